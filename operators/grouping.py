@@ -18,7 +18,7 @@ from .grouped.window_plan import Newest
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .joins.latest_plan import LatestSide, VersionPlan
 from .keyed import KeyedRows, checkpoint_argument
-from .remembering import retention_of
+from .remembering import time_span
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -43,6 +43,8 @@ class GroupedStream(Generic[StreamT]):
     checkpoint : str or None
     retention : int or None
         How far the watermark has to pass a deletion before its time is forgotten, in units of the time column.
+    ttl : int or None
+        How far the watermark has to pass a row before it expires, in the same units.
     """
 
     stream: StreamT
@@ -50,6 +52,7 @@ class GroupedStream(Generic[StreamT]):
     shards: int
     checkpoint: str | None
     retention: int | None = None
+    ttl: int | None = None
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate the newest row of each key of a group.
@@ -94,7 +97,7 @@ class GroupedStream(Generic[StreamT]):
         check_named(aggregates, {*self.columns, SYSTEM})
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         plain = GroupPlan(LatestSide(self.columns, "", schema, stream.key, stream.event_time), aggregates, self.shards)
-        side = dataclasses.replace(plain.side, values=plain.algebra.inputs, retention=self.retention)
+        side = dataclasses.replace(plain.side, values=plain.algebra.inputs, retention=self.retention, ttl=self.ttl)
         plan = dataclasses.replace(plain, side=side)
         before = stream.plan
         if not side.stays:
@@ -171,6 +174,12 @@ class GroupedStream(Generic[StreamT]):
         --------
         >>> slow = stream.group_by("vehicle_id").window("15 minutes", early=True).agg(slowest=us.min("speed"))
         """
+        if self.ttl is not None:
+            raise OptionError(
+                "group_by(…, ttl=…).window(…)",
+                expected="one of them: a window counts the rows that there were, and drops them when it is final",
+                hint="leave ttl out",
+            )
         options = WindowOptions(
             duration=duration,
             slide=slide,
@@ -193,6 +202,7 @@ class Grouping(KeyedRows):
     def group_by(
         self,
         *columns: str,
+        ttl: str | int | None = None,
         tombstone_retention: str | int | None = None,
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
@@ -203,6 +213,8 @@ class Grouping(KeyedRows):
         ----------
         columns
             The columns of the group. A row with a null in one of them is in no group, and is counted.
+        ttl
+            As for :meth:`join_latest`: how long a row lives. A row that expires leaves its group in that batch.
         tombstone_retention
             As for :meth:`join_latest`: how far the watermark has to pass a deletion before its time is forgotten.
         checkpoint_location
@@ -253,5 +265,6 @@ class Grouping(KeyedRows):
             names,
             count_argument("shards", shards),
             checkpoint_argument(checkpoint_location),
-            retention_of("group_by", self, tombstone_retention),
+            time_span("group_by", "tombstone_retention", self, tombstone_retention),
+            time_span("group_by", "ttl", self, ttl),
         )

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
-from ..conf.arguments import names_argument
+from ..conf.arguments import bytes_argument, names_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import check_complete
 from ..plan.promises import check_promised
 from .joins.as_of_plan import AsOfPlan
-from .joins.plan import JoinPlan
+from .joins.latest_plan import LatestLimit
+from .joins.plan import JoinPlan, OnLimit
 from .keyed import KeyedRows
 
 __all__ = [
     "check_early",
     "check_early_as_of",
+    "check_on_limit",
     "check_partner",
     "check_row_number",
     "columns_of_on",
+    "latest_limit",
     "schemas_of",
     "time_of",
 ]
@@ -76,13 +79,52 @@ def check_early_as_of(plan: AsOfPlan, key: Sequence[str]) -> None:
     Raises
     ------
     OptionError
-        `early` is neither true nor false.
+        `early` is neither true nor false, or there is a limit of the state.
     SchemaError
         The left's key has the name of the column that results get.
     """
     if not isinstance(plan.early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
         raise OptionError(f"early={plan.early!r}", expected="True or False", hint="correct early")
+    if plan.early and plan.state_limit is not None:
+        raise OptionError(
+            f"early=True with state_limit={plan.state_limit}",
+            expected="one of them: a result that was given cannot be revised after its row is dropped",
+            hint="leave out early or state_limit",
+        )
     check_row_number(plan.own_key, key)
+
+
+def check_on_limit(on_limit: Any) -> OnLimit:
+    """Return what a join does at the limit of its state.
+
+    Raises
+    ------
+    OptionError
+        There is no such thing.
+    """
+    if on_limit not in get_args(OnLimit):
+        raise OptionError(
+            f"on_limit={on_limit!r}", expected="one of " + ", ".join(get_args(OnLimit)), hint="correct on_limit"
+        )
+    return on_limit
+
+
+def latest_limit(state_limit: Any, on_limit: Any, parts: int) -> LatestLimit | None:
+    """Return the limit of a join of newest rows, divided among the shards of all its stages.
+
+    Raises
+    ------
+    OptionError
+        It is no size, or rows are to be dropped.
+    """
+    if check_on_limit(on_limit) != "fail":
+        raise OptionError(
+            f"on_limit={on_limit!r} of a join of newest rows",
+            expected="on_limit='fail': the oldest row may be the newest one of a key that seldom changes",
+            hint="let rows expire by age, with ttl, or leave on_limit out",
+        )
+    limit = bytes_argument("state_limit", state_limit)
+    return None if limit is None else LatestLimit(limit, parts)
 
 
 def check_row_number(own: Sequence[str], key: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Joins of two streams."""
+"""Joins of two streams by time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, get_args
 from ..conf.arguments import bytes_argument, count_argument, path_argument, text_argument
 from ..conf.errors import OptionError
 from ..plan.completeness import LeftOut
-from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import Join
 from .join_arguments import (
     check_early,
     check_early_as_of,
+    check_on_limit,
     check_partner,
     check_row_number,
     columns_of_on,
@@ -22,14 +22,12 @@ from .join_arguments import (
 )
 from .joins.as_of_plan import AsOfHow, AsOfPlan
 from .joins.band import LEFT, reach_back
-from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
 from .joins.plan import How, JoinOutput, JoinPlan, JoinSide, OnLimit
 from .joins.release.arguments import OutputOrder, release_plan
 from .joins.release.choice import Release
 from .joins.within import Interval, band_of, distance_of, unit_of
 from .keyed import KeyedRows, checkpoint_argument
-from .remembering import retention_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,7 +36,7 @@ __all__ = ["Joining"]
 
 
 class Joining(KeyedRows):
-    """Joins: part of :class:`~upstream.operators.stream.UpdateStream`."""
+    """Joins by time: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def join(
         self,
@@ -166,10 +164,6 @@ class Joining(KeyedRows):
                 expected="'all', or 'latest' for a join that gives pairs",
                 hint="correct output",
             )
-        if on_limit not in get_args(OnLimit):
-            raise OptionError(
-                f"on_limit={on_limit!r}", expected="one of " + ", ".join(get_args(OnLimit)), hint="correct on_limit"
-            )
         columns = columns_of_on(on)
         sides, unit = self._timed_sides(other, columns, time_format)
         band = band_of(within, tumbling, unit)
@@ -183,7 +177,7 @@ class Joining(KeyedRows):
             unit_us=unit,
             shards=count_argument("shards", shards),
             state_limit=bytes_argument("state_limit", state_limit),
-            on_limit=on_limit,
+            on_limit=check_on_limit(on_limit),
             release=release_plan(
                 output_order, release, output=output, cost=cost, alpha=alpha, late_location=late_location,
                 window=reach_back(band), unit_us=unit,
@@ -205,6 +199,8 @@ class Joining(KeyedRows):
         tolerance: str | int | None = None,
         suffix: str = "_right",
         time_format: str | None = None,
+        state_limit: str | int | None = None,
+        on_limit: OnLimit = "fail",
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
@@ -228,6 +224,9 @@ class Joining(KeyedRows):
         tolerance
             How much older the row of the right may be; any age by default. With it, the state holds only keys of the
             right that had a row in this time.
+        state_limit, on_limit
+            As for :meth:`join`; not with `early`. ``drop_oldest`` drops rows of both sides with the oldest event times,
+            and counts them. A row whose partner may have been dropped is in no result.
         suffix, time_format, checkpoint_location, shards
             As for :meth:`join`.
 
@@ -266,6 +265,8 @@ class Joining(KeyedRows):
             unit_us=unit,
             shards=count_argument("shards", shards),
             early=early,
+            state_limit=bytes_argument("state_limit", state_limit),
+            on_limit=check_on_limit(on_limit),
         )
         check_early_as_of(plan, self.key)
         if plan.tolerance is not None and plan.tolerance < 0:
@@ -303,119 +304,6 @@ class Joining(KeyedRows):
         )
         one, two = sides
         return (one, two), unit
-
-    def join_latest(
-        self,
-        other: Self,
-        *,
-        on: str | Sequence[str] | Mapping[str, str],
-        how: LatestHow = "inner",
-        suffix: str = "_right",
-        tombstone_retention: str | int | None = None,
-        checkpoint_location: str | os.PathLike[str] | None = None,
-        shards: int = 16,
-    ) -> Self:
-        """Join the newest rows of two streams: the table holds the join of both tables as they are now.
-
-        A newer row of either side replaces the pairs of the row before it; a tombstone takes them out.
-
-        Parameters
-        ----------
-        other
-            The right stream.
-        on
-            The columns that are equal in rows that meet; a mapping names those of the left and those of the right. A
-            key whose new row has other values leaves its former partners.
-        how
-            ``inner``; or ``left``, which gives rows of the left without a partner with nulls. The update key of the
-            right must then be among `on`.
-        suffix
-            What is put behind the names of columns of the right that the left has too.
-        tombstone_retention
-            How far a stream's watermark has to pass a deletion before its time is forgotten, such as ``7 days``; a
-            number, in its own unit, where the time column holds numbers. An older row that arrives after that counts as
-            new. If it is not set, deletions are remembered for good.
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
-        shards
-            The number of parts into which keys are divided; fixed for the life of a checkpoint.
-
-        Returns
-        -------
-        UpdateStream
-            Of pairs, and of tombstones for pairs that are gone: the columns of `on`, those of the left, those of the
-            right, and ``join_time``, the later of the two times. If the right's update key is among `on`, the key is
-            that of the left; else it is that of both. The stream has no event time: what arrives later is newer.
-
-        Raises
-        ------
-        OptionError
-            An argument makes no sense, or `tombstone_retention` is set and a stream has no watermark.
-        SchemaError
-            A column does not exist, or the two streams differ in its type.
-
-        Notes
-        -----
-        Guarantee: after each batch the table holds the join of the newest row of each key on both sides, whatever the
-        order of arrival and the batches. Either input may be coalesced or come from a queue. A row with a null in `on`
-        meets nothing.
-
-        State: the newest row of each key on both sides, and the times of deleted keys, so that an older row does not
-        bring a key back.
-
-        Examples
-        --------
-        >>> now = stream.join_latest(other, on="vehicle_id")
-        """
-        columns = columns_of_on(on)
-        check_partner("join_latest", other)
-        if how not in get_args(LatestHow):
-            raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(LatestHow)), hint="correct how")
-        kinds = schemas_of(self, other, columns, "join_latest")
-        for each in (self, other):
-            each._check_key_columns("join_latest")
-        left, right = (
-            LatestSide(
-                names, "", schema, stream.key, stream.event_time,
-                retention=retention_of("join_latest", stream, tombstone_retention),
-            )
-            for names, schema, stream in zip(
-                (tuple(columns), tuple(columns.values())), kinds, (self, other), strict=True
-            )
-        )  # fmt: skip
-        suffix = text_argument("suffix", suffix) or "_right"
-        plan = LatestJoinPlan(left, right, how, suffix, count_argument("shards", shards))
-        if how == "left" and not plan.to_one:
-            raise OptionError(
-                f"how='left' where the right's update key {', '.join(right.key)} is not among {', '.join(right.on)}",
-                expected="a right stream with at most one row for each value of `on`",
-                hint="join with how='inner', or give the right the key that the join is on",
-            )
-        return self._joined_newest(other, plan, checkpoint_argument(checkpoint_location))
-
-    def _joined_newest(self, other: KeyedRows, plan: LatestJoinPlan, checkpoint: str | None) -> Self:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        inputs = tuple(
-            stream.plan
-            if side.stays
-            else Versions(
-                side.key, None, from_arrow_schema(side.versioned), None, False, plan.shards,
-                inputs=(stream.plan,), specification=VersionPlan(side, plan.shards), checkpoint=checkpoint,
-            )
-            for side, stream in zip(plan.sides, (self, other), strict=True)
-        )  # fmt: skip
-        left_out = LeftOut(
-            "join_latest() gives pairs of newest rows, and takes them back",
-            "put the window before the join",
-        )
-        return self._of(
-            LatestJoin(
-                plan.key, None, from_arrow_schema(plan.schema), left_out, False,
-                plan.shards if plan.key == plan.left.on else None,
-                inputs=inputs, specification=plan, checkpoint=checkpoint,
-            )
-        )  # fmt: skip
 
     def _joined(self, other: KeyedRows, plan: JoinPlan, checkpoint: str | None, late: str | None) -> Self:
         from pyspark.sql.pandas.types import from_arrow_schema

@@ -1,4 +1,4 @@
-"""How long steps over newest rows remember the times of deleted keys."""
+"""How long steps over newest rows remember rows, and the times of deleted keys."""
 
 from __future__ import annotations
 
@@ -12,16 +12,38 @@ from ..plan.promises import check_promised
 from .joins.within import unit_of
 from .keyed import KeyedRows
 
-__all__ = ["retention_of"]
+__all__ = ["TimeToLive", "of_both", "time_span"]
+
+TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
+"""How long rows live: a duration for both sides of a join, or a pair."""
 
 
-def retention_of(what: str, stream: KeyedRows, value: Any) -> int | None:
-    """Return how far the watermark has to pass a deletion, in units of the time column.
+def of_both(ttl: Any) -> tuple[Any, Any]:
+    """Return the time to live of the left and of the right.
+
+    Raises
+    ------
+    OptionError
+        It is a list of another length than two.
+    """
+    if not isinstance(ttl, tuple | list):
+        return ttl, ttl
+    if len(ttl) != 2:
+        raise OptionError(
+            f"ttl={ttl!r}",
+            expected="a duration, or a pair for the left and the right",
+            hint='give ("10 minutes", None)',
+        )
+    return ttl[0], ttl[1]
+
+
+def time_span(what: str, argument: str, stream: KeyedRows, value: Any) -> int | None:
+    """Return how far the watermark has to pass a row, in units of the time column.
 
     Parameters
     ----------
-    what
-        The step, as its user calls it.
+    what, argument
+        The step and its argument, as its user calls them.
     stream
     value
         What the user gives; None for never.
@@ -29,7 +51,6 @@ def retention_of(what: str, stream: KeyedRows, value: Any) -> int | None:
     Returns
     -------
     int or None
-        None if deletions are never forgotten.
 
     Raises
     ------
@@ -40,22 +61,22 @@ def retention_of(what: str, stream: KeyedRows, value: Any) -> int | None:
         return None
     if stream.event_time is None:
         raise OptionError(
-            f"{what} with tombstone_retention={value!r} over a stream without an event time",
+            f"{what} with {argument}={value!r} over a stream without an event time",
             expected="an event time and a watermark: later arrivals are newer otherwise, however old",
-            hint="name the column: read(…, event_time=…); or leave tombstone_retention out",
+            hint=f"name the column: read(…, event_time=…); or leave {argument} out",
         )
     from pyspark.sql.pandas.types import to_arrow_schema
 
     kind = to_arrow_schema(stream.schema, timezone="UTC").field(stream.event_time).type
-    check_promised(stream.plan, f"{what} with tombstone_retention")
+    check_promised(stream.plan, f"{what} with {argument}")
     if pa.types.is_integer(kind):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 61:
             raise OptionError(
-                f"tombstone_retention={value!r}, and {stream.event_time} holds numbers",
+                f"{argument}={value!r}, and {stream.event_time} holds numbers",
                 expected="a whole number in their unit, not negative",
                 hint="give for example 604800000 for 7 days of milliseconds",
             )
         return value
     unit_us = unit_of(stream.event_time, kind, None)
     assert unit_us is not None
-    return -(-duration_argument("tombstone_retention", value, such_as="'7 days'") // unit_us)
+    return -(-duration_argument(argument, value, such_as="'7 days'") // unit_us)

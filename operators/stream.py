@@ -17,6 +17,7 @@ from .intake.dataframe import Idle, OnMalformed, plan_intake
 from .intake.progress import EarlierNames, chosen_earlier, policy_of
 from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
+from .latest_joining import LatestJoining
 from .session_windows import InSessions
 from .stateless import Stateless
 from .table_joining import TableJoining
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["UpdateStream"]
 
 
-class UpdateStream(Stateless, InSessions, Combining, Joining, TableJoining, Grouping):
+class UpdateStream(Stateless, InSessions, Combining, Joining, LatestJoining, TableJoining, Grouping):
     """Rows that update a key.
 
     Parameters

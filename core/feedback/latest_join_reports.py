@@ -33,6 +33,8 @@ class LatestJoinReport(Report):
         Of them, tombstones.
     left_kept, right_kept : int
         Rows that are kept: one for each key.
+    left_expired, right_expired : int
+        Rows that have expired, or had when they came.
     without_key : int
         Rows with a null in a column of the group.
     late : int
@@ -51,6 +53,8 @@ class LatestJoinReport(Report):
     retracted: int = 0
     left_kept: int = 0
     right_kept: int = 0
+    left_expired: int = 0
+    right_expired: int = 0
     without_key: int = 0
     late: int = 0
     outside: int = 0

@@ -82,8 +82,8 @@ class GroupShard:
         now_us = int(micros(rows, "arrival").max(initial=0))
         changes = rows
         if self._versions is not None:
-            changes = self._versions.changes(rows.combine_chunks())
             self._versions.hear(punctuation)
+            changes = self._versions.changes(rows.combine_chunks())
         keyless = without_key(changes, side.on)
         self._without_key += int(np.count_nonzero(keyless & ~deleted_mask(changes).to_numpy()))
         changes = changes.filter(pa.array(~keyless)).combine_chunks()
@@ -97,6 +97,7 @@ class GroupShard:
             batch_id=batch_id,
             now_us=now_us,
             left_kept=self._groups.rows,
+            left_expired=0 if self._versions is None else self._versions.expired,
             without_key=self._without_key,
             state_bytes=self._store.written,
             **self._counts,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT
-from .plan import ROW_NUMBERS, JoinSide, ResultColumn, distance_text, on_text, result_columns
+from .plan import ROW_NUMBERS, JoinSide, OnLimit, ResultColumn, distance_text, limit_text, on_text, result_columns
 
 __all__ = ["AsOfHow", "AsOfPlan"]
 
@@ -36,6 +36,9 @@ class AsOfPlan:
     shards : int
     early : bool
         Whether each row is given in the batch in which it arrives, and revised until its partner is final.
+    state_limit : int or None
+        The most bytes that all shards together keep; each may keep its part.
+    on_limit : OnLimit
     """
 
     left: JoinSide
@@ -46,6 +49,8 @@ class AsOfPlan:
     unit_us: int | None = 1
     shards: int = 1
     early: bool = False
+    state_limit: int | None = None
+    on_limit: OnLimit = "fail"
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
@@ -98,4 +103,4 @@ class AsOfPlan:
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
-        return {}
+        return {} if self.state_limit is None else {"state limit": limit_text(self.state_limit, self.on_limit)}

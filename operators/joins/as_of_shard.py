@@ -30,6 +30,7 @@ from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_
 from .as_of_plan import AsOfPlan
 from .band import LEFT, RIGHT, SIDES, shifted, shifted_bound
 from .kept_columns import check_columns, columns_to_json
+from .limit import STANDS_STILL, cut_time, over_limit
 from .matching import newest_matches
 from .progress import JoinProgress
 from .side import NUMBER, ROW
@@ -37,7 +38,10 @@ from .side import NUMBER, ROW
 __all__ = ["AsOfShard"]
 
 _VERSION = 1
-_COUNTS = ("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key")
+_COUNTS = (
+    "left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key", "left_shed",
+    "right_shed", "left_unsure",
+)  # fmt: skip
 _TIME = "__upstream_time"
 
 
@@ -71,7 +75,9 @@ class AsOfShard:
         kept = pa.schema([*plan.right.schema, *(pa.field(name, pa.int64()) for name in own)])
         self._given_to = int(head.get("given", LOWEST))
         self._kept_schema = kept
-        self._kept = KeyPages(self._store, "kept", NUMBER, kept, head.get("kept", {}))
+        self._shed_to = int(head.get("shed_to", LOWEST))
+        sized = plan.state_limit is not None
+        self._kept = KeyPages(self._store, "kept", NUMBER, kept, head.get("kept", {}), sized=sized)
         if head:
             self._check()
 
@@ -103,6 +109,9 @@ class AsOfShard:
         first = self._held.first_from(self._given_to)
         needed = bounds[LEFT] if first is None else min(bounds[LEFT], first)
         result = self._given(pa.concat_tables(due).combine_chunks(), rows[RIGHT], needed, bounds[RIGHT])
+        if plan.state_limit is not None:
+            self._stay_below(plan.state_limit // plan.shards)
+            first = self._held.first_from(self._given_to)
         needs = None if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED else (first + 1) * plan.unit_us
         return self._ended(result, bounds, now_us), self._report(batch_id, now_us, needs)
 
@@ -190,6 +199,11 @@ class AsOfShard:
         partner = np.full(due.num_rows, -1, dtype=np.int64)
         partner[~keyless] = np.where(gone[found], -1, found) if len(gone) else found
         alone = partner < 0
+        if self._shed_to > LOWEST:
+            sure = np.ones(due.num_rows, dtype=np.bool_)
+            sure[~keyless] = (found >= 0) | (self._least(due)[~keyless] >= self._shed_to)
+            self._counts["left_unsure"] += int(np.count_nonzero(~sure))
+            due, partner, alone = due.filter(pa.array(sure)), partner[sure], alone[sure]
         self._counts["unmatched"] += int(np.count_nonzero(alone))
         if plan.how == "inner":
             due, partner = due.filter(pa.array(~alone)), partner[~alone]
@@ -219,12 +233,47 @@ class AsOfShard:
         order = np.lexsort((times, own))  # of one key and time the later arrival is last
         right, own, times = right.take(pa.array(order)).combine_chunks(), own[order], times[order]
         at = asks.column(PANE).to_numpy()
-        least = np.full(len(at), LOWEST) if plan.tolerance is None else shifted(at, -plan.tolerance)
-        found = newest_matches(wanted, least, at, own, times)
+        found = newest_matches(wanted, self._least(asks), at, own, times)
         gone = deleted_mask(right).to_numpy()
         if len(numbers):
             self._kept.write(pages, kept.num_rows, right.filter(pa.array(self._stays(own, times, gone, needed, bound))))
         return right, found, gone
+
+    def _least(self, asks: pa.Table) -> Int64s:
+        """Return the least time that the partner of each row of the left may have."""
+        at = asks.column(PANE).to_numpy()
+        return np.full(len(at), LOWEST) if self._plan.tolerance is None else shifted(at, -self._plan.tolerance)
+
+    def _stay_below(self, limit: int) -> None:
+        """Keep the shard's part of the state limit, or refuse to go on."""
+        over = size = self._held.bytes + self._kept.bytes
+        plan = self._plan
+        assert plan.state_limit is not None
+        # One eighth more goes, so that a shard at its limit does not do so in each batch.
+        least = size - limit * 7 // 8
+        while over > limit:
+            held, kept = self._held.tables(self._given_to, HIGHEST), self._kept.read(self._kept.all_pages)
+            left = np.concatenate([np.empty(0, np.int64), *(table.column(PANE).to_numpy() for table in held)])
+            right = kept.column(_TIME).to_numpy()
+            if plan.on_limit != "drop_oldest" or not len(left) + len(right):
+                raise over_limit(self._number, size, plan.left.on, plan.state_limit, plan.shards, STANDS_STILL)
+            self._shed_to = max(
+                self._shed_to, cut_time([(left, self._held.bytes), (right, self._kept.bytes)], 1, least)
+            )
+            self._shed(held, kept)
+            over = self._held.bytes + self._kept.bytes
+            least *= 2  # a value in the store is not empty without rows, so that bytes do not go row by row
+
+    def _shed(self, held: list[pa.Table], kept: pa.Table) -> None:
+        """Drop the rows of both sides that are older than what is kept from now on."""
+        rows = [table.filter(pa.array(table.column(PANE).to_numpy() >= self._shed_to)) for table in held]
+        self._counts["left_shed"] += sum(table.num_rows for table in held) - sum(table.num_rows for table in rows)
+        self._held.drop_below(HIGHEST)
+        for table in rows:
+            self._held.add(table)
+        stays = kept.filter(pa.array(kept.column(_TIME).to_numpy() >= self._shed_to))
+        self._counts["right_shed"] += kept.num_rows - stays.num_rows
+        self._kept.write(self._kept.all_pages, kept.num_rows, stays)
 
     def _stays(self, own: Int64s, times: Int64s, gone: Any, needed: int, bound: int) -> Any:
         """Return which rows of the right a later row of the left may need, of rows sorted by key and time."""
@@ -258,6 +307,11 @@ class AsOfShard:
         self._counts["without_key"] += int(np.count_nonzero(keyless))
         if side == LEFT:
             return rows.append_column(PANE, pa.array(times)).combine_chunks(), punctuation
+        if self._shed_to > LOWEST:
+            # Newer rows of its key may have been dropped: it would seem to be the newest one.
+            shed = ~keyless & (times < self._shed_to)
+            self._counts["right_shed"] += int(np.count_nonzero(shed))
+            keyless |= shed
         rows = rows.append_column(_TIME, pa.array(times)).filter(pa.array(~keyless)).combine_chunks()
         rows = rows.append_column(NUMBER, pa.array(numbers_of(rows, each.on)))
         return rows.select(self._kept_schema.names).cast(self._kept_schema), punctuation
@@ -287,6 +341,7 @@ class AsOfShard:
             **self._progress.to_json(),
             "held": self._held.known,
             "given": self._given_to,
+            "shed_to": self._shed_to,
             "kept": self._kept.to_json(),
             **self._more(),
         }

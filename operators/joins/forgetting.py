@@ -13,7 +13,8 @@ from ...core.rows.exact_integers import LOWEST
 from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import system_field
 from ...core.watermark.bounds import bounds_in
-from ..runtime.feeds import FeedBounds, key_mask
+from ..runtime.arrivals import micros
+from ..runtime.feeds import ENDED, FeedBounds, key_mask
 from .latest_plan import VERSION, LatestSide
 
 __all__ = ["ALIVE", "TIME", "Forgetting"]
@@ -37,29 +38,42 @@ class Forgetting:
     ----------
     floor : int
         The greatest version of a key that is forgotten. If it comes back, its version has to be greater.
+    heard_us : int
+        When the last punctuation that counts arrived.
     """
 
     def __init__(self, side: LatestSide, saved: Any) -> None:
         self._side = side
         self._feeds = FeedBounds(saved.get("feeds"))
         self.floor = int(saved.get("floor", 0))
+        self.heard_us = int(saved.get("heard_us", 0))
         low = None if side.retention is None else self._feeds.low_watermark
         # A batch's own punctuation counts from the next batch on.
         self._below = LOWEST if low is None or side.retention is None else max(low - side.retention, LOWEST)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return {"feeds": self._feeds.to_json(), "floor": self.floor}
+        return {"feeds": self._feeds.to_json(), "floor": self.floor, "heard_us": self.heard_us}
 
     def hear(self, punctuation: pa.Table) -> None:
         """Raise the bounds of the side's input partitions. Punctuation of single keys does not count."""
         side = self._side
-        if side.retention is None or side.event_time is None or not punctuation.num_rows:
+        if not side.hears or side.event_time is None or not punctuation.num_rows:
             return
         rows = punctuation.filter(pa.array(~key_mask(punctuation, [*side.on, *side.key])))
         if rows.num_rows:
+            self.heard_us = max(self.heard_us, int(micros(rows, "arrival").max()))
             at = bounds_in(rows.column(side.event_time), ordered)
             self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
+
+    @property
+    def passed(self) -> int | None:
+        """The low-watermark of the input partitions that have not ended; None if it is not known.
+
+        One that has ended shows no time: what was last there remains.
+        """
+        bounds = [bound for bound in self._feeds.bounds.values() if bound != ENDED]
+        return min(bounds) if bounds and self._feeds.low_watermark is not None else None
 
     def over(self, rows: pa.Table) -> Mask:
         """Return which kept rows are deleted keys whose time is forgotten.

@@ -37,12 +37,15 @@ _PLACE, _NONE = "__upstream_place", "__upstream_none"
 
 
 class _Run(NamedTuple):
-    """A run: its number in the store, its name, its rows, and the bits of a place by which its pages are numbered."""
+    """A run: its number in the store, its name, its rows, the bits of a place by which its pages are numbered, and its
+    bytes in the store.
+    """
 
     number: int
     name: str
     rows: int
     bits: int
+    size: int = 0
 
 
 class Found(NamedTuple):
@@ -109,6 +112,16 @@ class KeyRuns:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
         return {"runs": self._runs, "next": self._next, "rows": self.rows}
+
+    @property
+    def bytes(self) -> int:
+        """The size of all runs in the store."""
+        return sum(run.size for run in self._runs)
+
+    def compact(self) -> None:
+        """Merge all runs, so that only the rows are in the store that there are."""
+        if len(self._runs) > 1:
+            self._merge(0, [])
 
     def find(self, numbers: Int64s) -> Found:
         """Return the rows with some numbers, and perhaps some others."""
@@ -181,19 +194,21 @@ class KeyRuns:
             if newer + rows <= _ROWS or (rows <= newer and len(self._runs) - at >= _MANY - 1):
                 begin = at
             newer += rows
+        if begin < len(self._runs):
+            self._merge(begin, [(table, places)])
+        else:
+            self._write(table, places)
+
+    def _merge(self, begin: int, newer: list[tuple[pa.Table, UInt64s]]) -> None:
+        """Make one run of those from a position on, and of rows that are newer."""
         merged = self._runs[begin:]
-        if merged:
-            parts = [(table, places)]
-            for run in reversed(merged):
-                older = self._load(run, None, None)
-                parts.append(older)
-            table, places = self._newest(parts)
-            order = np.argsort(places, kind="stable")
-            if begin == 0:
-                order = order[~(_flags(table) | self._forgotten(table))[order]]
-            table, places = table.take(pa.array(order)).combine_chunks(), places[order]
-            self._remove(merged)
-            del self._runs[begin:]
+        table, places = self._newest([*newer, *(self._load(run, None, None) for run in reversed(merged))])
+        order = np.argsort(places, kind="stable")
+        if begin == 0:
+            order = order[~(_flags(table) | self._forgotten(table))[order]]
+        table, places = table.take(pa.array(order)).combine_chunks(), places[order]
+        self._remove(merged)
+        del self._runs[begin:]
         if len(places):
             self._write(table, places)
 
@@ -213,14 +228,16 @@ class KeyRuns:
 
     def _write(self, table: pa.Table, places: UInt64s) -> None:
         bits = max(0, (len(places) - 1) // _ROWS).bit_length()
-        run = _Run(self._next, secrets.token_hex(16), len(places), bits)
-        self._next += 1
+        size = 0
         pages = _pages(places, bits)
         begins = np.flatnonzero(np.concatenate([[True], pages[1:] != pages[:-1]]))
         ends = np.append(begins[1:], len(pages))
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             frame = to_frame(table.slice(begin, end - begin))
-            self._store.put(f"{self._kind}/{run.number}", int(pages[begin]), frame)
+            self._store.put(f"{self._kind}/{self._next}", int(pages[begin]), frame)
+            size += len(frame)
+        run = _Run(self._next, secrets.token_hex(16), len(places), bits, size)
+        self._next += 1
         if self._files is not None:
             self._files.put(run.name, table)
         self._runs.append(run)

@@ -14,6 +14,7 @@ from ...core.rows.system_column import SYSTEM, deleted_mask
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.pack import newest_rows
 from .arriving import numbers_of, without_key
+from .expiry import Expiry
 from .forgetting import ALIVE, TIME, Forgetting
 from .key_runs import KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
@@ -43,33 +44,48 @@ class NewestSide:
     rows : pyarrow.Table
         Those that come.
     forgetting : Forgetting
+        It has heard the batch's punctuation.
+    expiry : Expiry
 
     Attributes
     ----------
     numbers : int64 array
-        Of the values of `on` of the rows that come.
+        Of the values of `on` of the rows that come, and of those that may expire.
     keyless : pyarrow.Table
         Rows with a null in `on`.
+    keyless_left : pyarrow.Table
+        Tombstones of such rows: their keys have moved, or are deleted.
     same, new, removed : pyarrow.Table
         Rows that stay, rows that have come, and those that are no longer.
+    fresh : bool array
+        Of the new rows, those whose key had no row with these values of `on`.
     gone : pyarrow.Table
         Keys that are deleted, as they were.
     """
 
-    def __init__(self, side: LatestSide, runs: KeyRuns, rows: pa.Table, forgetting: Forgetting) -> None:
+    def __init__(self, side: LatestSide, runs: KeyRuns, rows: pa.Table, forgetting: Forgetting, expiry: Expiry) -> None:
         self._side = side
         self._runs = runs
         self._forgetting = forgetting
+        self._expiry = expiry
+        due = expiry.due(forgetting, runs) if side.stays else np.empty(0, dtype=np.int64)
         if side.stays and rows.num_rows:
             rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
+            if side.ttl is not None:
+                rows, _ = expiry.arriving(rows, row_times(rows, side))
         keyless = without_key(rows, side.on)
         rows = _kept(rows.combine_chunks())
-        self.keyless = rows.filter(pa.array(keyless & ~_flags(rows, _DELETED)))
+        self.keyless = self.keyless_left = rows.slice(0, 0)
+        if keyless.any():
+            deleted = _flags(rows, _DELETED)
+            self.keyless = rows.filter(pa.array(keyless & ~deleted))
+            self.keyless_left = rows.filter(pa.array(keyless & deleted))
         self.gone = rows.filter(pa.array(_flags(rows, GONE))) if not side.stays else rows.slice(0, 0)
         if keyless.any():
             rows = rows.filter(pa.array(~keyless)).combine_chunks()
-        self.numbers = numbers_of(rows, side.on)
-        self._rows = rows.append_column(NUMBER, pa.array(self.numbers))
+        numbers = numbers_of(rows, side.on)
+        self.numbers = np.concatenate([numbers, due]) if len(due) else numbers
+        self._rows = rows.append_column(NUMBER, pa.array(numbers))
 
     def read(self, numbers: Int64s) -> None:
         """Read the rows with some numbers, and apply the changes."""
@@ -94,10 +110,15 @@ class NewestSide:
         was, cause = kept.take(pa.array(at[removed])), rows.filter(pa.array(removed))
         for name in (VERSION, ARRIVAL, FIRST):
             was = was.set_column(was.schema.get_field_index(name), name, cause.column(name))
+        if side.stays:
+            over = self._expiry.leaving(kept, stays, self._forgetting)
+            stays &= ~over
+            was = pa.concat_tables([was, *self._expired(kept.filter(pa.array(over)))])
         self.removed = was.combine_chunks()
         if side.stays:
             self.gone = self.removed
         there = ~deleted
+        self.fresh = ~before[there]
         new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
         kind = kept.schema
         self.new = new.select(kind.names).cast(kind)
@@ -106,9 +127,23 @@ class NewestSide:
         alive = stays & _flags(kept, ALIVE) if side.stays else stays
         self.same = kept.filter(pa.array(alive)).combine_chunks()
 
+    def _expired(self, rows: pa.Table) -> list[pa.Table]:
+        """Return rows that have expired as rows that are removed."""
+        rows = rows.filter(rows.column(ALIVE))
+        if not rows.num_rows:
+            return []
+        since = np.full(rows.num_rows, self._forgetting.heard_us)
+        own = {VERSION: rows.column(VERSION).to_numpy() + 1, ARRIVAL: since, FIRST: since}
+        for name, values in own.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), pa.array(values))
+        return [rows]
+
     def keep(self) -> None:
         """Keep the rows that are."""
         self._runs.replace(self._found, self._stays, self._changed)
+        if self._side.ttl is not None and self._side.stays:
+            changed = self._changed
+            self._expiry.add(changed.column(NUMBER).to_numpy(), changed.column(TIME).to_numpy())
 
     @cached_property
     def now(self) -> pa.Table:

@@ -8,9 +8,14 @@ import numpy as np
 
 from ...conf.errors import StateLimitError
 from ...core.rows.exact_integers import Int64s
-from .plan import JoinPlan
 
-__all__ = ["cut_time", "over_limit"]
+__all__ = ["STANDS_STILL", "cut_time", "over_limit"]
+
+STANDS_STILL = (
+    "or drop rows with on_limit='drop_oldest'; a stream whose watermark stands still makes the join keep all rows of "
+    "the other one"
+)
+"""What to do about a join by time that exceeds its limit."""
 
 
 def cut_time(sides: Sequence[tuple[Int64s, int]], segment: int, least: int) -> int:
@@ -36,11 +41,23 @@ def cut_time(sides: Sequence[tuple[Int64s, int]], segment: int, least: int) -> i
     return whole if whole <= int(times[order[-1]]) else time + 1
 
 
-def over_limit(shard: int, size: int, limit: int, plan: JoinPlan) -> StateLimitError:
-    """Return the error of a shard that keeps more than its part of the limit."""
+def over_limit(shard: int, size: int, on: Sequence[str], state_limit: int, parts: int, hint: str) -> StateLimitError:
+    """Return the error of a shard that keeps more than its part of the limit.
+
+    Parameters
+    ----------
+    shard, size : int
+        The shard's number, and the bytes that it keeps.
+    on
+        The columns of the join.
+    state_limit, parts : int
+        The limit, and among how many shards it is divided.
+    hint
+        What to do, other than to raise the limit.
+    """
+    part = state_limit // parts
     return StateLimitError(
-        f"shard {shard} of the join on {', '.join(plan.left.on)} keeps {size:,} bytes",
-        expected=f"at most {limit:,}, which is its part of state_limit={plan.state_limit} among {plan.shards} shards",
-        hint="raise state_limit, which may change from run to run; or drop rows with on_limit='drop_oldest'; a stream "
-        "whose watermark stands still makes the join keep all rows of the other one",
+        f"shard {shard} of the join on {', '.join(on)} keeps {size:,} bytes",
+        expected=f"at most {part:,}, which is its part of state_limit={state_limit} among {parts} shards",
+        hint=f"raise state_limit, which may change from run to run; {hint}",
     )

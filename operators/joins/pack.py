@@ -109,4 +109,4 @@ def newest_pack(side: LatestSide, slots: Sequence[int], name: str) -> tuple[list
 
 def own_pack(side: LatestSide, by: Sequence[str], slots: Sequence[int], name: str) -> ArrowStep:
     """Return the step that packs a side's own rows for shards by some columns, which find the versions."""
-    return latest_pack(by, slots, name, side.key, side.event_time, punctuation=side.retention is not None)
+    return latest_pack(by, slots, name, side.key, side.event_time, punctuation=side.hears)

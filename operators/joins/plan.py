@@ -25,6 +25,7 @@ __all__ = [
     "OnLimit",
     "ResultColumn",
     "distance_text",
+    "limit_text",
     "on_text",
     "result_columns",
 ]
@@ -244,7 +245,7 @@ class JoinPlan:
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
-        limit = "" if self.state_limit is None else f"{self.state_limit:,} bytes, then {self.on_limit}"
+        limit = "" if self.state_limit is None else limit_text(self.state_limit, self.on_limit)
         return {"state limit": limit, **({} if self.release is None else self.release.changeable())}
 
     def _within(self) -> str:
@@ -266,8 +267,8 @@ def result_columns(
     suffix
         Of the right's columns whose name the left has too.
     own
-        Columns that results have of their own. If an input has them of an earlier join, its time gets another name,
-        and its row numbers, which mean nothing here, are left out.
+        Columns that results have of their own. If an input has them of an earlier join, they get other names, but its
+        row numbers, which mean nothing here, are left out.
 
     Raises
     ------
@@ -289,8 +290,8 @@ def result_columns(
             if name in each.on or name == SYSTEM or (name in own and name in ROW_NUMBERS):
                 continue
             shown = name
-            if name == JOIN_TIME and name in own:
-                shown = f"{JOIN_TIME}_{SIDES[side]}"
+            if name in own:
+                shown = f"{name}_{SIDES[side]}"
             elif side == RIGHT and name in taken:
                 shown = name + suffix
             if shown in taken:
@@ -302,6 +303,11 @@ def result_columns(
             taken.add(shown)
             found.append(ResultColumn(shown, side, name))
     return tuple(found)
+
+
+def limit_text(state_limit: int, on_limit: OnLimit) -> str:
+    """Return a limit of the state in words."""
+    return f"{state_limit:,} bytes, then {on_limit}"
 
 
 def on_text(sides: Sequence[JoinSide]) -> str:

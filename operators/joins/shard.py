@@ -26,7 +26,7 @@ from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_
 from .band import LEFT, RIGHT, SIDES
 from .kept_columns import check_columns, columns_to_json
 from .key_bounds import RaisedBounds
-from .limit import cut_time, over_limit
+from .limit import STANDS_STILL, cut_time, over_limit
 from .matching import SortedRows, equal_keys, matches, sorted_rows
 from .newest import NewestPairs
 from .pairs import Pairs, pair_condition, supersedes
@@ -330,7 +330,7 @@ class JoinShard:
                 if self._bytes() <= limit:
                     return
                 least *= 2  # a value in the store is not empty without rows, so that bytes do not go row by row
-        raise over_limit(self._number, over, limit, plan)
+        raise over_limit(self._number, over, plan.left.on, plan.state_limit, plan.shards, STANDS_STILL)
 
     def _spare(self, side: int, rows: SortedRows, bound: int) -> Int64s:
         """Return the positions of kept rows that no result needs any more."""

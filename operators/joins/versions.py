@@ -17,15 +17,16 @@ from ...conf.errors import MalformedRowError
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
-from ...core.rows.system_column import SYSTEM, deleted_mask, with_system_fields
+from ...core.rows.system_column import SYSTEM, deleted_mask, system_array, with_system_fields
 from ..runtime.arrivals import by_arrival
 from ..runtime.pack import newest_rows
 from ..runtime.run_files import RunFiles
 from ..runtime.store import Store
+from .arriving import numbers_of
+from .expiry import Expiry
 from .forgetting import ALIVE, TIME, Forgetting
-from .key_runs import Found, KeyRuns
+from .key_runs import KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
-from .matching import key_numbers
 from .side import NUMBER
 
 __all__ = ["LatestVersions", "newer_versions", "places", "row_times"]
@@ -57,18 +58,34 @@ class LatestVersions:
         self._schema = pa.schema([*fields, *own, pa.field(ALIVE, pa.bool_())])
         self._forgetting = Forgetting(side, saved)
         self._runs = KeyRuns(store, name, NUMBER, self._schema, saved, files=files, forget=self._forgetting.forget)
+        self._expiry = Expiry(store, name, side.ttl, saved.get("expiry", {}))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return {**self._runs.to_json(), **self._forgetting.to_json()}
+        expiry = self._expiry.to_json()
+        return {**self._runs.to_json(), **self._forgetting.to_json(), **({"expiry": expiry} if expiry else {})}
 
     @property
     def rows(self) -> int:
         """The number of keys, deleted ones included."""
         return self._runs.rows
 
+    @property
+    def bytes(self) -> int:
+        """The size of the keys in the store."""
+        return self._runs.bytes + self._expiry.bytes
+
+    def compact(self) -> None:
+        """Keep nothing that newer rows have replaced."""
+        self._runs.compact()
+
+    @property
+    def expired(self) -> int:
+        """How many rows have expired."""
+        return self._expiry.rows
+
     def hear(self, punctuation: pa.Table) -> None:
-        """Take a batch's punctuation, after its rows."""
+        """Take a batch's punctuation, before its rows."""
         self._forgetting.hear(punctuation)
 
     def clear(self) -> None:
@@ -94,14 +111,16 @@ class LatestVersions:
         MalformedRowError
             A row has no time.
         """
-        side = self._side
-        if rows.num_rows == 0:
+        side, expiry = self._side, self._expiry
+        due = expiry.due(self._forgetting, self._runs)
+        if rows.num_rows == 0 and not len(due):
             return side.versioned.empty_table()
         rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
         rows = rows.combine_chunks()
         times = row_times(rows, side)
-        numbers = key_numbers([rows.column(name) for name in side.key])
-        found = self._runs.find(numbers)
+        rows, times = expiry.arriving(rows, times)
+        numbers = numbers_of(rows, side.key)
+        found = self._runs.find(np.concatenate([numbers, due]) if len(due) else numbers)
         kept = found.rows
         at = places(kept, rows, side.key)
         known = at >= 0
@@ -116,10 +135,31 @@ class LatestVersions:
         given = rows.filter(stays)
         given = given.append_column(VERSION, pa.array(version).filter(stays))
         given = given.append_column(GONE, pa.array(np.zeros(given.num_rows, dtype=np.bool_)))
-        self._keep(found, at[known & newer], rows.filter(pa.array(newer)), {
-            NUMBER: numbers[newer], VERSION: version[newer], TIME: times[newer], ALIVE: ~deleted[newer],
-        })  # fmt: skip
-        return pa.concat_tables([left, given.cast(side.versioned)])
+        remains = np.ones(kept.num_rows, dtype=np.bool_)
+        remains[at[known & newer]] = False
+        over = expiry.leaving(kept, remains, self._forgetting)
+        remains &= ~over
+        own = {NUMBER: numbers[newer], VERSION: version[newer], TIME: times[newer], ALIVE: ~deleted[newer]}
+        columns = rows.filter(pa.array(newer))
+        new = pa.table({**{name: columns.column(name) for name in self._columns}, **own}).cast(self._schema)
+        self._runs.replace(found, remains, new)
+        expiry.add(numbers[newer], times[newer])
+        return pa.concat_tables([left, given.cast(side.versioned), *self._expired(kept.filter(pa.array(over)))])
+
+    def _expired(self, rows: pa.Table) -> list[pa.Table]:
+        """Return tombstones for keys whose newest row has expired."""
+        rows = rows.filter(rows.column(ALIVE))
+        if not rows.num_rows:
+            return []
+        zeros = np.zeros(rows.num_rows, dtype=np.int64)
+        arrival = np.full(rows.num_rows, self._forgetting.heard_us)
+        gone = np.ones(rows.num_rows, dtype=np.bool_)
+        schema = self._side.versioned
+        columns: dict[str, Any] = {name: pa.nulls(rows.num_rows, schema.field(name).type) for name in schema.names}
+        columns |= {name: rows.column(name) for name in self._columns}
+        columns[SYSTEM] = system_array(source="", seq=zeros, arrival_us=arrival, deleted=gone)
+        columns |= {VERSION: rows.column(VERSION).to_numpy() + 1, GONE: gone}
+        return [pa.table(columns).select(schema.names).cast(schema)]
 
     def _left(self, kept: pa.Table, at: Int64s, rows: pa.Table, version: Int64s, gone: Any) -> pa.Table:
         """Return tombstones for where keys were."""
@@ -132,12 +172,6 @@ class LatestVersions:
         marked = with_system_fields(rows, deleted=pa.array(np.ones(rows.num_rows, dtype=np.bool_)))
         columns |= {SYSTEM: marked.column(SYSTEM), VERSION: pa.array(version), GONE: pa.array(gone)}
         return pa.table({name: columns[name] for name in side.versioned.names}).cast(side.versioned)
-
-    def _keep(self, found: Found, replaced: Int64s, rows: pa.Table, own: dict[str, Any]) -> None:
-        stays = np.ones(found.rows.num_rows, dtype=np.bool_)
-        stays[replaced] = False
-        new = pa.table({**{name: rows.column(name) for name in self._columns}, **own}).cast(self._schema)
-        self._runs.replace(found, stays, new)
 
 
 def row_times(rows: pa.Table, side: LatestSide) -> Int64s:

@@ -36,6 +36,8 @@ class KeyPages:
         What :meth:`to_json` gave; empty at first.
     least : sequence of str
         Columns of whole numbers whose least value on each page is remembered: see :meth:`below`.
+    sized : bool
+        Whether the bytes of each page are remembered: see :attr:`bytes`.
     """
 
     def __init__(
@@ -46,6 +48,8 @@ class KeyPages:
         schema: pa.Schema,
         saved: Any,
         least: Sequence[str] = (),
+        *,
+        sized: bool = False,
     ) -> None:
         self._store = store
         self._kind = kind
@@ -56,11 +60,22 @@ class KeyPages:
         self._bits = int(saved.get("bits", 0))
         self.rows = int(saved.get("rows", 0))
         """The number of rows that are kept."""
+        sizes = saved.get("sizes")
+        if sized and sizes is None:  # an earlier run of the job did not ask for them
+            frames = {page: store.get(kind, page) for page in self.all_pages.tolist()} if self.rows else {}
+            sizes = {page: len(frame) for page, frame in frames.items() if frame is not None}
+        self._sizes: dict[int, int] | None = {int(page): size for page, size in sizes.items()} if sized else None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
         least = {"least": self._least} if self._columns else {}
-        return {"bits": self._bits, "rows": self.rows, **least}
+        sizes = {} if self._sizes is None else {"sizes": self._sizes}
+        return {"bits": self._bits, "rows": self.rows, **least, **sizes}
+
+    @property
+    def bytes(self) -> int:
+        """The size of all pages in the store; 0 if it is not remembered."""
+        return sum((self._sizes or {}).values())
 
     def below(self, column: str, limit: int) -> Int64s:
         """Return the pages with a row that has less than `limit` in one of the columns `least`."""
@@ -107,7 +122,7 @@ class KeyPages:
             others = np.setdiff1d(self.all_pages, pages)
             rows = pa.concat_tables([rows, self.read(others)])
             for page in others.tolist():
-                self._store.remove(self._kind, page)
+                self._remove(page)
             self._least.clear()
             while self.rows > _ROWS << self._bits:
                 self._bits += 1
@@ -118,20 +133,28 @@ class KeyPages:
         begins, ends = np.searchsorted(page, pages), np.searchsorted(page, pages, "right")
         for number, begin, end in zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True):
             if begin == end:
-                self._store.remove(self._kind, number)
+                self._remove(number)
                 self._least.pop(number, None)
             else:
                 mine = rows.slice(begin, end - begin).combine_chunks()
-                self._store.put(self._kind, number, to_frame(mine))
+                frame = to_frame(mine)
+                self._store.put(self._kind, number, frame)
+                if self._sizes is not None:
+                    self._sizes[number] = len(frame)
                 if self._columns:
                     self._least[number] = [int(mine.column(name).to_numpy().min()) for name in self._columns]
 
     def clear(self) -> None:
         """Remove all rows."""
         for page in self.all_pages.tolist():
-            self._store.remove(self._kind, page)
+            self._remove(page)
         self._least.clear()
         self.rows = self._bits = 0
+
+    def _remove(self, page: int) -> None:
+        self._store.remove(self._kind, page)
+        if self._sizes is not None:
+            self._sizes.pop(page, None)
 
     def _page(self, numbers: Int64s) -> Int64s:
         if self._bits == 0:

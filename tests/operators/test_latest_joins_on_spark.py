@@ -37,6 +37,10 @@ def bus(chance, at):
     return f"b{chance.randrange(20)}", at + chance.randrange(40), f"r{chance.randrange(6)}", at
 
 
+def other(chance, at):
+    return f"b{chance.randrange(20)}", at + chance.randrange(40), f"r{chance.randrange(4, 9)}", at
+
+
 def route(chance, at):
     return f"r{chance.randrange(8)}", at + chance.randrange(40), at
 
@@ -85,18 +89,22 @@ def test_buses_with_their_routes_as_both_are_now(spark, tmp_path):
 
 def test_pairs_of_keys_come_and_go_as_both_sides_move(spark, tmp_path):
     one = write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 3, bus)
-    two = write_files(tmp_path / "feed", "other", "bus,ms,route,speed", 4, bus)
+    two = write_files(tmp_path / "feed", "other", "bus,ms,route,speed", 4, other)
     left, right = (feed(spark, tmp_path / "feed", name, BUSES, "bus") for name in ("bus", "other"))
-    joined = left.queue(policy="in-place", budget=None).join_latest(right, on="route", shards=2)
-    assert joined.key == ("bus", "bus_right")
-    write_to_end(joined, tmp_path / "table", tmp_path / "checkpoint")
+    queued = left.queue(policy="in-place", budget=None)
+    joined = queued.join_latest(right.where("bus <> 'b7'"), on="route", how="full", state_limit="1 GB", shards=2)
+    assert joined.key == ("left_key", "right_key")
+    write_to_end(joined.queue(policy="in-place", budget=None), tmp_path / "table", tmp_path / "checkpoint")
+    ones, twos = list(newest(one).values()), [row for row in newest(two).values() if row[0] != "b7"]
     expected = {
-        (mine[0], other[0]): (mine[3], other[3], max(mine[1], other[1]))
-        for mine in newest(one).values()
-        for other in newest(two).values()
-        if mine[2] == other[2]
+        (mine[0], theirs[0]): (mine[3], theirs[3], max(mine[1], theirs[1]))
+        for mine in ones
+        for theirs in twos
+        if mine[2] == theirs[2]
     }
-    found = read_frame(tmp_path / "table").select("bus", "bus_right", "speed", "speed_right", "join_time").rows()
+    expected |= {(mine[0], "\\N"): (mine[3], None, mine[1]) for mine in ones if mine[2] not in {row[2] for row in twos}}
+    expected |= {("\\N", row[0]): (None, row[3], row[1]) for row in twos if row[2] not in {mine[2] for mine in ones}}
+    found = read_frame(tmp_path / "table").select("left_key", "right_key", "speed", "speed_right", "join_time").rows()
     assert {row[:2]: row[2:] for row in found} == expected
 
 
@@ -134,10 +142,8 @@ def test_a_query_that_goes_back_to_an_older_checkpoint_takes_no_file_of_the_futu
 def test_what_makes_no_sense_is_refused(spark, tmp_path):
     write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 1, bus)
     one, two = (feed(spark, tmp_path / "feed", "bus", BUSES, "bus") for _ in range(2))
-    with pytest.raises(OptionError, match="at most one row for each value"):
-        one.join_latest(two, on="route", how="left")
-    with pytest.raises(OptionError, match="one of inner, left"):
-        one.join_latest(two, on="route", how="full")
+    with pytest.raises(OptionError, match="one of inner, left, right, full"):
+        one.join_latest(two, on="route", how="outer")
     with pytest.raises(OptionError, match="an UpdateStream"):
         one.join_latest(two.df, on="route")
     with pytest.raises(SchemaError, match="which the right stream has not"):

@@ -8,7 +8,7 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.operators.remembering import retention_of
+from upstream.operators.remembering import of_both, time_span
 from upstream.testing import StreamTester
 
 GONE = {"_upstream": {"deleted": True}}
@@ -55,7 +55,7 @@ def test_the_unit_is_that_of_the_time_column():
     found = []
 
     def steps(rows):
-        found.append(retention_of("group_by", rows, "36 hours"))
+        found.append(time_span("group_by", "ttl", rows, "36 hours"))
         return rows.group_by("r", tombstone_retention="36 hours").agg(n=us.count())
 
     for kind in ("TIMESTAMP", "DATE"):
@@ -80,3 +80,11 @@ def test_what_makes_no_sense_is_refused(time, retention, message):
             "k STRING, t BIGINT, d TIMESTAMP, r STRING", key="k", event_time=time,
             **({"time_format": "epoch_us"} if time == "t" else {}),
         ).batch([])  # fmt: skip
+
+
+def test_one_time_to_live_is_that_of_both_sides():
+    assert of_both("1 hour") == ("1 hour", "1 hour")
+    assert of_both(["1 hour", None]) == ("1 hour", None)
+    assert of_both(None) == (None, None)
+    with pytest.raises(OptionError, match="a pair for the left and the right"):
+        of_both(("1 hour",))

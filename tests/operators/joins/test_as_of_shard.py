@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError, SchemaError
+from upstream.conf.errors import CheckpointError, SchemaError, StateLimitError
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.sort_keys import in_order
 from upstream.core.rows.split import split_punctuation
@@ -24,8 +24,8 @@ LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.f
 RIGHT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("b", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 
 
-def plan(how="left", tolerance=None, left=LEFT, right=RIGHT):
-    return AsOfPlan(JoinSide(("k",), "t", left), JoinSide(("k",), "t", right), how, tolerance)
+def plan(how="left", tolerance=None, left=LEFT, right=RIGHT, **limit):
+    return AsOfPlan(JoinSide(("k",), "t", left), JoinSide(("k",), "t", right), how, tolerance, **limit)
 
 
 def frame(schema, rows, bound, feed):
@@ -105,6 +105,51 @@ def test_the_partner_is_the_newest_row_at_the_time(case, how, tolerance):
         promised = promised if promise is None else max(promised, promise)
     assert reports[-1].left_kept == 0
     assert reports[-1].results == len([pair for pairs in found for pair in pairs])
+
+
+@given(streams(), st.sampled_from(["inner", "left"]), st.none() | st.integers(0, 6), st.integers(2000, 9000))
+def test_dropping_rows_leaves_results_out_and_makes_none_up(case, how, tolerance, limit):
+    (left, right), batches = case
+    join = plan(how, tolerance, state_limit=limit, on_limit="drop_oldest")
+    store = DictStore()
+    found, _, reports = run_all(join, batches, store)
+    pairs = [pair for pairs in found for pair in pairs]
+    whole = expected(left, right, how, tolerance)
+    assert len(set(pairs)) == len(pairs)
+    assert set(pairs) <= set(whole)
+    last = reports[-1]
+    if not last.left_shed and not last.right_shed:
+        assert sorted(pairs, key=str) == whole
+        assert last.left_unsure == 0
+    # Each row of the left is in a result, or counted.
+    alone = last.unmatched if how == "inner" else 0
+    assert len(pairs) + last.left_shed + last.left_unsure + alone == len(left)
+    assert run_all(join, batches)[0] == found
+    kept = sum(len(value) for (kind, _), value in store.values.items() if kind != "head")
+    assert kept <= limit
+
+
+def test_a_row_is_unsure_if_its_partner_may_have_been_dropped():
+    rows = [("x", at, at, False) for at in range(400)]
+    for tolerance, unsure in ((None, True), (10, False)):
+        join = plan(tolerance=tolerance, state_limit=20_000, on_limit="drop_oldest")
+        store = DictStore()
+        _, _, (report,) = run_all(join, [([], None, [(f"k{at}", at, at, False) for at in range(400)], None)], store)
+        assert 100 < report.right_shed < 400
+        # A row of a key that was dropped, an older row of such a key, and a row of a key that is still there.
+        found, _, (report,) = run_all(
+            join, [([("k1", 500, 1, False), ("k399", 405, 2, False)], None, [("k1", 0, 7, False)], 600)], store
+        )
+        assert sorted(found[0]) == ([(2, 399)] if unsure else [(1, None), (2, 399)])
+        assert report.left_unsure == (1 if unsure else 0)
+        assert report.right_kept < 400
+    store = DictStore()
+    run_all(plan(), [(rows, None, [], None)], store)  # a limit may come later
+    with pytest.raises(StateLimitError, match="state_limit=4000 among 1 shards"):
+        run_all(plan(state_limit=4000), [([], None, [], 2)], store)
+    _, _, (report,) = run_all(plan(state_limit=20_000, on_limit="drop_oldest"), [([], None, [], 2)], store)
+    assert 0 < report.left_kept < 398
+    assert report.left_shed + report.left_kept == 398
 
 
 def test_a_row_waits_until_the_right_can_have_no_row_at_its_time():

@@ -254,3 +254,22 @@ def test_all_rows_are_those_that_were_not_deleted_and_clearing_leaves_nothing():
     ]
     runs.clear()
     assert (runs.rows, runs.all_rows().num_rows, shard.store.values) == (0, 0, {})
+
+
+def test_the_bytes_of_runs_are_known_and_are_those_of_the_rows_there_are_once_merged():
+    def size():
+        return sum(len(value) for value in shard.store.values.values())
+
+    shard = Shard()
+    for value in range(3):
+        shard.write([(number, 0, value) for number in range(3000)])
+    assert shard.runs().bytes == size()
+    before = size()
+    runs = shard.runs()
+    runs.compact()
+    shard.saved = runs.to_json()
+    assert runs.bytes == size() < before / 2
+    assert shard.read(7) == {(7, 0): 2}
+    assert runs.rows == 3000
+    runs.compact()
+    assert runs.to_json() == shard.saved

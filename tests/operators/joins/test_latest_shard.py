@@ -2,186 +2,74 @@
 
 from __future__ import annotations
 
-import numpy as np
+import copy
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.latest_joins import HOWS, LEFT, RIGHT, SHARDS, Query, expected, flat, frame, plan, updates
 
-from upstream.conf.errors import CheckpointError, MalformedRowError
+from upstream.conf.errors import CheckpointError, MalformedRowError, StateLimitError
 from upstream.core.pushdown.ipc_frames import from_frame, to_frame
 from upstream.core.rows.buckets import bucket_of
-from upstream.core.rows.split import by_bucket
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
-from upstream.operators.joins.latest_shard import LatestJoinShard, VersionShard
+from upstream.core.rows.system_column import SYSTEM
+from upstream.operators.joins.latest_plan import PAIR_KEYS, LatestLimit
+from upstream.operators.joins.latest_shard import LatestJoinShard
 from upstream.operators.runtime.store import DictStore
 
-LEFT = pa.schema(
-    [("v", pa.int64()), ("r", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
-)
-SHARDS = 3
+
+def check(query, left, right, how):
+    """Compare the table after each batch with the join of the newest rows."""
+    keys = [side.key for side in query.join.sides]
+    for at, (one, two) in enumerate(zip(left, right, strict=True)):
+        query.repeated(one, two)
+        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), *keys, how)
 
 
-RIGHT = pa.schema(
-    [("w", pa.int64()), ("r", pa.string()), ("t", pa.int64()), ("b", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
-)
-
-
-def plan(right_key=("r",), left_key=("v",), how="inner", shards=SHARDS, left=LEFT, right=RIGHT, time="t"):
-    return LatestJoinPlan(
-        LatestSide(("r",), "t", left, left_key, time),
-        LatestSide(("r",), "t", right, right_key, time),
-        how,
-        "_right",
-        shards,
-    )
-
-
-def frame(schema, rows):
-    """Rows (key, on, time, number, deleted)."""
-    columns = [pa.array([row[at] for row in rows], schema.field(at).type) for at in range(4)]
-    numbers = np.array([row[3] for row in rows], dtype=np.int64)
-    deleted = np.array([row[4] for row in rows], dtype=np.bool_)
-    return pa.table(
-        [*columns, system_array(source="f", seq=numbers, arrival_us=numbers, deleted=deleted)], schema=schema
-    )
-
-
-class Query:
-    """All stages of a join, as Spark runs them."""
-
-    def __init__(self, join):
-        self.join = join
-        self.stores = {}
-        self.table = {}
-        self.reports = []
-
-    def store(self, *name):
-        return self.stores.setdefault(name, DictStore())
-
-    def batch(self, *both):
-        frames = []
-        for number, (side, rows) in enumerate(zip(self.join.sides, both, strict=True)):
-            table = frame(side.schema, rows)
-            if not side.stays:
-                found = []
-                for shard, part in by_bucket(table, side.key, SHARDS) if table.num_rows else ():
-                    versions = VersionShard(shard, VersionPlan(side, SHARDS), self.store("versions", number, shard))
-                    result, _ = versions.run([to_frame(part)])
-                    if result is not None:
-                        found.append(result)
-                table = pa.concat_tables(found) if found else side.versioned.empty_table()
-            frames.append(
-                {shard: to_frame(part) for shard, part in by_bucket(table, side.on, self.join.shards)}
-                if table.num_rows
-                else {}
-            )
-        given = []
-        for shard in sorted(frames[0].keys() | frames[1].keys()):
-            join = LatestJoinShard(shard, self.join, self.store("join", shard))
-            result, report = join.run(*([each[shard]] if shard in each else [] for each in frames))
-            self.reports.append(report)
-            if result is not None:
-                given += result.to_pylist()
-        # As the table does: of a key's rows that with the greatest number counts.
-        for row in sorted(given, key=lambda row: row[SYSTEM]["seq"]):
-            key = tuple(row[name] for name in self.join.key)
-            if row[SYSTEM]["deleted"]:
-                self.table.pop(key, None)
-            else:
-                self.table[key] = (row["a"], row["b"], row["join_time"])
-        return given
-
-
-def newest(rows, key):
-    found = {}
-    for row in rows:
-        if key(row) not in found or row[2] >= found[key(row)][2]:
-            found[key(row)] = row
-    return [row for row in found.values() if not row[4]]
-
-
-def expected(left, right, left_key, right_key, how):
-    """The join of the newest rows, by the key of the results."""
-    places = {"v": 0, "w": 0, "r": 1}
-    of = [lambda row, names=names: tuple(row[places[name]] for name in names) for names in (left_key, right_key)]
-    ones, twos = newest(left, of[0]), newest(right, of[1])
-    to_one = right_key == ("r",)
-    found = {}
-    for one in ones:
-        partners = [two for two in twos if one[1] is not None and one[1] == two[1]]
-        for two in partners:
-            found[of[0](one) if to_one else (*of[0](one), *of[1](two))] = (
-                one[3], two[3], max(one[2], two[2])
-            )  # fmt: skip
-        if not partners and how == "left":
-            found[of[0](one)] = (one[3], None, one[2])
-    return found
-
-
-ONS = st.sampled_from(["x", "y", "z", None])
-
-
-@st.composite
-def updates(draw, key):
-    """Batches of rows of one side: (key, on, time, number, deleted). A side whose key is `on` has it in each row."""
-    batches, number = [], 0
-    for _ in range(4):
-        rows = []
-        for _ in range(draw(st.integers(0, 6))):
-            deleted = draw(st.booleans()) and draw(st.booleans())
-            on = draw(ONS if key != ("r",) else st.sampled_from(["x", "y", "z"]))
-            name = draw(st.integers(0, 3))
-            if deleted and "r" not in key:
-                on = None
-            if "r" in key:
-                on = on or "x"
-            rows.append((name, on, draw(st.integers(0, 9)), number, deleted))
-            number += 1
-        batches.append(rows)
-    return batches
-
-
-def flat(batches):
-    return [row for rows in batches for row in rows]
-
-
-@given(updates(("v",)), updates(("r",)), st.sampled_from(["inner", "left"]))
+@given(updates(("v",)), updates(("r",)), st.sampled_from(HOWS))
 def test_each_left_row_has_its_newest_partner(left, right, how):
     query = Query(plan(("r",), how=how))
-    for at, (one, two) in enumerate(zip(left, right, strict=True)):
-        query.batch(one, two)
-        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), ("v",), ("r",), how)
+    assert query.join.key == (("v",) if how in ("inner", "left") else PAIR_KEYS)
+    check(query, left, right, how)
 
 
-@given(updates(("v",)), updates(("w",)))
-def test_pairs_of_rows_that_move_come_and_go(left, right):
-    query = Query(plan(("w",)))
-    assert query.join.key == ("v", "w")
-    for at, (one, two) in enumerate(zip(left, right, strict=True)):
-        query.batch(one, two)
-        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), ("v",), ("w",), "inner")
+@given(updates(("r",)), updates(("w",)), st.sampled_from(HOWS))
+def test_each_right_row_has_its_newest_partner(left, right, how):
+    query = Query(plan(("w",), ("r",), how))
+    assert query.join.key == {"inner": ("r", "w"), "right": ("w",)}.get(how, PAIR_KEYS)
+    check(query, left, right, how)
 
 
-@given(updates(("r",)), updates(("r",)))
-def test_one_key_on_both_sides(left, right):
-    query = Query(plan(("r",), ("r",)))
+@given(updates(("v",)), updates(("w",)), st.sampled_from(HOWS))
+def test_pairs_of_rows_that_move_come_and_go(left, right, how):
+    query = Query(plan(("w",), how=how))
+    assert query.join.key == (("v", "w") if how == "inner" else PAIR_KEYS)
+    check(query, left, right, how)
+
+
+@given(updates(("r",)), updates(("r",)), st.sampled_from(HOWS))
+def test_one_key_on_both_sides(left, right, how):
+    query = Query(plan(("r",), ("r",), how))
     assert query.join.key == ("r",)
-    for at, (one, two) in enumerate(zip(left, right, strict=True)):
-        query.batch(one, two)
-        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), ("r",), ("r",), "inner")
+    check(query, left, right, how)
     assert not any(name[0] == "versions" for name in query.stores)
 
 
-@given(updates(("v", "r")), updates(("w",)))
-def test_a_key_that_has_the_join_columns_needs_no_stage_of_its_own(left, right):
-    query = Query(plan(("w",), ("v", "r")))
-    assert query.join.key == ("v", "r", "w")
-    for at, (one, two) in enumerate(zip(left, right, strict=True)):
-        query.batch(one, two)
-        pairs = expected(flat(left[: at + 1]), flat(right[: at + 1]), ("v", "r"), ("w",), "inner")
-        assert query.table == {tuple(key): value for key, value in pairs.items()}
+@given(updates(("v", "r")), updates(("w",)), st.sampled_from(HOWS))
+def test_a_key_that_has_the_join_columns_needs_no_stage_of_its_own(left, right, how):
+    query = Query(plan(("w",), ("v", "r"), how))
+    assert query.join.key == (("v", "r", "w") if how == "inner" else PAIR_KEYS)
+    check(query, left, right, how)
+
+
+@given(updates(("v",)), updates(("v",)), st.sampled_from(HOWS))
+def test_one_shard_gives_what_many_give(left, right, how):
+    tables = [Query(plan(("w",), how=how, shards=shards)) for shards in (1, SHARDS)]
+    for one, two in zip(left, right, strict=True):
+        for query in tables:
+            query.batch(one, two)
+        assert tables[0].table == tables[1].table
 
 
 def test_a_batch_writes_the_rows_that_change():
@@ -257,3 +145,25 @@ def test_a_change_arrives_with_the_row_that_causes_it(how):
     (row,) = pairs.batch([(1, "y", 2, 30, False)], [])
     assert row[SYSTEM]["deleted"]
     assert row[SYSTEM]["arrival"].microsecond == 30
+
+
+@pytest.mark.parametrize("keys", [(("v",), ("r",)), (("r",), ("r",))])
+def test_a_limit_of_the_state_ends_the_query_and_a_higher_one_resumes_it(keys):
+    def joined(limit):
+        moving = sum("r" not in key for key in keys)
+        return plan(keys[1], keys[0], shards=1, limit=limit and LatestLimit(limit, 1 + SHARDS * moving))
+
+    query = Query(joined(None))
+    rows = [(at, f"r{at}", at, at, False) for at in range(2000)]
+    for _ in range(3):
+        query.batch(rows, rows)  # the same again: what newer rows have replaced counts only until the runs are merged
+    size = sum(
+        len(value) for store in query.stores.values() for (kind, _), value in store.values.items() if kind != "head"
+    )
+    before = copy.deepcopy(query)
+    query.join = joined(size // 4)
+    with pytest.raises(StateLimitError, match="raise state_limit"):
+        query.batch(rows, rows)
+    before.join = joined(4 * size)
+    before.batch(rows, rows)
+    assert len(before.table) == 2000

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.operators.joins.expiry import Expiry
 from upstream.operators.joins.forgetting import Forgetting
 from upstream.operators.joins.key_runs import KeyRuns
 from upstream.operators.joins.latest_plan import GONE, VERSION, LatestSide
@@ -34,14 +35,15 @@ class Side:
             table = table.append_column(VERSION, pa.array([row[4] for row in rows], pa.int64()))
             table = table.append_column(GONE, pa.array([row[5] for row in rows], pa.bool_()))
         runs = KeyRuns(self._store, "left", NUMBER, kept_schema(self._side), self._saved, ("k",))
-        side = NewestSide(self._side, runs, table, Forgetting(self._side, {}))
+        expiry = Expiry(self._store, "left", None, {})
+        side = NewestSide(self._side, runs, table, Forgetting(self._side, {}), expiry)
         side.read(np.unique(np.append(side.numbers, 7)))
         side.keep()
         self._saved = runs.to_json()
         self.rows = runs.rows
         return {
             name: sorted((row["k"], row["r"], row["t"], row[VERSION]) for row in getattr(side, name).to_pylist())
-            for name in ("same", "new", "removed", "gone", "keyless", "now")
+            for name in ("same", "new", "removed", "gone", "keyless", "keyless_left", "now")
         }, side
 
 
@@ -70,7 +72,19 @@ def test_rows_with_versions_come_and_go_as_they_say():
     assert found["now"] == [(1, 8, 6, 2)]
     found, _ = keys.batch((1, 8, 7, True, 3, True), (2, None, 7, True, 2, True))
     assert (found["removed"], found["gone"]) == ([(1, 8, 6, 3)], [(1, 8, 7, 3), (2, None, 7, 2)])
+    assert found["keyless_left"] == [(2, None, 7, 2)]
     assert keys.rows == 0
+
+
+def test_rows_are_fresh_where_their_key_had_none():
+    for side, own in ((OWN, ()), (MOVES, (1, False))):
+        keys = Side(side)
+        assert keys.batch((1, 7, 5, False, *own))[1].fresh.tolist() == [True]
+        _, found = keys.batch((1, 7, 6, False, *own), (2, 7, 6, False, *own), (1, 8, 6, False, *own))
+        fresh = dict(
+            zip(zip(*found.new.select(["k", "r"]).to_pydict().values(), strict=True), found.fresh, strict=True)
+        )
+        assert fresh == {(1, 7): False, (2, 7): True, (1, 8): True}
 
 
 def test_a_side_without_rows_reads_what_the_other_side_asks_for():

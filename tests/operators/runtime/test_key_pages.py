@@ -92,3 +92,24 @@ def test_pages_with_a_lower_value_are_found_without_reading_them():
     everything = np.arange(8)
     pages.write(everything, 5000, SCHEMA.empty_table())
     assert pages.least("v") is None
+
+
+def test_the_bytes_of_pages_are_remembered_if_they_are_asked_for():
+    def size():
+        return sum(len(value) for value in store.values.values())
+
+    store = DictStore()
+    pages = KeyPages(store, "rows", "n", SCHEMA, {})
+    put(pages, range(3000), 0)
+    assert pages.bytes == 0
+    assert "sizes" not in pages.to_json()
+    for saved in (pages.to_json(), None):  # an earlier run of the job did not remember them
+        pages = KeyPages(store, "rows", "n", SCHEMA, json.loads(json.dumps(saved or pages.to_json())), sized=True)
+        assert pages.bytes == size() > 0
+        put(pages, range(9000 if saved else 20_000), 1)
+        assert pages.bytes == size()
+    some = pages.pages(np.arange(7))
+    pages.write(some, pages.read(some).num_rows, rows([]))
+    assert pages.bytes == size()
+    pages.clear()
+    assert pages.bytes == size() == 0

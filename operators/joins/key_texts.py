@@ -1,0 +1,66 @@
+"""Update keys as text: the key of results that may lack a row of either side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import SchemaError
+
+__all__ = ["NO_ROW", "check_key_texts", "key_texts"]
+
+NO_ROW = "\\N"
+"""The text where a result has no row of a side. No key has it: a backslash in a key is doubled."""
+
+
+def check_key_texts(schema: pa.Schema, key: Sequence[str], name: str) -> None:
+    """Refuse an update key of which :func:`key_texts` cannot make text.
+
+    Parameters
+    ----------
+    schema, key
+        Of a stream.
+    name
+        The stream, as its user calls it.
+
+    Raises
+    ------
+    SchemaError
+        A column is binary, or has fields or elements.
+    """
+    for column in key:
+        kind = schema.field(column).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise SchemaError(
+                f"the key of the {name} stream has {column} of type {kind}, and results name both keys as text",
+                expected="keys of text, numbers, dates, and times",
+                hint="make text of the column where rows are read: read(…, select='hex(a) AS a, …')",
+            )
+
+
+def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
+    """Return the key of each row as text: equal texts for equal keys only.
+
+    Values of several columns have a comma between them. Commas in them get a backslash, and backslashes another one.
+
+    Parameters
+    ----------
+    rows
+    key
+        Columns without nulls.
+    """
+    parts = [pc.replace_substring(_text(rows.column(name)), "\\", "\\\\") for name in key]
+    if len(parts) == 1:
+        return parts[0]
+    return pc.binary_join_element_wise(*(pc.replace_substring(each, ",", "\\,") for each in parts), ",")
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 and 0.0 are one key
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit))  # in UTC
+    return column.cast(pa.string())

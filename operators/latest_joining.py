@@ -1,0 +1,164 @@
+"""Joins of two streams as they are now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
+
+from ..conf.arguments import count_argument, text_argument
+from ..conf.errors import OptionError
+from ..plan.completeness import LeftOut
+from ..plan.newest_nodes import LatestJoin, Versions
+from .join_arguments import check_partner, columns_of_on, latest_limit, schemas_of
+from .joins.band import SIDES
+from .joins.key_texts import check_key_texts
+from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
+from .joins.plan import OnLimit
+from .keyed import KeyedRows, checkpoint_argument
+from .remembering import TimeToLive, of_both, time_span
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["LatestJoining"]
+
+
+class LatestJoining(KeyedRows):
+    """Joins of newest rows: part of :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def join_latest(
+        self,
+        other: Self,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: LatestHow = "inner",
+        suffix: str = "_right",
+        ttl: TimeToLive = None,
+        tombstone_retention: str | int | None = None,
+        state_limit: str | int | None = None,
+        on_limit: OnLimit = "fail",
+        checkpoint_location: str | os.PathLike[str] | None = None,
+        shards: int = 16,
+    ) -> Self:
+        r"""Join the newest rows of two streams: the table holds the join of both tables as they are now.
+
+        A newer row of either side replaces the pairs of the row before it; a tombstone takes them out.
+
+        Parameters
+        ----------
+        other
+            The right stream.
+        on
+            The columns that are equal in rows that meet; a mapping names those of the left and those of the right. A
+            key whose new row has other values leaves its former partners.
+        how
+            ``inner``, ``left``, ``right`` or ``full``, which give rows of that side, or of both, without a partner with
+            nulls.
+        suffix
+            What is put behind the names of columns of the right that the left has too.
+        ttl
+            How long a row lives, such as ``1 hour``; a pair gives it for the left and the right, None for no end. A row
+            expires when the low-watermark of its own stream passes its event time by this. Its results leave the table
+            in that batch, and a later update of its key brings them again. By default, rows live until a newer row
+            replaces them. It may change when the query starts again.
+        tombstone_retention
+            How far a stream's watermark has to pass a deletion before its time is forgotten, such as ``7 days``; a
+            number, in its own unit, where the time column holds numbers. An older row that arrives after that counts as
+            new. If it is not set, deletions are remembered for good.
+        state_limit
+            The most bytes that the join keeps, such as ``"512 MB"``. Each shard may keep its part of them. No limit by
+            default. It may change from run to run.
+        on_limit
+            Only ``fail``, which ends the query at the limit.
+        checkpoint_location
+            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
+        shards
+            The number of parts into which keys are divided; fixed for the life of a checkpoint.
+
+        Returns
+        -------
+        UpdateStream
+            Of pairs, and of tombstones for pairs that are gone: the columns of `on`, those of the left, those of the
+            right, and ``join_time``, the later of the two times. The stream has no event time: what arrives later is
+            newer.
+
+            If the right's update key is among `on`, the key of an inner or left join is that of the left, and likewise
+            for ``right``. Else the key of an inner join is that of both. A full join of two streams with the update key
+            `on` has that key. All other outer joins have ``left_key`` and ``right_key``: both update keys as text,
+            ``\N`` for no row.
+
+        Raises
+        ------
+        OptionError
+            An argument makes no sense, or `ttl` or `tombstone_retention` is set and a stream has no watermark.
+        SchemaError
+            A column does not exist, the two streams differ in its type, or an update key has no text.
+
+        Notes
+        -----
+        Guarantee: after each batch the table holds the join of the newest row of each key on both sides, whatever the
+        order of arrival and the batches; with `ttl`, of the newest rows that have not expired. Either input may be
+        coalesced or come from a queue. A row with a null in `on` meets nothing.
+
+        State: the newest row of each key on both sides, and the times of deleted keys, so that an older row does not
+        bring a key back. With `ttl`, rows and times go when they expire.
+
+        An input partition that has ended shows no time: of what was last there, nothing expires for that.
+
+        Examples
+        --------
+        >>> now = stream.join_latest(other, on="vehicle_id")
+        >>> recent = stream.join_latest(other, on="vehicle_id", how="full", ttl="10 minutes")
+        >>> recent.key
+        ('vehicle_id',)
+        """
+        columns = columns_of_on(on)
+        check_partner("join_latest", other)
+        if how not in get_args(LatestHow):
+            raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(LatestHow)), hint="correct how")
+        kinds = schemas_of(self, other, columns, "join_latest")
+        for each in (self, other):
+            each._check_key_columns("join_latest")
+        left, right = (
+            LatestSide(
+                names, "", schema, stream.key, stream.event_time,
+                retention=time_span("join_latest", "tombstone_retention", stream, tombstone_retention),
+                ttl=time_span("join_latest", "ttl", stream, life),
+            )
+            for names, schema, stream, life in zip(
+                (tuple(columns), tuple(columns.values())), kinds, (self, other), of_both(ttl), strict=True
+            )
+        )  # fmt: skip
+        suffix = text_argument("suffix", suffix) or "_right"
+        shards = count_argument("shards", shards)
+        limit = latest_limit(state_limit, on_limit, shards * (1 + sum(not each.stays for each in (left, right))))
+        plan = LatestJoinPlan(left, right, how, suffix, shards, limit)
+        for side, name in zip(plan.sides, SIDES, strict=True):
+            if plan.own_key:
+                check_key_texts(side.schema, side.key, name)
+        return self._joined_newest(other, plan, checkpoint_argument(checkpoint_location))
+
+    def _joined_newest(self, other: KeyedRows, plan: LatestJoinPlan, checkpoint: str | None) -> Self:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        inputs = tuple(
+            stream.plan
+            if side.stays
+            else Versions(
+                side.key, None, from_arrow_schema(side.versioned), None, False, plan.shards,
+                inputs=(stream.plan,), specification=VersionPlan(side, plan.shards, plan.limit), checkpoint=checkpoint,
+            )
+            for side, stream in zip(plan.sides, (self, other), strict=True)
+        )  # fmt: skip
+        left_out = LeftOut(
+            "join_latest() gives pairs of newest rows, and takes them back",
+            "put the window before the join",
+        )
+        return self._of(
+            LatestJoin(
+                plan.key, None, from_arrow_schema(plan.schema), left_out, False,
+                plan.shards if plan.key == plan.left.on else None,
+                inputs=inputs, specification=plan, checkpoint=checkpoint,
+            )
+        )  # fmt: skip

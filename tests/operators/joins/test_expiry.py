@@ -1,0 +1,155 @@
+"""Rows that expire leave the join in the batch whose punctuation says so, and no trace of them is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.latest_joins import HOWS, LEFT, Query, expected, flat, plan, updates
+
+from upstream.core.rows.exact_integers import LOWEST
+from upstream.core.rows.system_column import SYSTEM
+from upstream.core.watermark.bounds import AFTER_ALL
+from upstream.operators.joins.expiry import Expiry
+from upstream.operators.joins.forgetting import ALIVE, TIME, Forgetting
+from upstream.operators.joins.key_runs import KeyRuns
+from upstream.operators.joins.latest_plan import VERSION, LatestSide
+from upstream.operators.joins.side import NUMBER
+from upstream.operators.runtime.feeds import punctuation_rows
+from upstream.operators.runtime.store import DictStore
+
+KEYS = [(("v",), ("r",)), (("r",), ("w",)), (("v",), ("w",)), (("r",), ("r",)), (("v", "r"), ("w",))]
+BOUNDS = st.lists(st.tuples(*2 * [st.none() | st.integers(0, 14)]), min_size=4, max_size=4)
+LIVES = st.none() | st.integers(0, 5)
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@given(st.data(), st.sampled_from(HOWS), BOUNDS, st.tuples(LIVES, LIVES))
+def test_the_table_has_the_join_of_rows_that_have_not_expired(keys, data, how, bounds, ttl):
+    left, right = (data.draw(updates(key)) for key in keys)
+    query = Query(plan(keys[1], keys[0], how, ttl=ttl))
+    below = [None, None]
+    for at, (one, two) in enumerate(zip(left, right, strict=True)):
+        query.repeated(one, two, bounds=bounds[at])
+        for side, (bound, life) in enumerate(zip(bounds[at], ttl, strict=True)):
+            if bound is not None and life is not None:
+                below[side] = max(below[side] or LOWEST, bound - life)
+        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), *keys, how, below)
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_nothing_is_kept_of_rows_that_have_expired(keys):
+    query = Query(plan(keys[1], keys[0], "full", ttl=(10, 10)))
+    sizes = []
+    for batch in range(30):
+        at = batch * 100
+        rows = [(at + number, f"r{at + number}", at + number, at + number, number % 7 == 0) for number in range(100)]
+        query.batch(rows, rows, bounds=(at, at))
+        sizes.append(sum(len(value) for store in query.stores.values() for value in store.values.values()))
+    assert max(sizes[20:]) < 1.3 * max(sizes[3:10])
+    for report in query.reports.values():
+        assert report.left_kept <= 150
+    query.batch([], [], bounds=(10_000, 10_000))
+    assert query.table == {}
+    assert sum(report.left_kept + report.right_kept for report in query.reports.values()) == 0
+    reports = {**query.reports, **query.versions}.values()
+    expired = sum(report.left_expired + report.right_expired for report in reports)
+    assert expired == 2 * sum(1 for number in range(3000) if number % 100 % 7)
+
+
+@pytest.mark.parametrize(("bound", "there"), [(15, True), (16, False)])
+def test_a_row_expires_when_the_watermark_has_passed_its_time_and_the_ttl(bound, there):
+    query = Query(plan(ttl=(10, None)))
+    query.batch([(1, "x", 5, 0, False)], [(1, "x", 0, 1, False)])
+    given_rows = query.batch([], [], bounds=(bound, 100))
+    assert bool(query.table) == there
+    assert [row[SYSTEM]["deleted"] for row in given_rows] == ([] if there else [True])
+    assert all(row[SYSTEM]["arrival"].microsecond == 0 for row in given_rows)  # that of the punctuation: a second
+    query.batch([(1, "x", 5, 2, False)], [])  # too late, or as new as the one there
+    assert bool(query.table) == there
+    query.batch([(1, "x", 6, 3, False)], [])
+    assert query.table == {(1,): (3, 1, 6)}
+
+
+def test_a_row_that_arrives_with_the_punctuation_that_ends_it_is_never_given():
+    query = Query(plan(ttl=(10, 10)))
+    assert query.batch([(1, "x", 5, 0, False)], [(1, "x", 5, 1, False)], bounds=(16, 16)) == []
+    assert sum(each.left_expired for each in query.versions.values()) == 1
+
+
+def test_a_ttl_may_come_later_change_and_go():
+    def run(ttl, rows, bound):
+        query.join = plan(ttl=(ttl, None))
+        query.batch(rows, [(1, "x", 0, 9, False)], bounds=(bound, None))
+        return sorted(key for (key,) in query.table)
+
+    query = Query(plan())
+    assert run(None, [(1, "x", 5, 0, False), (2, "x", 8, 1, False), (3, "x", 20, 2, False)], None) == [1, 2, 3]
+    assert run(10, [], 16) == [2, 3]  # rows that were there before
+    assert run(20, [(1, "x", 5, 3, False)], 17) == [2, 3]  # what has expired is not asked for again
+    assert run(7, [], 16) == [3]
+    assert run(None, [(1, "x", 1, 4, False)], 100) == [1, 3]
+    assert run(10, [], 31) == []
+
+
+SIDE = LatestSide(("r",), "t", LEFT, ("v",), "t", ttl=10)
+KEPT = pa.schema([(name, pa.int64()) for name in (NUMBER, TIME, VERSION)] + [pa.field(ALIVE, pa.bool_())])
+
+
+def heard(**feeds):
+    forgetting = Forgetting(SIDE, {})
+    forgetting.hear(punctuation_rows(LEFT, list(feeds), 0, t=pa.array(list(feeds.values()), pa.int64())))
+    return forgetting
+
+
+def test_an_input_partition_that_has_ended_shows_no_time():
+    assert heard(a=30, b=20).passed == 20
+    ended = heard(a=30)
+    ended.hear(punctuation_rows(LEFT, ["b"], 0, t=pa.array([None], pa.int64())))
+    assert ended.passed == 30
+    only = Forgetting(SIDE, {})
+    only.hear(punctuation_rows(LEFT, ["b"], 0, t=pa.array([None], pa.int64())))
+    assert only.passed is None
+    assert AFTER_ALL in only.to_json()["feeds"]["bounds"].values()
+    assert heard().passed is None
+
+
+def test_only_entries_that_are_due_are_read():
+    store = DictStore()
+    runs = KeyRuns(store, "keys", NUMBER, KEPT, {})
+    saved = {}
+    for batch in range(4):
+        expiry = Expiry(store, "keys", 10, saved)
+        assert len(expiry.due(heard(), runs)) == 0
+        numbers = np.arange(batch * 3000, batch * 3000 + 3000)
+        expiry.add(numbers, numbers)
+        saved = expiry.to_json()
+    asked = []
+    get = store.get
+    store.get = lambda kind, page: asked.append(page) or get(kind, page)
+    expiry = Expiry(store, "keys", 10, saved)
+    assert expiry.due(heard(a=2011), runs).tolist() == list(range(2001))
+    assert len(asked) == 1
+    again = Expiry(store, "keys", 10, expiry.to_json())
+    assert again.due(heard(a=2012), runs).tolist() == [2001]
+    assert again.due(heard(a=2012), runs).tolist() == []
+
+
+def test_what_leaves_is_counted_and_its_version_is_remembered():
+    expiry = Expiry(DictStore(), "keys", 10, {})
+    forgetting = heard(a=30)
+    expiry.due(forgetting, KeyRuns(DictStore(), "keys", NUMBER, KEPT, {}))
+    rows = pa.table([[1, 2, 3, 4], [19, 20, 18, 5], [4, 90, 6, 80], [True, True, False, True]], schema=KEPT)
+    over = expiry.leaving(rows, np.array([True, True, True, False]), forgetting)
+    assert over.tolist() == [True, False, True, False]
+    assert (expiry.rows, forgetting.floor) == (1, 7)
+    some, times = expiry.arriving(rows, rows.column(TIME).to_numpy())
+    assert (some.num_rows, times.tolist(), expiry.rows) == (1, [20], 4)
+    never = Expiry(DictStore(), "keys", None, expiry.to_json())
+    assert not never.leaving(rows, np.ones(4, dtype=np.bool_), forgetting).any()
+    assert never.arriving(rows, times)[0] is rows
+    assert dataclasses.replace(SIDE, ttl=None).hears is False

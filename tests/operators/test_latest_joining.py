@@ -1,0 +1,134 @@
+"""Joins of newest rows as users call them, without Spark: outer ones, and rows that expire."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import upstream as us
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.testing import StreamTester
+
+SCHEMA = "k STRING, t BIGINT, r STRING, v BIGINT"
+
+
+def stream_tester(steps: Any) -> StreamTester:
+    return StreamTester(steps, SCHEMA, key="k", event_time="t", time_format="epoch_us")
+
+
+def rows(*given_rows: tuple[str, int, str | None, int]) -> list[dict[str, Any]]:
+    return [dict(zip("ktrv", row, strict=True)) for row in given_rows]
+
+
+def test_outer_results_pass_a_queue_a_filter_and_a_second_join():
+    def steps(left, right, more):
+        pairs = left.join_latest(right, on="r", how="full", shards=2).queue(policy="in-place", budget=None)
+        kept = pairs.where("coalesce(v, 0) + coalesce(v_right, 0) > 1")
+        return kept.join_latest(more, on={"r": "k"}, how="left", suffix="_more", shards=3)
+
+    tester = stream_tester(steps)
+
+    def table():
+        return {
+            (row["left_key"], row["right_key"]): (row["v"], row["v_right"], row["v_more"]) for row in tester.latest()
+        }
+
+    tester.batch(rows(("a", 1, "x", 2), ("b", 1, "y", 3)), into="left")
+    tester.batch(rows(("x", 1, None, 70)), into="more")
+    assert table() == {("a", "\\N"): (2, None, 70), ("b", "\\N"): (3, None, None)}
+    tester.batch(rows(("c", 1, "x", 4), ("d", 1, "z", 1)), into="right")
+    assert table() == {("a", "c"): (2, 4, 70), ("b", "\\N"): (3, None, None)}
+    tester.restart()
+    tester.batch(rows(("c", 2, "y", -4)), into="right")
+    assert table() == {("a", "\\N"): (2, None, 70)}
+
+
+@given(st.lists(st.tuples(*[st.lists(st.tuples(
+    st.sampled_from("abc"), st.integers(0, 9), st.sampled_from(["x", "y", None]), st.integers(0, 5),
+), max_size=4)] * 2), min_size=1, max_size=4))  # fmt: skip
+def test_groups_of_a_full_join(batches):
+    def steps(left, right):
+        pairs = left.join_latest(right, on="r", how="full", shards=2)
+        return pairs.group_by("r", shards=2).agg(n=us.count(), v=us.sum("v"), w=us.sum("v_right"))
+
+    tester = stream_tester(steps)
+    newest: list[dict[str, tuple[str, int, str | None, int]]] = [{}, {}]
+    for batch in batches:
+        for name, some, side in zip(("left", "right"), batch, newest, strict=True):
+            tester.batch(rows(*some), into=name)
+            for row in some:
+                if row[0] not in side or row[1] >= side[row[0]][1]:
+                    side[row[0]] = row
+        expected = {}
+        for group in ("x", "y"):
+            left, right = ([row[3] for row in side.values() if row[2] == group] for side in newest)
+            if left or right:
+                many = max(len(left), 1), max(len(right), 1)
+                expected[group] = (
+                    many[0] * many[1], sum(left) * many[1] if left else None, sum(right) * many[0] if right else None
+                )  # fmt: skip
+        assert {row["r"]: (row["n"], row["v"], row["w"]) for row in tester.latest()} == expected
+
+
+def test_rows_expire_by_the_watermark_of_their_own_stream():
+    tester = stream_tester(lambda left, right: left.join_latest(right, on="r", how="left", ttl=(10, 100), shards=2))
+    tester.batch(rows(("a", 5, "x", 1), ("b", 9, "x", 2)), into="left")
+    tester.batch(rows(("c", 0, "x", 3)), into="right", punctuation=99)
+    assert {row["k"]: row["v_right"] for row in tester.latest()} == {"a": 3, "b": 3}
+    tester.batch([], into="left", punctuation=16)
+    assert {row["k"]: row["v_right"] for row in tester.latest()} == {"b": 3}
+    tester.batch([], into="right", punctuation=101)
+    tester.restart()
+    assert {row["k"]: row["v_right"] for row in tester.latest()} == {"b": None}
+    tester.batch(rows(("a", 17, "x", 4)), into="left")
+    assert {row["k"]: row["v"] for row in tester.latest()} == {"a": 4, "b": 2}
+
+
+@pytest.mark.parametrize("by", ["k", "r"])
+def test_rows_that_expire_leave_their_group(by):
+    tester = stream_tester(lambda left: left.group_by(by, ttl=10, shards=2).agg(n=us.count(), v=us.max("v")))
+    tester.batch(rows(("a", 5, "a", 9), ("b", 9, "a", 2), ("c", 4, "c", 1)), punctuation=9)
+    tester.batch([], punctuation=16)
+    found = {row[by]: (row["n"], row["v"]) for row in tester.latest()}
+    assert found == ({"b": (1, 2)} if by == "k" else {"a": (1, 2)})
+
+
+def test_a_ttl_of_times_has_a_duration():
+    tester = StreamTester(
+        lambda left, right: left.join_latest(right, on="k", how="full", ttl="10 minutes", shards=1),
+        "k STRING, t TIMESTAMP", key="k", event_time="t",
+    )  # fmt: skip
+    at = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+    tester.batch([{"k": "a", "t": at}], into="left", punctuation=at + dt.timedelta(minutes=10))
+    assert len(tester.latest()) == 1
+    tester.batch([], into="left", punctuation=at + dt.timedelta(minutes=10, microseconds=1))
+    assert tester.latest() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"how": "outer"}, OptionError, "one of inner, left, right, full"), ({"ttl": -1}, OptionError, "ttl=-1"),
+        ({"ttl": (1, 2, 3)}, OptionError, "a pair for the left and the right"),
+        ({"ttl": "1 hour"}, OptionError, "holds numbers"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        stream_tester(lambda left, right: left.join_latest(right, on="r", **arguments)).batch([], into="left")
+
+
+def test_keys_that_have_no_text_and_windows_of_rows_that_expire_are_refused():
+    def joined(left, right):
+        return left.join_latest(right, on="r", how="full")
+
+    with pytest.raises(SchemaError, match="results name both keys as text"):
+        StreamTester(joined, "k BINARY, t BIGINT, r STRING", key="k", event_time="t", time_format="epoch_us").batch(
+            [], into="left"
+        )
+    with pytest.raises(OptionError, match="leave ttl out"):
+        stream_tester(lambda left: left.group_by("r", ttl=5).window("1 minute")).batch([])
