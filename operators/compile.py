@@ -28,6 +28,7 @@ from ..plan.nodes import (
     Transform,
     Window,
 )
+from ..plan.numbering_node import Numbering
 from ..plan.places import check_late_locations, operators, places
 from ..plan.table_node import TableJoin, joins_tables
 from .grouped.build import build_groups, build_window_groups, build_window_versions
@@ -38,7 +39,7 @@ from .reorder.build import build_reorder
 from .row_steps import on_spark
 from .runtime.compiled import Compiled
 from .tables.build import build_table_join
-from .windows.shards.build import build_windows
+from .windows.shards.build import build_numbering, build_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -203,6 +204,8 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             return build_queue(node, before[0], folders[node])
         case Window():
             return build_windows(node, before[0], folders[node], fused=node in binding.fused)
+        case Numbering():
+            return build_numbering(node, before[0], folders[node])
         case Reorder():
             return build_reorder(
                 node, [_as_named(each, node.schema) for each in before], folders[node], fused=node in binding.fused

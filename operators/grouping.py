@@ -7,12 +7,13 @@ import os
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..conf.arguments import count_argument, text_argument
-from ..conf.errors import OptionError, SchemaError
+from ..conf.errors import OptionError
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
 from ..plan.newest_nodes import Grouped, Versions
 from .aggregates.checks import check_named
 from .aggregates.parts import Aggregate
+from .group_columns import check_group_columns
 from .grouped.plan import GroupPlan
 from .grouped.window_plan import Newest
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
@@ -238,7 +239,6 @@ class Grouping(KeyedRows):
         --------
         >>> now = stream.group_by("vehicle_id").agg(speed=us.avg("speed"))
         """
-        import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._check_key_columns("group_by")
@@ -246,20 +246,7 @@ class Grouping(KeyedRows):
         if not names:
             raise OptionError("group_by()", expected="at least one column", hint="name the columns of the group")
         schema = to_arrow_schema(self.schema, timezone="UTC")
-        for name in names:
-            if name not in schema.names or name == SYSTEM:
-                raise SchemaError(
-                    f"group_by({name!r}), which the stream has not",
-                    expected="columns among " + ", ".join(each for each in schema.names if each != SYSTEM),
-                    hint="correct the name",
-                )
-            kind = schema.field(name).type
-            if pa.types.is_floating(kind) or pa.types.is_nested(kind):
-                raise SchemaError(
-                    f"group_by({name!r}), which is of type {kind}",
-                    expected="a column of whole numbers, decimals, texts, dates, times or booleans",
-                    hint="cast it where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
-                )
+        check_group_columns("group_by({})", names, schema)
         return GroupedStream(
             self,
             names,

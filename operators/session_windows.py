@@ -94,7 +94,7 @@ class InSessions(Stateful):
         >>> trips = stream.session_window("15 minutes", output="all").agg(rows=us.count(), top=us.max_("speed"))
         """
         self._check_key_columns("session_window")
-        group = self._group_argument(by)
+        group = self._group_argument("session_window", by)
         if output not in ("latest", "all"):
             raise OptionError(
                 f"output={output!r} with session windows",
@@ -121,6 +121,7 @@ class InSessions(Stateful):
                 "windows": SessionWindows(gap_us),
                 "by": group,
                 "time": True,
+                "of": "key",
                 "checkpoint": None,
                 "emit": emit_for(output, early=early),
                 "method": "paned",

@@ -15,15 +15,15 @@ from ..conf.arguments import (
     text_argument,
 )
 from ..conf.deprecation import refuse_unknown
-from ..conf.errors import OptionError, SchemaError
+from ..conf.errors import OptionError
 from ..core.rows.collations import check_collations
 from ..core.rows.event_times import check_time_zone
-from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Queue
 from ..plan.promises import check_promised
 from ..plan.retractions import check_final
 from ..plan.revisions import identity_of
+from .group_columns import check_group_columns
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .keyed import KeyedRows, checkpoint_argument
 from .queue.budget import check_budget
@@ -34,7 +34,7 @@ from .runtime.flush import flush_rows_each
 from .windowed import WindowedStream
 from .windows.earlier_names import EarlierNames, with_earlier_names
 from .windows.emission import Output, emit_for
-from .windows.parse import windows_asked
+from .windows.parse import RowOrder, RowsOf, windows_asked
 from .windows.shards.plan import ResultsFlush, Tombstones, check_method, check_tombstones
 
 if TYPE_CHECKING:
@@ -173,6 +173,8 @@ class Stateful(KeyedRows):
         duration: str,
         slide: str | None = None,
         *,
+        of: RowsOf = "key",
+        order: RowOrder | None = None,
         by: str | Sequence[str] | None = None,
         output: Output = "latest",
         early: bool = False,
@@ -197,17 +199,25 @@ class Stateful(KeyedRows):
         ----------
         duration
             RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything
-            so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of
-            arrival. Such windows close with their last row. Their `window_start`, `window_end` and `window_time` are
-            row numbers, counted from 0 for each key.
+            so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, or of the whole
+            stream, in the order of arrival. Such windows close with their last row. Their `window_start`, `window_end`
+            and `window_time` are row numbers, counted from 0.
         slide
             SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
-            that ends with each row, ``10 rows`` for one that ends with every tenth row of its key, in the order of
-            time.
+            that ends with each row, ``10 rows`` for one that ends with every tenth row of its key.
+        of
+            For windows of rows: which rows are counted. ``key``: the rows of each key by itself, or of each group of
+            `by`. ``stream``: the rows of all keys together. A window then has a result for each key with a row in it.
+            All rows go through one task, which numbers them.
+        order
+            For windows by time that end with every n-th row: in which order the rows of a key are counted. ``time``
+            [default]: the results do not depend on the order of arrival. ``arrival``: the results depend on the order
+            in which rows arrived. A late row counts, and ends no window.
         by
             The columns by which rows have windows of their own [default: the update key]. With more columns than the
             key, a vehicle has windows for each route; with others, such as the route alone, a window has the rows of
-            many keys. They are the results' key, and rows are shuffled by them. Every row has to have them.
+            many keys. They are the results' key, and rows are shuffled by them. Every row has to have them. They are of
+            types that :meth:`group_by` takes: no fractions, which look equal and differ.
         output
             ``latest``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a
             row. ``eager``: commit to each key's latest started window and pass over all others until it closes
@@ -270,13 +280,13 @@ class Stateful(KeyedRows):
         --------
         >>> means = stream.window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
         >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
-        >>> speeds = stream.window("1 hour", by="speed").agg(vehicles=us.count())
+        >>> last = stream.window("1000 rows", slide="100 rows", of="stream").agg(rows=us.count())
         """
         others: dict[str, Any] = {**deprecated}
         checkpoint = checkpoint_argument(others.pop("checkpoint_location", None))
         refuse_unknown("UpdateStream.window", others)
         self._check_key_columns("window")
-        group = self._group_argument(by)
+        group = self._group_argument("window", by)
         emit = emit_for(output, early=early)
         check_method(method)
         check_tombstones(tombstones)
@@ -291,18 +301,15 @@ class Stateful(KeyedRows):
                         late_location=late_location, origin=origin, zone=zone, time_format=time_format,
                         time_zone=time_zone,
                     ),
-                    {"method": method != "auto", "tombstones": tombstones != "fail", "flush": flush != "eager"},
+                    {
+                        f"of={of!r}": of != "key", f"order={order!r}": order is not None, "method": method != "auto",
+                        "tombstones": tombstones != "fail", "flush": flush != "eager",
+                    },
                     group or self.key, shards, checkpoint,
                 ),
             )  # fmt: skip
         check_complete(self.plan.left_out)
         check_time_zone("time_zone", time_zone)
-        if self.event_time is None and "row" not in str(duration):  # whatever it is: the parsers refuse what is no text
-            raise OptionError(
-                "windows by time on a stream without a time",
-                expected="UpdateStream(df, key=…, event_time=…)",
-                hint="name the time column",
-            )
         count_argument("shards", shards)
         each = flush_rows_each(flush, flush_rows, shards, ResultsFlush)
         count_argument("flush_windows", flush_windows)
@@ -312,8 +319,14 @@ class Stateful(KeyedRows):
             )
         text_argument("zone", zone)
         text_argument("time_format", time_format)
-        windows, by_rows = windows_asked(duration, slide, origin, zone)
+        windows, by_rows = windows_asked(duration, slide, origin, zone, of=of, order=order)
         if not by_rows:
+            if self.event_time is None:
+                raise OptionError(
+                    "windows by time on a stream without a time",
+                    expected="UpdateStream(df, key=…, event_time=…)",
+                    hint="name the time column",
+                )
             check_promised(self.plan, "windows by time", "; windows of rows (window('100 rows')) need none")
         return WindowedStream(
             self,
@@ -321,6 +334,7 @@ class Stateful(KeyedRows):
                 "windows": windows,
                 "by": group,
                 "time": not by_rows,
+                "of": of,
                 "checkpoint": checkpoint,
                 "emit": emit,
                 "method": method,
@@ -336,20 +350,19 @@ class Stateful(KeyedRows):
             },
         )
 
-    def _group_argument(self, by: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    def _group_argument(self, step: str, by: str | Sequence[str] | None) -> tuple[str, ...] | None:
         """Return the columns by which rows have windows; None for the update key."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         names = names_argument("by", by)
         if names is None:
             return None
         group = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
-        absent = [name for name in group if name not in self.schema.names or name == SYSTEM]
-        if absent:
-            raise SchemaError(
-                f"windows by {', '.join(absent)}, which the stream does not have as a column",
-                expected="columns among " + ", ".join(name for name in self.schema.names if name != SYSTEM),
-            )
+        if group == self.key:
+            return None
+        check_group_columns(f"{step}(by={{}})", group, to_arrow_schema(self.schema, timezone="UTC"))
         check_collations(self.schema, names=group)
-        return None if group == self.key else group
+        return group
 
     def _over_revised(
         self,

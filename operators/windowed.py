@@ -9,13 +9,14 @@ from ..conf.errors import OptionError, SchemaError
 from ..core.rows.event_times import check_time_type
 from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Window
+from ..plan.numbering_node import Numbering
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .windows.limits import check_size
 from .windows.panes import paned
 from .windows.sessions import SessionWindows
 from .windows.shards.completeness import left_out_by_windows, revises
-from .windows.shards.plan import WindowPlan
+from .windows.shards.plan import NUMBER, WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -78,11 +79,13 @@ class WindowedStream(Generic[StreamT]):
         >>> stream.window("15 minutes").agg(speed=us.avg("speed"), rows=us.count()).schema.names
         ['vehicle_id', 'window_id', 'window_start', 'window_end', 'window_time', 'final', 'speed', 'rows', '_upstream']
         """
+        import pyarrow as pa
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         if self.over_revised is not None:
             return self.over_revised.agg(**aggregates)
         from .windows.shards.adaptive_keys import with_automatic_method
+        from .windows.shards.numbering import NumberingPlan
         from .windows.shards.results import RESULT_COLUMNS, result_schema
 
         stream, given = self.stream, self.options
@@ -109,7 +112,7 @@ class WindowedStream(Generic[StreamT]):
                 hint="write for example n=aggregates.count(), total=aggregates.sum_('value')",
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
-        by_rows = not given["time"]
+        by_rows, of_stream = not given["time"], given["of"] == "stream"
         if stream.event_time is not None and not by_rows:
             check_time_type(
                 stream.event_time, schema.field(stream.event_time).type, given["time_format"], "time_format"
@@ -118,7 +121,7 @@ class WindowedStream(Generic[StreamT]):
         plan = WindowPlan(
             key=key,
             update_key=None if given["by"] is None else stream.key,
-            time=None if by_rows else stream.event_time,
+            time=NUMBER if of_stream else None if by_rows else stream.event_time,
             time_format=given["time_format"],
             time_zone=given["time_zone"],
             windows=given["windows"],
@@ -127,35 +130,56 @@ class WindowedStream(Generic[StreamT]):
             method="paned" if automatic else given["method"],
             lateness_us=given["lateness_us"],
             shards=given["shards"],
-            schema=schema,
+            schema=schema.append(pa.field(NUMBER, pa.int64())) if of_stream else schema,
             tombstones=given["tombstones"],
             flush=given["flush"],
             flush_rows=given["flush_rows"],
             flush_windows=given["flush_windows"],
         )
-        _check(plan)
+        _check(plan, given["late_location"])
         if automatic:
             plan = with_automatic_method(plan)
+        before = stream.plan
+        if plan.by_number:
+            numbered = pa.schema([plan.schema.field(name).with_nullable(True) for name in plan.columns])
+            plan = dataclasses.replace(plan, schema=numbered)
+            before = Numbering(
+                stream.key, None, from_arrow_schema(numbered), None, False, None,
+                inputs=(before,), specification=NumberingPlan(numbered), checkpoint=given["checkpoint"],
+            )  # fmt: skip
         spark_schema: StructType = from_arrow_schema(result_schema(plan))
         return stream.__class__._of(
             Window(
                 key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
-                inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"], revises=revises(plan),
+                inputs=(before,), specification=plan, checkpoint=given["checkpoint"], revises=revises(plan),
                 late_location=given["late_location"], paced=plan.flush_rows is not None,
+                promises=not (by_rows or plan.by_number),
             )
         )  # fmt: skip
 
 
-def _check(plan: WindowPlan) -> None:
+def _check(plan: WindowPlan, late_location: str | None) -> None:
     Aggregates.of(plan.aggregates, plan.schema)  # refuses what they cannot take, and that there is none
     if isinstance(plan.windows, SessionWindows):
         return
     entry = plan.algebra.empty(1)
     check_size(paned(plan.windows), plan.method, plan.every, entry.nbytes)
-    if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):
+    over_rows = plan.by_rows or plan.by_number
+    if over_rows and (plan.emit == "eager" or plan.lateness_us or (plan.by_rows and plan.method != "paned")):
         raise OptionError(
             "windows over rows with a method, output='eager' or an allowed lateness",
             expected="output='latest' or 'all', early or not: rows are counted as they arrive, so none is late",
+        )
+    if plan.by_number and late_location is not None:
+        raise OptionError(
+            f"late_location={late_location!r} with windows over the rows of the whole stream",
+            expected="no late_location: rows are counted as they arrive, so none is late",
+            hint="leave it out",
+        )
+    if plan.by_number and plan.flush == "lazy":
+        raise OptionError(
+            "flush='lazy' with windows over the rows of the whole stream",
+            expected="flush='eager' or 'slow': after the last row no window closes, and a result would wait for ever",
         )
     if plan.flush != "eager" and plan.by_rows:
         raise OptionError(
@@ -165,7 +189,9 @@ def _check(plan: WindowPlan) -> None:
     if plan.rows_apart > 1 and plan.early:
         raise OptionError(
             f"early=True with windows that slide by {plan.rows_apart} rows",
-            expected="early=False: which row is the n-th is known only when the low-watermark has passed it",
+            expected="early=False: which row is the n-th is known only when the low-watermark has passed it"
+            if not plan.numbers_arrivals
+            else "early=False: such a window gives its result once, when the low-watermark has passed its row",
         )
     if plan.flush == "lazy" and plan.paned.by_row:
         raise OptionError(

@@ -355,9 +355,12 @@ class Window(Operator):
     ----------
     revises : bool
         Whether the results of all windows are given, and some of them again: early results, corrections.
+    promises : bool
+        Whether a low-watermark bounds the times of its results: not of windows of rows, whose times are row numbers.
     """
 
     revises: bool = False
+    promises: bool = True
 
     kind: ClassVar[Kind | None] = "windows"
 

@@ -48,11 +48,12 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
 
 def _inputs(node: Node) -> Iterator[Node]:
     """Yield the inputs whose low-watermark reaches a step. The results of windows have a low-watermark of their own."""
-    if isinstance(node, Window) or (isinstance(node, WindowedGroups) and node.ends):
+    windows = isinstance(node, Window | WindowedGroups)
+    if (isinstance(node, Window) and node.promises) or (isinstance(node, WindowedGroups) and node.ends):
         return
-    if not node.inputs or isinstance(node, WindowedGroups):
+    if not node.inputs or windows:
         yield node
-    for each in () if isinstance(node, WindowedGroups) else node.inputs:
+    for each in () if windows else node.inputs:
         yield from _inputs(each)
 
 
@@ -60,6 +61,8 @@ def _silent(node: Node) -> str | None:
     """Return why an input has no low-watermark; None if it has one, and for other steps."""
     if isinstance(node, WindowedGroups):
         return "windows of a table never become final"
+    if isinstance(node, Window):
+        return "windows of rows close with their last row, and their times are row numbers"
     if isinstance(node, Given | Intake):
         return None if node.promises else "Watermark.none(), or no event time"
     given = source_options(node.frame) if isinstance(node, Rows) else None

@@ -41,6 +41,7 @@ from ..operators.runtime.pack import pack
 from ..operators.runtime.store import Store
 from ..operators.tables.lookup import indexed, joined
 from ..operators.tables.plan import TableJoinPlan
+from ..operators.windows.shards.numbering import NumberingPlan, NumberingShard, numbering_pack
 from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
@@ -58,6 +59,7 @@ from ..plan.nodes import (
     Window,
     walk,
 )
+from ..plan.numbering_node import Numbering
 from ..plan.places import check_late_locations, places
 from ..plan.table_node import TableJoin
 from .checkpoint import Checkpoint
@@ -163,6 +165,8 @@ class DryRun:
                 found = self._queued(node, before[0], checkpoint)
             case Window():
                 found = self._windowed(node, before[0], checkpoint, late)
+            case Numbering():
+                found = self._numbered(node, before[0], checkpoint)
             case Reorder():
                 found = self._reordered(node, before, checkpoint, late)
             case Join():
@@ -220,6 +224,12 @@ class DryRun:
                 late.append(windows.late)
             _report(checkpoint, place, shard, report)
             yield result
+
+    def _numbered(self, node: Numbering, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+        plan = node.specification
+        assert isinstance(plan, NumberingPlan)
+        packing = numbering_pack(0)
+        return self._in_shards(node, [_frames(packing(iter(rows.select(plan.needed).to_batches())))], checkpoint)
 
     def _reordered(
         self, node: Reorder, before: list[pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
@@ -367,6 +377,8 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
         return LatestJoinShard(shard, plan, store)
     if isinstance(plan, VersionPlan):
         return VersionShard(shard, plan, store)
+    if isinstance(plan, NumberingPlan):
+        return NumberingShard(plan, store)
     assert isinstance(plan, ReorderPlan)
     return ReorderShard(shard, plan, store)
 

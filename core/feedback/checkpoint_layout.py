@@ -7,6 +7,7 @@
 | ``upstream-reorder/0``, … | shards of a union, merge, ordered release or distinct | rows (:mod:`.reorder_reports`) |
 | ``upstream-joins/0``, … | shards of a join | rows of both sides (:mod:`.join_reports`) |
 | ``upstream-latest/0``, … | shards of a join of newest rows | keys of both sides (:mod:`.latest_join_reports`) |
+| ``upstream-numbering/0``, … | the step that numbers a stream's rows | how many (:mod:`.numbering_reports`) |
 | ``upstream-feeds/NAME`` | shards of an input of Spark's own | how far each feed is (:mod:`.feed_reports`) |
 | ``upstream-feeds/*.list`` | the planner of the source | feeds at rest (:mod:`.offset_book`) |
 | ``upstream-times`` | tasks of the source | the times that they read (:mod:`.time_reports`) |
@@ -38,6 +39,7 @@ __all__ = [
     "feeds_folder",
     "joins_folder",
     "latest_folder",
+    "numbering_folder",
     "operator_folder",
     "quarantine_folder",
     "queue_folder",
@@ -46,7 +48,7 @@ __all__ = [
     "windows_folder",
 ]
 
-Kind = Literal["queue", "windows", "reorder", "joins", "latest"]
+Kind = Literal["queue", "windows", "reorder", "joins", "latest", "numbering"]
 """Operators that are numbered."""
 
 FEED_LISTS = "upstream-feeds"
@@ -87,6 +89,11 @@ def latest_folder(checkpoint: str, number: int = 0) -> str:
     return f"{checkpoint_location(checkpoint)}/upstream-latest/{number}"
 
 
+def numbering_folder(checkpoint: str, number: int = 0) -> str:
+    """Return the folder in which the step reports that numbers a stream's rows; numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-numbering/{number}"
+
+
 def feeds_folder(checkpoint: str, name: str) -> str:
     """Return the folder in which the input of that name reports on its feeds."""
     return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
@@ -113,4 +120,5 @@ _OF_KIND = {
     "reorder": reorder_folder,
     "joins": joins_folder,
     "latest": latest_folder,
+    "numbering": numbering_folder,
 }

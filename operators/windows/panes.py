@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...conf.errors import OptionError
 from ...core.rows.exact_integers import Int64s, Whole, as_int64
 from .calendars import CalendarWindows
 from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
@@ -68,13 +67,7 @@ class Paned:
 
 
 def paned(windows: Windows) -> Paned:
-    """Return the windows as runs of panes.
-
-    Raises
-    ------
-    OptionError
-        They slide by several rows at once, so that the windows there are depend on how many rows came before.
-    """
+    """Return the windows as runs of panes."""
     inner = windows.over if isinstance(windows, CalendarWindows) else windows
     if isinstance(inner, SlidingWindows):
         assert isinstance(windows, SlidingWindows | CalendarWindows)
@@ -83,10 +76,4 @@ def paned(windows: Windows) -> Paned:
         assert isinstance(windows, LandmarkWindows | CalendarWindows)
         return Paned(windows, LandmarkWindows(1))
     assert isinstance(inner, SlideByTupleWindows)
-    if inner.every != 1 and inner.order != "time":
-        raise OptionError(
-            f"windows that slide by {inner.every} rows in the order of arrival",
-            expected="in the order of time: a result must not depend on which of two rows came first",
-            hint="slide by one row, or in the order of time",
-        )
     return Paned(inner, inner)

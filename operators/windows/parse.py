@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import re
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, get_args
 
 from ...conf.errors import OptionError
 from ...conf.units import parse_duration_us
@@ -12,6 +13,8 @@ from .calendars import Calendar, CalendarWindows
 from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 
 __all__ = [
+    "RowOrder",
+    "RowsOf",
     "landmark_by_rows",
     "landmark_by_time",
     "slide_by_tuple",
@@ -19,6 +22,12 @@ __all__ = [
     "window_by_time",
     "windows_asked",
 ]
+
+RowsOf = Literal["key", "stream"]
+"""Whose rows windows of rows count: those of each key by itself, or those of the whole stream."""
+
+RowOrder = Literal["time", "arrival"]
+"""In which order rows are counted, of which every n-th ends a window by time."""
 
 _PERIOD = re.compile(r"\s*([0-9]+)\s*(d|day|w|week|month|quarter|y|year)s?\s*", re.IGNORECASE)
 _PERIODS: dict[str, tuple[Literal["day", "month"], int]] = {
@@ -126,9 +135,15 @@ def slide_by_tuple(
 
 
 def windows_asked(
-    range_: str, slide: str | None, origin: str | dt.datetime | dt.date | None, zone: str | None
+    range_: str,
+    slide: str | None,
+    origin: str | dt.datetime | dt.date | None,
+    zone: str | None,
+    *,
+    of: RowsOf = "key",
+    order: RowOrder | None = None,
 ) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
-    """Return the windows of any kind for a range and a slide, and whether they are over each key's rows as they arrive.
+    """Return the windows of any kind for a range and a slide, and whether they are over rows as they arrive.
 
     Raises
     ------
@@ -136,10 +151,11 @@ def windows_asked(
         An argument is wrong. The message names it, and what to write.
     """
     rows, landmark, slides_by_row = "row" in str(range_), str(range_).strip().lower() == "all", "row" in str(slide)
+    _check_counting(of, order, of_rows=rows or (landmark and slides_by_row), slides_by_row=slides_by_row)
     if rows:
-        return window_by_rows(range_, slide, partitioned=True), True
+        return window_by_rows(range_, slide, partitioned=of == "key"), True
     if landmark and slides_by_row:
-        return landmark_by_rows(str(slide), partitioned=True), True
+        return landmark_by_rows(str(slide), partitioned=of == "key"), True
     if landmark:
         if slide is None:
             raise OptionError(
@@ -147,8 +163,36 @@ def windows_asked(
             )
         return landmark_by_time(slide, origin=origin, zone=zone), False
     if slides_by_row:
-        return slide_by_tuple(range_, str(slide), order="time"), False
+        found = slide_by_tuple(range_, str(slide), order=order or "time")
+        # Where every row ends a window, the order in which they are counted makes no difference.
+        return (dataclasses.replace(found, order="time") if found.every == 1 else found), False
     return window_by_time(range_, slide, origin=origin, zone=zone), False
+
+
+def _check_counting(of: object, order: object, *, of_rows: bool, slides_by_row: bool) -> None:
+    if of not in get_args(RowsOf):
+        raise OptionError(
+            f"of={of!r}", expected="'key', the rows of each key by itself, or 'stream', the rows of all keys together"
+        )
+    if order is not None and order not in get_args(RowOrder):
+        raise OptionError(f"order={order!r}", expected="'time' or 'arrival'")
+    if of == "stream" and not of_rows:
+        raise OptionError(
+            "of='stream' with windows by time",
+            expected="windows of rows, such as window('1000 rows', '100 rows', of='stream')",
+            hint="leave it out: windows by time have the same ends for all keys",
+        )
+    if order == "time" and of_rows:
+        raise OptionError(
+            "order='time' with windows of rows",
+            expected="order='arrival', or no order: windows of rows count rows as they arrive",
+        )
+    if order is not None and not of_rows and not slides_by_row:
+        raise OptionError(
+            f"order={order!r} with windows that count no rows",
+            expected="a slide of rows, such as window('5 minutes', '10 rows', order='arrival')",
+            hint="leave it out",
+        )
 
 
 def _duration(name: str, text: object) -> int:

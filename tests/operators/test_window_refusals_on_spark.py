@@ -60,6 +60,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"duration": "all", "slide": "10 s", "method": "wid"}, r"method='wid' on landmark windows.*'paned'"),
     ({"duration": "all", "slide": "10 s", "allowed_lateness": "1 s"}, r"allowed_lateness on landmark windows"),
     ({"slide": "3 rows", "early": True}, r"early=True with windows that slide by 3 rows. Expected: early=False"),
+    ({"slide": "3 rows", "order": "arrival", "early": True}, r"slide by 3 rows. Expected: early=False: such a window"),
     ({"allowed_lateness": "a while"}, r"allowed_lateness='a while'. Expected: a duration"),
     ({"shards": 0}, r"shards=0. Expected: a whole number, at least 1"),
     ({"aggregates": {}}, r"there is nothing to aggregate.*count\(\)"),

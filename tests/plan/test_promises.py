@@ -39,3 +39,10 @@ def test_an_input_that_promises_nothing_is_found_behind_other_steps(plan: Callab
 )
 def test_others_pass(plan: Callable[[], Node]) -> None:
     check_promised(plan(), "windows by time")
+
+
+def test_windows_of_rows_have_no_low_watermark_to_give() -> None:
+    plan = where(window(intake("heard"), promises=False))
+    with pytest.raises(OptionError, match=r"promises nothing: windows of rows.*their times are row numbers"):
+        check_promised(plan, "windows by time")
+    check_promised(window(plan), "windows by time")

@@ -75,9 +75,9 @@ def test_a_tombstone_needs_no_group() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(SchemaError, match="1 rows have no route, and it is part of the window's group"):
         made("route").batch([row("a", 1, None)])
-    with pytest.raises(SchemaError, match=r"windows by line, which the stream does not have.*bus, at, route, speed"):
+    with pytest.raises(SchemaError, match=r"window\(by='line'\), which the stream has not.*bus, at, route, speed"):
         made(("bus", "line"))
-    with pytest.raises(SchemaError, match="windows by _upstream"):
+    with pytest.raises(SchemaError, match=r"window\(by='_upstream'\), which the stream has not"):
         made("_upstream")
     with pytest.raises(OptionError, match="by=5"):
         made(5)

@@ -111,7 +111,7 @@ def with_automatic_method(plan: WindowPlan) -> WindowPlan:
     if plan.by_rows or plan.emit == "eager":
         return dataclasses.replace(plan, method="paned")
     least = plan.algebra.size_of(plan.algebra.empty(1)).bytes
-    fields = [plan.schema.field(name) for name in plan.stored_columns if name not in plan.key]
+    fields = [plan.marked_schema.field(name) for name in plan.stored_columns if name not in plan.key]
     row = sum(_width(field.type) for field in fields)
     beside = _WORD * (1 + len(plan.key))
     return dataclasses.replace(plan, method="adaptive" if much_larger(least + beside, row + beside) else "paned")

@@ -11,17 +11,18 @@ import pyarrow as pa
 from ....core.feedback.report_files import read_reports
 from ....core.feedback.window_reports import WindowReport
 from ....core.rows.buckets import integers_with_hash
-from ....core.rows.system_column import SYSTEM
 from ...runtime.arrow_steps import choosing
 from ...runtime.compiled import Compiled
 from ...runtime.rows_aside import late_rows_of
 from ...runtime.sharded import InShards
+from .numbering import NumberingPlan, numbering_pack
 from .plan import WindowPlan
 
 if TYPE_CHECKING:
     from ....plan.nodes import Window
+    from ....plan.numbering_node import Numbering
 
-__all__ = ["build_windows"]
+__all__ = ["build_numbering", "build_windows"]
 
 
 def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = False) -> Compiled:
@@ -59,8 +60,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     slots = integers_with_hash(range(plan.shards))
     needed: list[str] | None = None
     if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow
-        time = [] if plan.time is None else [plan.time]
-        needed = list(dict.fromkeys([*plan.key, *plan.rows_key, *time, *plan.algebra.inputs, SYSTEM]))
+        needed = plan.columns
         plan = dataclasses.replace(plan, schema=pa.schema([plan.schema.field(name) for name in needed]))
     processor = WindowProcessor(plan, folder, late)
     if fused:
@@ -72,3 +72,24 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     if plan.flush_rows is not None:
         packed = with_flush_ticks(packed, folder, slots, "windows")
     return Compiled(InShards(results, packed, tuple(slots), processor), node.schema)
+
+
+def build_numbering(node: Numbering, before: Compiled, folder: str) -> Compiled:
+    """Return numbered rows, for :func:`build_windows`.
+
+    Parameters
+    ----------
+    node
+        The step.
+    before
+        The rows that come to it.
+    folder
+        Where it reports.
+    """
+    from .numbering_processor import NumberingProcessor
+
+    plan = node.specification
+    assert isinstance(plan, NumberingPlan)
+    (slot,) = integers_with_hash(range(1))
+    packed = before.packed(numbering_pack(slot), plan.needed)
+    return Compiled(InShards(plan.schema, packed, (slot,), NumberingProcessor(plan, folder)), node.schema)

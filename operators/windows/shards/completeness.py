@@ -37,5 +37,5 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
 
 def revises(plan: WindowPlan) -> bool:
     """Return whether the results of all windows by time are given, and some of them again."""
-    by_time = not plan.by_rows and not isinstance(plan.windows, SessionWindows)
+    by_time = not plan.by_rows and not plan.by_number and not isinstance(plan.windows, SessionWindows)
     return plan.every and by_time and (plan.early or plan.lateness_us > 0)

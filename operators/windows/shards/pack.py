@@ -109,7 +109,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     found: list[tuple[int, bytes]] = []
     whole = np.ones(rows.num_rows, dtype=np.bool_)
     times = np.empty(0, dtype=np.int64)
-    if not plan.by_rows and not plan.keeps_rows:
+    if not plan.takes_rows:
         times = plan.times(rows)
         whole = np.zeros(rows.num_rows, dtype=np.bool_)
         # Mostly the oldest row already is in no window that is final: then no other has to be asked.

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from ....conf.errors import MalformedRowError, OptionError, SchemaError
 from ....core.rows.event_times import NO_TIME, event_time_us
 from ....core.rows.exact_integers import Int64s
-from ....core.rows.system_column import deleted_mask, system_field
+from ....core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
 from ...aggregates.algebra import Aggregates
-from ...aggregates.functions import count
+from ...aggregates.functions import count, sum_
 from ...aggregates.parts import Aggregate
 from ...runtime.entries import PANE, Entries, lifted
 from ..calendars import CalendarWindows
@@ -26,7 +26,17 @@ from ..panes import Paned, paned
 from ..rows import expand
 from ..sessions import Sessions, SessionWindows
 
-__all__ = ["ROWS", "Method", "ResultsFlush", "Tombstones", "WindowPlan", "check_method", "check_tombstones"]
+__all__ = [
+    "NUMBER",
+    "OPENS",
+    "ROWS",
+    "Method",
+    "ResultsFlush",
+    "Tombstones",
+    "WindowPlan",
+    "check_method",
+    "check_tombstones",
+]
 
 Tombstones = Literal["fail", "drop"]
 """What becomes of a tombstone before a window: it ends the query, or it is left out and counted."""
@@ -39,6 +49,12 @@ Method = Literal["wid", "paned", "adaptive", "buffering"]
 
 ROWS = "__upstream_rows"
 """The aggregate that every plan has: how many rows there are."""
+
+OPENS = "__upstream_opens"
+"""The column, and the aggregate, of rows that end a window, where every n-th row of a key does as it arrives."""
+
+NUMBER = "__upstream_row"
+"""The column of a row's number in the stream, for windows over the rows of the whole stream."""
 
 
 def check_method(method: str) -> None:
@@ -66,7 +82,8 @@ class WindowPlan:
     key : tuple of str
         The columns by which rows have windows of their own: the update key's, unless `update_key` is given.
     time : str or None
-        The column of the windowing attribute; None for windows over the rows of each key.
+        The column of the windowing attribute; None for windows over the rows of each key, :data:`NUMBER` for those over
+        the rows of the whole stream.
     time_format, time_zone : str
         Its format, if its type does not determine it.
     windows : SlidingWindows, LandmarkWindows, CalendarWindows, SlideByTupleWindows or SessionWindows
@@ -115,8 +132,14 @@ class WindowPlan:
 
     @cached_property
     def algebra(self) -> Aggregates:
-        """The aggregates over these rows, and besides them the number of rows."""
-        return Aggregates.of({**self.aggregates, ROWS: count()}, self.schema)
+        """The aggregates over these rows, and besides them the number of rows, and of those that end a window."""
+        marks = {OPENS: sum_(OPENS)} if self.numbers_arrivals else {}
+        return Aggregates.of({**self.aggregates, ROWS: count(), **marks}, self.marked_schema)
+
+    @property
+    def marked_schema(self) -> pa.Schema:
+        """The schema of rows in a shard, which marks those that end a window."""
+        return self.schema.append(pa.field(OPENS, pa.int64())) if self.numbers_arrivals else self.schema
 
     @cached_property
     def paned(self) -> Paned:
@@ -155,6 +178,33 @@ class WindowPlan:
         return self.time is None
 
     @property
+    def by_number(self) -> bool:
+        """Whether windows are over the rows of the whole stream, by the number that each got as it arrived."""
+        return self.time == NUMBER
+
+    @property
+    def ends_type(self) -> pa.DataType:
+        """The type of the ends of windows."""
+        return pa.int64() if self.by_rows or self.by_number else TIMESTAMP
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of rows that the windows need."""
+        time = [] if self.time is None else [self.time]
+        inputs = [name for name in self.algebra.inputs if name != OPENS]
+        return list(dict.fromkeys([*self.key, *self.rows_key, *time, *inputs, SYSTEM]))
+
+    @property
+    def numbers_arrivals(self) -> bool:
+        """Whether every n-th row of a key, in the order of arrival, ends a window."""
+        return isinstance(self.windows, SlideByTupleWindows) and self.rows_apart > 1 and self.windows.order == "arrival"
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether rows must arrive as they are; else they arrive as partial aggregates, if they are not late."""
+        return self.by_rows or self.keeps_rows or self.numbers_arrivals
+
+    @property
     def rows_apart(self) -> int:
         """How many rows of a key windows by time are apart; 1 where they slide by time too."""
         return self.windows.every if isinstance(self.windows, SlideByTupleWindows) else 1
@@ -173,9 +223,7 @@ class WindowPlan:
         """Return the settings to which a checkpoint is bound, in words."""
         return {
             "key": ", ".join(self.key),
-            "time": "rows"
-            if self.time is None
-            else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})",
+            "time": self._time_text,
             "window": repr(self.windows),
             "emit": self.emit,
             "method": self.method,
@@ -184,6 +232,14 @@ class WindowPlan:
             **({} if self.slack_us is None else {"slack": f"{self.slack_us} us"}),
             **({"flush": self.flush} if self.flush == "slow" else {}),  # Spark numbers the sources of ticks
         }
+
+    @property
+    def _time_text(self) -> str:
+        if self.time is None:
+            return "rows"
+        if self.by_number:
+            return "rows of the stream"
+        return f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})"
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
@@ -204,7 +260,7 @@ class WindowPlan:
         return {field.name: str(field.type) for field in self.algebra.state_schema}
 
     def times(self, rows: pa.Table) -> Int64s:
-        """Return the windowing attribute of rows, in microseconds.
+        """Return the windowing attribute of rows: microseconds, or row numbers.
 
         Raises
         ------
@@ -212,6 +268,8 @@ class WindowPlan:
             A row has no readable time.
         """
         assert self.time is not None
+        if self.by_number:
+            return rows.column(self.time).to_numpy()
         times = event_time_us(rows.column(self.time), self.time_format, self.time_zone)
         missing = int(np.count_nonzero(times == NO_TIME))
         if missing:

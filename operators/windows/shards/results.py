@@ -18,7 +18,7 @@ from ...runtime.store import Store
 from ..columns import ends_column
 from ..evaluate import Results
 from .changed_aggregates import check_aggregates, nulled
-from .plan import ROWS, WindowPlan
+from .plan import OPENS, ROWS, WindowPlan
 
 __all__ = [
     "RESULT_COLUMNS",
@@ -38,7 +38,7 @@ RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "fin
 
 def result_schema(plan: WindowPlan) -> pa.Schema:
     """Return the columns of results: key, window, aggregates, system column."""
-    ends = pa.int64() if plan.by_rows else TIMESTAMP
+    ends = plan.ends_type
     own = [
         ("window_id", pa.int64()),
         *((f"window_{name}", ends) for name in ("start", "end", "time")),
@@ -48,7 +48,7 @@ def result_schema(plan: WindowPlan) -> pa.Schema:
         [
             *(plan.schema.field(name).with_nullable(True) for name in plan.key),
             *(pa.field(name, kind) for name, kind in own),
-            *(field for field in plan.algebra.result_schema if field.name != ROWS),
+            *(field for field in plan.algebra.result_schema if field.name not in (ROWS, OPENS)),
             pa.field(SYSTEM, SYSTEM_TYPE),
         ]
     )
@@ -122,7 +122,7 @@ def _table(
 
 def window_columns(plan: WindowPlan, wids: Int64s, until: Int64s | None = None) -> dict[str, pa.Array]:
     """Return the columns of results that name their windows; `until` has the ends of sessions."""
-    ends = pa.int64() if plan.by_rows else TIMESTAMP
+    ends = plan.ends_type
     if until is None:
         start, end = plan.windows.start_and_end(wids)
         last = plan.windows.last_instant(wids)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from ..eager import Commitments, EagerOperator
 from ..evaluate import Results
 from ..groupwise import KeyBounds
 from ..operator import Progress, WindowOperator
+from .arrival_numbers import ArrivalNumbers
 from .changed_aggregates import since_of, with_state
 from .held_results import Held, Holding
 from .kept import KeptPanes
@@ -70,8 +72,7 @@ class WindowShard:
         self._feeds = FeedBounds(self._head)
         self._panes = KeptPanes(plan, self._store, self._head)
         self._since = since_of(self._head, plan, self._panes.last_pane)
-        every = plan.rows_apart
-        self._numbers = RowNumbers(self._store, plan, every, self._head.get("numbers", {})) if every > 1 else None
+        self._numbers = _numbers(plan, self._store, self._head.get("numbers", {}))
         opened = None if self._numbers is None else self._numbers.opened
         self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early, opened=opened)
         self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
@@ -133,7 +134,7 @@ class WindowShard:
             shard=self._number,
             batch_id=batch_id,
             now_us=now_us,
-            bound=bound,
+            bound=None if plan.by_number else bound,
             closed=closed,
             final=last_final,
             ahead=self._ahead.farthest,
@@ -151,10 +152,10 @@ class WindowShard:
             state=plan.state_columns,
             held=held.count,
             held_since_us=held.since_us,
-            needs=min(needs, default=None),
+            needs=None if plan.by_number else min(needs, default=None),
             due=self._flush.due,
             waiting=self._flush.waiting,
-            bounds=dict(self._feeds.bounds),
+            bounds={} if plan.by_number else dict(self._feeds.bounds),
             **self._panes.counts,
         )
         return (result if result.num_rows else None), report
@@ -213,11 +214,14 @@ class WindowShard:
         if whole.num_rows:
             times = plan.times(whole)
             self._head["seen_us"] = max(int(times.max()), self._head.get("seen_us", LOWEST))
+            came = whole
+            if isinstance(self._numbers, ArrivalNumbers):
+                whole = self._numbers.marked(whole)
             first, last = plan.windows.wids(times)
             floor = np.maximum(final, self._ahead.closed_for(whole.select(list(plan.key))))
             late = (first <= floor) & (last >= first)
             if late.any():
-                missed = self.late = whole.filter(pa.array(late))
+                missed = self.late = came.filter(pa.array(late))
                 self._late += missed.num_rows
             open_ = (last > floor) | (last < first)
             if not open_.all():
@@ -234,7 +238,7 @@ class WindowShard:
         return Entries.concat([*parts, self._nothing]), kept
 
     def _hear(self, punctuation: pa.Table) -> None:
-        # Rows are numbered once the low-watermark of all keys has passed them.
+        # Windows that slide by several rows wait for the low-watermark of all keys.
         single = self._plan.update_key is None and self._numbers is None
         hear(self._plan, punctuation, self._feeds, self._ahead if single else None)
 
@@ -327,7 +331,7 @@ class WindowShard:
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
         """Return the punctuation: all results before the next window's have been given, corrections included."""
         schema = result_schema(self._plan)
-        if bound is None or final == LOWEST:
+        if bound is None or final == LOWEST or self._plan.by_number:
             return schema.empty_table()
         ended, following = bound == ENDED, final + 1
         least = self._flush.least
@@ -359,3 +363,9 @@ class WindowShard:
             **self._feeds.to_json(),
         }
         self._store.put("head", 0, head_of(self._plan, **members))
+
+
+def _numbers(plan: WindowPlan, store: Store, saved: Any) -> RowNumbers | ArrivalNumbers | None:
+    if plan.numbers_arrivals:
+        return ArrivalNumbers(store, plan, saved)
+    return RowNumbers(store, plan, saved) if plan.rows_apart > 1 else None

@@ -14,6 +14,7 @@ from upstream.operators.windows.parse import (
     slide_by_tuple,
     window_by_rows,
     window_by_time,
+    windows_asked,
 )
 
 MINUTE = 60_000_000
@@ -71,9 +72,38 @@ def test_weeks_begin_on_monday():
     assert {(dt.date(1970, 1, 1) + dt.timedelta(days=int(n))).weekday() for n in weeks.calendar.periods(low)} == {0}
 
 
+ROWS_OF_ALL = {"of": "stream"}
+BY_ARRIVAL = {"order": "arrival"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "counting", "wanted", "of_rows"),
+    [
+        (("9 rows", "3 rows"), {}, SlidingWindows(9, 3, attribute="rank"), True),
+        (("9 rows", "3 rows"), BY_ARRIVAL, SlidingWindows(9, 3, attribute="rank"), True),
+        (("9 rows", "3 rows"), ROWS_OF_ALL, SlidingWindows(9, 3, attribute="row number"), True),
+        (("all", "3 rows"), {**ROWS_OF_ALL, **BY_ARRIVAL}, LandmarkWindows(3, attribute="row number"), True),
+        (("5 minutes", "3 rows"), {}, SlideByTupleWindows(5 * MINUTE, 3, "time"), False),
+        (("5 minutes", "3 rows"), {"order": "time"}, SlideByTupleWindows(5 * MINUTE, 3, "time"), False),
+        (("5 minutes", "3 rows"), BY_ARRIVAL, SlideByTupleWindows(5 * MINUTE, 3, "arrival"), False),
+        (("5 minutes", "1 row"), BY_ARRIVAL, SlideByTupleWindows(5 * MINUTE, 1, "time"), False),
+    ],
+)
+def test_which_rows_are_counted_and_in_which_order(asked, counting, wanted, of_rows):
+    assert windows_asked(*asked, None, None, **counting) == (wanted, of_rows)
+
+
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
+        (lambda: windows_asked("5 s", None, None, None, of="all"), "of='all'. Expected: 'key'.*'stream'"),
+        (lambda: windows_asked("5 s", "2 rows", None, None, order="rank"), "order='rank'. Expected: 'time' or"),
+        (lambda: windows_asked("5 s", None, None, None, of="stream"), "of='stream' with windows by time"),
+        (lambda: windows_asked("5 s", "2 rows", None, None, of="stream"), "of='stream' with windows by time"),
+        (lambda: windows_asked("5 rows", None, None, None, order="time"), "order='time' with windows of rows"),
+        (lambda: windows_asked("all", "2 rows", None, None, order="time"), "order='time' with windows of rows"),
+        (lambda: windows_asked("all", "2 s", None, None, order="arrival"), "order='arrival' with windows that count"),
+        (lambda: windows_asked("5 s", None, None, None, order="time"), "order='time' with windows that count no rows"),
         (lambda: window_by_time("ten minutes"), r"RANGE is 'ten minutes', which is not a duration.*'10 minutes'"),
         (lambda: window_by_time("10"), "RANGE is '10', which is not a duration"),
         (lambda: window_by_time(10), "RANGE is 10, which is not a duration.*window_by_rows"),

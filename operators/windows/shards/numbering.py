@@ -1,0 +1,138 @@
+"""The numbers of a stream's rows in the order of arrival. One shard sees all of them. Pure logic over a store.
+
+Rows leave it with their number and with punctuation: all rows below the count so far have come. To what follows, a
+row's number is what its time is to windows by time, in order and never late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ....core.feedback.numbering_reports import NumberingReport
+from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.rows.split import some_at_once, split_punctuation
+from ....core.rows.system_column import deleted_mask, system_field
+from ...runtime.arrivals import by_arrival, micros
+from ...runtime.feeds import punctuation_rows
+from ...runtime.pack import packed
+from ...runtime.state_head import check_identity, other_layout, read_head
+from ...runtime.store import Store
+from .plan import NUMBER
+
+__all__ = ["NumberingPlan", "NumberingShard", "numbering_pack"]
+
+Batches = Iterator[pa.RecordBatch]
+
+_LAYOUT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberingPlan:
+    """How rows are numbered.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of numbered rows: the columns that the windows need, :data:`~.plan.NUMBER` among them.
+    """
+
+    schema: pa.Schema
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that rows have before."""
+        return [name for name in self.schema.names if name != NUMBER]
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings to which a checkpoint is bound, in words."""
+        return {"order": "arrival"}
+
+    def changeable(self) -> dict[str, str]:
+        """Return the other settings: there are none."""
+        return {}
+
+
+def numbering_pack(slot: int) -> Callable[[Batches], Batches]:
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames, and leaves punctuation out.
+
+    Parameters
+    ----------
+    slot
+        The number by which Spark groups the frames.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for table in some_at_once(batches):
+            rows = split_punctuation(table)[0]
+            if rows.num_rows:
+                yield packed([(0, to_frame(rows))], [slot])
+
+    return run
+
+
+class NumberingShard:
+    """One batch.
+
+    Parameters
+    ----------
+    plan : NumberingPlan
+    store : Store
+
+    Raises
+    ------
+    CheckpointError
+        Another version wrote the state.
+    """
+
+    def __init__(self, plan: NumberingPlan, store: Store) -> None:
+        self._plan = plan
+        self._store = store
+        self._head = read_head(store)
+        if self._head:
+            check_identity(
+                self._head["plan"],
+                plan.identity(),
+                "the row numbers of this checkpoint were begun",
+                "order",
+                other_layout(self._head["layout"], _LAYOUT),
+            )
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, NumberingReport]:
+        """Give the rows that arrived their numbers.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            The rows in the order of arrival, then punctuation; None without rows. A tombstone has no number.
+        NumberingReport
+        """
+        schema = self._plan.schema
+        before = self._head.get("counted", 0)
+        tables = sorted((from_frame(frame) for frame in frames), key=_first)  # mostly, nothing else is to be sorted
+        needed = pa.schema([schema.field(name) for name in self._plan.needed])
+        rows = by_arrival(
+            pa.concat_tables([needed.empty_table(), *(table.select(needed.names).cast(needed) for table in tables)])
+        )
+        counts = ~deleted_mask(rows).to_numpy()
+        number = before - 1 + np.cumsum(counts, dtype=np.int64)
+        counted = before + int(np.count_nonzero(counts))
+        rows = rows.append_column(NUMBER, pa.array(number, mask=~counts)).select(schema.names)
+        now_us = int(micros(rows, "arrival").max(initial=self._head.get("now_us", 0)))
+        head = {"layout": _LAYOUT, "plan": self._plan.identity(), "counted": counted, "now_us": now_us}
+        self._store.put("head", 0, json.dumps(head).encode())
+        report = NumberingReport(shard=0, batch_id=batch_id, now_us=now_us, rows=counted - before, counted=counted)
+        if rows.num_rows == 0:
+            return None, report
+        said = punctuation_rows(schema, ["rows"], now_us, **{NUMBER: pa.array([counted], pa.int64())})
+        return pa.concat_tables([rows.cast(said.schema), said]), report
+
+
+def _first(rows: pa.Table) -> tuple[int, int]:
+    """Return the arrival and the sequence number of a frame's first row."""
+    row = rows.slice(0, 1)
+    return int(micros(row, "arrival")[0]), int(system_field(row, "seq")[0].as_py() or 0)

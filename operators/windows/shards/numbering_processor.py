@@ -1,0 +1,39 @@
+"""Row numbers on Spark: one batch of the one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ....core.feedback.report_files import write_report
+from ...runtime.shard_processor import ShardProcessor, batch_id
+from ...runtime.store import Store
+from .numbering import NumberingPlan, NumberingShard
+
+__all__ = ["NumberingProcessor"]
+
+
+class NumberingProcessor(ShardProcessor):
+    """Numbers the rows.
+
+    Parameters
+    ----------
+    plan : NumberingPlan
+    folder : str
+        Where it leaves its report.
+    """
+
+    state = "upstream_numbering_v1"
+
+    def __init__(self, plan: NumberingPlan, folder: str) -> None:
+        self._plan = plan
+        self._folder = folder
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        del shard
+        result, report = NumberingShard(self._plan, store).run([bytes(row.frame) for row in rows], batch_id())
+        write_report(self._folder, report)
+        return result
