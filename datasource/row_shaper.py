@@ -146,7 +146,8 @@ class RowShaper:
         rows = self._without_malformed(rows, chunk, index, part, malformed)
         if self._condition is not None and rows.table.num_rows:
             holds = self._condition.holds(rows.table)
-            rows = rows.take(holds if rows.deleted is None else holds | rows.deleted)
+            passes = None if chunk.imaged else rows.deleted
+            rows = rows.take(holds if passes is None else holds | passes)
         return rows
 
     def _times(self, raw: pa.Table, arrivals: Int64s, entered_us: int | None) -> Int64s | None:

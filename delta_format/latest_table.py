@@ -21,6 +21,7 @@ __all__ = [
     "SEQ",
     "TIME_PROPERTY",
     "Delivered",
+    "kept_count",
     "known_fields",
     "recorded_under",
 ]
@@ -87,6 +88,12 @@ class Delivered:
         """Return what a commit delivered; None for a commit of another writer, or of a release without this record."""
         recorded = recorded_under(DELIVERED_KEY, commit_info)
         return None if recorded is None else cls.from_json(recorded)
+
+
+def kept_count(properties: Mapping[str, str]) -> int | None:
+    """Return how many of the newest rows of each key a table keeps, by its properties; None if it keeps all."""
+    keep = properties.get(KEEP_PROPERTY, "latest")
+    return None if keep == "all" else int(keep.removeprefix("latest") or 1)
 
 
 def known_fields(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,17 @@ nanoseconds, which end in the year 2262, and wraps the times beyond without a wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-__all__ = ["has_old_calendar", "open_parquet"]
+__all__ = ["has_old_calendar", "open_parquet", "rows_at"]
 
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
@@ -34,6 +39,18 @@ def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: b
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(where, filesystem=filesystem, memory_map=memory_map, coerce_int96_timestamp_unit="us")
+
+
+def rows_at(file: ParquetFile, positions: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    """Return some columns of some rows, by increasing positions; only the row groups that hold them are read."""
+    sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)], np.int64)
+    ends = np.cumsum(sizes)
+    group = np.searchsorted(ends, positions, side="right")
+    chosen = np.unique(group)
+    before = np.cumsum(sizes[chosen]) - sizes[chosen]
+    within = positions - (ends - sizes)[group] + before[np.searchsorted(chosen, group)]
+    rows = file.read_row_groups(chosen.tolist(), columns=list(columns), use_threads=False)
+    return rows.take(pa.array(within))
 
 
 def has_old_calendar(footer: FileMetaData) -> bool:

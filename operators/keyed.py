@@ -12,7 +12,7 @@ from ..conf.column_names import Tree, path_name, resolved
 from ..conf.deprecation import refuse_unknown, renamed_argument, warn_deprecated
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
-from ..core.pushdown.at_source import source_options
+from ..core.pushdown.at_source import refuse_preimages, source_options
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.collations import check_collations
 from ..core.rows.system_column import SYSTEM
@@ -60,6 +60,7 @@ class KeyedRows:
         event_time = renamed_argument("UpdateStream", others, "time", "event_time", event_time)
         refuse_unknown("UpdateStream", others)
         frame_argument("df", df)
+        refuse_preimages(df, "an update stream")
         tree = _tree(df.schema)
         keys = tuple(_spelt(name, tree) for name in key_argument(key))
         event_time = text_argument("event_time", event_time)

@@ -15,7 +15,7 @@ from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.session import register_data_source
-from ..core.pushdown.at_source import at_source
+from ..core.pushdown.at_source import at_source, refuse_preimages
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
 from .commit.lease_keeper import keep_lease
@@ -170,6 +170,7 @@ def write_latest(
     reports: tuple[str, ...] = ()
     if isinstance(updates, DataFrame):
         df = updates
+        refuse_preimages(df, "a latest table")
     else:
         bound = updates.bound(checkpoint)
         df, placed, reports = bound.df, bound.shards, bound.reports

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from ...conf.errors import SchemaError
 from ...conf.options import boolean
 from .client_plan import is_client_frame, source_alone, sources_within
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["at_source", "reads_coalesced", "source_options"]
+__all__ = ["at_source", "reads_coalesced", "refuse_preimages", "source_options"]
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
@@ -78,18 +79,48 @@ def reads_coalesced(df: DataFrame) -> bool:
 
     Anything may be between the source and the DataFrame.
     """
+    return any(map(_coalesces, _sources(df)))
+
+
+def refuse_preimages(df: DataFrame, what: str) -> None:
+    """Refuse a DataFrame that reads a latest table with the rows that were replaced (`changes=full`).
+
+    Parameters
+    ----------
+    df
+        Anything may be between the source and it.
+    what
+        Who would take each row for an update.
+
+    Raises
+    ------
+    SchemaError
+        A preimage is no update of its key.
+    """
+    for options in _sources(df):
+        given = {name.lower(): value for name, value in options.items()}
+        if given.get("changes", "").strip().lower() == "full":
+            raise SchemaError(
+                f"{what} of rows that changes=full reads: a preimage is no update of its key",
+                expected="rows that each update a key, as changes=newest gives them",
+                hint="leave out changes: group_by and join_latest find the earlier row of a key by themselves; or work "
+                "on both images with Spark's own aggregates, or in foreachBatch",
+            )
+
+
+def _sources(df: DataFrame) -> list[Mapping[str, str]]:
+    """Return the options of each of our sources that a DataFrame reads as a stream."""
     if is_client_frame(df):
-        return any(map(_coalesces, sources_within(df, _SOURCE)))
+        return list(sources_within(df, _SOURCE))
     known: Any = getattr(df, "_jdf", None)
     if known is None:
-        return False
+        return []
     leaves = _each(known.queryExecution().analyzed().collectLeaves())
-    return any(
-        leaf.getClass().getSimpleName() == "StreamingRelationV2"
-        and leaf.sourceName() == _SOURCE
-        and _coalesces(dict(leaf.extraOptions().asCaseSensitiveMap()))
+    return [
+        dict(leaf.extraOptions().asCaseSensitiveMap())
         for leaf in leaves
-    )
+        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == _SOURCE
+    ]
 
 
 def _coalesces(options: Mapping[str, str]) -> bool:

@@ -114,6 +114,8 @@ class Chunk:
         leave.
     origin : pyarrow.Table or None
         The rows as the feed has them, for reports of malformed ones; None if that is `rows`.
+    imaged : bool
+        Whether tombstones carry the row that they took away, so that a condition is for them as for any row.
     """
 
     rows: pa.Table
@@ -123,6 +125,7 @@ class Chunk:
     tombstone_us: npt.NDArray[np.int64] | None = None
     misfits: Sequence[str | None] | None = None
     origin: pa.Table | None = None
+    imaged: bool = False
 
 
 class MalformedRows(Protocol):

@@ -19,6 +19,7 @@ from ...conf.arguments import (
 from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
+from ...core.pushdown.at_source import refuse_preimages
 from ...core.rows.collations import check_collations
 from ...core.rows.event_times import check_time_type, check_time_zone
 from ...core.rows.system_column import SYSTEM
@@ -74,6 +75,7 @@ def plan_intake(
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     frame_argument("df", df)
+    refuse_preimages(df, "an update stream")
     _check_words(on_malformed, shards, name)
     for option, given in (("feed", feed), ("order", order), ("deleted", deleted)):
         column_argument(option, given)

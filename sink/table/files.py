@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from ...conf.errors import TableError
 from ...delta_format.deletion_vectors import DeletionVector, read_vector
 from ...delta_format.latest_table import BUCKET
-from ...delta_format.parquet_files import open_parquet
+from ...delta_format.parquet_files import open_parquet, rows_at
 from ...storage.folder import TableFolder
 from ..spec import steps
 from ..spec.options import SinkTarget
@@ -207,14 +207,7 @@ class DataFiles:
         """Return some rows of a file, by increasing positions; only the row groups that hold them are read."""
         where, filesystem = self._table.place(path)
         with open_parquet(where, filesystem) as file:
-            sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)])
-            ends = np.cumsum(sizes)
-            group = np.searchsorted(ends, positions, side="right")
-            chosen = np.unique(group)
-            before = np.cumsum(sizes[chosen]) - sizes[chosen]
-            within = positions - (ends - sizes)[group] + before[np.searchsorted(chosen, group)]
-            rows = file.read_row_groups(chosen.tolist(), columns=self.schema.names, use_threads=False)
-        return conform(rows, self.schema).take(pa.array(within))
+            return conform(rows_at(file, positions, self.schema.names), self.schema)
 
     def count(self, path: str) -> int:
         """Return how many rows a file holds, by its footer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -14,9 +14,11 @@ from ....delta_format.latest_table import Delivered
 from ....storage.folder import TableFolder
 from ...options import SourceOptions
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from .changes import CHANGE, CHANGE_FIELD, as_inserted, read_changes
+from .commit_changes import BucketChange, bucket_changes, keep_after
 from .log import NEW_CHECKPOINT, TableLog
 from .options import LatestOptions
-from .table import Described, describe, live_files
+from .table import Described, count_rows, describe, live_files
 from .task import read_range
 
 __all__ = ["LatestConnector", "make"]
@@ -39,7 +41,8 @@ class LatestConnector(Connector):
     """One feed, named by the table's path. A position is a version of the table.
 
     The first run begins with the table as it is, all of it; each later version brings the rows that its commit
-    delivered, keys that were deleted as tombstones, and how far the table is complete then.
+    delivered, keys that were deleted as tombstones, and how far the table is complete then. With ``changes=full`` it
+    also brings each row that its commit took out of the table.
 
     Guarantee: each row that a commit after the first version delivered is in exactly one range, commits in their order,
     none divided. A range gives the same rows each time, or reading raises
@@ -67,7 +70,7 @@ class LatestConnector(Connector):
     def schema(self) -> pa.Schema:
         """Return the given schema, or the table's without the sink's own columns."""
         if self._schema is None:
-            self._schema = self._table().columns
+            self._schema = self._columns()
         return self._schema
 
     def fix_schema(self, schema: pa.Schema) -> None:
@@ -76,9 +79,16 @@ class LatestConnector(Connector):
         Raises
         ------
         SchemaError
-            The schema names columns that the table does not have.
+            The schema names columns that the table does not have, or lacks that of changes.
         """
-        columns = self._table().columns.names
+        columns = self._columns().names
+        if self._options.full and CHANGE not in schema.names:
+            raise SchemaError(
+                f"changes=full, and a schema without the column {CHANGE!r}",
+                expected=f"`{CHANGE}` STRING among the columns: it has what each row is",
+                hint=f"add `{CHANGE}` STRING to the option `schema`; if the checkpoint was begun without changes=full, "
+                "start with a new one",
+            )
         absent = [name for name in schema.names if name not in columns]
         if absent:
             raise SchemaError(
@@ -116,16 +126,28 @@ class LatestConnector(Connector):
                     "arrival_us": now_us,
                     "ended": False,
                 }
+                if self._options.full:
+                    position["keep"] = describe(self._folder, version).keep
             if position["files"] is None:
                 return self._commits(position, limit)
             return self._snapshot(position, limit)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
+        """Yield the rows of a range.
+
+        Of columns that lack that of changes, the rows that came are yielded alone: it is by these that feeds progress.
+        """
         del malformed
         schema = self.schema()
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         with self._folder.guarded():
-            yield from read_range(self._folder, part, wanted)
+            if not self._options.full or CHANGE not in wanted.names:
+                yield from read_range(self._folder, part, wanted)
+            elif "bucket" in part.place:
+                yield from read_changes(self._folder, part, self._change(part), self._table(), wanted)
+            else:
+                came = pa.schema([field for field in wanted if field.name != CHANGE])
+                yield from (as_inserted(chunk, wanted) for chunk in read_range(self._folder, part, came))
 
     def limit(self, common: Limit) -> Limit:
         """Return the common limits, with `maxFilesPerTrigger`."""
@@ -139,14 +161,27 @@ class LatestConnector(Connector):
         return self._folder.location + "_quarantine" if self._folder.is_local else super().quarantine_folder()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks only read.
-        return {**self.__dict__, "_described": None}
+        # Tasks only read; of the table they need the key, to find the rows that were replaced.
+        return {**self.__dict__, "_described": self._described if self._options.full else None}
 
     def _table(self) -> Described:
         if self._described is None:
             with self._folder.guarded():
                 self._described = describe(self._folder)
         return self._described
+
+    def _columns(self) -> pa.Schema:
+        """Return the table's columns and, if changes are marked, the column for that."""
+        columns = self._table().columns
+        if not self._options.full:
+            return columns
+        if CHANGE in columns.names:
+            raise SchemaError(
+                f"changes=full of the table at {self._folder.location}, which has a column {CHANGE!r} of its own",
+                expected="a table without it: the column has what each row is",
+                hint="leave out changes, or give the column another name in the query that writes the table",
+            )
+        return columns.append(CHANGE_FIELD)
 
     def _snapshot(self, position: Position, limit: Limit) -> Advance:
         """Return files of the table at the position's version, from the position's file on."""
@@ -178,37 +213,69 @@ class LatestConnector(Connector):
         room = _Room(limit)
         waiting: dict[str, int] = {}
         version, arrival, ended = int(position["version"]), int(position["arrival_us"]), bool(position["ended"])
+        kept: dict[str, int | None] = {"keep": position["keep"]} if self._options.full else {}
         while self._frozen is None or version < self._frozen:
             found = self._log.delivered(version + 1, position["table"])
             if found is None:
                 break
-            rows = sum(found.rows.values()) + sum(found.deletions.values())
+            places, after = self._of_commit(version + 1, found), kept
+            if self._options.full:
+                places, after = self._changes_of(version + 1, kept["keep"])
             # One that only promises something counts as well: the offset has to hold its promise.
-            if not room.take(rows, max(len(found.rows) + len(found.deletions), 1)):
+            if not room.take(sum(each.span for each in places), max(sum(each.files for each in places), 1)):
                 waiting = {self._feed: max(arrival, found.committed_at_us)}
                 break
-            version += 1
+            version, kept = version + 1, after
             # The clock of another machine may be behind the last one's; what was committed later arrived later.
             arrival = max(arrival, found.committed_at_us)
             ended = found.ended or (ended and not found.committed_at_us)
-            ranges += self._of_commit(version, found, arrival)
+            ranges += [self._range(each.place, each.span, arrival) for each in places]
             promised |= self._promised(found)
         if version == position["version"]:
             self._check_silence(position)
             return Advance(position, [], self._over(position))
         if describe(self._folder).table_id != position["table"]:
             raise self._log.made_anew()
-        reached = {**position, "version": version, "arrival_us": arrival, "ended": ended}
+        reached = {**position, **kept, "version": version, "arrival_us": arrival, "ended": ended}
         # A step without rows is one as well: else its entry would be read again and again, until it is gone.
         ranges = ranges or [self._range({"version": version}, 0, arrival)]
         over = frozenset[str]() if waiting else self._over(reached)
         return Advance(reached, ranges, over, waiting, promised)
 
-    def _of_commit(self, version: int, found: Delivered, arrival: int) -> Iterator[Range]:
-        for path, rows in found.rows.items():
-            yield self._range({"version": version, "path": path, "rows": rows}, rows, arrival)
-        for path, rows in found.deletions.items():
-            yield self._range({"version": version, "path": path, "rows": rows, "deleted": True}, rows, arrival)
+    def _of_commit(self, version: int, found: Delivered) -> list[_Place]:
+        came = [_Place({"version": version, "path": path, "rows": rows}, rows) for path, rows in found.rows.items()]
+        return came + [
+            _Place({"version": version, "path": path, "rows": rows, "deleted": True}, rows)
+            for path, rows in found.deletions.items()
+        ]
+
+    def _changes_of(self, version: int, keep: int | None) -> tuple[list[_Place], dict[str, int | None]]:
+        """Return what a commit did, bucket by bucket, and how many rows of a key the table keeps after it."""
+        actions = self._log.actions(version) or []
+        after = keep_after(actions, keep)
+        history = not {keep, after} <= {1, None}
+        places: list[_Place] = []
+        for bucket, change in bucket_changes(actions, self._folder.location).items():
+            most = change.most_changes(keep)
+            if most is None:  # a key that was erased, fewer rows of each key: seldom, and not counted in the log
+                try:
+                    most = sum(count_rows(self._folder, rows.path) for rows in change.left)
+                except FileNotFoundError as error:
+                    raise self._log.gone(version, f"a file of bucket {bucket}") from error
+            place: dict[str, Any] = {"version": version, "bucket": bucket, "history": history}
+            for file in change.came:
+                if file.fresh:
+                    place |= {"path": file.path, "rows": file.fresh}
+            if most:
+                places.append(_Place(place, most, change.files))
+        return places, {"keep": after}
+
+    def _change(self, part: Range) -> BucketChange:
+        version, bucket = int(part.place["version"]), part.place["bucket"]
+        actions = self._log.actions(version)
+        if actions is None:
+            raise self._log.gone(version, "the log entry")
+        return bucket_changes(actions, self._folder.location)[bucket]
 
     def _promised(self, found: Delivered | None) -> dict[str, int]:
         """Return how far the table is complete, if a commit records it and `time` is the table's own time column."""
@@ -242,6 +309,14 @@ class LatestConnector(Connector):
                 expected="a table that goes on from where it was",
                 hint=NEW_CHECKPOINT,
             )
+
+
+class _Place(NamedTuple):
+    """A range of a commit: where it lies, how many rows it has at most, and how many files it takes to read them."""
+
+    place: dict[str, Any]
+    span: int
+    files: int = 1
 
 
 class _Room:

@@ -29,10 +29,23 @@ class TableLog:
 
     def __init__(self, folder: TableFolder) -> None:
         self._folder = folder
+        self._last: tuple[int, list[dict[str, Any]]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_folder": self._folder, "_last": None}
 
     def has(self, version: int) -> bool:
         """Return whether the log has the entry of a version."""
         return self._folder.has(entry_place(version))
+
+    def actions(self, version: int) -> list[dict[str, Any]] | None:
+        """Return the actions of a version's entry; None if there is no such entry."""
+        if self._last is None or self._last[0] != version:
+            try:
+                self._last = version, entry_actions(self._folder, version)
+            except FileNotFoundError:
+                return None
+        return self._last[1]
 
     def delivered(self, version: int, table_id: str) -> Delivered | None:
         """Return what a version delivered; nothing if it was maintenance, None if there is no such entry.
@@ -42,7 +55,7 @@ class TableLog:
         FeedChangedError
             The version changed rows without a record of which, or made another table.
         """
-        actions = self._actions(version)
+        actions = self.actions(version)
         if actions is None:
             return None
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
@@ -73,7 +86,7 @@ class TableLog:
     def last_delivered(self, version: int) -> Delivered | None:
         """Return the sink's last record up to a version; None if the last `_LOOK_BACK` versions have none."""
         for each in range(version, max(version - _LOOK_BACK, -1), -1):
-            for action in self._actions(each) or ():
+            for action in self.actions(each) or ():
                 found = Delivered.of_commit(action.get("commitInfo", {}))
                 if found is not None:
                     return found
@@ -96,9 +109,3 @@ class TableLog:
             hint="run this query more often, VACUUM less, or give the query that writes the table a longer retention; "
             "then " + NEW_CHECKPOINT,
         )
-
-    def _actions(self, version: int) -> list[dict[str, Any]] | None:
-        try:
-            return entry_actions(self._folder, version)
-        except FileNotFoundError:
-            return None

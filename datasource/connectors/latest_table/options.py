@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ....conf.errors import OptionError
 from ....conf.locations import absolute_location
-from ....conf.options import option, positive_int, text
+from ....conf.options import one_of, option, positive_int, text
 from ....storage.folder import TableFolder
 from ...options import SourceOptions
 from .table import describe
@@ -36,7 +36,20 @@ class LatestOptions:
         "Set the maximum number of files that one batch reads rows from. A commit is never split. The table "
         "that the first run begins with is split between files.",
     )
+    changes: str = option(
+        "changes",
+        one_of("newest", "full"),
+        "newest",
+        "Choose what a commit gives. `newest`: the rows that it brought, and deleted keys. `full`: also the rows "
+        "that these replaced or deleted, in the words of Delta's change data feed: the column `_change_type` is "
+        "`insert`, `update_preimage`, `update_postimage`, or `delete`.",
+    )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def full(self) -> bool:
+        """Whether a commit gives the rows that it replaced, too."""
+        return self.changes == "full"
 
     def folder(self) -> TableFolder:
         """Return the table's folder.
@@ -62,4 +75,23 @@ class LatestOptions:
             changes["time"] = table.time
         if common.progress is None and table.time is not None and changes.get("time", common.time) == table.time:
             changes["progress"] = "promised"
+        if self.full:
+            _check_full(common)
+            # Preimages are as old as the rows that they replace: no progress is to be made of their times.
+            changes["progress"] = common.progress or changes.get("progress", "latent")
         return dataclasses.replace(common, **changes)
+
+
+def _check_full(common: SourceOptions) -> None:
+    """Refuse options under which rows that were replaced would be lost, or taken for late ones."""
+    problems: list[str] = []
+    if common.coalesce:
+        problems.append("coalesce=true with changes=full: it would leave out the rows that were replaced")
+    if common.progress not in (None, "promised", "latent"):
+        problems.append(f"progress={common.progress} with changes=full: rows that were replaced have earlier times")
+    if problems:
+        raise OptionError(
+            "; ".join(problems),
+            expected="changes=full with every row, and with progress=promised or progress=latent",
+            hint="leave out the options named; or leave out changes, for the rows that came alone",
+        )

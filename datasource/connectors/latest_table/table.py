@@ -18,6 +18,7 @@ from ....delta_format.latest_table import (
     LAYOUT_PROPERTY,
     SEQ,
     TIME_PROPERTY,
+    kept_count,
 )
 from ....delta_format.log import LogReplay
 from ....storage.folder import TableFolder
@@ -25,7 +26,7 @@ from ....storage.folder import TableFolder
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Described", "LiveFile", "describe", "live_files", "open_table"]
+__all__ = ["Described", "LiveFile", "count_rows", "describe", "live_files", "open_table"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Described:
         The time column that it was made with.
     columns : pyarrow.Schema
         The user's columns.
+    keep : int or None
+        How many of the newest rows of each key it keeps; None if it keeps all.
     """
 
     table_id: str
@@ -51,6 +54,7 @@ class Described:
     key: tuple[str, ...]
     time: str | None
     columns: pa.Schema
+    keep: int | None = 1
 
 
 def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
@@ -76,8 +80,8 @@ def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
         ) from error
 
 
-def describe(folder: TableFolder) -> Described:
-    """Return the description of the table as it is now.
+def describe(folder: TableFolder, version: int | None = None) -> Described:
+    """Return the description of the table as it is now, or at an earlier version.
 
     Raises
     ------
@@ -85,8 +89,10 @@ def describe(folder: TableFolder) -> Described:
         There is no table.
     TableError
         The table is not one of ours, or its files have other names for its columns.
+    deltalake.exceptions.DeltaError
+        The version is gone.
     """
-    table = open_table(folder)
+    table = open_table(folder, version)
     metadata = table.metadata()
     properties = metadata.configuration
     if LAYOUT_PROPERTY not in properties:
@@ -99,7 +105,8 @@ def describe(folder: TableFolder) -> Described:
     whole = pa.schema(table.schema().to_arrow())
     columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
     key = tuple(json.loads(properties[KEY_PROPERTY]))
-    return Described(str(metadata.id), table.version(), key, properties.get(TIME_PROPERTY), columns)
+    time, keep = properties.get(TIME_PROPERTY), kept_count(properties)
+    return Described(str(metadata.id), table.version(), key, time, columns, keep)
 
 
 class LiveFile(NamedTuple):
@@ -143,11 +150,11 @@ def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
         vectors = log.vectors()
     live = LiveFiles.of(table)
     rows = dict(zip(live.paths, live.rows, strict=True))
-    counts = {path: _counted(folder, path) if count is None else count for path, count in rows.items()}
+    counts = {path: count_rows(folder, path) if count is None else count for path, count in rows.items()}
     return [LiveFile(path, counts[path], vectors.get(path)) for path in sorted(counts)]
 
 
-def _counted(folder: TableFolder, path: str) -> int:
+def count_rows(folder: TableFolder, path: str) -> int:
     """Return the number of rows in a file, from its footer: other writers need not record it in the log."""
     import pyarrow.parquet as pq
 

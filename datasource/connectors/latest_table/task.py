@@ -15,9 +15,10 @@ from ....storage.folder import TableFolder
 from ..contract import Chunk, Range
 from .log import NEW_CHECKPOINT, TableLog
 
-__all__ = ["read_range"]
+__all__ = ["ROWS_AT_ONCE", "conformed", "last_rows", "read_range"]
 
-_ROWS = 262_144
+ROWS_AT_ONCE = 262_144
+"""So many rows are in memory at once, where they need not all be."""
 
 
 def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[Chunk]:
@@ -43,12 +44,12 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
         return
     at = 0
     try:
-        tables = _last_rows(folder, place["path"], int(place["rows"]), schema.names)
+        tables = last_rows(folder, place["path"], int(place["rows"]), schema.names)
         if "vector" in place:
             vector = DeletionVector.from_json(place["vector"])
             tables = _without(tables, read_vector(folder, vector, int(place["rows"])))
         for table in tables:
-            rows = pa.table([_column(table, field) for field in schema], names=schema.names)
+            rows = conformed(table, schema)
             if not schema.names:  # Arrow keeps no count of rows where there is no column
                 rows = pa.table([pa.nulls(table.num_rows)], names=[""])
             deleted = np.ones(table.num_rows, dtype=np.bool_) if place.get("deleted") else None
@@ -59,7 +60,7 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
         raise TableLog(folder).gone(place["version"], f"the file {place['path']}") from error
 
 
-def _last_rows(folder: TableFolder, path: str, count: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+def last_rows(folder: TableFolder, path: str, count: int, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield `count` rows from the end of a file; row groups before them are not read."""
     where, filesystem = folder.place(path)
     with open_parquet(where, filesystem) as file:
@@ -73,7 +74,7 @@ def _last_rows(folder: TableFolder, path: str, count: int, columns: Sequence[str
         skip = held - count
         names = file.schema_arrow.names
         present = [name for name in columns if name in names] or names[:1]
-        batches = file.iter_batches(_ROWS, list(range(first, len(sizes))), columns=present, use_threads=False)
+        batches = file.iter_batches(ROWS_AT_ONCE, list(range(first, len(sizes))), columns=present, use_threads=False)
         for batch in batches:
             here = batch.slice(min(skip, batch.num_rows))
             skip -= batch.num_rows - here.num_rows
@@ -88,6 +89,17 @@ def _without(tables: Iterator[pa.Table], dead: npt.NDArray[np.bool_]) -> Iterato
         at += table.num_rows
         if live.any():
             yield table.filter(pa.array(live))
+
+
+def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, null where the table lacks them.
+
+    Raises
+    ------
+    SchemaError
+        A value does not fit its column's type.
+    """
+    return pa.table([_column(table, field) for field in schema], names=schema.names)
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:

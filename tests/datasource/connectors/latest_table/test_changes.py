@@ -1,0 +1,265 @@
+"""A follower with `changes=full`: both images of updates, rows that were deleted, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from kit.sink import Sink
+
+from upstream.conf.errors import CheckpointError, FeedChangedError, OptionError, SchemaError
+from upstream.core.rows.system_column import SYSTEM
+from upstream.sink.admin.erase import erase_key
+from upstream.sink.admin.history_change import change_keep
+from upstream.sink.merge import small_files
+
+Row = Mapping[str, Any]
+
+
+def changes(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """The changes in the order of their numbers: what each one is, then its key, time and value."""
+    ordered = sorted(rows, key=lambda row: row[SYSTEM]["seq"])
+    return [(row["_change_type"], row["k"], row["t"], row["v"]) for row in ordered if not row[SYSTEM]["punctuation"]]
+
+
+def some(sink: Any, batch_id: int, *rows: tuple[Any, ...]) -> None:
+    sink.batch(batch_id, [sink.rows(list(rows), seq=100 * batch_id)])
+
+
+def delete(sink: Any, batch_id: int, *rows: tuple[Any, ...]) -> None:
+    marks = np.ones(len(rows), dtype=np.bool_)
+    sink.batch(batch_id, [sink.rows(list(rows), seq=100 * batch_id, deleted=marks)])
+
+
+@pytest.fixture
+def marked(make_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
+    """A table in which rows that are replaced are marked as dead."""
+    monkeypatch.setattr(small_files, "_FREE_ROWS", 0)
+    monkeypatch.setattr(small_files, "_FREE_SHARE", 1)
+    return make_first(engine="vectors", indexLocation=str(tmp_path / "index"))
+
+
+def test_both_images_of_updates_and_the_rows_that_were_deleted(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"), (2, 10, "b"), (3, 10, "c"))
+    follower = follow(changes="full")
+    assert sorted(changes(follower.rows())) == [("insert", k, 10, v) for k, v in ((1, "a"), (2, "b"), (3, "c"))]
+    # Of several rows of a key in a batch, the newest replaces the row that the table had; older ones replace nothing.
+    some(first, 1, (1, 11, "lost"), (1, 12, "a2"), (2, 9, "older"), (4, 1, "d"))
+    rows = follower.rows()
+    assert sorted(changes(rows)) == [
+        ("insert", 4, 1, "d"),
+        ("update_postimage", 1, 12, "a2"),
+        ("update_preimage", 1, 10, "a"),
+    ]
+    pair = [row for row in rows if row["k"] == 1]
+    assert [row["_change_type"] for row in pair] == ["update_preimage", "update_postimage"]
+    assert pair[1][SYSTEM]["seq"] == pair[0][SYSTEM]["seq"] + 1
+    delete(first, 2, (1, 30, None), (9, 30, None))
+    (gone,) = [row for row in follower.rows() if not row[SYSTEM]["punctuation"]]
+    assert changes([gone]) == [("delete", 1, 12, "a2")]
+    assert gone[SYSTEM]["deleted"]
+    assert follower.take() is None
+
+
+def test_a_row_that_comes_back_after_its_deletion_is_an_insertion(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow(changes="full")
+    follower.rows()
+    delete(first, 1, (1, 20, None))
+    some(first, 2, (1, 15, "too late"), (1, 30, "b"))
+    assert changes(follower.rows()) == [("delete", 1, 10, "a"), ("insert", 1, 30, "b")]
+
+
+def test_rows_marked_as_dead_are_preimages_once(marked: Any, follower_of: Any) -> None:
+    some(marked, 0, *((key, 10, f"{key}") for key in range(100)))
+    follower = follower_of(marked.path, changes="full")
+    follower.rows()
+    for batch_id in (1, 2, 3):
+        some(marked, batch_id, (0, 10 + batch_id, "x"), (batch_id, 10 + batch_id, "y"))
+        found = changes(follower.rows())
+        replaced = (0, 9 + batch_id, "0" if batch_id == 1 else "x")
+        assert sorted(row for row in found if row[0] == "update_preimage") == sorted(
+            [("update_preimage", *replaced), ("update_preimage", batch_id, 10, f"{batch_id}")]
+        )
+        assert len(found) == 4
+    assert marked.log().vectors(), "rows were marked"
+
+
+def test_maintenance_between_a_plan_and_its_reading_changes_nothing(marked: Any, follower_of: Any) -> None:
+    some(marked, 0, *((key, 10, "a") for key in range(100)))
+    follower = follower_of(marked.path, changes="full")
+    follower.rows()
+    some(marked, 1, (1, 11, "b"))
+    end = follower.plan()
+    before = follower.read(end)
+    some(marked, 2, (1, 12, "c"), (2, 12, "c"))
+    DeltaTable(str(marked.path)).create_checkpoint()
+    follower.restart()
+    assert follower.read(end) == before
+
+
+def test_a_table_of_several_rows_of_a_key(make_first: Any, follower_of: Any) -> None:
+    first = make_first(keep="latest 2")
+    some(first, 0, (1, 10, "a"), (1, 20, "b"))
+    follower = follower_of(first.path, changes="full")
+    follower.rows()
+    # A row of the same time is replaced; the oldest of three leaves.
+    some(first, 1, (1, 20, "b2"), (1, 30, "c"))
+    assert sorted(changes(follower.rows())) == [
+        ("delete", 1, 10, "a"),
+        ("insert", 1, 30, "c"),
+        ("update_postimage", 1, 20, "b2"),
+        ("update_preimage", 1, 20, "b"),
+    ]
+    delete(first, 2, (1, 40, None))
+    assert sorted(changes(follower.rows())) == [("delete", 1, 20, "b2"), ("delete", 1, 30, "c")]
+
+
+def test_fewer_rows_of_each_key_from_a_version_on(make_first: Any, follower_of: Any) -> None:
+    first = make_first(keep="latest 2")
+    some(first, 0, (1, 10, "a"), (1, 20, "b"), (2, 10, "c"))
+    follower = follower_of(first.path, changes="full")
+    follower.rows()
+    change_keep(str(first.path), "latest")
+    first.options = {name: value for name, value in first.options.items() if name != "keep"}
+    some(first, 1, (1, 30, "d"))
+    assert changes(follower.rows()) == [
+        ("delete", 1, 10, "a"),
+        ("update_preimage", 1, 20, "b"),
+        ("update_postimage", 1, 30, "d"),
+    ]
+
+
+@pytest.mark.parametrize("way", ["first", "marked"])
+def test_rows_of_a_key_that_was_erased(request: pytest.FixtureRequest, follower_of: Any, way: str) -> None:
+    sink: Sink = request.getfixturevalue(way)
+    some(sink, 0, *((key, 10, "a") for key in range(20)))
+    follower = follower_of(sink.path, changes="full")
+    follower.rows()
+    some(sink, 1, (3, 11, "b"), (5, 11, "b"))
+    erase_key(str(sink.path), 3)
+    assert changes(follower.rows())[-1] == ("delete", 3, 11, "b")
+
+
+def test_a_key_in_a_struct_and_a_column_that_is_added(tmp_path: Path, follower_of: Any) -> None:
+    kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
+    columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
+    sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "1"})
+    some(sink, 0, ({"id": 1, "be side": 5}, 10, "a"), ({"id": 2, "be side": 6}, 10, "b"))
+    wider = dataclasses.replace(
+        sink, columns=columns.append(pa.field("w", pa.int64())), options={**sink.options, "mergeSchema": "true"}
+    )
+    some(wider, 1, ({"id": 2, "be side": 6}, 11, "b2", 7))
+    follower = follower_of(sink.path, changes="full", punctuation="false")
+    follower.rows()
+    some(wider, 2, ({"id": 1, "be side": 7}, 12, "c", 8))
+    found = [(row["_change_type"], row["the place"]["be side"], row["a,b"], row["w"]) for row in follower.rows()]
+    assert found == [("update_preimage", 5, "a", None), ("update_postimage", 7, "c", 8)]
+
+
+def test_a_condition_is_for_each_image_by_itself(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "in"), (2, 10, "out"), (3, 10, "in"), (4, 10, "out"))
+    follower = follow(changes="full", where="v = 'in'")
+    follower.rows()
+    some(first, 1, (1, 11, "out"), (2, 11, "in"))
+    delete(first, 2, (3, 30, None), (4, 30, None))
+    assert sorted(changes(follower.rows())) == [
+        ("delete", 3, 10, "in"),
+        ("update_postimage", 2, 11, "in"),
+        ("update_preimage", 1, 10, "in"),
+    ]
+    # The column of changes is one like others: without preimages, the rows are those that the table took.
+    newest = follow(changes="full", where="_change_type <> 'update_preimage'")
+    assert len(newest.rows()) >= 2
+    some(first, 3, (1, 12, "again"))
+    assert changes(newest.rows()) == [("update_postimage", 1, 12, "again")]
+
+
+def test_progress_is_that_of_the_rows_that_come(first: Any, follow: Any) -> None:
+    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8)])
+    follower = follow(changes="full")
+    assert [row["t"] for row in follower.rows() if row[SYSTEM]["punctuation"]] == [8]
+    first.batch(1, [first.rows([(1, 30, "b")], seq=100), first.punctuation(25)])
+    rows = follower.rows()
+    assert [row["t"] for row in rows if row[SYSTEM]["punctuation"]] == [25]
+    assert changes(rows) == [("update_preimage", 1, 10, "a"), ("update_postimage", 1, 30, "b")]
+    (state,) = follower.offset["progress"].values()
+    assert state["received"] == 2, "the preimage did not arrive again"
+    assert follow(changes="full", time="v", timeFormat="").options.progress == "latent"
+
+
+def test_limits_count_rows_that_may_leave_and_files(first: Any, follow: Any) -> None:
+    some(first, 0, *((key, 10, "a") for key in range(20)))
+    follower = follow(changes="full", maxRowsPerTrigger="4")
+    follower.rows()
+    for batch_id in range(1, 5):
+        some(first, batch_id, (0, 10 * batch_id + 10, "b"))
+    assert follower.plan()["position"]["version"] == 3
+    assert len(changes(follower.rows())) == 8
+
+
+def test_files_that_are_gone(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow(changes="full")
+    follower.rows()
+    before = first.live_files()
+    some(first, 1, (1, 11, "b"))
+    end = follower.plan()
+    for path in before:
+        (first.path / path).unlink()
+    with pytest.raises(FeedChangedError, match=r"a file of bucket \d of version 2 .* is gone.*longer retention"):
+        follower.read(end)
+    # Without the rows that were replaced, what came is still there.
+    assert len(follow().rows()) >= 1
+
+
+def test_more_changes_than_the_commit_recorded(first: Any, follow: Any) -> None:
+    some(first, 0, *((key, 10, "a") for key in range(8)))
+    follower = follow(changes="full")
+    follower.rows()
+    some(first, 1, *((key, 11, "b") for key in range(8)))
+    end = follower.plan()
+    end["ranges"] = [{**each, "span": 1} for each in end["ranges"]]
+    with pytest.raises(FeedChangedError, match=r"changed \d+ rows of bucket \d, where it recorded 1 at most"):
+        follower.read(end)
+
+
+def test_wrong_words_and_what_goes_with_none_of_it(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    with pytest.raises(OptionError, match=r"changes='ful' is not one of newest, full \(did you mean 'full'\?\)"):
+        follow(changes="ful")
+    with pytest.raises(OptionError, match=r"unknown option 'change', did you mean 'changes'\?"):
+        follow(change="full")
+    with pytest.raises(OptionError, match="coalesce=true with changes=full"):
+        follow(changes="full", coalesce="true")
+    with pytest.raises(OptionError, match="progress=bounded with changes=full"):
+        follow(changes="full", progress="bounded")
+    follower = follow(changes="full")
+    with pytest.raises(SchemaError, match="a schema without the column '_change_type'"):
+        follower.reading.connector.fix_schema(pa.schema([("k", pa.int64()), ("t", pa.int64())]))
+    with pytest.raises(SchemaError, match="no column 'w'"):
+        follower.reading.connector.fix_schema(pa.schema([("w", pa.int64()), ("_change_type", pa.string())]))
+
+
+def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow()
+    follower.rows()
+    follower.given["changes"] = "full"
+    follower.restart()
+    with pytest.raises(CheckpointError, match=r"the query reads .*_change_type"):
+        follower.plan()
+
+
+def test_a_table_with_a_column_of_that_name(tmp_path: Path, follower_of: Any) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_change_type", pa.string())])
+    sink = Sink(tmp_path, columns)
+    some(sink, 0, (1, 10, "a"))
+    with pytest.raises(SchemaError, match=r"which has a column '_change_type' of its own.*another name"):
+        follower_of(sink.path, changes="full")

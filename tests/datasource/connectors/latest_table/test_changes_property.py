@@ -1,0 +1,189 @@
+"""What `changes=full` gives of a commit is what lies between two versions of the table, by another reader."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kit.tables import read_table
+
+from upstream.core.rows.system_column import SYSTEM
+from upstream.delta_format.latest_table import SEQ
+from upstream.sink.admin.erase import erase_key
+from upstream.sink.admin.history_change import change_keep
+from upstream.sink.commit.commit import BatchCommit
+from upstream.sink.maintenance import wear
+from upstream.sink.merge import engine
+from upstream.sink.merge import small_files as folding
+
+# Key, time, whether it is a deletion.
+ROWS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("batch"), ROWS),
+        st.tuples(st.just("batch"), ROWS),
+        st.tuples(st.sampled_from(["optimize", "checkpoint", "restart", "erase", "keep"]), st.integers(0, 20)),
+    ),
+    max_size=12,
+)
+Row = tuple[int, int | None, str | None]
+
+
+class Table:
+    """A table, what a second reader finds in each of its versions, and the batches that make them."""
+
+    def __init__(self, sink: Any) -> None:
+        self.sink = sink
+        self.batch_id = self.seq = 0
+
+    def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> None:
+        parts = [range(task, len(rows), tasks) for task in range(tasks)]
+        given = [[self._rows(rows, part)] for part in parts if part]
+        self.sink.batch(self.batch_id, *given)
+        self.batch_id, self.seq = self.batch_id + 1, self.seq + len(rows)
+
+    def _rows(self, rows: list[tuple[int, int, bool]], part: range) -> Any:
+        values = [(rows[at][0], rows[at][1], None if rows[at][2] else str(at % 3)) for at in part]
+        marks = np.array([rows[at][2] for at in part])
+        return self.sink.rows(values, seq=[self.seq + at for at in part], deleted=marks)
+
+    def at(self, version: int) -> Counter[tuple[Row, int]]:
+        """The rows of a version, with their numbers: a row may be replaced by one that looks like it."""
+        found = read_table(self.sink.path, version)
+        columns = (found.column(name).to_pylist() for name in ("k", "t", "v", SEQ))
+        return Counter(((k, t, v), seq) for k, t, v, seq in zip(*columns, strict=True))
+
+
+def expected_changes(before: Counter[Any], after: Counter[Any], pairs: Any) -> list[list[tuple[str, Row]]]:
+    """Changes by what lies between two versions, in groups that belong together."""
+    left = {pairs(row): row for row, _ in before - after}
+    came = {pairs(row): row for row, _ in after - before}
+    groups = [
+        [("insert", row)] if known not in left else [("update_preimage", left[known]), ("update_postimage", row)]
+        for known, row in came.items()
+    ]
+    return groups + [[("delete", row)] for known, row in left.items() if known not in came]
+
+
+def groups_of(rows: list[dict[str, Any]]) -> list[list[tuple[str, Row]]]:
+    """Changes in the order of their numbers, a postimage with the preimage directly before it."""
+    found: list[list[tuple[str, Row]]] = []
+    for row in sorted(rows, key=lambda each: each[SYSTEM]["seq"]):
+        change = (row["_change_type"], (row["k"], row["t"], row["v"]))
+        assert row[SYSTEM]["deleted"] == (row["_change_type"] == "delete")
+        if row["_change_type"] == "update_postimage":
+            assert found[-1][-1][0] == "update_preimage"
+            found[-1].append(change)
+        else:
+            found.append([change])
+    return found
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.lists(ROWS, min_size=1, max_size=3),
+    steps=STEPS,
+    tasks=st.integers(1, 2),
+    timed=st.booleans(),
+    keep=st.sampled_from(["latest", "latest 2", "all"]),
+    way=st.sampled_from(["rewrite", "beside", "vectors", "worn", "delta-rs"]),
+)
+def test_changes_are_the_difference_between_versions(
+    make_first: Any,
+    follower_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[Any],
+    steps: list[Any],
+    tasks: int,
+    timed: bool,
+    keep: str,
+    way: str,
+) -> None:
+    timed = timed or keep == "latest 2"
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
+    monkeypatch.setattr(folding, "_FREE_ROWS", 0)
+    monkeypatch.setattr(folding, "_FREE_SHARE", 2)
+    monkeypatch.setattr(wear, "WORTH", 0 if way == "worn" else 10_000)
+    monkeypatch.setattr(wear, "FILE", 1)
+    monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: way != "delta-rs")
+    with tempfile.TemporaryDirectory() as folder:
+        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}
+        options = {"time": "t" if timed else "", "keep": "" if keep == "latest" else keep, **kind}
+        table = Table(make_first(Path(folder) / "first", **options))
+        deletes = keep != "all"
+
+        def batch(rows: list[tuple[int, int, bool]]) -> None:
+            table.batch([(k, t, gone and deletes) for k, t, gone in rows], tasks if timed else 1)
+
+        for rows in before:
+            batch(rows)
+        numbers = {"timeFormat": "epoch_us" if timed else ""}
+        # A commit is never divided, and a batch takes one at least: so each batch is a commit.
+        follower = follower_of(table.sink.path, changes="full", maxFilesPerTrigger="1", punctuation="false", **numbers)
+        state: Counter[Row] = Counter()
+        kept = 2 if keep == "latest 2" else 1
+
+        def follow() -> None:
+            nonlocal kept
+            start: dict[str, Any] = follower.offset.get("position", {})
+            end = follower.plan()
+            if end == follower.offset:
+                return
+            batches = follower.read(end)
+            assert follower.read(end) == batches
+            rows = [row for task in batches for each in task for row in each.to_pylist()]
+            follower.offset = end
+            for row in rows:
+                one = Counter([(row["k"], row["t"], row["v"])])
+                if row["_change_type"] in ("insert", "update_postimage"):
+                    state.update(one)
+                else:
+                    assert state >= one, "a row leaves that is not in the table"
+                    state.subtract(one)
+            version = end["position"]["version"]
+            if end["position"]["files"] is not None or start.get("files", 0) is not None:
+                assert {row["_change_type"] for row in rows} <= {"insert"}  # the table that it begins with
+                return
+            assert version == start["version"] + 1
+            first, second = table.at(start["version"]), table.at(version)
+            both = (lambda row: row[:2]) if kept > 1 else (lambda row: row[0])
+            if keep == "all":
+                both = lambda row: row  # noqa: E731
+            found = groups_of(rows)
+            if keep == "all":  # of rows that look alike each is an insertion of its own
+                came = Counter(row for row, _ in second - first)
+                gone = Counter(row for row, _ in first - second)
+                assert Counter(row for ((kind, row),) in found if kind == "insert") == came
+                assert Counter(row for ((kind, row),) in found if kind == "delete") == gone
+                return
+            assert sorted(found) == sorted(expected_changes(first, second, both))
+
+        while follower.plan() != follower.offset and follower.offset.get("position", {}).get("files", 0) is not None:
+            follow()
+        for step, given_ in steps:
+            if step == "batch":
+                batch(given_)
+            elif step == "optimize":
+                DeltaTable(str(table.sink.path)).optimize.compact()
+            elif step == "checkpoint":
+                DeltaTable(str(table.sink.path)).create_checkpoint()
+            elif step == "erase":
+                erase_key(str(table.sink.path), given_)
+            elif step == "keep" and kept > 1:
+                change_keep(str(table.sink.path), "latest")
+                while follower.plan() != follower.offset:
+                    follow()
+                kept = 1
+                table.sink.options = {name: value for name, value in table.sink.options.items() if name != "keep"}
+            else:
+                follower.restart()
+        while follower.plan() != follower.offset:
+            follow()
+        assert +state == Counter(row for row, _ in table.at(table.sink.version()).elements())
