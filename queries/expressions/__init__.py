@@ -1,0 +1,1 @@
+"""Scalar expressions with the meaning that Spark SQL gives them."""

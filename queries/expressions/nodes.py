@@ -1,0 +1,151 @@
+"""Expressions over the columns of one relation: a field, a constant, or a call of a function.
+
+Each is immutable, hashable and typed, so that two queries that say the same share one object's meaning. The nodes
+check nothing: :mod:`.typing` makes well-typed calls with the casts that Spark would insert, and :mod:`.compile`
+evaluates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+__all__ = ["Call", "Constant", "Expression", "Field", "conjuncts", "fields", "renamed", "substituted", "walk"]
+
+_INFIX = {
+    "add": "+",
+    "and": "AND",
+    "div": "DIV",
+    "divide": "/",
+    "eq": "=",
+    "eq_null_safe": "<=>",
+    "ge": ">=",
+    "gt": ">",
+    "le": "<=",
+    "like": "LIKE",
+    "lt": "<",
+    "mod": "%",
+    "multiply": "*",
+    "ne": "<>",
+    "or": "OR",
+    "rlike": "RLIKE",
+    "subtract": "-",
+}
+_BEFORE = {"negate": "-", "not": "NOT "}
+_AFTER = {"is_not_null": " IS NOT NULL", "is_null": " IS NULL"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the relation that the expression is evaluated over, by its name."""
+
+    name: str
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value of Python, or None, as pyarrow turns it into its type: times of day and zone are in UTC."""
+
+    value: Any
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "NULL"
+        if isinstance(self.value, str):
+            return "'" + self.value.replace("'", "''") + "'"
+        if isinstance(self.value, bool):
+            return str(self.value).upper()
+        if isinstance(self.value, timedelta):
+            return f"INTERVAL '{self.value}'"
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of other expressions.
+
+    ``function`` is the canonical name: Spark's own in lower case, with operators spelled out (``add``, ``eq``, ``and``,
+    ``is_null``, ``in``, ``between``). Four are particular:
+
+    - ``case``: condition, value, condition, value, ..., and at the end the value for no condition.
+    - ``cast``, ``try_cast``: one argument; the call's ``type`` is the type to cast to.
+    - ``in``: the value, then the candidates.
+    - ``get_field``: a struct, then the field's name as a constant.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        parts = [str(each) for each in self.arguments]
+        name = self.function
+        if name in _INFIX and len(parts) == 2:
+            return f"({parts[0]} {_INFIX[name]} {parts[1]})"
+        if name in _BEFORE and len(parts) == 1:
+            return f"({_BEFORE[name]}{parts[0]})"
+        if name in _AFTER and len(parts) == 1:
+            return f"({parts[0]}{_AFTER[name]})"
+        if name in {"cast", "try_cast"}:
+            return f"{name}({parts[0]} AS {self.type})"
+        if name == "in":
+            return f"({parts[0]} IN ({', '.join(parts[1:])}))"
+        if name == "between" and len(parts) == 3:
+            return f"({parts[0]} BETWEEN {parts[1]} AND {parts[2]})"
+        if name == "case":
+            pairs = [f"WHEN {parts[at]} THEN {parts[at + 1]}" for at in range(0, len(parts) - 1, 2)]
+            return f"(CASE {' '.join(pairs)} ELSE {parts[-1]} END)"
+        return f"{name}({', '.join(parts)})"
+
+
+Expression: TypeAlias = "Field | Constant | Call"
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    """Yield the expression and all that it is made of, from the outside to the inside."""
+    yield expression
+    if isinstance(expression, Call):
+        for each in expression.arguments:
+            yield from walk(each)
+
+
+def fields(expression: Expression) -> frozenset[str]:
+    """Return the names of the columns that the expression reads."""
+    return frozenset(each.name for each in walk(expression) if isinstance(each, Field))
+
+
+def substituted(expression: Expression, by: Mapping[str, Expression]) -> Expression:
+    """Return the expression with fields replaced by other expressions, as far as ``by`` names them."""
+    if isinstance(expression, Field):
+        return by.get(expression.name, expression)
+    if isinstance(expression, Call):
+        arguments = tuple(substituted(each, by) for each in expression.arguments)
+        return expression if arguments == expression.arguments else replace(expression, arguments=arguments)
+    return expression
+
+
+def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    """Return the expression with columns of other names, as far as ``names`` has them."""
+    if isinstance(expression, Field):
+        return replace(expression, name=names.get(expression.name, expression.name))
+    if isinstance(expression, Call):
+        return replace(expression, arguments=tuple(renamed(each, names) for each in expression.arguments))
+    return expression
+
+
+def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
+    """Return the conditions that AND joins, in their order; none for None."""
+    if condition is None:
+        return ()
+    if isinstance(condition, Call) and condition.function == "and":
+        return tuple(each for argument in condition.arguments for each in conjuncts(argument))
+    return (condition,)

@@ -1,0 +1,1 @@
+"""The language of continuous queries: SQL with windows on streams, bound to relations."""
