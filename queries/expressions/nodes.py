@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from .kinds import spark_name
+
 __all__ = ["Call", "Constant", "Expression", "Field", "conjuncts", "fields", "renamed", "substituted", "walk"]
 
 _INFIX = {
@@ -96,7 +98,7 @@ class Call:
         if name in _AFTER and len(parts) == 1:
             return f"({parts[0]}{_AFTER[name]})"
         if name in {"cast", "try_cast"}:
-            return f"{name}({parts[0]} AS {self.type})"
+            return f"{name}({parts[0]} AS {spark_name(self.type)})"
         if name == "in":
             return f"({parts[0]} IN ({', '.join(parts[1:])}))"
         if name == "between" and len(parts) == 3:

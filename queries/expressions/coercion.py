@@ -1,0 +1,241 @@
+"""Implicit casts as Spark inserts them in its ANSI mode: the common type of several values, and a function's operand
+in the type that it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from .kinds import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INTEGRALS,
+    LOCAL_TIMESTAMP,
+    LONG,
+    NULL,
+    TEXT,
+    TIMESTAMP,
+    as_decimal,
+    decimal_of_constant,
+    is_decimal,
+    is_fractional,
+    is_integral,
+    is_number,
+    is_time,
+    spark_name,
+    standard,
+    wider_decimal,
+)
+from .nodes import Call, Constant, Expression
+
+__all__ = ["cast", "common", "implicit", "numbers_of_both", "standardized", "with_common_type"]
+
+_ORDER = (*INTEGRALS, FLOAT, DOUBLE)
+
+
+def common(types: Sequence[pa.DataType]) -> pa.DataType:
+    """Return the type that ``UNION``, ``CASE``, ``IN`` and ``COALESCE`` give to values of several types.
+
+    Raises
+    ------
+    SchemaError
+        There is none.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> common([pa.int32(), pa.null(), pa.float32()])
+    DataType(double)
+    >>> common([pa.string(), pa.int8()])
+    DataType(int64)
+    """
+    found: pa.DataType = NULL
+    for each in types:
+        wider = _wider(found, standard(each))
+        if wider is None:
+            names = list(dict.fromkeys(spark_name(standard(each)) for each in types))
+            raise SchemaError(
+                f"values of the types {', '.join(names)} have no type in common",
+                expected="values of one type, or of types that Spark casts to one",
+                hint="cast them to one type",
+            )
+        found = wider
+    return found
+
+
+def _wider(one: pa.DataType, two: pa.DataType) -> pa.DataType | None:
+    if two in (one, NULL):
+        return one
+    if one == NULL:
+        return two
+    if is_number(one) and is_number(two):
+        return _wider_number(one, two)
+    if is_time(one) and is_time(two):
+        return TIMESTAMP if TIMESTAMP in (one, two) else LOCAL_TIMESTAMP
+    if TEXT in (one, two):
+        other = two if one == TEXT else one
+        return _promoted(other)
+    return _wider_nested(one, two)
+
+
+def _wider_number(one: pa.DataType, two: pa.DataType) -> pa.DataType:
+    if is_decimal(one) or is_decimal(two):
+        if {FLOAT, DOUBLE} & {one, two}:
+            return DOUBLE
+        return wider_decimal([as_decimal(one), as_decimal(two)])
+    wider = max(one, two, key=_ORDER.index)
+    return DOUBLE if wider == FLOAT else wider  # FLOAT and a whole number, of which FLOAT would lose digits
+
+
+def _promoted(other: pa.DataType) -> pa.DataType | None:
+    """Return the type that text takes beside values of another type."""
+    if is_integral(other):
+        return LONG
+    if is_fractional(other):
+        return DOUBLE
+    return other if other in (TEXT, BOOLEAN, BINARY) or is_time(other) else None
+
+
+def _wider_nested(one: pa.DataType, two: pa.DataType) -> pa.DataType | None:
+    lists = pa.types.is_list(one) and pa.types.is_list(two)
+    if not lists or one.value_type != two.value_type:
+        return None
+    return one
+
+
+def standardized(expression: Expression) -> Expression:
+    """Return the expression in Spark's own type for its values."""
+    return _cast(expression, standard(expression.type))
+
+
+def _cast(expression: Expression, dtype: pa.DataType, function: str = "cast") -> Expression:
+    if expression.type == dtype:
+        return expression
+    if isinstance(expression, Constant) and expression.value is None:
+        return Constant(None, dtype)
+    return Call(function, (expression,), dtype)
+
+
+def with_common_type(values: Sequence[Expression]) -> tuple[Expression, ...]:
+    """Return the values in their common type.
+
+    Raises
+    ------
+    SchemaError
+        They have none.
+    """
+    dtype = common([each.type for each in values])
+    return tuple(_cast(each, dtype) for each in values)
+
+
+def numbers_of_both(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
+    """Return both operands of arithmetic as numbers of one kind, or None if there is none.
+
+    Decimals keep their own precision and scale; a whole number beside them becomes the decimal that holds its type, a
+    constant the least decimal that holds it.
+    """
+    promoted = _text_as_number(left, right.type), _text_as_number(right, left.type)
+    if None in promoted:
+        return None
+    left, right = promoted  # type: ignore[assignment]
+    types = left.type, right.type
+    if NULL in types:
+        dtype = next((each for each in types if each != NULL), DOUBLE)
+        return (_cast(left, dtype), _cast(right, dtype)) if is_number(dtype) else None
+    if not all(map(is_number, types)):
+        return None
+    if not any(map(is_decimal, types)):
+        dtype = common(types)
+        return _cast(left, dtype), _cast(right, dtype)
+    if {FLOAT, DOUBLE} & set(types):
+        return _cast(left, DOUBLE), _cast(right, DOUBLE)
+    return _decimal(left), _decimal(right)
+
+
+def _decimal(number: Expression) -> Expression:
+    if isinstance(number, Constant) and is_integral(number.type):
+        return _cast(number, decimal_of_constant(number.value))
+    return _cast(number, as_decimal(number.type))
+
+
+def _text_as_number(value: Expression, other: pa.DataType) -> Expression | None:
+    if value.type != TEXT:
+        return value
+    if not is_number(other):
+        return None
+    return _cast(value, LONG if is_integral(other) else DOUBLE)
+
+
+def implicit(value: Expression, dtype: pa.DataType) -> Expression | None:
+    """Return the value in the type that a function takes, or None if Spark would not cast it by itself."""
+    given = value.type
+    if given in (dtype, NULL) or (given == TEXT and dtype not in (BINARY, DURATION)):
+        return _cast(value, dtype)
+    if dtype == TEXT:
+        return _cast(value, dtype) if is_number(given) or is_time(given) or given == BOOLEAN else None
+    if (is_number(given) and is_number(dtype)) or (is_time(given) and is_time(dtype)):
+        return _cast(value, dtype)
+    return _cast(value, dtype) if (given, dtype) == (TEXT, BINARY) else None
+
+
+def cast(expression: Expression, dtype: pa.DataType, *, try_: bool = False) -> Expression:
+    """Return ``CAST(expression AS dtype)``, or with ``try_`` the ``TRY_CAST``, which is null where the cast fails.
+
+    Raises
+    ------
+    SchemaError
+        Spark's ANSI mode has no such cast.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from upstream.queries.expressions.nodes import Field
+    >>> print(cast(Field("price", pa.string()), pa.decimal128(10, 2)))
+    cast(price AS DECIMAL(10,2))
+    """
+    expression, dtype = standardized(expression), standard(dtype)
+    given = expression.type
+    if not (given in (dtype, NULL) or _castable(given, dtype)):
+        raise SchemaError(
+            f"{expression} is of type {spark_name(given)}, which cannot be cast to {spark_name(dtype)}",
+            expected=_targets(given),
+            hint=_CAST_HINTS.get((given, dtype), ""),
+        )
+    return _cast(expression, dtype, "try_cast" if try_ else "cast")
+
+
+_CAST_HINTS = {
+    (TIMESTAMP, BOOLEAN): "compare it with another timestamp",
+    (DATE, LONG): "unix_date(…) counts the days since 1970",
+    (DATE, BYTE): "unix_date(…) counts the days since 1970",
+}
+
+
+def _castable(given: pa.DataType, dtype: pa.DataType) -> bool:
+    if is_number(given):
+        return is_number(dtype) or dtype in (TEXT, BOOLEAN, TIMESTAMP)
+    if given == TEXT:
+        return is_number(dtype) or is_time(dtype) or dtype in (BOOLEAN, BINARY)
+    if given == BOOLEAN:
+        return is_number(dtype) or dtype == TEXT
+    if given == TIMESTAMP:
+        return is_time(dtype) or is_number(dtype) or dtype == TEXT
+    if given in (DATE, LOCAL_TIMESTAMP):
+        return is_time(dtype) or dtype == TEXT
+    return (given, dtype) == (BINARY, TEXT)
+
+
+def _targets(given: pa.DataType) -> str:
+    choices = (BYTE, *INTEGRALS[1:], FLOAT, DOUBLE, BOOLEAN, TEXT, BINARY, DATE, TIMESTAMP, LOCAL_TIMESTAMP)
+    names = [spark_name(each) for each in choices if each == given or _castable(given, each)]
+    if _castable(given, pa.decimal128(10, 0)):
+        names.append("DECIMAL")
+    return "a cast to " + " or ".join(names) if names else "no cast"

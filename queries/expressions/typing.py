@@ -1,0 +1,345 @@
+"""Well-typed calls: the result type that Spark gives each function, and the casts that it inserts, in ANSI mode."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from .arithmetic_types import ARITHMETIC
+from .coercion import cast, common, implicit, standardized, with_common_type
+from .kinds import (
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    LONG,
+    NULL,
+    SHORT,
+    TEXT,
+    TIMESTAMP,
+    is_integral,
+    spark_name,
+)
+from .nodes import Call, Constant, Expression
+
+__all__ = ["call", "cast", "common", "function_names"]
+
+Rule = Callable[[str, Sequence[Expression]], Expression]
+"""From a function's name and its arguments, in Spark's own types, to the call with casts."""
+
+_UNKNOWN_IN_STREAMS = {
+    "current_date": "a query's answer depends on its rows alone; compare with the event time",
+    "current_timestamp": "a query's answer depends on its rows alone; compare with the event time",
+    "now": "a query's answer depends on its rows alone; compare with the event time",
+    "rand": "a query's answer depends on its rows alone; SAMPLE takes a share of the rows",
+    "random": "a query's answer depends on its rows alone; SAMPLE takes a share of the rows",
+    "uuid": "a query's answer depends on its rows alone",
+}
+
+
+def call(function: str, arguments: Sequence[Expression]) -> Expression:
+    """Return a function's call with the type of its result, and with Spark's implicit casts of its arguments.
+
+    What is short for something else comes as that: ``between`` as two comparisons, ``nullif`` as ``case``.
+
+    Parameters
+    ----------
+    function
+        The canonical name: Spark's own in lower case, operators spelled out, as ``add`` or ``is_null``.
+    arguments
+        Typed expressions.
+
+    Raises
+    ------
+    SchemaError
+        There is no such function here, or it does not take these arguments.
+
+    Notes
+    -----
+    The rules are those of Spark 4 in its ANSI mode, which is its default. DATE plus a constant interval of whole days
+    is a DATE; plus another day-time interval, a TIMESTAMP.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from upstream.queries.expressions.nodes import Constant, Field
+    >>> made = call("multiply", [Field("price", pa.decimal128(38, 18)), Constant(2, pa.int32())])
+    >>> print(made, made.type)
+    (price * cast(2 AS DECIMAL(1,0))) decimal128(38, 16)
+    """
+    rule = _rules().get(function)
+    if rule is None:
+        near = difflib.get_close_matches(function, _rules(), 3)
+        raise SchemaError(
+            f"there is no function {function} here",
+            expected=f"one of the functions of SQL that are evaluated here, such as {', '.join(near)}" if near else "",
+            hint=_UNKNOWN_IN_STREAMS.get(function, ""),
+        )
+    return rule(function, [standardized(each) for each in arguments])
+
+
+def function_names() -> tuple[str, ...]:
+    """Return the names of all functions, in the order of the alphabet."""
+    return tuple(sorted(_rules()))
+
+
+def misfit(function: str, arguments: Sequence[Expression], expected: str) -> SchemaError:
+    """Return the error of a function that does not take these arguments."""
+    given = ", ".join(f"{each} ({spark_name(each.type)})" for each in arguments)
+    return SchemaError(f"{function} does not take ({given})", expected=expected)
+
+
+def _simple(result: pa.DataType, *takes: pa.DataType, optional: int = 0, name: str = "") -> Rule:
+    """Return the rule of a function that takes and gives fixed types."""
+    return functools.partial(_fixed, result, takes, optional, name)
+
+
+def _fixed(
+    result: pa.DataType,
+    takes: Sequence[pa.DataType],
+    optional: int,
+    name: str,
+    function: str,
+    arguments: Sequence[Expression],
+) -> Expression:
+    expected = f"{function}({', '.join(map(spark_name, takes))})"
+    if not len(takes) - optional <= len(arguments) <= len(takes):
+        raise misfit(function, arguments, expected)
+    made = [implicit(value, dtype) for value, dtype in zip(arguments, takes, strict=False)]
+    if None in made:
+        raise misfit(function, arguments, expected)
+    return Call(name or function, tuple(each for each in made if each is not None), result)
+
+
+def _comparison(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 2:
+        raise misfit(function, arguments, "two values")
+    name = "eq_null_safe" if function == "equal_null" else function
+    return Call(name, with_common_type(arguments), BOOLEAN)
+
+
+def _between(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 3:
+        raise misfit(function, arguments, "a value, a least and a greatest one")
+    value, low, high = arguments
+    return call("and", [call("ge", [value, low]), call("le", [value, high])])
+
+
+def _in(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) < 2:
+        raise misfit(function, arguments, "a value and what it may be equal to")
+    return Call(function, with_common_type(arguments), BOOLEAN)
+
+
+def _logic(function: str, arguments: Sequence[Expression]) -> Expression:
+    made = [implicit(each, BOOLEAN) for each in arguments]
+    if None in made or len(made) != (1 if function == "not" else 2):
+        raise misfit(function, arguments, "a condition" if function == "not" else "two conditions")
+    return Call(function, tuple(each for each in made if each is not None), BOOLEAN)
+
+
+def _of_any(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1:
+        raise misfit(function, arguments, "one value")
+    return Call(function, tuple(arguments), BOOLEAN)
+
+
+def _case(function: str, arguments: Sequence[Expression]) -> Expression:
+    if function == "if" and len(arguments) == 2:
+        arguments = [*arguments, Constant(None, NULL)]
+    if len(arguments) < 3 or len(arguments) % 2 == 0:
+        raise misfit(function, arguments, "conditions with their values, and the value for no condition")
+    conditions = [implicit(each, BOOLEAN) for each in arguments[:-1:2]]
+    if None in conditions:
+        raise misfit(function, arguments, "conditions of type BOOLEAN")
+    values = with_common_type([*arguments[1:-1:2], arguments[-1]])
+    pairs = zip(conditions, values[:-1], strict=True)
+    return Call("case", (*(each for pair in pairs for each in pair if each is not None), values[-1]), values[-1].type)
+
+
+def _alike(function: str, arguments: Sequence[Expression]) -> Expression:
+    name = {"ifnull": "coalesce", "nvl": "coalesce"}.get(function, function)
+    if len(arguments) < (1 if name == "coalesce" else 2):
+        raise misfit(function, arguments, "several values")
+    values = with_common_type(arguments)
+    return Call(name, values, values[0].type)
+
+
+def _nullif(function: str, arguments: Sequence[Expression]) -> Expression:
+    if function == "nullifzero" and len(arguments) == 1:
+        arguments = [*arguments, Constant(0, INT)]
+    if len(arguments) != 2:
+        raise misfit(function, arguments, "two values")
+    return call("if", [call("eq", arguments), Constant(None, NULL), arguments[0]])
+
+
+def _zeroifnull(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1:
+        raise misfit(function, arguments, "a number")
+    return call("coalesce", [arguments[0], Constant(0, INT)])
+
+
+def _nvl2(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 3:
+        raise misfit(function, arguments, "a value, the result if there is one, and the result if there is none")
+    return call("if", [call("is_not_null", arguments[:1]), *arguments[1:]])
+
+
+def _concat(function: str, arguments: Sequence[Expression]) -> Expression:
+    made = [implicit(each, TEXT) for each in arguments]
+    if None in made or len(made) < (2 if function == "concat_ws" else 1):
+        raise misfit(function, arguments, "text")
+    return Call(function, tuple(each for each in made if each is not None), TEXT)
+
+
+def _converted(dtype: pa.DataType, try_: bool, function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1:
+        raise misfit(function, arguments, f"one value: a format is not supported, and {function} reads what CAST reads")
+    return cast(arguments[0], dtype, try_=try_)
+
+
+def _get_field(function: str, arguments: Sequence[Expression]) -> Expression:
+    value, name = arguments
+    if not (pa.types.is_struct(value.type) and isinstance(name, Constant)):
+        raise SchemaError(f"{value} is of type {spark_name(value.type)}", expected="a struct")
+    index = value.type.get_field_index(str(name.value))
+    if index < 0:
+        near = difflib.get_close_matches(str(name.value), [field.name for field in value.type], 1)
+        raise SchemaError(
+            f"{value} has no field {name.value}",
+            expected=f"one of {', '.join(field.name for field in value.type)}",
+            hint=f"{near[0]} is the nearest name" if near else "",
+        )
+    return standardized(Call(function, (value, name), value.type.field(index).type))
+
+
+def _element(function: str, arguments: Sequence[Expression]) -> Expression:
+    ok = len(arguments) == 2 and pa.types.is_list(arguments[0].type) and is_integral(arguments[1].type)
+    if not ok:
+        raise misfit(function, arguments, "an array and a whole number")
+    array, index = arguments
+    return standardized(Call(function, (array, cast(index, LONG)), array.type.value_type))
+
+
+def _size(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1 or not pa.types.is_list(arguments[0].type):
+        raise misfit(function, arguments, "an array")
+    return Call("size", tuple(arguments), INT)
+
+
+def _date_field(function: str, arguments: Sequence[Expression]) -> Expression:
+    name = {"dayofmonth": "day"}.get(function, function)
+    return _fixed(INT, (DATE,), 0, name, function, arguments)
+
+
+def _date_part(function: str, arguments: Sequence[Expression]) -> Expression:
+    part = arguments[0] if len(arguments) == 2 else None
+    if not isinstance(part, Constant) or str(part.value).lower() not in _PARTS:
+        raise misfit(function, arguments, f"a part of the time and the time; the part is one of {', '.join(_PARTS)}")
+    return call(_PARTS[str(part.value).lower()], arguments[1:])
+
+
+_PARTS = {
+    "year": "year",
+    "quarter": "quarter",
+    "month": "month",
+    "week": "weekofyear",
+    "day": "day",
+    "dayofweek": "dayofweek",
+    "dow": "dayofweek",
+    "doy": "dayofyear",
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second_with_fraction",
+}
+
+
+def _unix(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1 or arguments[0].type == TEXT:
+        raise misfit(function, arguments, "a TIMESTAMP or DATE: cast text to TIMESTAMP first")
+    return _fixed(LONG, (TIMESTAMP,), 0, "unix_seconds", function, arguments)
+
+
+def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1 or implicit(arguments[0], DOUBLE) is None:
+        raise misfit(function, arguments, "a number of seconds")
+    value = arguments[0]
+    if is_integral(value.type) or value.type in (TEXT, NULL):
+        return _fixed(TIMESTAMP, (LONG,), 0, "", function, arguments)
+    if value.type == FLOAT:
+        value = cast(value, DOUBLE)
+    return Call(function, (value,), TIMESTAMP)
+
+
+@functools.cache
+def _rules() -> Mapping[str, Rule]:
+    rules: dict[str, Rule] = {**ARITHMETIC}
+    rules |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "equal_null"), _comparison)
+    rules |= dict.fromkeys(("and", "or", "not"), _logic)
+    rules |= dict.fromkeys(("is_null", "is_not_null"), _of_any)
+    rules |= {"isnull": lambda _, given: _of_any("is_null", given), "between": _between, "in": _in}
+    rules |= {"isnotnull": lambda _, given: _of_any("is_not_null", given), "isnan": _simple(BOOLEAN, DOUBLE)}
+    rules |= {"case": _case, "if": _case, "iff": lambda _, given: _case("if", given)}
+    rules |= dict.fromkeys(("coalesce", "ifnull", "nvl", "greatest", "least"), _alike)
+    rules |= {"nullif": _nullif, "nullifzero": _nullif, "zeroifnull": _zeroifnull, "nvl2": _nvl2}
+    rules |= _text_rules()
+    rules |= _time_rules()
+    rules |= {"get_field": _get_field, "get": _element, "element_at": _element, "size": _size, "cardinality": _size}
+    casts = {"boolean": BOOLEAN, "tinyint": BYTE, "smallint": SHORT, "int": INT, "bigint": LONG, "float": FLOAT}
+    casts |= {"double": DOUBLE, "string": TEXT, "date": DATE, "timestamp": TIMESTAMP}
+    casts |= {"to_date": DATE, "to_timestamp": TIMESTAMP}
+    rules |= {name: functools.partial(_converted, dtype, False) for name, dtype in casts.items()}
+    tried = {"try_to_date": DATE, "try_to_timestamp": TIMESTAMP}
+    return rules | {name: functools.partial(_converted, dtype, True) for name, dtype in tried.items()}
+
+
+def _text_rules() -> dict[str, Rule]:
+    rules: dict[str, Rule] = {"concat": _concat, "concat_ws": _concat}
+    substring = _simple(TEXT, TEXT, INT, INT, optional=1, name="substring")
+    rules |= dict.fromkeys(("substring", "substr"), substring)
+    rules |= dict.fromkeys(("left", "right", "repeat"), _simple(TEXT, TEXT, INT))
+    length = _simple(INT, TEXT, name="length")
+    rules |= dict.fromkeys(("length", "len", "char_length", "character_length"), length)
+    rules |= {"octet_length": _simple(INT, TEXT)}
+    rules |= {"upper": _simple(TEXT, TEXT), "ucase": _simple(TEXT, TEXT, name="upper")}
+    rules |= {"lower": _simple(TEXT, TEXT), "lcase": _simple(TEXT, TEXT, name="lower")}
+    rules |= dict.fromkeys(("trim", "btrim"), _simple(TEXT, TEXT, TEXT, optional=1, name="trim"))
+    rules |= dict.fromkeys(("ltrim", "rtrim"), _simple(TEXT, TEXT, TEXT, optional=1))
+    rules |= {"replace": _simple(TEXT, TEXT, TEXT, TEXT, optional=1), "split_part": _simple(TEXT, TEXT, TEXT, INT)}
+    rules |= dict.fromkeys(("lpad", "rpad"), _simple(TEXT, TEXT, INT, TEXT, optional=1))
+    rules |= dict.fromkeys(("like", "ilike"), _simple(BOOLEAN, TEXT, TEXT, TEXT, optional=1))
+    rules |= dict.fromkeys(("rlike", "regexp", "regexp_like"), _simple(BOOLEAN, TEXT, TEXT, name="rlike"))
+    rules |= {"regexp_extract": _simple(TEXT, TEXT, TEXT, INT, optional=1)}
+    rules |= {"regexp_replace": _simple(TEXT, TEXT, TEXT, TEXT)}
+    rules |= dict.fromkeys(("contains", "startswith", "endswith"), _simple(BOOLEAN, TEXT, TEXT))
+    return rules | {"instr": _simple(INT, TEXT, TEXT), "locate": _located, "position": _located}
+
+
+def _located(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 2:
+        raise misfit(function, arguments, f"{function}(STRING, STRING)")
+    return call("instr", [arguments[1], arguments[0]])
+
+
+def _time_rules() -> dict[str, Rule]:
+    fields = ("year", "quarter", "month", "day", "dayofmonth", "dayofweek", "weekday", "dayofyear", "weekofyear")
+    rules: dict[str, Rule] = dict.fromkeys(fields, _date_field)
+    rules |= dict.fromkeys(("hour", "minute", "second"), _simple(INT, TIMESTAMP))
+    rules |= {"second_with_fraction": _simple(pa.decimal128(8, 6), TIMESTAMP)}
+    rules |= dict.fromkeys(("date_part", "extract", "datepart"), _date_part)
+    rules |= {"date_trunc": _simple(TIMESTAMP, TEXT, TIMESTAMP), "trunc": _simple(DATE, DATE, TEXT)}
+    rules |= dict.fromkeys(("unix_timestamp", "to_unix_timestamp"), _unix)
+    rules |= dict.fromkeys(("unix_seconds", "unix_millis", "unix_micros"), _simple(LONG, TIMESTAMP))
+    rules |= {"timestamp_seconds": _timestamp_seconds, "from_unixtime": _simple(TEXT, LONG)}
+    rules |= dict.fromkeys(("timestamp_millis", "timestamp_micros"), _simple(TIMESTAMP, LONG))
+    rules |= {"unix_date": _simple(INT, DATE), "date_from_unix_date": _simple(DATE, INT)}
+    rules |= dict.fromkeys(("date_add", "dateadd"), _simple(DATE, DATE, INT, name="date_add"))
+    rules |= {"date_sub": _simple(DATE, DATE, INT), "add_months": _simple(DATE, DATE, INT)}
+    rules |= dict.fromkeys(("datediff", "date_diff"), _simple(INT, DATE, DATE, name="datediff"))
+    return rules | {"last_day": _simple(DATE, DATE), "date_format": _simple(TEXT, TIMESTAMP, TEXT)}
