@@ -9,6 +9,7 @@ __all__ = [
     "FeedChangedError",
     "MalformedRowError",
     "OptionError",
+    "QueryRefusedError",
     "SchemaError",
     "StateLimitError",
     "TableError",
@@ -59,6 +60,34 @@ def _rebuild(cls: type[UpstreamError], problem: str, expected: str, hint: str) -
 
 class OptionError(UpstreamError, ValueError):
     """Options or arguments are unknown, missing, mistyped or contradictory. A ``ValueError``: correct the call."""
+
+
+class QueryRefusedError(UpstreamError, ValueError):
+    """A continuous query's text cannot be read, does not fit its streams, or would need unbounded state. A
+    ``ValueError``: correct the text.
+
+    ``line`` and ``column`` count from 1 and name the place; the message ends with that line and a caret below it.
+    """
+
+    def __init__(
+        self, problem: str, *, expected: str = "", hint: str = "", line: int = 0, column: int = 0, excerpt: str = ""
+    ) -> None:
+        super().__init__(problem, expected=expected, hint=hint)
+        self.line = line
+        self.column = column
+        self.excerpt = excerpt
+        if line:
+            self.args = (f"Line {line}, column {column}: {self.args[0]}\n{excerpt}",)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (
+            _rebuild_refused,
+            (self.problem, self.expected, self.hint, self.line, self.column, self.excerpt),
+        )
+
+
+def _rebuild_refused(problem: str, expected: str, hint: str, line: int, column: int, excerpt: str) -> QueryRefusedError:
+    return QueryRefusedError(problem, expected=expected, hint=hint, line=line, column=column, excerpt=excerpt)
 
 
 class SchemaError(UpstreamError, TypeError):

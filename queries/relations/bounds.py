@@ -1,0 +1,356 @@
+"""What each operator of a plan keeps, and by what that is bounded; a plan without a bound is refused.
+
+Bounded is what has a window, and what has one entry per key, group or distinct row, as long as those do not contain a
+time: there are as many as there are keys. Not bounded is what would keep each row of a stream for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..expressions.nodes import Expression, Field, fields
+from .growth import Growth, goes_on, interval_of
+from .nodes import (
+    Aggregate,
+    Changes,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Project,
+    Range,
+    Rows,
+    Sample,
+    SetOperation,
+    Stream,
+    Top,
+    Where,
+    Windowed,
+)
+
+__all__ = ["State", "UnboundedError", "length_text", "state_of"]
+
+_PER_VALUE = {"median", "percentile", "collect_set"}
+
+
+class UnboundedError(Exception):
+    """A plan would keep state without a bound.
+
+    ``node`` is the operator that would keep it, ``source`` the window that lets its rows stay.
+    """
+
+    def __init__(self, problem: str, hint: str, node: Node, source: Node | None) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.node = node
+        self.source = source
+
+
+@dataclass(frozen=True)
+class State:
+    """What an operator keeps.
+
+    Parameters
+    ----------
+    node : Node
+        The operator.
+    keeps : str
+        What, and by what it is bounded; "" for nothing.
+    sides : tuple
+        Of a join, for the left and the right side: "none" if its rows are not kept, "all" while they are in their
+        relation, "keys" if a weight per distinct key of ``on`` is enough, or for how many microseconds after a row's
+        time, by a condition on both times.
+    """
+
+    node: Node
+    keeps: str
+    sides: tuple[str | int, ...] = ()
+
+
+def length_text(us: int) -> str:
+    """Return a length of time in the largest unit that it is a whole number of."""
+    for name, unit in (
+        ("day", 86_400_000_000),
+        ("hour", 3_600_000_000),
+        ("minute", 60_000_000),
+        ("second", 1_000_000),
+        ("millisecond", 1_000),
+    ):
+        if us and us % unit == 0:
+            return f"{us // unit} {name}" + ("" if us == unit else "s")
+    return f"{us} microseconds"
+
+
+def state_of(plan: Node) -> tuple[State, ...]:
+    """Return what each operator keeps, each after its inputs.
+
+    Parameters
+    ----------
+    plan : Node
+        A normalised plan.
+
+    Raises
+    ------
+    UnboundedError
+        If one of them would keep rows without a bound.
+    """
+    states: list[State] = []
+    _growth(plan, states)
+    return tuple(states)
+
+
+def _names(expressions: Sequence[Expression]) -> str:
+    return ", ".join(str(each) for each in expressions)
+
+
+def _growth(node: Node, states: list[State]) -> Growth:
+    if isinstance(node, Stream):
+        states.append(State(node, ""))
+        clocks = {} if node.static else {node.event_time: 0}
+        return Growth(static=node.static, times=frozenset(clocks), clocks=clocks)
+    if isinstance(node, Join):
+        return _join(node, _growth(node.left, states), _growth(node.right, states), states)
+    if isinstance(node, SetOperation):
+        return _set_operation(node, _growth(node.left, states), _growth(node.right, states), states)
+    inner = _growth(node.inputs[0], states)
+    if isinstance(node, Sample | Where):
+        states.append(State(node, ""))
+        return inner
+    if isinstance(node, Windowed):
+        return _windowed(node, inner, states)
+    if isinstance(node, Project):
+        states.append(State(node, ""))
+        times = frozenset(name for name, each in node.columns if goes_on(each, inner.times))
+        clocks = {
+            name: inner.clocks[each.name]
+            for name, each in node.columns
+            if isinstance(each, Field) and each.name in inner.clocks
+        }
+        return replace(inner, times=times, clocks=clocks)
+    if isinstance(node, Aggregate):
+        return _aggregate(node, inner, states)
+    if isinstance(node, Distinct):
+        columns = tuple(Field(each.name, each.type) for each in node.schema)
+        _few(columns, inner, "DISTINCT", node)
+        states.append(State(node, f"a weight per distinct ({_names(columns)})"))
+        return Growth(grows=False, retracts=inner.retracts, static=inner.static, times=inner.times)
+    if isinstance(node, Top):
+        return _top(node, inner, states)
+    assert isinstance(node, Changes)
+    if node.kind == "rstream" and inner.grows:
+        raise UnboundedError(
+            "RSTREAM gives all rows each time, and here they stay for ever",
+            "give the stream a window: [RANGE 10 MINUTES]",
+            node,
+            inner.source,
+        )
+    states.append(State(node, "all rows of the relation" if node.kind == "rstream" else ""))
+    return Growth(times=inner.times)
+
+
+def _windowed(node: Windowed, inner: Growth, states: list[State]) -> Growth:
+    window = node.window
+    if inner.static and isinstance(node.stream, Stream) and node.stream.static:
+        states.append(State(node, f"all rows of {node.stream.name}"))
+        return Growth(retracts=False, static=True)
+    times = inner.times
+    late, stay = 0, None
+    if isinstance(window, Range):
+        late = window.slide_us or 0
+        stay = window.range_us + late
+        slide = f", until the next multiple of {length_text(window.slide_us)}" if window.slide_us else ""
+        states.append(State(node, f"the rows of {length_text(window.range_us)}{slide}"))
+    elif isinstance(window, Hop):
+        late, stay = window.slide_us + 1, window.size_us + window.slide_us + 1
+        states.append(
+            State(node, f"the rows of {length_text(window.size_us)} and of {length_text(window.slide_us)} more")
+        )
+        if window.columns:
+            times = times | {"window_start", "window_end"}
+    elif isinstance(window, Now):
+        stay = 1
+        states.append(State(node, "the rows of one instant"))
+    elif isinstance(window, Rows):
+        if any(each in inner.times for each in window.partition):
+            raise UnboundedError(
+                "PARTITION BY a time has a partition for each time, and keeps them all",
+                "partition by a key, or use [RANGE 10 MINUTES]",
+                node,
+                node,
+            )
+        each = f" per ({', '.join(window.partition)})" if window.partition else ""
+        states.append(State(node, f"{window.n} row{'' if window.n == 1 else 's'}{each}"))
+    elif isinstance(window, Latest):
+        states.append(State(node, f"one row per ({', '.join(_key(node))})"))
+    else:
+        states.append(State(node, ""))
+        return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
+    clocks = {name: lag + late for name, lag in inner.clocks.items()}
+    return Growth(times=times, clocks=clocks, stay=stay)
+
+
+def _key(node: Node) -> tuple[str, ...]:
+    while not isinstance(node, Stream):
+        node = node.inputs[0]
+    return node.key
+
+
+def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:
+    """Refuse one entry per distinct value of columns that have ever new values."""
+    if not inner.grows:
+        return
+    for each in columns:
+        if goes_on(each, inner.times):
+            raise UnboundedError(
+                f"{what} would keep an entry for each value of '{each}' for ever, and time brings ever new ones",
+                "give the stream a window, s [RANGE 10 MINUTES], or leave that column out",
+                node,
+                inner.source,
+            )
+
+
+def _aggregate(node: Aggregate, inner: Growth, states: list[State]) -> Growth:
+    by = [each for _, each in node.by]
+    _few(by, inner, "GROUP BY", node)
+    group = f"({_names(by)})" if by else "the whole"
+    keeps = [f"{len(node.aggregates)} partial aggregate{'' if len(node.aggregates) == 1 else 's'} per {group}"]
+    for each in node.aggregates:
+        per_value = each.function in _PER_VALUE or each.distinct
+        # Rows that leave a window take a minimum with them: then all values are kept, with their counts.
+        per_value = per_value or (each.function in {"min", "max", "min_by", "max_by"} and inner.retracts)
+        if per_value and each.arguments:
+            if each.function in _PER_VALUE or each.distinct:
+                _few(each.arguments, inner, each.function.upper(), node)
+            keeps.append(f"a weight per value of {_names(each.arguments)} in each group")
+    states.append(State(node, "; ".join(dict.fromkeys(keeps))))
+    times = [name for name, each in node.by if goes_on(each, inner.times)]
+    times += [
+        each.name
+        for each in node.aggregates
+        if each.function != "count" and any(goes_on(x, inner.times) for x in each.arguments)
+    ]
+    return Growth(static=inner.static, retracts=not inner.static, times=frozenset(times))
+
+
+def _top(node: Top, inner: Growth, states: list[State]) -> Growth:
+    _few(node.by, inner, "the first rows of each group", node)
+    if inner.grows and inner.retracts:
+        raise UnboundedError(
+            "the first rows of an order need all rows, since rows before them may leave, and here rows stay for ever",
+            "give the stream a window: s [RANGE 10 MINUTES]",
+            node,
+            inner.source,
+        )
+    each = f" per ({_names(node.by)})" if node.by else ""
+    if inner.grows:
+        states.append(State(node, f"{node.n} row{'' if node.n == 1 else 's'}{each}"))
+    else:
+        states.append(State(node, f"the rows below it, in order{each}"))
+    return Growth(static=inner.static, retracts=not inner.static, times=inner.times)
+
+
+def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list[State]) -> Growth:
+    pairs = list(zip(node.left.schema.names, node.right.schema.names, strict=True))
+    times = frozenset(one for one, other in pairs if one in left.times or other in right.times)
+    both = Growth(
+        left.grows or right.grows,
+        left.retracts or right.retracts or (node.kind == "except" and not right.static),
+        left.static and right.static,
+        times,
+        source=left.source if left.grows else right.source,
+    )
+    if node.kind == "union" and node.all:
+        states.append(State(node, ""))
+        clocks = {
+            one: max(left.clocks[one], right.clocks[other])
+            for one, other in pairs
+            if one in left.clocks and other in right.clocks
+        }
+        stay = None if left.stay is None or right.stay is None else max(left.stay, right.stay)
+        return replace(both, clocks=clocks, stay=stay)
+    columns = tuple(Field(each.name, each.type) for each in node.schema)
+    _few(columns, both, node.kind.upper(), node)
+    states.append(State(node, f"a weight of each side per distinct ({_names(columns)})"))
+    return replace(both, grows=both.grows and node.all)
+
+
+def _join(node: Join, left: Growth, right: Growth, states: list[State]) -> Growth:
+    afters = interval_of(node, left.clocks, right.clocks)
+    halves = node.how in {"semi", "anti", "null_aware_anti"}
+    sides: list[str | int] = []
+    for at, (side, other, after) in enumerate(((left, right, afters[0]), (right, left, afters[1]))):
+        needed = _needed(other, after)
+        if other.static:
+            # The other side has all its rows before the first of this one.
+            sides.append("none")
+        elif not side.grows:
+            sides.append("all" if needed is None or other.retracts else needed)
+        elif needed is not None:
+            sides.append(needed)
+        elif halves and at == 1 and node.condition is None:
+            _few([each for _, each in node.on], right, "IN or EXISTS", node)
+            sides.append("keys")
+        else:
+            raise _never_leaves(node, side)
+    text = "; ".join(
+        f"{name}: {_side(side, node, at)}" for at, (name, side) in enumerate(zip(("left", "right"), sides, strict=True))
+    )
+    states.append(State(node, text, tuple(sides)))
+    static = left.static and right.static
+    clocks = _clocks(left, right, afters[0])
+    if halves:
+        return Growth(left.grows, left.retracts or not right.static, static, left.times, clocks, source=left.source)
+    padded = node.how != "inner" and not (left.static or right.static)
+    return Growth(
+        left.grows or right.grows,
+        left.retracts or right.retracts or padded,
+        static,
+        left.times | right.times,
+        {**clocks, **_clocks(right, left, afters[1])},
+        source=left.source if left.grows else right.source,
+    )
+
+
+def _needed(other: Growth, after: int | None) -> int | None:
+    """Return for how many microseconds after its time a row is needed, if the other side's time is that much later.
+
+    The other side's rows may come later than their time, and where they leave, the pairs with them leave too.
+    """
+    if after is None or (other.retracts and other.stay is None):
+        return None
+    late = max(other.clocks.values(), default=0)
+    return max(after + max(late, (other.stay or 0) if other.retracts else 0), 0)
+
+
+def _clocks(side: Growth, other: Growth, after: int | None) -> dict[str, int]:
+    """Return when rows of a join come at the latest, by the times of one side: with their partner."""
+    if other.static:
+        return dict(side.clocks)
+    if after is None:
+        return {}
+    late = after + max(other.clocks.values(), default=0)
+    return {name: max(lag, late) for name, lag in side.clocks.items()}
+
+
+def _side(side: str | int, node: Join, at: int) -> str:
+    if isinstance(side, int):
+        return f"rows for {length_text(side)} after their time"
+    if side == "keys":
+        return f"a weight per distinct ({_names([pair[at] for pair in node.on])})"
+    return {"none": "nothing", "all": "the rows of the relation"}[side]
+
+
+def _never_leaves(node: Join, side: Growth) -> UnboundedError:
+    columns = sorted(fields(node.condition)) if node.condition is not None else []
+    time = next((each.rpartition(".")[2] for each in columns if each in side.clocks), "t")
+    return UnboundedError(
+        "the join would keep each row of this source for ever, since a partner may come at any time",
+        "give it a window: [RANGE 1 HOUR], or [NOW] to join each row with the other side as it is at that time; or "
+        f"bound both times: a.{time} BETWEEN b.{time} - INTERVAL '5' MINUTES AND b.{time} + INTERVAL '5' MINUTES",
+        node,
+        side.source,
+    )

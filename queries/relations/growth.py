@@ -1,0 +1,149 @@
+"""How relations grow: whether rows ever leave, which columns go on with time, which conditions bound a join."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pyarrow.types as patypes
+
+from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from .nodes import Join, Node
+
+__all__ = ["Growth", "goes_on", "interval_of"]
+
+# Parts of a time that come again: they have few values.
+_CYCLIC = frozenset(
+    [
+        "hour",
+        "minute",
+        "second",
+        "month",
+        "quarter",
+        "day",
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "weekday",
+        "weekofyear",
+        "week",
+        "dayname",
+        "monthname",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What is known of a relation's size over time.
+
+    Parameters
+    ----------
+    grows : bool
+        Whether rows come for ever and stay.
+    retracts : bool
+        Whether rows leave.
+    static : bool
+        Whether it never changes.
+    times : frozenset of str
+        Columns with ever new values, as an event time.
+    clocks : mapping of str to int
+        Columns that are an event time, and for how many microseconds after that time a row may still come.
+    stay : int, optional
+        For how many microseconds after its time a row stays at most; None if that is not known.
+    source : Node, optional
+        If it grows: the window that lets no row leave.
+    """
+
+    grows: bool = False
+    retracts: bool = True
+    static: bool = False
+    times: frozenset[str] = frozenset()
+    clocks: Mapping[str, int] = field(default_factory=dict[str, int])
+    stay: int | None = None
+    source: Node | None = None
+
+
+def goes_on(expression: Expression, times: frozenset[str]) -> bool:
+    """Whether the expression has ever new values as time goes on."""
+    if isinstance(expression, Field):
+        return expression.name in times
+    if isinstance(expression, Constant) or patypes.is_boolean(expression.type):
+        return False
+    if expression.function in _CYCLIC:
+        return False
+    return any(goes_on(each, times) for each in expression.arguments)
+
+
+def _moved(expression: Expression) -> tuple[str, int] | None:
+    """Return a column and the microseconds that are added to it, if that is all that the expression is."""
+    if isinstance(expression, Field):
+        return expression.name, 0
+    if not isinstance(expression, Call):
+        return None
+    if expression.function == "cast" and expression.arguments[0].type == expression.type:
+        return _moved(expression.arguments[0])
+    adds = expression.function in {"add", "add_interval"}
+    if not (adds or expression.function in {"subtract", "subtract_interval"}) or len(expression.arguments) != 2:
+        return None
+    one, other = expression.arguments
+    if isinstance(one, Constant) and adds:
+        one, other = other, one
+    inner = _moved(one)
+    if inner is None or not isinstance(other, Constant) or not isinstance(other.value, timedelta):
+        return None
+    length = other.value // timedelta(microseconds=1)
+    return inner[0], inner[1] + (length if adds else -length)
+
+
+def interval_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[int | None, int | None]:
+    """Return by how many microseconds the other side's time may be later, for a left row and for a right row.
+
+    Parameters
+    ----------
+    join : Join
+        The join.
+    left, right : collection of str
+        The columns of each side that are its event time.
+
+    Returns
+    -------
+    tuple
+        ``(v, u)`` with right.t − left.t ≤ v and left.t − right.t ≤ u by the join's conditions; None where they say
+        nothing.
+    """
+    after_left: int | None = None
+    after_right: int | None = None
+
+    def smaller(one: int | None, other: int) -> int:
+        return other if one is None else min(one, other)
+
+    for low, high, bound in _differences(join):
+        # low − high ≤ bound
+        if low in right and high in left:
+            after_left = smaller(after_left, bound)
+        elif low in left and high in right:
+            after_right = smaller(after_right, bound)
+    return after_left, after_right
+
+
+def _differences(join: Join) -> Iterable[tuple[str, str, int]]:
+    for one, other in join.on:
+        yield from _difference("eq", one, other)
+    for each in conjuncts(join.condition):
+        if isinstance(each, Call) and each.function in {"le", "lt", "ge", "gt", "eq"}:
+            yield from _difference(each.function, each.arguments[0], each.arguments[1])
+        elif isinstance(each, Call) and each.function == "between":
+            yield from _difference("ge", each.arguments[0], each.arguments[1])
+            yield from _difference("le", each.arguments[0], each.arguments[2])
+
+
+def _difference(function: str, one: Expression, other: Expression) -> Iterable[tuple[str, str, int]]:
+    first, second = _moved(one), _moved(other)
+    if first is None or second is None:
+        return
+    if function in {"le", "lt", "eq"}:
+        yield first[0], second[0], second[1] - first[1]
+    if function in {"ge", "gt", "eq"}:
+        yield second[0], first[0], first[1] - second[1]

@@ -1,0 +1,117 @@
+"""Streams to ask continuous queries about, queries in each form of the language, and short hands."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import QueryRefusedError
+from upstream.queries.language import Catalog, Query, bind
+from upstream.queries.relations.nodes import Changes, Node, Project, Relation, Stream, Where, walk
+
+MOMENT = pa.timestamp("us", "UTC")
+
+TRADE = Stream(
+    "trade", pa.schema({"sym": pa.string(), "px": pa.float64(), "n": pa.int64(), "t": MOMENT}), event_time="t"
+)
+QUOTE = Stream("quote", pa.schema({"sym": pa.string(), "bid": pa.float64(), "t": MOMENT}), event_time="t")
+BUSES = Stream(
+    "buses",
+    pa.schema({"vehicle_id": pa.string(), "route_id": pa.string(), "speed": pa.float64(), "timestamp": MOMENT}),
+    key=("vehicle_id",),
+    event_time="timestamp",
+    updates=True,
+)
+REQUESTS = Stream(
+    "Requests",
+    pa.schema({"client_id": pa.int64(), "domain": pa.string(), "URL": pa.string(), "time": MOMENT}),
+    event_time="time",
+)
+DOMAINS = Stream("Domains", pa.schema({"domain": pa.string(), "type": pa.string()}), static=True)
+CATALOG = Catalog()
+for _each in (TRADE, QUOTE, BUSES, REQUESTS, DOMAINS):
+    CATALOG = CATALOG.with_stream(_each)
+CATALOG = CATALOG.with_view("fast", "SELECT vehicle_id, route_id, speed FROM LATEST(buses) WHERE speed > 10")
+
+# One query of each form, all of which can be bound.
+FORMS = (
+    "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym",
+    "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES SLIDE 1 MINUTE] AS t WHERE px > 3 GROUP BY sym",
+    "SELECT * FROM trade [NOW]",
+    "SELECT * FROM trade [RANGE UNBOUNDED]",
+    "SELECT * FROM trade",
+    "SELECT COUNT(*) AS n FROM trade [ROWS 5]",
+    "SELECT COUNT(*) AS n FROM trade [PARTITION BY sym ROWS 2 WHERE px > 3] WHERE n < 7",
+    "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) GROUP BY route_id",
+    "SELECT route_id, COUNT(*) AS n FROM buses [PARTITION BY vehicle_id ROWS 1] GROUP BY route_id",
+    "SELECT * FROM buses QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1",
+    "SELECT window_end, COUNT(*) AS n FROM HOP(trade, t, INTERVAL '1' DAY, INTERVAL '7' DAY) GROUP BY window_end",
+    "SELECT sym, COUNT(*) AS n FROM TUMBLE(trade, t, INTERVAL '1' HOUR) GROUP BY sym EMIT ON WINDOW CLOSE",
+    "ISTREAM(SELECT sym, AVG(px) AS v FROM trade [RANGE 1 HOUR] GROUP BY sym HAVING AVG(px) < 5)",
+    "DSTREAM(SELECT sym FROM trade [RANGE 1 HOUR])",
+    "RSTREAM(SELECT sym FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE])",
+    "SELECT sym, n FROM trade [RANGE 1 HOUR] EMIT CHANGES",
+    "SELECT sym, SUM(n) AS s FROM trade [RANGE 1 HOUR] GROUP BY sym EMIT PERIODIC INTERVAL '5' SECOND",
+    "SELECT COUNT(*) AS n FROM trade [RANGE 1 HOUR] TABLESAMPLE (1 PERCENT) REPEATABLE (7)",
+    "SELECT s.sym FROM (SELECT sym, n FROM trade WHERE px > 3) AS s TABLESAMPLE (10 PERCENT) WHERE s.n BETWEEN 1 AND 9",
+    "SELECT a.sym, a.px, b.bid FROM trade [NOW] AS a JOIN quote [PARTITION BY sym ROWS 1] AS b ON a.sym = b.sym",
+    "SELECT a.sym, bid FROM trade [RANGE 1 DAY] AS a LEFT JOIN quote [RANGE 1 HOUR] AS b ON a.sym = b.sym AND bid > 1",
+    "SELECT a.sym, b.bid FROM trade [RANGE 1 HOUR] AS a FULL JOIN quote [RANGE 1 HOUR] AS b USING (sym)",
+    "SELECT a.sym FROM trade [NOW] AS a LEFT SEMI JOIN quote [RANGE 1 HOUR] AS b ON a.sym = b.sym",
+    "SELECT a.sym, b.bid FROM trade [RANGE 1 HOUR] AS a CROSS JOIN quote [NOW] AS b",
+    "SELECT px, bid FROM trade AS a JOIN quote AS b ON a.sym = b.sym AND a.t BETWEEN b.t - INTERVAL '5' MINUTE AND b.t",
+    "SELECT DISTINCT sym FROM trade",
+    "SELECT sym FROM trade [RANGE 1 HOUR] UNION SELECT sym FROM quote [RANGE 1 HOUR]",
+    "SELECT sym FROM trade [RANGE 1 HOUR] EXCEPT ALL SELECT sym FROM quote [RANGE 1 HOUR]",
+    "SELECT sym FROM trade [NOW] INTERSECT (SELECT sym FROM quote [NOW] UNION ALL SELECT sym FROM trade [NOW])",
+    "SELECT sym FROM trade [RANGE 1 HOUR] WHERE sym IN (SELECT sym FROM quote [RANGE 1 HOUR])",
+    "SELECT sym FROM trade [RANGE 1 HOUR] WHERE NOT sym IN (SELECT sym FROM quote [RANGE 1 HOUR] WHERE bid > 2)",
+    "SELECT sym FROM trade [NOW] AS a WHERE EXISTS(SELECT 1 FROM quote [ROWS 9] AS b WHERE b.sym = a.sym AND bid > px)",
+    "SELECT sym FROM trade [NOW] AS a WHERE NOT EXISTS(SELECT * FROM quote [RANGE 1 HOUR] AS b WHERE b.sym = a.sym)",
+    "SELECT sym, n FROM trade [RANGE 1 HOUR] ORDER BY n DESC, sym NULLS LAST LIMIT 3",
+    "SELECT sym, n FROM trade [RANGE 1 HOUR] QUALIFY ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px DESC) <= 2",
+    "SELECT route_id, COUNT(*) AS n FROM fast GROUP BY route_id",
+    "WITH b AS (SELECT sym, n FROM trade [RANGE 1 HOUR] WHERE n > 10) SELECT sym, COUNT(*) AS c FROM b GROUP BY sym",
+    "SELECT sym, COUNT(DISTINCT n) AS d, COUNT(*) FILTER(WHERE px > 1) AS f FROM trade [RANGE 1 HOUR] GROUP BY sym",
+    "SELECT CASE WHEN px > 1 THEN 'a' ELSE 'b' END AS c, CAST(n AS STRING) AS s, px IS NULL AS e FROM trade [NOW]",
+    "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
+)
+
+
+def bound(sql: str, catalog: Catalog = CATALOG) -> Query:
+    """Bind a query."""
+    return bind(sql, catalog)
+
+
+def relation(sql: str, catalog: Catalog = CATALOG) -> Relation:
+    """Bind a query, and return the relation below its default ISTREAM."""
+    plan = bind(sql, catalog).plan
+    return plan.source if isinstance(plan, Changes) else plan
+
+
+def only(plan: Node, kind: type) -> Node:
+    """Return the only node of a kind in a plan."""
+    found = [each for each in walk(plan) if isinstance(each, kind)]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def below(plan: Node) -> Node:
+    """Return what stands below projections and conditions."""
+    while isinstance(plan, Project | Where):
+        plan = plan.source
+    return plan
+
+
+def refused(sql: str, *parts: str, at: str = "", catalog: Catalog = CATALOG) -> QueryRefusedError:
+    """Check that a query is refused with a message of these parts, which points at a piece of the text."""
+    with pytest.raises(QueryRefusedError) as caught:
+        bind(sql, catalog)
+    error = caught.value
+    for each in parts:
+        assert each in str(error), str(error)
+    if at:
+        shown, caret = error.excerpt.split("\n")
+        start = caret.index("^")
+        assert shown[start : start + caret.count("^")].rstrip() == at, str(error)
+    return error
