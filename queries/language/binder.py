@@ -1,0 +1,256 @@
+"""From a query's text to its plan over a catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...conf.errors import SchemaError
+from ..expressions.nodes import Expression, Field
+from ..expressions.typing import cast, common
+from ..relations.bounds import UnboundedError, state_of
+from ..relations.nodes import Changes, Hop, Project, Range, Relation, SetOperation, Stream, Windowed, walk
+from ..relations.normalize import normalized
+from .catalog import Catalog
+from .context import Bound, Context
+from .dialect import parse
+from .literals import length_us
+from .places import Text
+from .scope import Scope
+from .selects import bind_order, bind_select
+from .syntax import Emit, StreamOperator
+
+__all__ = ["Query", "bind"]
+
+_KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {
+    "ISTREAM": "istream",
+    "DSTREAM": "dstream",
+    "RSTREAM": "rstream",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query that is bound.
+
+    Parameters
+    ----------
+    text : str
+        As it was written.
+    plan : Node
+        What it computes: a relation, kept as a table, or :class:`Changes`, a stream.
+    reads : tuple of str
+        The streams and stored relations that it reads.
+    """
+
+    text: str
+    plan: Relation | Changes
+    reads: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        return self.plan.schema
+
+
+def bind(text: str, catalog: Catalog) -> Query:
+    """Return the plan of a query.
+
+    Parameters
+    ----------
+    text : str
+        One query of the language.
+    catalog : Catalog
+        The streams and views that it can name.
+
+    Returns
+    -------
+    Query
+        Its plan, normalised, with bounded state.
+
+    Raises
+    ------
+    QueryRefusedError
+        If the text cannot be read or bound, asks for what is not supported, or would need unbounded state. The message
+        points at the place and names what would work.
+
+    Notes
+    -----
+    The defaults are CQL's (Motwani et al., CIDR 2003, §2.2): a stream without a window is ``[RANGE UNBOUNDED]``; a
+    query without aggregates over a stream in its outermost FROM is an ISTREAM. In a subquery the second holds only
+    where a window or a sample follows, since otherwise the subquery is meant as a relation.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from upstream.queries.language.binder import bind
+    >>> from upstream.queries.language.catalog import Catalog
+    >>> from upstream.queries.relations.nodes import Stream
+    >>> schema = pa.schema({"sym": pa.string(), "px": pa.float64(), "t": pa.timestamp("us", "UTC")})
+    >>> catalog = Catalog().with_stream(Stream("trade", schema, event_time="t"))
+    >>> query = bind("SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym", catalog)
+    >>> query.schema.names, query.reads
+    (['sym', 'hi'], ('trade',))
+    """
+    context = _context(Text(text), catalog)
+    try:
+        bound = _outermost(parse(text), context)
+    except RecursionError:
+        raise context.text.error((0, 0), "the query is nested too deeply", hint="name its parts as views") from None
+    plan = normalized(bound)
+    try:
+        state_of(plan)
+    except UnboundedError as error:
+        raise _pointed(error, bound, context) from None
+    reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
+    return Query(text, plan, tuple(reads))
+
+
+def _context(text: Text, catalog: Catalog) -> Context:
+    return Context(text, catalog, _query, _view)
+
+
+def _pointed(error: UnboundedError, plan: Relation | Changes, context: Context) -> Exception:
+    """Point at the clause that has no bound: the source that grows, or the operator that keeps it."""
+    for wanted in (error.source, error.node):
+        found = context.places.get(wanted) if wanted is not None else None
+        if found is not None:
+            text, place = found
+            return text.error(place, error.problem, hint=error.hint)
+    text, place = context.places.get(plan, (context.text, (0, 0)))
+    return text.error(place, error.problem, hint=error.hint)
+
+
+def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
+    emit = tree if isinstance(tree, Emit) else None
+    bound = _query(tree.this if emit is not None else tree, context, None)
+    if emit is None:
+        if isinstance(bound.node, Changes) or not bound.streams:
+            return bound.node
+        return Changes(bound.node, "istream")
+    inner = bound.node
+    if isinstance(inner, Changes):
+        raise context.text.error(emit, "EMIT is of a relation, and this query is a stream already")
+    kind = emit.args["kind"]
+    if kind == "CHANGES":
+        return inner
+    if kind == "PERIODIC":
+        every = length_us(emit.args["every"], context.text, "PERIODIC")
+        return context.noted(Changes(inner, "rstream", every), emit)
+    slides = {
+        _slide(each) for each in walk(inner) if isinstance(each, Windowed) and isinstance(each.window, Range | Hop)
+    }
+    closing = [each for each in slides if each is not None]
+    if not closing:
+        raise context.text.error(
+            emit, "no window of this query closes", hint="write HOP, TUMBLE, or [RANGE 10 MINUTES SLIDE 1 MINUTE]"
+        )
+    if len(slides) > 1:
+        raise context.text.error(
+            emit, "the windows of this query close at different times", hint="give them one SLIDE, or EMIT PERIODIC"
+        )
+    return context.noted(Changes(inner, "rstream", closing[0]), emit)
+
+
+def _query(tree: exp.Expr, context: Context, around: Scope | None) -> Bound:
+    if tree.args.get("with_") is not None:
+        context = _with(tree.args["with_"], context)
+    if isinstance(tree, StreamOperator):
+        return _stream(tree, context)
+    if isinstance(tree, exp.Select):
+        return bind_select(tree, context, around)
+    if isinstance(tree, exp.SetOperation):
+        return _set_operation(tree, context)
+    if isinstance(tree, exp.Subquery):
+        bound = _query(tree.this, context, None)
+        if tree.args.get("order") is None and tree.args.get("limit") is None:
+            return bound
+        if isinstance(bound.node, Changes):
+            raise context.text.error(tree, "a stream has no order", hint="order inside of the stream operator")
+        return Bound(bind_order(tree, bound.node, context), bound.streams)
+    raise context.text.error(tree, "this is not a query")
+
+
+def _stream(tree: StreamOperator, context: Context) -> Bound:
+    inner = _query(tree.this, context, None).node
+    kind = tree.args["kind"]
+    if isinstance(inner, Changes):
+        raise context.text.error(tree, f"{kind} is of a relation, and the query inside is a stream")
+    # RSTREAM of windows that all slide together comes at each slide.
+    slides = {_slide(each) for each in walk(inner) if isinstance(each, Windowed) and not _static(each)}
+    every = next(iter(slides)) if kind == "RSTREAM" and len(slides) == 1 else None
+    return Bound(context.noted(Changes(inner, _KINDS[kind], every), tree))
+
+
+def _slide(node: Windowed) -> int | None:
+    return node.window.slide_us if isinstance(node.window, Range | Hop) else None
+
+
+def _static(node: Windowed) -> bool:
+    return isinstance(node.stream, Stream) and node.stream.static
+
+
+def _with(node: exp.Expr, context: Context) -> Context:
+    for each in node.expressions:
+        name = each.alias
+        if any(name.lower() == other.lower() for other in context.ctes):
+            raise context.text.error(each, f"two subqueries of WITH are named '{name}'")
+        context = context.within({name: _query(each.this, context, None)})
+    return context
+
+
+def _view(name: str, sql: str, context: Context) -> Bound:
+    text = Text(sql, name)
+    inner = Context(text, context.catalog, _query, _view, {}, (*context.views, name), context.places, context.count)
+    tree = parse(sql, name)
+    if isinstance(tree, Emit):
+        raise text.error(tree, "EMIT is for the query that is registered, not for a view", hint="leave it out")
+    return _query(tree, inner, None)
+
+
+def _set_operation(tree: exp.SetOperation, context: Context) -> Bound:
+    kind = "union" if isinstance(tree, exp.Union) else "except" if isinstance(tree, exp.Except) else "intersect"
+    left, right = _query(tree.this, context, None), _query(tree.expression, context, None)
+    sides: list[Relation] = []
+    for each, node in ((left, tree.this), (right, tree.expression)):
+        if isinstance(each.node, Changes):
+            raise context.text.error(node, f"{kind.upper()} is of relations, and this is a stream")
+        sides.append(each.node)
+    one, two = _aligned(tree, kind, sides[0], sides[1], context)
+    made = context.noted(SetOperation(one, two, kind, not tree.args.get("distinct")), tree)
+    return Bound(bind_order(tree, made, context), left.streams or right.streams)
+
+
+def _aligned(
+    tree: exp.SetOperation, kind: str, left: Relation, right: Relation, context: Context
+) -> tuple[Relation, Relation]:
+    """Give both sides the same types by position."""
+    if len(left.schema) != len(right.schema):
+        raise context.text.error(
+            tree.expression, f"{kind.upper()} of {len(left.schema)} and {len(right.schema)} columns", expected="as many"
+        )
+    types: list[pa.DataType] = []
+    for at, (one, two) in enumerate(zip(left.schema, right.schema, strict=True), 1):
+        try:
+            types.append(one.type if one.type == two.type else common([one.type, two.type]))
+        except SchemaError as error:
+            raise context.text.error(
+                tree.expression,
+                f"column {at} of {kind.upper()}: {error.problem}",
+                expected=error.expected,
+                hint=error.hint,
+            ) from None
+    return _cast_to(left, types), _cast_to(right, types)
+
+
+def _cast_to(relation: Relation, types: list[pa.DataType]) -> Relation:
+    if [each.type for each in relation.schema] == types:
+        return relation
+    columns: list[tuple[str, Expression]] = [
+        (each.name, cast(Field(each.name, each.type), kind)) for each, kind in zip(relation.schema, types, strict=True)
+    ]
+    return Project(relation, tuple(columns))

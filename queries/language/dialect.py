@@ -1,0 +1,166 @@
+"""The dialect: Spark's SQL with windows on streams, for sqlglot.
+
+``sqlglot.parse_one(text, read=ContinuousSql)`` gives a tree, ``tree.sql(ContinuousSql)`` the text again. The tokens and
+the nodes of what SQL has anyway are sqlglot's; the grammar is in :mod:`.grammar` and :mod:`.terms`, and takes nothing
+that it does not understand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlglot import exp, generator, parser
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.generators.spark import SparkGenerator
+
+from ...conf.errors import EnvironmentMissingError
+from .grammar import Grammar
+from .places import Text
+from .syntax import Emit, StreamOperator, StreamWindow, TableFunction
+
+__all__ = ["ContinuousSql", "parse", "refuse_compiled"]
+
+
+class ContinuousSql(Spark):
+    """SQL over streams: sqlglot's Spark dialect, with the windows and stream operators of CQL."""
+
+    INTERSECT_BINDS_TIGHTER_THAN_UNION_AND_EXCEPT = True
+    ALIAS_POST_TABLESAMPLE = True
+
+    Parser = Grammar
+
+    class Generator(SparkGenerator):
+        """Writes each node as the grammar reads it, without Spark's rewriting of other dialects' functions."""
+
+        TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
+
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            **generator.Generator.TRANSFORMS,
+            exp.RegexpLike: lambda self, node: self.binary(node, "RLIKE"),
+            exp.NullSafeEQ: lambda self, node: self.binary(node, "<=>"),
+            StreamWindow: lambda self, node: self.streamwindow_sql(node),
+            TableFunction: lambda self, node: self.tablefunction_sql(node),
+            StreamOperator: lambda self, node: self.streamoperator_sql(node),
+            Emit: lambda self, node: self.emit_sql(node),
+        }
+
+        def streamwindow_sql(self, node: StreamWindow) -> str:
+            parts: list[str] = []
+            if node.args.get("partition"):
+                parts.append("PARTITION BY " + self.expressions(node, key="partition", flat=True))
+            if node.args.get("now"):
+                parts.append("NOW")
+            elif node.args.get("unbounded"):
+                parts.append("RANGE UNBOUNDED")
+            elif node.args.get("range"):
+                parts.append("RANGE " + self._span(node.args["range"]))
+            else:
+                parts.append("ROWS " + self.sql(node, "rows"))
+            if node.args.get("slide"):
+                parts.append("SLIDE " + self._span(node.args["slide"]))
+            if node.args.get("where"):
+                parts.append("WHERE " + self.sql(node, "where"))
+            return "[" + " ".join(parts) + "]"
+
+        def _span(self, node: exp.Expr) -> str:
+            return f"{node.this.name} {node.text('unit')}" if node.this.name.isdigit() else self.sql(node)
+
+        def tablefunction_sql(self, node: TableFunction) -> str:
+            arguments = [self.sql(node, "this"), *(self.sql(each) for each in node.expressions)]
+            return f"{node.args['kind']}({', '.join(arguments)})"
+
+        def streamoperator_sql(self, node: StreamOperator) -> str:
+            return f"{node.args['kind']}({self.sql(node, 'this')})"
+
+        def emit_sql(self, node: Emit) -> str:
+            kind = node.args["kind"]
+            every = " " + self.sql(node, "every") if node.args.get("every") else ""
+            return f"{self.sql(node, 'this')} EMIT {kind}{every}"
+
+        def table_sql(self, expression: exp.Table, sep: str = " AS ") -> str:
+            return self.sql(expression, "this") + self._after(expression, sep)
+
+        def subquery_sql(self, expression: exp.Subquery, sep: str = " AS ") -> str:
+            inner = expression.this
+            text = self.sql(inner) if isinstance(inner, StreamOperator) else f"({self.sql(inner)})"
+            text += self._after(expression, sep)
+            for each in ("order", "limit"):
+                text += self.sql(expression, each)
+            return text
+
+        def _after(self, node: exp.Expr, sep: str) -> str:
+            """Write what follows a source: window, sample, alias."""
+            window = self.sql(node, "stream_window")
+            alias = self.sql(node, "alias")
+            return (f" {window}" if window else "") + self.sql(node, "sample") + (f"{sep}{alias}" if alias else "")
+
+        def interval_sql(self, expression: exp.Interval) -> str:
+            return f"INTERVAL {self.sql(expression, 'this')} {self.sql(expression, 'unit')}"
+
+        def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:  # noqa: ARG002
+            name = "TRY_CAST" if isinstance(expression, exp.TryCast) else "CAST"
+            return f"{name}({self.sql(expression, 'this')} AS {self.sql(expression, 'to')})"
+
+        def trycast_sql(self, expression: exp.TryCast) -> str:
+            return self.cast_sql(expression)
+
+        def extract_sql(self, expression: exp.Extract) -> str:
+            return f"EXTRACT({self.sql(expression, 'this')} FROM {self.sql(expression, 'expression')})"
+
+        def bracket_sql(self, expression: exp.Bracket) -> str:
+            return f"{self.sql(expression, 'this')}[{self.expressions(expression, flat=True)}]"
+
+
+def refuse_compiled() -> None:
+    """Refuse ``sqlglot[c]``: compiled classes ignore the methods that a dialect overrides."""
+    if not str(parser.__file__).endswith(".py"):
+        raise EnvironmentMissingError(
+            "sqlglot is installed compiled (sqlglot[c]), which ignores dialects of others",
+            expected="the pure Python package",
+            hint="pip uninstall sqlglotc",
+        )
+
+
+def parse(sql: str, view: str = "") -> exp.Expr:
+    """Return the syntax tree of one query.
+
+    Parameters
+    ----------
+    sql : str
+        The query.
+    view : str, optional
+        The view's name, if it is one's definition: errors name it.
+
+    Returns
+    -------
+    sqlglot.exp.Expr
+        Its tree; each node's ``meta`` has its place in the text.
+
+    Raises
+    ------
+    QueryRefusedError
+        If the text is not a query of the language. The error points at the place.
+    """
+    refuse_compiled()
+    text = Text(sql, view)
+    dialect = ContinuousSql()
+    try:
+        tokens = dialect.tokenize(sql)
+    except SqlglotError as error:
+        start = getattr(error, "end", None)
+        at = len(sql) - 1 if start is None else start
+        raise text.error((at, at), _unread(error), hint="close each quote and each comment") from None
+    reader = Grammar(dialect=dialect)
+    reader.text = text
+    try:
+        trees = reader.parse(tokens, sql)
+    except RecursionError:
+        raise text.error((0, 0), "the query is nested too deeply", hint="name its parts as views") from None
+    return reader.one(trees)
+
+
+def _unread(error: SqlglotError) -> str:
+    first = str(error).split("\n")[0]
+    cause = str(error.__cause__ or "").split("\n")[0]
+    return f"the text cannot be split into words ({cause or first})"

@@ -1,0 +1,215 @@
+"""WHERE: conditions, and IN and EXISTS with subqueries, which become joins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...conf.errors import SchemaError
+from ..expressions.nodes import Call, Expression, Field, fields, renamed
+from ..expressions.typing import call
+from ..relations.nodes import Changes, Join, Project, Relation, Unbounded, Where, Windowed
+from .context import Context
+from .froms import From, all_of, bind_from, equalities
+from .scalars import Scalars, has_aggregate, has_query, unwrapped
+from .scope import OUTER, Scope, is_outer
+
+__all__ = ["Filtered", "bind_where", "terms"]
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """FROM and WHERE of a SELECT.
+
+    ``conditions`` are those that stand in the relation's own WHERE; ``outer`` those that read columns of the query
+    around, with their places.
+    """
+
+    source: From
+    relation: Relation
+    conditions: tuple[Expression, ...]
+    outer: tuple[tuple[Expression, exp.Expr], ...]
+    joined: bool
+
+
+def terms(node: exp.Expr | None) -> list[exp.Expr]:
+    """Return the conditions that AND joins, without brackets."""
+    if node is None:
+        return []
+    node = unwrapped(node)
+    if isinstance(node, exp.And):
+        return [*terms(node.this), *terms(node.expression)]
+    return [node]
+
+
+def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Filtered:
+    """Return the rows of FROM for which WHERE is true.
+
+    Raises
+    ------
+    QueryRefusedError
+        If something in it cannot be bound.
+    """
+    source = bind_from(select, context, around)
+    where = select.args.get("where")
+    plain: list[Expression] = []
+    outer: list[tuple[Expression, exp.Expr]] = []
+    subqueries: list[tuple[exp.Expr, bool]] = []
+    for node in terms(where.this if where is not None else None):
+        inner, negated = _positive(node)
+        if isinstance(inner, exp.Exists) or (isinstance(inner, exp.In) and inner.args.get("query") is not None):
+            subqueries.append((inner, negated))
+            continue
+        bound = Scalars(context.text, source.scope, where="in WHERE").condition(node)
+        if any(is_outer(each) for each in fields(bound)):
+            outer.append((bound, node))
+        else:
+            plain.append(bound)
+    relation = source.relation
+    condition = all_of(plain)
+    if condition is not None:
+        relation = context.noted(Where(relation, condition), where)
+    for node, negated in subqueries:
+        relation = _semi(node, relation, source.scope, context, negated=negated)
+    return Filtered(source, relation, tuple(plain), tuple(outer), bool(subqueries))
+
+
+def _positive(node: exp.Expr) -> tuple[exp.Expr, bool]:
+    """Return the condition without NOT, and whether the NOT around it negate it."""
+    negated = False
+    node = unwrapped(node)
+    while isinstance(node, exp.Not):
+        node, negated = unwrapped(node.this), not negated
+    return node, negated
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """A subquery of IN or EXISTS: its rows, the values of its SELECT, what correlates it."""
+
+    relation: Relation
+    values: tuple[Expression, ...]
+    outer: tuple[tuple[Expression, exp.Expr], ...]
+
+
+def _simple(query: exp.Expr) -> bool:
+    """Whether columns of the query around may stand in the subquery's WHERE."""
+    clauses = ("group", "having", "qualify", "order", "limit", "with_")
+    if not isinstance(query, exp.Select) or any(query.args.get(each) for each in clauses):
+        return False
+    return not any(has_aggregate(each) or has_query(each) for each in query.expressions)
+
+
+def _inner(query: exp.Expr, scope: Scope, context: Context, *, values: bool) -> _Inner:
+    if not _simple(query):
+        bound = context.query(query, context, None).node
+        relation = Windowed(bound, Unbounded()) if isinstance(bound, Changes) else bound
+        return _Inner(relation, tuple(Field(each.name, each.type) for each in relation.schema), ())
+    assert isinstance(query, exp.Select)
+    filtered = bind_where(query, context, Scope(scope.columns))
+    if not values:
+        _check_items(query, filtered.source.scope, context)
+        return _Inner(filtered.relation, (), filtered.outer)
+    found: list[Expression] = []
+    for item in query.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            found += [
+                each.expression
+                for each in filtered.source.scope.columns
+                if each.starred and inner.text("table").lower() in {"", each.table.lower()}
+            ]
+            continue
+        bound = Scalars(context.text, filtered.source.scope, where="in SELECT").bind(inner)
+        if any(is_outer(each) for each in fields(bound)):
+            raise context.text.error(inner, "a column of the query around is not supported in this SELECT")
+        found.append(bound)
+    return _Inner(filtered.relation, tuple(found), filtered.outer)
+
+
+def _check_items(query: exp.Select, scope: Scope, context: Context) -> None:
+    """Refuse names that mean nothing in the SELECT of EXISTS, whose values do not matter."""
+    for item in query.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if not (isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star))):
+            Scalars(context.text, scope, where="in SELECT").bind(inner)
+
+
+def _semi(node: exp.Expr, left: Relation, scope: Scope, context: Context, *, negated: bool) -> Relation:
+    if isinstance(node, exp.Exists):
+        inner = _inner(node.this, scope, context, values=False)
+        pairs: list[tuple[Expression, Expression]] = []
+        how = "anti" if negated else "semi"
+        return _join(node, left, inner, pairs, [], how, context)
+    query: exp.Expr = node.args["query"].this
+    inner = _inner(query, scope, context, values=True)
+    wanted = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+    if len(wanted) != len(inner.values):
+        raise context.text.error(
+            node, f"IN compares {len(wanted)} with {len(inner.values)} columns of its subquery", expected="as many"
+        )
+    if negated and len(wanted) > 1:
+        raise context.text.error(
+            node, "NOT IN of several columns is not supported", hint="write NOT EXISTS (SELECT … WHERE a = x AND b = y)"
+        )
+    ours = Scalars(context.text, scope, where="before IN")
+    both: list[tuple[Expression, Expression]] = []
+    for one, two in zip(wanted, inner.values, strict=True):
+        value = ours.bind(one)
+        if any(is_outer(each) for each in fields(value)):
+            raise context.text.error(one, "a column of the query around is not supported before IN")
+        both.append((value, two))
+    return _join(node, left, inner, both, [], "null_aware_anti" if negated else "semi", context)
+
+
+def _join(
+    node: exp.Expr,
+    left: Relation,
+    inner: _Inner,
+    pairs: list[tuple[Expression, Expression]],
+    rest: list[Expression],
+    how: str,
+    context: Context,
+) -> Relation:
+    """Join with the columns that the subquery compares, under names of their own."""
+    names: dict[str, str] = {}
+    columns: list[tuple[str, Expression]] = []
+
+    def named(expression: Expression) -> Field:
+        for name, each in columns:
+            if each == expression:
+                return Field(name, each.type)
+        name = context.fresh("in")
+        columns.append((name, expression))
+        return Field(name, expression.type)
+
+    correlations: list[Expression] = []
+    for condition, _ in inner.outer:
+        for each in sorted(fields(condition)):
+            if not is_outer(each) and each not in names:
+                names[each] = named(Field(each, inner.relation.schema.field(each).type)).name
+        correlations.append(renamed(condition, names))
+    lefts = set(left.schema.names)
+    back = {OUTER + each: each for each in lefts}
+    on: list[tuple[Expression, Expression]] = []
+    for one, two in pairs:
+        try:
+            equal = call("eq", [one, named(two)])
+        except SchemaError as error:
+            raise context.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
+        assert isinstance(equal, Call)
+        on.append((equal.arguments[0], equal.arguments[1]))
+    rest = [*rest, *(renamed(each, back) for each in correlations)]
+    # A relation has a column at least: of a subquery that nothing is compared with, whether it has a row matters.
+    right = Project(inner.relation, tuple(columns) or ((context.fresh("in"), _true()),))
+    more, others = equalities(all_of(rest), lefts, set(right.schema.names))
+    made = Join(left, right, how, (*on, *more), all_of(others))  # pyright: ignore[reportArgumentType]
+    return context.noted(made, node)
+
+
+def _true() -> Expression:
+    from ..expressions.nodes import Constant
+
+    return Constant(value=True, type=pa.bool_())

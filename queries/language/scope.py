@@ -1,0 +1,109 @@
+"""Which columns a name can mean at a place of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..expressions.nodes import Expression, Field
+from .places import Text, near
+
+__all__ = ["OUTER", "Scope", "Visible", "is_outer", "outer_field"]
+
+# Marks a column of the query around a subquery, until the subquery has become a join.
+OUTER = "\0outer\0"
+
+
+def outer_field(name: str, kind: Any) -> Field:
+    """Return a field that means a column of the query around."""
+    return Field(OUTER + name, kind)
+
+
+def is_outer(name: str) -> bool:
+    """Whether a field's name means a column of the query around."""
+    return name.startswith(OUTER)
+
+
+@dataclass(frozen=True)
+class Visible:
+    """One column that can be named: as ``name``, as ``table.name``, or both; ``starred`` if ``*`` has it."""
+
+    table: str
+    name: str
+    expression: Expression
+    plain: bool = True
+    starred: bool = True
+
+
+class Scope:
+    """The columns of the sources of one SELECT, and of the query around it.
+
+    Parameters
+    ----------
+    columns : iterable of Visible
+        In the order of ``*``.
+    around : Scope, optional
+        The scope of the query around a subquery.
+    """
+
+    def __init__(self, columns: Iterable[Visible], around: Scope | None = None) -> None:
+        self.columns = tuple(columns)
+        self.around = around
+        self._plain: dict[str, list[Visible]] = {}
+        self._tables: dict[str, dict[str, list[Visible]]] = {}
+        for each in self.columns:
+            if each.plain:
+                self._plain.setdefault(each.name.lower(), []).append(each)
+            if each.table:
+                self._tables.setdefault(each.table.lower(), {}).setdefault(each.name.lower(), []).append(each)
+
+    def joined(self, columns: Iterable[Visible]) -> Scope:
+        """Return a scope with the columns of one source more."""
+        return Scope((*self.columns, *columns), self.around)
+
+    def mapped(self, columns: Iterable[Visible]) -> Scope:
+        """Return a scope of other columns within the same query around."""
+        return Scope(columns, self.around)
+
+    def tables(self) -> set[str]:
+        """Return the aliases in lower case."""
+        return set(self._tables)
+
+    def has(self, name: str) -> bool:
+        """Whether a name without a table means a column here."""
+        return name.lower() in self._plain
+
+    def _find(self, table: str, name: str) -> list[Visible]:
+        if not table:
+            return self._plain.get(name.lower(), [])
+        return self._tables.get(table.lower(), {}).get(name.lower(), [])
+
+    def resolve(self, table: str, name: str, at: Any, text: Text) -> Expression:
+        """Return the column that the name means.
+
+        Raises
+        ------
+        QueryRefusedError
+            If it means none, or several.
+        """
+        found = self._find(table, name)
+        if len(found) == 1:
+            return found[0].expression
+        if found:
+            owners = " or ".join(sorted(f"{each.table}.{each.name}" for each in found if each.table))
+            raise text.error(at, f"'{name}' is ambiguous", hint=f"write {owners}" if owners else "give one an alias")
+        if self.around is not None:
+            outer = self.around._find(table, name)
+            if len(outer) == 1 and isinstance(outer[0].expression, Field):
+                return replace(outer[0].expression, name=OUTER + outer[0].expression.name)
+        if table and table.lower() not in self._tables:
+            known = sorted({each.table for each in self.columns if each.table})
+            raise text.error(
+                at, f"there is no source '{table}' here", hint=near(table, known, all_of="the sources are")
+            )
+        if table:
+            names = [each.name for each in self.columns if each.table.lower() == table.lower()]
+            raise text.error(at, f"'{table}' has no column '{name}'", hint=near(name, names, all_of="its columns are"))
+        names = [each.name for each in self.columns if each.plain]
+        raise text.error(at, f"there is no column '{name}'", hint=near(name, names, all_of="the columns are"))

@@ -1,0 +1,366 @@
+"""Whole queries: the table of forms, the contract's examples, the paper's queries, CQL's defaults."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from kit.continuous import BUSES, CATALOG, DOMAINS, FORMS, REQUESTS, TRADE, below, bound, only, refused, relation
+
+from upstream.queries.expressions.nodes import Call, Constant, Field
+from upstream.queries.relations.nodes import (
+    Aggregate,
+    Changes,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Now,
+    Project,
+    Range,
+    Rows,
+    Sample,
+    SetOperation,
+    Stream,
+    Top,
+    Unbounded,
+    Where,
+    Windowed,
+    walk,
+)
+
+MINUTE = 60_000_000
+
+
+@pytest.mark.parametrize("sql", FORMS)
+def test_each_form_is_bound(sql: str) -> None:
+    query = bound(sql)
+    assert query.schema.names
+    assert query.reads
+
+
+# --- the table of forms in both spellings --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ("[RANGE 10 MINUTES]", Range(10 * MINUTE)),
+        ("[RANGE 10 MINUTES PRECEDING]", Range(10 * MINUTE)),
+        ("[RANGE INTERVAL '10' MINUTES]", Range(10 * MINUTE)),
+        ("[RANGE 10 MINUTES SLIDE 1 MINUTE]", Range(10 * MINUTE, MINUTE)),
+        ("[PARTITION BY sym RANGE 1 DAY]", Range(1440 * MINUTE)),
+        ("[NOW]", Now()),
+        ("[RANGE UNBOUNDED]", Unbounded()),
+        ("[RANGE UNBOUNDED PRECEDING]", Unbounded()),
+        ("", Unbounded()),
+        ("[ROWS 5]", Rows(5)),
+        ("[ROWS 5 PRECEDING]", Rows(5)),
+        ("[PARTITION BY sym ROWS 1]", Rows(1, ("sym",))),
+        ("[PARTITION BY SYM, n ROWS 2]", Rows(2, ("sym", "n"))),
+    ],
+)
+def test_windows_in_brackets(window: str, expected: object) -> None:
+    assert relation(f"SELECT * FROM trade {window}") == Windowed(TRADE, expected)
+    assert relation(f"SELECT * FROM trade {window} AS x") == Windowed(TRADE, expected)
+    assert relation(f"SELECT * FROM trade x {window}") == Windowed(TRADE, expected)
+
+
+def test_latest_rows_have_three_spellings() -> None:
+    expected = Windowed(BUSES, Latest())
+    for sql in (
+        "SELECT * FROM LATEST(buses)",
+        "SELECT * FROM buses [PARTITION BY vehicle_id ROWS 1]",
+        "SELECT * FROM buses QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1",
+        "SELECT * FROM buses QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) < 2",
+    ):
+        assert relation(sql) == expected, sql
+
+
+def test_latest_rows_are_a_relation_however_they_are_spelled() -> None:
+    rank = "QUALIFY ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {} DESC) = 1"
+    keyed = CATALOG.with_stream(Stream("keyed", TRADE.schema, key=("sym",), event_time="t"))
+    for name, key, time in (("buses", "vehicle_id", "timestamp"), ("keyed", "sym", "t")):
+        plan = bound(f"SELECT * FROM LATEST({name})", keyed).plan
+        assert isinstance(plan, Windowed)
+        assert bound(f"SELECT * FROM {name} [PARTITION BY {key} ROWS 1]", keyed).plan == plan
+        assert bound(f"SELECT * FROM {name} {rank.format(key, time)}", keyed).plan == plan
+    assert isinstance(bound("SELECT * FROM buses [PARTITION BY route_id ROWS 1]").plan, Changes)
+
+
+def test_newest_rows_by_another_key_or_number_are_no_latest_rows() -> None:
+    assert relation("SELECT * FROM buses [PARTITION BY route_id ROWS 1]") == Windowed(BUSES, Rows(1, ("route_id",)))
+    assert relation("SELECT * FROM buses [PARTITION BY vehicle_id ROWS 2]") == Windowed(BUSES, Rows(2, ("vehicle_id",)))
+    ranked = "SELECT * FROM buses WHERE speed > 1.0 "
+    ranked += "QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1"
+    speed = Call("gt", (Field("speed", pa.float64()), relation(ranked).window.where.arguments[1]), pa.bool_())
+    assert relation(ranked) == Windowed(BUSES, Rows(1, ("vehicle_id",), speed))
+
+
+def test_rank_by_something_else_is_the_first_rows_of_a_group() -> None:
+    plan = relation(
+        "SELECT * FROM buses [NOW] QUALIFY ROW_NUMBER() OVER (PARTITION BY route_id ORDER BY speed DESC) <= 3"
+    )
+    assert isinstance(plan, Top)
+    assert (plan.n, plan.by) == (3, (Field("route_id", pa.string()),))
+    assert plan.order[0].descending
+    assert not plan.order[0].nulls_first
+
+
+def test_predicate_before_the_cut_stands_in_the_window() -> None:
+    inside = relation("SELECT * FROM trade [PARTITION BY sym ROWS 2 WHERE n > 3]")
+    outside = relation("SELECT * FROM trade [PARTITION BY sym ROWS 2] WHERE n > 3")
+    assert inside.window.where is not None
+    assert isinstance(outside, Where)
+    assert outside.source == Windowed(TRADE, Rows(2, ("sym",)))
+    # A window of time takes each row by itself, so that both are the same there.
+    assert relation("SELECT * FROM trade [RANGE 1 HOUR WHERE n > 3]") == relation(
+        "SELECT * FROM trade [RANGE 1 HOUR] WHERE n > 3"
+    )
+
+
+def test_hop_and_tumble_hold_their_start() -> None:
+    hop = "HOP(trade, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)"
+    plan = relation(f"SELECT sym, COUNT(*) AS n FROM {hop} GROUP BY sym")
+    assert only(plan, Windowed).window == Hop(10 * MINUTE, MINUTE)
+    named = relation(f"SELECT window_start, window_end, COUNT(*) AS n FROM {hop} GROUP BY window_start, window_end")
+    assert only(named, Windowed).window == Hop(10 * MINUTE, MINUTE, columns=True)
+    tumble = relation("SELECT * FROM TUMBLE(TABLE trade, DESCRIPTOR(t), INTERVAL '1' HOUR)")
+    assert tumble == Windowed(TRADE, Hop(60 * MINUTE, 60 * MINUTE, columns=True))
+    assert tumble.schema.names[-2:] == ["window_start", "window_end"]
+
+
+def test_stream_operators_and_emit() -> None:
+    inner = "SELECT sym, SUM(n) AS s FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE] GROUP BY sym"
+    aggregate = relation(inner)
+    assert bound(inner).plan == aggregate
+    assert bound(f"ISTREAM({inner})").plan == Changes(aggregate, "istream")
+    assert bound(f"DSTREAM({inner})").plan == Changes(aggregate, "dstream")
+    assert bound(f"RSTREAM({inner})").plan == Changes(aggregate, "rstream", MINUTE)
+    assert bound(f"{inner} EMIT CHANGES").plan == aggregate
+    assert bound(f"{inner} EMIT ON WINDOW CLOSE").plan == Changes(aggregate, "rstream", MINUTE)
+    assert bound(f"{inner} EMIT PERIODIC INTERVAL '5' SECONDS").plan == Changes(aggregate, "rstream", 5_000_000)
+    without = bound("RSTREAM(SELECT sym FROM trade [RANGE 1 HOUR])").plan
+    assert (without.kind, without.every_us) == ("rstream", None)
+
+
+def test_window_close_needs_one_way_to_close() -> None:
+    refused("SELECT sym FROM trade [RANGE 1 HOUR] EMIT ON WINDOW CLOSE", "no window of this query closes", "SLIDE")
+    refused(
+        "SELECT a.sym FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE] AS a JOIN quote [RANGE 1 HOUR SLIDE 2 MINUTES] AS b "
+        "USING (sym) EMIT ON WINDOW CLOSE",
+        "close at different times",
+    )
+    refused("ISTREAM(SELECT sym FROM trade [NOW]) EMIT CHANGES", "both turn the result into a stream", at="EMIT")
+
+
+def test_samples_stand_below_the_window() -> None:
+    for sql in (
+        "SELECT * FROM trade [RANGE 1 HOUR] SAMPLE (1)",
+        "SELECT * FROM trade SAMPLE (1) [RANGE 1 HOUR]",
+        "SELECT * FROM trade [RANGE 1 HOUR] TABLESAMPLE (1 PERCENT) AS x",
+        "SELECT * FROM trade x [RANGE 1 HOUR] SAMPLE (1)",
+    ):
+        assert relation(sql) == Windowed(Sample(TRADE, 1.0), Range(60 * MINUTE)), sql
+    assert relation("SELECT * FROM trade SAMPLE (100)") == Windowed(TRADE, Unbounded())
+    refused("SELECT * FROM trade SAMPLE (0)", "0 % is not a share", at="0")
+    refused("SELECT * FROM trade TABLESAMPLE (5 ROWS)", "PERCENT", at="ROWS")
+
+
+# --- the contract's examples ---------------------------------------------------------------------------------------
+
+
+def test_example_1_predicates_inside_and_outside_of_the_brackets() -> None:
+    sql = "SELECT COUNT(*) FROM Requests [PARTITION BY client_id ROWS 2 WHERE domain = 'st'] WHERE URL LIKE 'cs%'"
+    plan = bound(sql).plan
+    assert isinstance(plan, Aggregate)
+    assert [each.function for each in plan.aggregates] == ["count"]
+    assert plan.by == ()
+    where = plan.source
+    assert isinstance(where, Where)
+    window = where.source.window
+    assert (window.n, window.partition) == (2, ("client_id",))
+    assert window.where == Call("eq", (Field("domain", pa.string()), Constant("st", pa.string())), pa.bool_())
+    outside = bound(
+        "SELECT COUNT(*) FROM Requests [PARTITION BY client_id ROWS 2] WHERE domain = 'st' AND URL LIKE 'cs%'"
+    ).plan
+    assert only(outside, Windowed).window == Rows(2, ("client_id",))
+
+
+def test_example_2_changes_of_a_grouped_count() -> None:
+    plan = bound("ISTREAM(SELECT sym, COUNT(*) AS n FROM trade [RANGE 3 MICROSECONDS] GROUP BY sym)").plan
+    assert isinstance(plan, Changes)
+    assert isinstance(plan.source, Aggregate)
+    assert plan.source.source == Windowed(TRADE, Range(3))
+    assert bound("DSTREAM(SELECT sym, COUNT(*) AS n FROM trade [RANGE 3 MICROSECONDS] GROUP BY sym)").plan == Changes(
+        plan.source, "dstream"
+    )
+
+
+def test_example_3_groups_of_the_latest_rows() -> None:
+    plan = bound("SELECT route_id, COUNT(*), AVG(speed) FROM LATEST(buses) GROUP BY route_id").plan
+    assert isinstance(plan, Aggregate)
+    assert plan.source == Windowed(BUSES, Latest())
+    assert plan.schema.names == ["route_id", "count", "avg"]
+    assert plan.schema.types == [pa.string(), pa.int64(), pa.float64()]
+
+
+# --- the paper, section 2 ------------------------------------------------------------------------------------------
+
+
+def test_paper_requests_of_the_last_day() -> None:
+    plan = bound("Select Count(*) From Requests S [Range 1 Day Preceding] Where S.domain = 'stanford.edu'").plan
+    assert isinstance(plan, Aggregate), "a singleton relation by default"
+    assert isinstance(plan.source, Where)
+    assert plan.source.source == Windowed(REQUESTS, Range(1440 * MINUTE))
+
+
+def test_paper_ten_most_recent_requests_of_each_client() -> None:
+    plan = bound(
+        "Select Count(*) From Requests S [Partition By S.client_id Rows 10 Preceding Where S.domain = 'stanford.edu'] "
+        "Where S.URL Like 'http://cs.stanford.edu/%'"
+    ).plan
+    assert isinstance(plan, Aggregate)
+    window = only(plan, Windowed).window
+    assert (window.n, window.partition) == (10, ("client_id",))
+    assert window.where is not None
+
+
+def test_paper_sample_of_a_stream_of_a_subquery() -> None:
+    plan = bound(
+        "Select T.URL From (Select client_id, URL From Requests S, Domains R "
+        "Where S.domain = R.domain And R.type = 'commerce') T Sample(10) Where T.client_id Between 1 And 1000"
+    ).plan
+    assert isinstance(plan, Changes), "streamed by default"
+    assert plan.kind == "istream"
+    sample = only(plan, Sample)
+    assert sample.percent == 10
+    inner = sample.source
+    assert isinstance(inner, Changes), "the subquery is a stream by default"
+    join = only(inner, Join)
+    assert join.on == ((Field("domain", pa.string()), Field("R.domain", pa.string())),)
+    assert [each.stream for each in walk(join) if isinstance(each, Windowed)] == [REQUESTS, DOMAINS]
+    assert plan.schema.names == ["URL"]
+
+
+def test_paper_select_star_is_the_stream() -> None:
+    assert bound("Select * From Requests").plan == Changes(Windowed(REQUESTS, Unbounded()), "istream")
+
+
+# --- defaults -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sql", "streams"),
+    [
+        ("SELECT sym FROM trade [RANGE 1 HOUR]", True),
+        ("SELECT DISTINCT sym FROM trade", True),
+        ("SELECT COUNT(*) FROM trade", False),
+        ("SELECT sym FROM trade GROUP BY sym", False),
+        ("SELECT * FROM Domains", False),
+        ("SELECT * FROM LATEST(buses)", False),
+        ("SELECT a.sym FROM trade [NOW] a, LATEST(buses) b", True),
+        ("SELECT domain FROM Domains WHERE domain IN (SELECT domain FROM Requests)", False),
+        ("SELECT sym FROM (SELECT sym, COUNT(*) AS n FROM trade GROUP BY sym) x WHERE n > 3", False),
+        ("SELECT sym FROM (SELECT sym FROM trade [NOW]) x", True),
+        ("SELECT sym FROM trade [NOW] UNION SELECT sym FROM quote [NOW]", True),
+    ],
+)
+def test_queries_without_aggregates_over_streams_are_streams(sql: str, streams: bool) -> None:
+    assert isinstance(bound(sql).plan, Changes) == streams
+
+
+def test_subqueries_are_relations_unless_a_window_follows() -> None:
+    inner = "SELECT sym, n FROM trade [RANGE 1 HOUR]"
+    assert relation(f"SELECT * FROM ({inner}) x") == relation(inner)
+    windowed = relation(f"SELECT * FROM ({inner}) x [RANGE 2 HOURS]")
+    assert windowed == Windowed(Changes(relation(inner), "istream"), Range(120 * MINUTE))
+    explicit = relation(f"SELECT * FROM DSTREAM({inner}) [NOW] AS x")
+    assert explicit == Windowed(Changes(relation(inner), "dstream"), Now())
+    refused(
+        "SELECT * FROM (SELECT sym, COUNT(*) AS n FROM trade GROUP BY sym) x [RANGE 2 HOURS]",
+        "is a relation, and a window is of a stream",
+        "ISTREAM(SELECT",
+        at="[RANGE 2 HOURS]",
+    )
+
+
+# --- set operations, WITH, views -----------------------------------------------------------------------------------
+
+
+def test_set_operations_give_both_sides_one_type() -> None:
+    plan = relation("SELECT n FROM trade [NOW] UNION ALL SELECT bid FROM quote [NOW]")
+    assert isinstance(plan, SetOperation)
+    assert (plan.kind, plan.all) == ("union", True)
+    assert plan.left.schema.types == plan.right.schema.types == [pa.float64()]
+    assert plan.schema.names == ["n"]
+    refused("SELECT n, px FROM trade [NOW] UNION SELECT bid FROM quote [NOW]", "2 and 1 columns")
+
+
+def test_intersect_binds_tighter() -> None:
+    plan = relation(
+        "SELECT sym FROM trade [NOW] UNION SELECT sym FROM quote [NOW] INTERSECT SELECT sym FROM trade [ROWS 2]"
+    )
+    assert plan.kind == "union"
+    assert plan.right.kind == "intersect"
+
+
+def test_order_and_limit_are_of_the_whole_set_operation() -> None:
+    plan = relation("SELECT n FROM trade [NOW] UNION ALL SELECT 1 FROM quote [NOW] ORDER BY n LIMIT 2")
+    assert isinstance(plan, Top)
+    assert isinstance(plan.source, SetOperation)
+
+
+def test_with_and_views_are_read_in_their_own_names() -> None:
+    by_view = relation("SELECT route_id, COUNT(*) AS n FROM FAST GROUP BY route_id")
+    by_hand = relation(
+        "WITH f AS (SELECT vehicle_id, route_id, speed FROM LATEST(buses) WHERE speed > 10) "
+        "SELECT route_id, COUNT(*) AS n FROM f GROUP BY route_id"
+    )
+    assert by_view == by_hand
+    assert below(only(by_view, Windowed)).window == Latest()
+
+
+def test_views_that_read_themselves_and_errors_in_views() -> None:
+    looped = CATALOG.with_view("a", "SELECT * FROM b").with_view("b", "SELECT * FROM A")
+    refused("SELECT * FROM a", "reads itself: a -> b -> a", catalog=looped)
+    broken = CATALOG.with_view("bad", "SELECT speeed FROM LATEST(buses)")
+    refused(
+        "SELECT * FROM bad",
+        "in the view 'bad'",
+        "there is no column 'speeed'",
+        "did you mean 'speed'?",
+        at="speeed",
+        catalog=broken,
+    )
+    emits = CATALOG.with_view("bad", "SELECT * FROM trade [NOW] EMIT CHANGES")
+    refused("SELECT * FROM bad", "EMIT is for the query that is registered", catalog=emits)
+
+
+# --- unbounded state -----------------------------------------------------------------------------------------------
+
+
+def test_unbounded_state_is_refused_at_the_source_that_grows() -> None:
+    error = refused(
+        "SELECT b.route_id, t.px FROM trade t\nJOIN LATEST(buses) b ON t.sym = b.vehicle_id",
+        "keep each row of this source for ever",
+        "[NOW]",
+        at="trade t",
+    )
+    assert error.line == 1
+    refused("SELECT t, COUNT(*) FROM trade GROUP BY t", "for ever", "[RANGE 10 MINUTES]", at="trade")
+    refused("SELECT DISTINCT * FROM trade", "DISTINCT would keep", at="trade")
+    refused("RSTREAM(SELECT sym FROM trade)", "RSTREAM gives all rows each time", at="trade")
+
+
+def test_what_has_a_bound_is_taken() -> None:
+    for sql in (
+        "SELECT sym, COUNT(*) FROM trade GROUP BY sym",
+        "SELECT hour(t) AS h, COUNT(*) FROM trade GROUP BY hour(t)",
+        "SELECT DISTINCT sym FROM trade",
+        "SELECT S.URL FROM Requests S, Domains R WHERE S.domain = R.domain",
+        "SELECT px, bid FROM trade a JOIN quote b ON a.sym = b.sym AND a.t BETWEEN b.t AND b.t + INTERVAL '5' MINUTES",
+        "SELECT sym, n FROM trade ORDER BY n DESC LIMIT 5",
+    ):
+        bound(sql)
+    assert isinstance(relation("SELECT DISTINCT sym FROM trade"), Distinct)
+    assert isinstance(relation("SELECT sym FROM trade"), Project)

@@ -1,0 +1,182 @@
+"""The dialect reads and writes every form, and refuses what is no query with a place in the text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+import sqlglot
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.continuous import CATALOG, FORMS
+from sqlglot.tokenizer_core import TokenType
+
+from upstream.conf.errors import EnvironmentMissingError, QueryRefusedError
+from upstream.queries.language import bind
+from upstream.queries.language.dialect import ContinuousSql, parse, refuse_compiled
+from upstream.queries.language.syntax import StreamOperator, StreamWindow
+from upstream.queries.relations.fingerprints import fingerprint
+
+
+@pytest.mark.parametrize("sql", FORMS)
+def test_each_form_is_written_as_it_was_read(sql: str) -> None:
+    tree = parse(sql)
+    written = tree.sql(ContinuousSql)
+    assert parse(written) == tree
+    assert parse(written).sql(ContinuousSql) == written
+    assert fingerprint(bind(written, CATALOG).plan) == fingerprint(bind(sql, CATALOG).plan)
+
+
+def test_sqlglot_takes_the_dialect_by_its_class() -> None:
+    tree = sqlglot.parse_one("ISTREAM(SELECT a FROM s [PARTITION BY k ROWS 5])", read=ContinuousSql)
+    assert isinstance(tree, StreamOperator)
+    assert tree.find(StreamWindow).args["rows"].name == "5"
+    assert tree.sql(ContinuousSql) == "ISTREAM(SELECT a FROM s [PARTITION BY k ROWS 5])"
+
+
+def test_copies_keep_the_window_and_differ_by_it() -> None:
+    five, six = parse("SELECT a FROM s [ROWS 5]"), parse("SELECT a FROM s [ROWS 6]")
+    assert five != six
+    assert five.copy() == five
+    assert "[ROWS 5]" in five.copy().sql(ContinuousSql)
+
+
+@pytest.mark.parametrize("sql", ["SELECT 'a FROM s", "SELECT a FROM s /* x", "SELECT `a FROM s", "SELECT a FROM s \\"])
+def test_text_without_an_end_is_refused(sql: str) -> None:
+    with pytest.raises(QueryRefusedError) as caught:
+        parse(sql)
+    assert caught.value.line == 1
+
+
+def test_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_compiled()
+    monkeypatch.setattr(sqlglot.parser, "__file__", "/x/sqlglot/parser.cpython-311-x86_64-linux-gnu.so")
+    with pytest.raises(EnvironmentMissingError, match="sqlglot"):
+        refuse_compiled()
+
+
+def test_deep_nesting_is_an_error_of_ours() -> None:
+    with pytest.raises(QueryRefusedError, match="nested too deeply"):
+        parse("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
+
+
+EXTRA = [
+    "[",
+    "]",
+    ",",
+    ".",
+    "*",
+    "NULL",
+    "WINDOW",
+    "OFFSET",
+    "::",
+    "UNION",
+    "'",
+    "1e400",
+    ";",
+    "LATERAL",
+    "EMIT",
+    "ALL",
+    "||",
+    "?",
+    ":x",
+    "{",
+    "@",
+    "--",
+    "PIVOT",
+    "[NOW]",
+    "2",
+    "INTERVAL",
+]
+WORDS = sorted({*EXTRA, *(word for form in FORMS for word in form.replace("(", " ( ").replace(")", " ) ").split())})
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> tuple[str, str]:
+    original = draw(st.sampled_from(FORMS))
+    words = original.replace("(", " ( ").replace(")", " ) ").replace("[", " [ ").replace("]", " ] ").split()
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(words) - 1)) if words else 0
+        kind = draw(st.sampled_from(["drop", "double", "swap", "replace", "insert", "cut"]))
+        if kind == "drop" and words:
+            del words[at]
+        elif kind == "double" and words:
+            words.insert(at, words[at])
+        elif kind == "swap" and len(words) > 1:
+            other = draw(st.integers(0, len(words) - 1))
+            words[at], words[other] = words[other], words[at]
+        elif kind == "replace" and words:
+            words[at] = draw(st.sampled_from(WORDS))
+        elif kind == "insert":
+            words.insert(at, draw(st.sampled_from(WORDS)))
+        elif words:
+            words = words[:at]
+    return original, " ".join(words)
+
+
+# What may be written or left out without another meaning.
+NOISE = frozenset(
+    [
+        "AS",
+        "(",
+        ")",
+        "INNER",
+        "OUTER",
+        "ASC",
+        "ALL",
+        "DISTINCT",
+        "PRECEDING",
+        "TABLE",
+        "INTERVAL",
+        ";",
+        "+",
+        "RANGE",
+        "UNBOUNDED",
+        "LEFT",
+        "DESCRIPTOR",
+        "PERCENT",
+        "NULLS",
+        "FIRST",
+        "LAST",
+        "TABLESAMPLE",
+        "SAMPLE",
+        "FOR",
+        "CAST",
+    ]
+)
+
+
+def _bag(sql: str) -> tuple[Counter[str], Counter[str]]:
+    """Count the words of a text, but for noise, and the characters of its texts, which may stand side by side."""
+    tokens = ContinuousSql().tokenize(sql)
+    texts = [each.text for each in tokens if each.token_type is TokenType.STRING]
+    words = [each.text.upper() for each in tokens if each.token_type is not TokenType.STRING]
+    plain = [each.removesuffix("S") for each in words if each not in NOISE]
+    return Counter(plain), Counter("".join(texts))
+
+
+@given(mutations())
+def test_a_mutation_is_another_query_or_an_error_of_ours(mutation: tuple[str, str]) -> None:
+    _, sql = mutation
+    try:
+        plan = bind(sql, CATALOG).plan
+    except QueryRefusedError as refusal:
+        error = refusal
+    else:
+        error = None
+    if error is not None:
+        assert error.line >= 1
+        assert error.excerpt.count("^") >= 1
+        return
+    # Nothing of an accepted text is dropped: what is written from its tree has the same words, and the same plan.
+    tree = parse(sql)
+    written = tree.sql(ContinuousSql)
+    assert fingerprint(bind(written, CATALOG).plan) == fingerprint(plan)
+    assert _bag(written) == _bag(sql)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+def test_any_text_is_read_or_refused(sql: str) -> None:
+    with suppress(QueryRefusedError):
+        assert bind(sql, CATALOG).reads

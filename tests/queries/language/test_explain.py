@@ -1,0 +1,58 @@
+"""EXPLAIN shows result, operators, what each keeps, and what is computed once."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import CATALOG, FORMS
+
+from upstream.conf.errors import QueryRefusedError
+from upstream.queries.language import explain
+
+
+def test_a_plan_of_groups() -> None:
+    assert explain(
+        "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) WHERE speed > 1 GROUP BY route_id", CATALOG
+    ) == (
+        "result: a relation, kept as a table (route_id string, n int64, v double)\n"
+        "reads: buses\n"
+        "Aggregate by route_id: n = count(*), v = avg(speed) -- keeps 2 partial aggregates per (route_id)\n"
+        "  Where (speed > cast(1 AS DOUBLE))\n"
+        "    Latest -- keeps one row per (vehicle_id)\n"
+        "      Stream buses (updates by vehicle_id, time timestamp)"
+    )
+
+
+def test_a_plan_of_a_join_with_its_interval() -> None:
+    text = explain(
+        "SELECT px, bid FROM trade a JOIN quote b ON a.sym = b.sym AND a.t BETWEEN b.t AND b.t + INTERVAL '5' MINUTES",
+        CATALOG,
+    )
+    assert "result: a stream of the rows that come (px double, bid double)" in text
+    assert "reads: quote, trade" in text
+    assert "left: rows for 0 microseconds after their time; right: rows for 5 minutes after their time" in text
+
+
+def test_what_stands_twice_is_shown_once() -> None:
+    sub = "SELECT sym, COUNT(*) AS c FROM trade [RANGE 1 HOUR] GROUP BY sym"
+    text = explain(f"SELECT a.sym FROM ({sub}) a JOIN ({sub}) b ON a.c = b.c", CATALOG)
+    assert text.count("Aggregate by sym") == 1
+    assert "#1 Aggregate" in text
+    assert "(see #1)" in text
+
+
+@pytest.mark.parametrize("sql", FORMS)
+def test_each_form_is_explained(sql: str) -> None:
+    lines = explain(sql, CATALOG).split("\n")
+    assert lines[0].startswith("result: a ")
+    assert lines[1].startswith("reads: ")
+    assert any(each.strip().startswith(("Stream ", "Relation ")) for each in lines)
+
+
+def test_periodic_results_and_errors() -> None:
+    assert "all rows of the relation, every 5 seconds" in explain(
+        "SELECT COUNT(*) FROM trade EMIT PERIODIC INTERVAL '5' SECONDS", CATALOG
+    )
+    assert "at each change" in explain("RSTREAM(SELECT sym FROM trade [NOW])", CATALOG)
+    assert "the rows that leave" in explain("DSTREAM(SELECT sym FROM trade [NOW])", CATALOG)
+    with pytest.raises(QueryRefusedError):
+        explain("SELECT x FROM trade", CATALOG)

@@ -1,0 +1,75 @@
+"""What the grammar refuses: each with its place, and what would work."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import refused
+
+from upstream.queries.language.dialect import ContinuousSql, parse
+
+
+@pytest.mark.parametrize(
+    ("sql", "at", "parts"),
+    [
+        ("", "", ["the end of the query", "SELECT"]),
+        ("   ", "", ["the end of the query"]),
+        ("SELECT 1 FROM trade; SELECT 2 FROM trade", "", ["2 queries"]),
+        ("INSERT INTO x SELECT * FROM trade", "INSERT", ["SELECT"]),
+        ("SELECT * FROM trade WHERE", "", ["the end of the query"]),
+        ("SELECT * trade", "trade", ["FROM"]),
+        ("SELECT FROM trade", "FROM", ["an expression"]),
+        ("SELECT px, FROM trade", "FROM", ["an expression"]),
+        ("SELECT (px FROM trade", "FROM", [")"]),
+        ("SELECT px FROM trade [RANGE 10]", "]", ["RANGE 10 SECONDS"]),
+        ("SELECT px FROM trade [RANGE 10 MINUTS]", "MINUTS", ["a unit of time"]),
+        ("SELECT px FROM trade [RANGE 1 MONTH]", "1 MONTH", ["no fixed length"]),
+        ("SELECT px FROM trade [ROWS 2 SLIDE 1 MINUTE]", "SLIDE", ["]"]),
+        ("SELECT px FROM trade [RANGE UNBOUNDED SLIDE 1 MINUTE]", "SLIDE", ["RANGE that ends"]),
+        ("SELECT px FROM trade [ROWS UNBOUNDED]", "UNBOUNDED", ["[RANGE UNBOUNDED]"]),
+        ("SELECT px FROM trade [ROWS 0]", "0", ["whole number"]),
+        ("SELECT px FROM trade [ROWS 1.5]", "1.5", ["whole number"]),
+        ("SELECT px FROM trade [TUMBLING 5 MINUTES]", "TUMBLING", ["RANGE, ROWS or NOW"]),
+        ("SELECT px FROM trade [NOW", "", ["the end of the query"]),
+        ("SELECT px FROM trade [NOW] [NOW]", "[", ["second window"]),
+        ("SELECT px FROM trade a [NOW] b", "b", ["second alias"]),
+        ("SELECT px FROM trade AS a(x, y)", "(", ["column names"]),
+        ("SELECT px FROM trade OFFSET 3", "OFFSET", ["LIMIT n"]),
+        ("SELECT px FROM trade WINDOW w AS (ORDER BY t)", "WINDOW", ["OVER"]),
+        ("SELECT px FROM trade NATURAL JOIN quote", "NATURAL", ["USING"]),
+        ("SELECT px FROM trade LEFT CROSS JOIN quote", "LEFT", ["no LEFT CROSS JOIN"]),
+        ("SELECT px FROM trade JOIN quote", "", ["ON or USING"]),
+        ("SELECT px FROM trade CROSS JOIN quote ON TRUE", "", ["CROSS JOIN has no condition"]),
+        ("SELECT px FROM db.trade", ".", ["backquotes"]),
+        ("SELECT px FROM SESSION(trade, t)", "SESSION", ["HOP, TUMBLE, LATEST"]),
+        ("SELECT px FROM (VALUES (1))", "VALUES", ["a query in brackets"]),
+        ("SELECT px FROM trade GROUP BY ALL", "ALL", ["name the columns"]),
+        ("SELECT px FROM trade EMIT", "", ["CHANGES, ON WINDOW CLOSE or PERIODIC"]),
+        ("SELECT px FROM trade EMIT PERIODIC 5 SECONDS", "5", ["INTERVAL"]),
+        ("SELECT px FROM trade WHERE px > 1 WHERE px > 2", "WHERE", ["the end of the query"]),
+        ("SELECT px FROM trade HAVING px > 1 GROUP BY px", "GROUP BY", ["the end of the query"]),
+        ("SELECT px FROM trade LIMIT 5 ORDER BY px", "ORDER BY", ["the end of the query"]),
+        ("ISTREAM(SELECT px FROM trade) LIMIT 3", "", ["inside of ISTREAM"]),
+        ("ISTREAM(DSTREAM(SELECT px FROM trade [NOW]))", "", ["is of a relation"]),
+        ("ISTREAM SELECT px FROM trade", "SELECT", ["("]),
+        ("ISTREAM(SELECT px FROM trade) UNION SELECT px FROM trade", "", ["set operations are over relations"]),
+        ("WITH RECURSIVE x AS (SELECT 1 FROM trade) SELECT * FROM x", "RECURSIVE", ["not supported"]),
+        ("SELECT px FROM trade /*+ BROADCAST(x) */ WHERE px > 1 ORDER", "ORDER", ["the end of the query"]),
+        ("SELECT px AS select FROM trade", "select", ["backquotes"]),
+    ],
+)
+def test_refusals(sql: str, at: str, parts: list[str]) -> None:
+    refused(sql, *parts, at=at)
+
+
+def test_the_error_points_at_the_place_in_a_text_of_several_lines() -> None:
+    error = refused("SELECT sym,\n       pric\nFROM trade", "there is no column 'pric'")
+    assert (error.line, error.column) == (2, 8)
+    assert error.excerpt == "           pric\n           ^^^^"
+    assert str(error).startswith("Line 2, column 8: ")
+
+
+def test_clauses_may_be_left_out_and_words_be_names() -> None:
+    tree = parse("SELECT date, timestamp, range, rows, `select`, t.end FROM s t")
+    assert [each.name for each in tree.expressions] == ["date", "timestamp", "range", "rows", "select", "end"]
+    assert parse("SELECT 1 FROM s;").sql(ContinuousSql) == "SELECT 1 FROM s"
+    assert parse("SELECT ALL 1 FROM s") == parse("select 1 from s")

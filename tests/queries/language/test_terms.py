@@ -1,0 +1,119 @@
+"""Precedence of operators as in Spark, and what each form of expression becomes."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import refused, relation
+
+from upstream.queries.language.dialect import ContinuousSql, parse
+
+
+def tree(expression: str) -> str:
+    """Write an expression with all brackets."""
+
+    def write(node: object) -> str:
+        from sqlglot import exp
+
+        assert isinstance(node, exp.Expr)
+        if isinstance(node, exp.Paren):
+            return write(node.this)
+        if isinstance(node, exp.Binary) and not isinstance(node, exp.Dot):
+            return f"({write(node.this)} {type(node).__name__} {write(node.expression)})"
+        if isinstance(node, exp.Not | exp.Neg):
+            return f"({type(node).__name__} {write(node.this)})"
+        if isinstance(node, exp.Between):
+            return f"({write(node.this)} Between {write(node.args['low'])} {write(node.args['high'])})"
+        return node.sql(ContinuousSql)
+
+    return write(parse(f"SELECT {expression} FROM s").expressions[0])
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("a + b * c", "(a Add (b Mul c))"),
+        ("a - b - c", "((a Sub b) Sub c)"),
+        ("a * b / c % d DIV e", "((((a Mul b) Div c) Mod d) IntDiv e)"),
+        ("-a * b", "((Neg a) Mul b)"),
+        ("- - a", "(Neg (Neg a))"),
+        ("NOT a = b", "(Not (a EQ b))"),
+        ("NOT a AND b OR c", "(((Not a) And b) Or c)"),
+        ("a OR b AND c", "(a Or (b And c))"),
+        ("a = b = c", "((a EQ b) EQ c)"),
+        ("a = b IS NULL", "((a EQ b) Is NULL)"),
+        ("a + 1 IS NOT NULL", "(Not ((a Add 1) Is NULL))"),
+        ("a BETWEEN b + 1 AND c AND d", "((a Between (b Add 1) c) And d)"),
+        ("a NOT BETWEEN 1 AND 2", "(Not (a Between 1 2))"),
+        ("a | b ^ c & d", "(a BitwiseOr (b BitwiseXor (c BitwiseAnd d)))"),
+        ("a & b = c", "((a BitwiseAnd b) EQ c)"),
+        ("a || b || c", "((a DPipe b) DPipe c)"),
+        ("a NOT LIKE b || 'x'", "(Not (a Like (b DPipe 'x')))"),
+        ("a LIKE b ESCAPE '!'", "((a Like b) Escape '!')"),
+        ("a IS NOT DISTINCT FROM b", "(a NullSafeEQ b)"),
+        ("a IS DISTINCT FROM b", "(Not (a NullSafeEQ b))"),
+        ("a <=> b", "(a NullSafeEQ b)"),
+        ("a == b", "(a EQ b)"),
+        ("a != b", "(a NEQ b)"),
+        ("(a OR b) AND c", "((a Or b) And c)"),
+        ("a.b.c[1].d", "a.b.c[1].d"),
+        ("x::bigint", "CAST(x AS BIGINT)"),
+        ("5L", "CAST(5 AS BIGINT)"),
+        ("1.50BD", "CAST(1.50 AS DECIMAL(3, 2))"),
+        ("DATE '2024-01-01'", "CAST('2024-01-01' AS DATE)"),
+        ("'a' 'b'", "'ab'"),
+        ('"a"', "'a'"),
+        ("EXTRACT(HOUR FROM t)", "EXTRACT(HOUR FROM t)"),
+        ("if(a, b, c)", "IF(a, b, c)"),
+        ("left(a, 2)", "LEFT(a, 2)"),
+        ("SUBSTRING(a FROM 2 FOR 3)", "SUBSTRING(a, 2, 3)"),
+        ("INTERVAL 10 MINUTES", "INTERVAL '10' MINUTE"),
+        ("INTERVAL '10 minutes'", "INTERVAL '10' MINUTE"),
+        ("INTERVAL '-1.5' SECOND", "INTERVAL '-1.5' SECOND"),
+        ("CASE a WHEN 1 THEN 'x' ELSE 'y' END", "CASE a WHEN 1 THEN 'x' ELSE 'y' END"),
+        ("COUNT(DISTINCT a, b) FILTER (WHERE c)", "COUNT(DISTINCT a, b) FILTER(WHERE c)"),
+    ],
+)
+def test_precedence_is_sparks(expression: str, expected: str) -> None:
+    assert tree(expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "at", "part"),
+    [
+        ("px IS NULL = TRUE", "=", "FROM"),
+        ("px IN ()", ")", "an expression"),
+        ("px NOT 3", "3", "after NOT"),
+        ("px BETWEEN 1", "FROM", "AND between"),
+        ("px LIKE ANY ('a')", "ANY", "LIKE ANY"),
+        ("CASE END", "END", ""),
+        ("CASE px END", "END", "WHEN"),
+        ("CAST(px AS FLOT)", "FLOT", "double"),
+        ("CAST(px, INT)", ",", "AS in CAST"),
+        ("INTERVAL '1' DAY TO SECOND", "", "several units"),
+        ("INTERVAL '1.5' DAY", "", "a whole number"),
+        ("SUM(px) OVER w", "w", "("),
+        ("px[1", "FROM", "]"),
+        ("px +", "FROM", "an expression"),
+        ("px ! 3", "", ""),
+        (":px", "", ""),
+        ("?", "?", "an expression"),
+        ("x -> x + 1", "", ""),
+    ],
+)
+def test_what_is_no_expression_is_refused_at_its_place(expression: str, at: str, part: str) -> None:
+    refused(f"SELECT {expression} FROM trade", part, at=at)
+
+
+def test_values_of_literals() -> None:
+    plan = relation("SELECT 1, 3000000000, 1.50, 1e3, -5, 'it''s', TRUE, NULL, 99999999999999999999 FROM trade [NOW]")
+    assert [str(each.type) for each in plan.schema] == [
+        "int32",
+        "int64",
+        "decimal128(3, 2)",
+        "double",
+        "int32",
+        "string",
+        "bool",
+        "null",
+        "decimal128(20, 0)",
+    ]
