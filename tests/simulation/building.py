@@ -24,9 +24,11 @@ from upstream.plan.completeness import check_complete
 
 from .inputs import TOPIC, Inputs
 from .join_stages import LatestJoinStage, join_plan, join_stage, latest_plan
+from .query import AnyStage
 from .scenario import Action
 from .sinks import NoTable, Table, TwoWrites
 from .stages import Stage, append_windows, queue_stage, reorder_stage, window_stage
+from .table_stages import TableStage
 
 ROWS = pa.schema(
     [("k", pa.int64()), ("t", pa.int64()), ("v", pa.string()), ("n", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
@@ -80,7 +82,7 @@ def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Act
     return given
 
 
-def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage | LatestJoinStage]:
+def stages_of(config: dict[str, Any], checkpoint: Path) -> list[AnyStage]:
     """The operators, one after the other.
 
     Raises
@@ -88,7 +90,7 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage | LatestJo
     RefusedError
         One may not follow the other.
     """
-    made: list[Stage | LatestJoinStage] = []
+    made: list[AnyStage] = []
     schema = rows_schema(config)
     before: WindowPlan | None = None
     for number, stage in enumerate(config["stages"]):
@@ -107,6 +109,8 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage | LatestJo
             made.append(queue_stage(number, queue, checkpoint))
         elif stage["op"] == "join":
             made.append(join_stage(number, join_plan(stage, schema), checkpoint))
+        elif stage["op"] == "table join":
+            made.append(TableStage(number, stage["how"], schema, checkpoint))
         elif stage["op"] == "newest join":
             made.append(LatestJoinStage(latest_plan(shards, schema), checkpoint))
         else:

@@ -9,17 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.checkpoint_layout import joins_folder, queue_folder
+from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.queue_reports import QueueReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 
 from . import oracle
 from .inputs import Inputs, Row
-from .join_checks import check_join, newest_pairs
+from .join_checks import check_join, check_shed, newest_pairs
 from .query import Query
-from .sinks import Names, files_in
+from .sinks import Names as FileNames
+from .sinks import files_in
 from .stages import MismatchError
+from .table_stages import Names
 
 SYSTEM = "_upstream"
 _EVER = 1 << 62
@@ -30,12 +33,13 @@ Results = dict[tuple[int, int], tuple[int, int]]
 class Checks:
     """The checks of one run."""
 
-    def __init__(self, config: dict[str, Any], inputs: Inputs, query: Query, sink: Any) -> None:
+    def __init__(self, config: dict[str, Any], inputs: Inputs, query: Query, sink: Any, tables: list[Names]) -> None:
         self.config = config
         self.inputs = inputs
         self.query = query
         self.sink = sink
-        self.names = Names()
+        self.tables = tables
+        self.names = FileNames()
         self._ops = [each["op"] for each in config["stages"]]
         self._stamped = config["progress"] == "heartbeat"
 
@@ -130,6 +134,8 @@ class Checks:
                 self.ordered(number, read, lag)
             elif stage["op"] == "join":
                 self.join(number, stage, read, lag)
+            elif stage["op"] == "table join":
+                self.table_join(number, stage)
             elif stage["op"] == "newest join":
                 pass  # the table is what counts
             else:
@@ -221,6 +227,25 @@ class Checks:
         came, ever = ([row for rows in each.values() for row in rows] for each in (read, self.inputs.rows))
         low = self.low_watermark(read, lag)
         check_join(given, came, ever, low, stage, honest=self.config["honest"])
+        reports = read_reports(joins_folder(str(self.query.checkpoint), number), JoinReport)
+        if sum(each.late_results for each in reports):
+            raise MismatchError("results of a join were taken for late, and none was")
+        if stage.get("limit") and stage["how"] == "full":
+            check_shed(given, came, reports)
+
+    def table_join(self, number: int, stage: dict[str, Any]) -> None:
+        """Each row has the name that its key had in the version with which its batch was planned."""
+        batch = self.query.record.commits - 1
+        (offset,) = self.query.record.versions[batch]
+        names, how = self.tables[offset["version"]], stage["how"]
+        known = [(row["v"], names.get(str(row["k"]))) for row in _rows(self.query.record.read[batch])]
+        if how in ("semi", "anti"):
+            wanted = [(value, None) for value, name in known if (name is None) == (how == "anti")]
+        else:
+            wanted = [each for each in known if how == "left" or each[1] is not None]
+        got = [(row["v"], row.get("name")) for row in _rows(self._given(number, batch))]
+        if sorted(got, key=str) != sorted(wanted, key=str):
+            raise MismatchError(f"{how} join with the table {names}: {got}, and should be {wanted}")
 
     def queue(self, number: int, read: Taken) -> None:
         """The counters add up: what came is given, superseded or waits."""

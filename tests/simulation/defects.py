@@ -1,5 +1,5 @@
-"""Defects that the product had, each put back by a patch of the function that mended it: the simulation must find every
-one.
+"""Defects that the product had, or could have, each put in by a patch of the function that prevents it: the simulation
+must find every one.
 """
 
 from __future__ import annotations
@@ -112,6 +112,31 @@ def _bound_before_rows() -> None:
     JoinShard._arrived = arrived  # type: ignore[method-assign]
 
 
+def _nothing_taken_back() -> None:
+    from upstream.operators.joins.pairs import Pairs
+
+    Pairs.take_back = _nothing  # type: ignore[method-assign]
+
+
+def _waiting_rows_passed() -> None:
+    from upstream.operators.joins.release import ordered_release
+
+    ordered_release.bounds_inside = lambda *given: list(given[-1])  # type: ignore[assignment]
+
+
+def _sure_without_partner() -> None:
+    from upstream.operators.joins.shard import JoinShard
+
+    JoinShard._or_unsure = lambda *given: given[-1]  # type: ignore[method-assign]
+
+
+def _table_of_now() -> None:
+    from upstream.operators.tables import build
+    from upstream.operators.tables.reading import latest_version
+
+    build.version_of_batch = lambda *given: latest_version(given[-1], {})  # type: ignore[assignment]
+
+
 DEFECTS: dict[str, Defect] = {
     "restored-checkpoint": Defect(
         "A checkpoint restored from a backup: the sink takes new rows for a repeat of batches that the table has.",
@@ -145,6 +170,25 @@ DEFECTS: dict[str, Defect] = {
         "A join drops rows by a batch's punctuation before they have met the batch's rows: pairs are missing.",
         "joins",
         _bound_before_rows,
+    ),
+    "nothing-taken-back": Defect(
+        "A row that was given early without a partner stays in the table when it meets one.",
+        "early_joins",
+        _nothing_taken_back,
+    ),
+    "waiting-rows-passed": Defect(
+        "A join in the order of time lets go of rows by the inputs' promises, while rows that could meet them wait to "
+        "enter it.",
+        "ordered_joins",
+        _waiting_rows_passed,
+    ),
+    "sure-without-partner": Defect(
+        "A row whose partner was dropped at the limit of the state is given as one without a partner.",
+        "limited_joins",
+        _sure_without_partner,
+    ),
+    "table-of-now": Defect(
+        "A batch that runs again joins with the table as it is by then.", "table_joins", _table_of_now
     ),
     "tail-read-again": Defect(
         "A partition whose log lost its tail is read again from its beginning, and nothing is counted as lost.",

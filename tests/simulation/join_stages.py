@@ -19,6 +19,7 @@ from upstream.operators.joins.latest_processor import LatestJoinProcessor, Versi
 from upstream.operators.joins.pack import join_pack, newest_pack, own_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.processor import JoinProcessor
+from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.runtime.arrow_steps import chained, choosing
 
 from .stages import Batches, Stage, States
@@ -29,9 +30,13 @@ _STEP_US = 10_000
 
 def join_plan(stage: dict[str, Any], rows: pa.Schema) -> JoinPlan:
     """The join of a source's rows with themselves."""
-    side = JoinSide(("k",), "t", rows)
+    side = JoinSide(("k",), "t", rows, ("k",))
     band = IntervalBand(stage["before"] * 1000, stage["after"] * 1000)
-    return JoinPlan(side, side, band, how=stage["how"], shards=stage["shards"])
+    release = ReleasePlan("adaptive") if stage.get("in_order") else None
+    return JoinPlan(
+        side, side, band, how=stage["how"], shards=stage["shards"], early=stage.get("early", False), release=release,
+        state_limit=stage.get("limit"), on_limit="drop_oldest",
+    )  # fmt: skip
 
 
 def join_stage(number: int, plan: JoinPlan, checkpoint: Path) -> Stage:
@@ -43,7 +48,8 @@ def join_stage(number: int, plan: JoinPlan, checkpoint: Path) -> Stage:
             _packed(side.schema.names, join_pack(side.on, slots, name, whole=plan.takes_whole(at)))
             for at, (side, name) in enumerate(zip(plan.sides, SIDES, strict=True))
         ],
-        JoinProcessor(plan, joins_folder(str(checkpoint))),
+        JoinProcessor(plan, joins_folder(str(checkpoint), number)),
+        modes=plan.release is not None,
     )
 
 

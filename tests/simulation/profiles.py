@@ -91,6 +91,8 @@ def trigger(chance: random.Random, config: dict[str, Any], steps: tuple[str, ...
         chosen["twins"] = chance.choice((0.3, 1.0))
     if "queue" in [each["op"] for each in config["stages"]]:
         chosen["budget"] = chance.choice((1, 1, 2, 5, None))
+    if any(each.get("in_order") for each in config["stages"]):
+        chosen["mode"] = chance.choice((None, "sync", "filter"))
     return ["batch", chosen]
 
 
@@ -231,6 +233,40 @@ def joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 5, 6, [["restart"] for _ in range(chance.choice((0, 1)))])
 
 
+def early_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """A join that gives rows without a partner at once, and takes them back."""
+    config, actions = joins(chance)
+    config["stages"][0] |= {"early": True, "how": chance.choice(("left", "right", "full", "anti"))}
+    return config, actions
+
+
+def ordered_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """A join in the order of time, which changes from one way to the other."""
+    config, _ = joins(chance)
+    config["stages"][0] |= {"in_order": True, "how": chance.choice(("inner", "inner", "left"))}
+    return config, mixed(chance, config, 5, 6, [["restart"] for _ in range(chance.choice((0, 1)))])
+
+
+def limited_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """A join that drops the oldest rows where its state would be too large."""
+    config, actions = joins(chance)
+    config["stages"][0] |= {"limit": chance.choice((6_000, 10_000, 16_000)), "how": chance.choice(("inner", "full"))}
+    return config, actions
+
+
+def table_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """A join with a table that changes while the query runs, and while it is dead."""
+    config, _ = windows(chance)
+    config["stages"] = [{"op": "table join", "how": chance.choice(("inner", "left", "left", "semi", "anti"))}]
+
+    def names(version: int) -> dict[str, str]:
+        return {str(key): f"{key} in {version}" for key in range(config["keys"]) if chance.random() < 0.7}
+
+    config["table"] = names(0)
+    changes: list[Action] = [["table", names(version)] for version in range(1, chance.randint(2, 5))]
+    return config, mixed(chance, config, 4, 5, [*changes, *[["restart"] for _ in range(chance.choice((0, 1)))]])
+
+
 def newest_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     """A join of newest rows whose keys move between groups, before the table."""
     config, _ = latest(chance)
@@ -261,7 +297,10 @@ def _window(chance: random.Random) -> dict[str, Any]:
     return {"op": "windows", "size": size, "slide": slide, "emit": "all", "method": "paned", "shards": 2}
 
 
-_ALL = (latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, joins, newest_joins, cut)
+_ALL = (
+    latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, joins, early_joins, ordered_joins,
+    limited_joins, table_joins, newest_joins, cut,
+)  # fmt: skip
 PROFILES: dict[str, Callable[[random.Random], tuple[dict[str, Any], list[Action]]]] = {
     each.__name__: each for each in _ALL
 }

@@ -25,8 +25,10 @@ from upstream.datasource.spark_reader import UpstreamStreamReader
 from .join_stages import LatestJoinStage
 from .machine import MACHINE, forget_process
 from .stages import MismatchError, Stage, States
+from .table_stages import TableStage
 
 Batches = list[pa.RecordBatch]
+AnyStage = Stage | LatestJoinStage | TableStage
 
 
 @dataclasses.dataclass
@@ -37,6 +39,8 @@ class Record:
     ----------
     offsets, ticks : list
         Journaled, by batch.
+    versions : list
+        By batch, the versions of tables with which it was planned.
     commits : int
         Batches that are noted as done.
     states : list
@@ -53,6 +57,7 @@ class Record:
 
     offsets: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ticks: list[list[Any]] = dataclasses.field(default_factory=list)
+    versions: list[list[Any]] = dataclasses.field(default_factory=list)
     commits: int = 0
     states: list[States] = dataclasses.field(default_factory=lambda: [{}])
     read: dict[int, list[pa.Table]] = dataclasses.field(default_factory=dict)
@@ -87,7 +92,7 @@ class Query:
         folder: Path,
         source: dict[str, str],
         schema: StructType,
-        stages: Callable[[Path], Sequence[Stage | LatestJoinStage]],
+        stages: Callable[[Path], Sequence[AnyStage]],
         sink: Any,
         seed: int,
     ) -> None:
@@ -101,7 +106,7 @@ class Query:
         self._listed = seed % 2 == 0
         self.record = Record()
         self._saved: Record | None = None
-        self.stages: Sequence[Stage | LatestJoinStage] = ()
+        self.stages: Sequence[AnyStage] = ()
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": MACHINE.query_id}))
         self.start()
@@ -132,12 +137,15 @@ class Query:
         if not self.pending:
             end = self._reader.latestOffset(start, ReadAllAvailable() if limit is None else ReadMaxRows(limit))
             waits = any(stage.waits for stage in self.stages)
-            if end == start and not waits:
+            versions = [stage.offset() for stage in self.stages if isinstance(stage, TableStage)]
+            if end == start and not waits and versions == (self.record.versions[number - 1] if number else versions):
                 return False
             end = json.loads(json.dumps(end))
             self.record.offsets.append(end)
             self.record.ticks.append(budget or [])
+            self.record.versions.append(versions)
             lines = ["v1", json.dumps({"batchTimestampMs": MACHINE.now_us // 1000}), json.dumps(end)]
+            lines += map(json.dumps, versions)
             (self.checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
             MACHINE.reached("JOURNALED")
             if number and self.record.offsets[number - 1] != end:

@@ -17,6 +17,7 @@ from .inputs import Inputs
 from .machine import MACHINE
 from .query import Query
 from .scenario import Action, Scenario
+from .table_stages import Names, change_table
 
 _WEAR = wear.WORTH, wear.FILE
 _ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -57,6 +58,9 @@ class _Run:
         self.actions = scenario.actions
         self.inputs = inputs
         self.sink = building.sink_of(self.config, folder)
+        self.tables: list[Names] = []
+        if "table" in self.config:
+            self.change_table(folder, self.config["table"])
         self.query = Query(
             folder,
             building.source_options(self.config, inputs, self.actions),
@@ -65,8 +69,13 @@ class _Run:
             self.sink,
             scenario.seed,
         )
-        self.checks = Checks(self.config, inputs, self.query, self.sink)
+        self.checks = Checks(self.config, inputs, self.query, self.sink, self.tables)
         self.restored = False
+
+    def change_table(self, folder: Path, names: Names) -> None:
+        """Write the next version of the table that is joined."""
+        change_table(folder / "checkpoint", names)
+        self.tables.append(names)
 
     def all(self) -> None:
         for action in self.actions:
@@ -85,6 +94,8 @@ class _Run:
             MACHINE.pass_time(given[0])
         elif word == "rewrite":
             self.sink.rewrite(given[0])
+        elif word == "table":
+            self.change_table(self.query.checkpoint.parent, given[0])
         elif word == "backup":
             self.query.backup()
         elif word == "restore":
@@ -102,10 +113,11 @@ class _Run:
         dies: tuple[str, int] | None = None,
         twins: float = 0.0,
         budget: int | None = None,
+        mode: str | None = None,
     ) -> bool:
         """One trigger; whether there was anything to do."""
         MACHINE.pass_time(3_000_000)
-        ticks = [budget, MACHINE.now_us]
+        ticks = [budget, MACHINE.now_us, mode]
         before = self.query.record.commits
         done: list[bool] = []
         again: list[bool] = []

@@ -17,6 +17,7 @@ Action = list[Any]
 - ``backup`` and ``restore``: of the checkpoint, not of the table,
 - ``rewrite, how``: somebody else puts files of the table together,
 - ``clock, microseconds``: it jumps,
+- ``table, {key: name, …}``: the table that is joined has these rows from now on,
 - ``cut, feed, count``: a partition's log loses its tail.
 """
 

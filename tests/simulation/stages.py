@@ -65,6 +65,7 @@ class Stage:
         processor: ShardProcessor,
         *,
         folder: str | None = None,
+        modes: bool = False,
     ) -> None:
         self.numbers = [number]
         self.shards = shards
@@ -73,6 +74,7 @@ class Stage:
         self._first = processor
         self._others: list[Next] = []
         self._folder = folder
+        self._modes = modes
 
     def append(self, number: int, shards: int, pack: Callable[[int], ArrowStep], processor: ShardProcessor) -> None:
         """One more operator behind the others, in this stage."""
@@ -106,6 +108,9 @@ class Stage:
             for shard in range(self.shards):
                 control = Control(MACHINE.now_us if len(ticks) < 2 else ticks[1], ticks[0], 1e-6)
                 frames[shard].append(_Frame(None, control.to_json()))
+        if self._modes and len(ticks) > 2 and ticks[2]:
+            for shard in range(self.shards):
+                frames[shard].append(_Frame(None, ticks[2]))
         given: list[Batches] = []
         for number in self.numbers:
             record.by_shard[number, batch] = []
