@@ -30,22 +30,33 @@ def drawn_once(tmp_path_factory):
     return tmp_path_factory.mktemp("figures")
 
 
+@pytest.fixture
+def draw(benchmark_module, capsys):
+    """Draws a figure in this process: one of its own takes longer to start than most figures do."""
+
+    def run(name, *given):
+        status = benchmark_module("figures").main([name, "--quick", *map(str, given)])
+        return status, capsys.readouterr().out
+
+    return run
+
+
 OTHERS = [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS)]
 
 
 @pytest.mark.parametrize("name", [*OTHERS, *BAI, *HAMMAD])
-def test_shape_is_that_of_the_paper(name, drawn_once):
-    done = figures(name, "--quick", "--out", drawn_once / name)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "shape: as in the paper" in done.stdout
+def test_shape_is_that_of_the_paper(name, draw, drawn_once):
+    status, printed = draw(name, "--out", drawn_once / name)
+    assert status == 0, printed
+    assert "shape: as in the paper" in printed
     assert all(drawn.stat().st_size < 100_000 for drawn in (drawn_once / name).glob("*"))
 
 
-@pytest.mark.parametrize("name", ["tr620-12", "thesis-8-9", "bai-7"])
-def test_the_same_is_drawn_twice(name, drawn_once, tmp_path):
+@pytest.mark.parametrize("name", ["tr620-12", "bai-7"])
+def test_the_same_is_drawn_by_each_process(name, draw, drawn_once, tmp_path):
     first = drawn_once / name
     if not first.exists():
-        figures(name, "--quick", "--out", first)
+        draw(name, "--out", first)
     figures(name, "--quick", "--out", tmp_path)
     one, other = ({each.name: each.read_bytes() for each in folder.iterdir()} for folder in (first, tmp_path))
     assert one
@@ -59,19 +70,19 @@ def test_shape_holds_where_processor_time_is_drawn_too(name, tmp_path):
     assert "shape: as in the paper" in done.stdout
 
 
-def test_the_figure_that_differs_is_reported():
+def test_the_figure_that_differs_is_reported(draw):
     """Where it is otherwise than in the thesis is on the page, and its other checks hold."""
-    done = figures("thesis-6-10", "--quick")
-    assert done.returncode == 1
-    assert done.stdout.count("shape differs") == 1
-    assert "WID does up to 1.0" in done.stdout
+    status, printed = draw("thesis-6-10")
+    assert status == 1
+    assert printed.count("shape differs") == 1
+    assert "WID does up to 1.0" in printed
 
 
 @pytest.mark.parametrize("name", ["slack-ais", "slack-dns", "adaptive"])
-def test_recorded_streams_are_drawn_or_skipped_with_a_reason(name):
-    done = figures(name, "--quick")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "shape: as in the paper" in done.stdout or "is not there" in done.stdout
+def test_recorded_streams_are_drawn_or_skipped_with_a_reason(name, draw):
+    status, printed = draw(name)
+    assert status == 0, printed
+    assert "shape: as in the paper" in printed or "is not there" in printed
 
 
 def test_unknown_figure_is_refused_by_name():
