@@ -86,13 +86,14 @@ class Reading:
                 yield rows
 
     def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
-        # The feed's own punctuation: that for all keys is the planner's, that for one key passes as it is.
+        # The feed's own punctuation: that for all keys is the planner's, that for some keys passes as it is.
         mask = embedded_punctuation(rows.table, self.options.key, self.options.time, rows.deleted)
         if not mask.any():
             return rows
-        keyed = mask.copy()
+        keyed = np.zeros(len(mask), dtype=np.bool_)
         for name in self.options.key:
-            keyed &= rows.table.column(name).is_valid().to_numpy()
+            keyed |= rows.table.column(name).is_valid().to_numpy()
+        keyed &= mask
         if keyed.any():
             marks.append(rows.take(keyed))
         return rows.take(~mask)

@@ -38,6 +38,7 @@ from .queue.build import build_queue
 from .reorder.build import build_reorder
 from .row_steps import on_spark
 from .runtime.compiled import Compiled
+from .runtime.feeds import without_single_keys
 from .tables.build import build_table_join
 from .windows.shards.build import build_numbering, build_windows
 
@@ -89,6 +90,10 @@ class BoundStream:
     def shards(self) -> int | None:
         """The number of parts, each in one task, into which the keys are divided."""
         return self.plan.shards
+
+    def without_single_keys(self) -> BoundStream:
+        """Return the rows without punctuation of single keys, for a table with a key that does not have them."""
+        return dataclasses.replace(self, rows=self.rows.then(without_single_keys(self.key), self.plan.schema))
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
         """See :meth:`~upstream.operators.runtime.compiled.Compiled.in_arrow`."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
+    from typing_extensions import Self
 
     from ..core.pushdown.source_steps import ArrowStep
     from .spec.layout import Layout
@@ -66,6 +67,7 @@ class BoundStream(Protocol):
     def shards(self) -> int | None: ...
     @property
     def reports(self) -> tuple[str, ...]: ...
+    def without_single_keys(self) -> Self: ...
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
 
 
@@ -172,7 +174,7 @@ def write_latest(
         df = updates
         refuse_preimages(df, "a latest table")
     else:
-        bound = updates.bound(checkpoint)
+        bound = _bound(updates, checkpoint, key)
         df, placed, reports = bound.df, bound.shards, bound.reports
         if key is None:
             key, time = bound.key, time or bound.time
@@ -224,6 +226,14 @@ def write_latest(
     if parted:
         observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
+
+
+def _bound(updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None) -> BoundStream:
+    """Return the stream on Spark, without punctuation that a table with this key would take for that of all keys."""
+    bound = updates.bound(checkpoint)
+    if key is None or set(bound.key) <= set([key] if isinstance(key, str) else key):
+        return bound
+    return bound.without_single_keys()
 
 
 def _buckets(given: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:

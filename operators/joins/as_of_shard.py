@@ -68,7 +68,7 @@ class AsOfShard:
         self._store = CountingStore(store)
         self._head = head = read_head(store)
         self._counts = {name: int(head.get(name, 0)) for name in _COUNTS}
-        self._progress = JoinProgress(plan.sides, head, self._store)
+        self._progress = JoinProgress(plan.sides, head, self._store, number, plan.shards)
         held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
         self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
         own = (_TIME, NUMBER, ROW) if plan.early else (_TIME, NUMBER)
@@ -132,7 +132,9 @@ class AsOfShard:
         plan = self._plan
         self._counts["results"] += result.num_rows
         given = [result] if result.num_rows else []
-        given += self._progress.promise(min(bounds), plan.schema, plan.left.time, self._number, now_us)
+        given += self._progress.promise(min(bounds), plan.schema, plan.left.time, now_us)
+        key = (*plan.left.key, *plan.own_key)
+        given += self._progress.promise_keys(np.minimum, key, plan.schema, plan.left.time, now_us)
         self._save(now_us)
         return pa.concat_tables(given) if given else None
 

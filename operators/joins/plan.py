@@ -7,9 +7,11 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
+from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT, SIDES, Band, IntervalBand
 from .matching import is_exact
@@ -191,13 +193,18 @@ class JoinPlan:
 
     def promise(self, left: int, right: int) -> int:
         """Return the bound of the results' times, given those of the sides."""
-        kept = [self.band.kept_from(LEFT, right), self.band.kept_from(RIGHT, left)]
+        return int(self.promises(*(np.array([bound], dtype=np.int64) for bound in (left, right)))[0])
+
+    def promises(self, left: Int64s, right: Int64s) -> Int64s:
+        """Return the bounds of the results' times, given those of the sides: of several keys."""
+        kept = [self.band.kept_from_each(LEFT, right), self.band.kept_from_each(RIGHT, left)]
         if self.left_alone:
-            return min(left, kept[LEFT])
-        if self.early and not self.retracts:
-            return min(left, right)
-        unmatched = [kept[side] for side in (LEFT, RIGHT) if self.gives_unmatched(side)]
-        return min(left, right, *unmatched)
+            return np.minimum(left, kept[LEFT])
+        found = np.minimum(left, right)
+        if not self.early or self.retracts:
+            for side in (LEFT, RIGHT):
+                found = np.minimum(found, kept[side]) if self.gives_unmatched(side) else found
+        return found
 
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import system_field
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.feeds import FeedBounds, key_mask, punctuation_rows
+from ..runtime.key_bounds import KeyBounds, RaisedBounds, Shard
 from ..runtime.store import Store
-from .arriving import numbers_of, without_key
-from .band import SIDES
-from .key_bounds import KeyBounds, RaisedBounds
+from .arriving import without_key
+from .band import LEFT, RIGHT, SIDES
 from .plan import JoinSide
 
 __all__ = ["JoinProgress"]
@@ -33,6 +33,8 @@ class JoinProgress:
         The shard's head, with what :meth:`to_json` gave; empty at first.
     store : Store
         The shard's state.
+    number, shards : int
+        The shard's number, and how many there are.
 
     Attributes
     ----------
@@ -40,10 +42,15 @@ class JoinProgress:
         Of each side, by group-wise punctuation.
     """
 
-    def __init__(self, sides: Sequence[JoinSide], saved: Mapping[str, Any], store: Store) -> None:
+    def __init__(
+        self, sides: Sequence[JoinSide], saved: Mapping[str, Any], store: Store, number: int = 0, shards: int = 1
+    ) -> None:
         self._sides = sides
+        self._shard = Shard(number, shards, tuple(sides[LEFT].on))
         self.keys = [
-            KeyBounds(store, f"{name}_keys", _key_of(side), int(saved.get(f"{name}_keys", 0)))
+            KeyBounds(
+                store, f"{name}_keys", side.on, int(saved.get(f"{name}_keys", 0)), self._shard._replace(by=side.on)
+            )
             for name, side in zip(SIDES, sides, strict=True)
         ]
         self._feeds = [FeedBounds(saved.get(f"{name}_feeds")) for name in SIDES]
@@ -53,7 +60,7 @@ class JoinProgress:
     def to_json(self) -> dict[str, Any]:
         """Return members of the shard's head."""
         feeds = {f"{name}_feeds": each.to_json() for name, each in zip(SIDES, self._feeds, strict=True)}
-        keys = {f"{name}_keys": each.rows for name, each in zip(SIDES, self.keys, strict=True)}
+        keys = {f"{name}_keys": len(each) for name, each in zip(SIDES, self.keys, strict=True)}
         return {**feeds, **keys, "promised": self.promised}
 
     def save(self) -> None:
@@ -72,12 +79,9 @@ class JoinProgress:
             at = bounds_in(rows.column(each.time), ordered)
             self._feeds[side].hear(system_field(rows, "source").to_pylist(), at.tolist())
         if single and of_keys.any():
-            # Of the others' rows with these columns, which a longer key tells apart, more may come.
-            whole = ~without_key(punctuation, each.on)
-            whole &= ~key_mask(punctuation, [name for name in each.key if name not in each.on])
-            rows = punctuation.filter(pa.array(whole))
-            keys = pa.table(columns_at(rows, each.on), names=list(each.on))
-            self.keys[side].hear(keys, system_field(rows, "source"), bounds_in(rows.column(each.time), ordered))
+            # Of the others' rows with these columns, which a longer key tells apart, more may come: they say nothing.
+            rows = punctuation.filter(pa.array(~without_key(punctuation, each.on)))
+            self.keys[side].hear(rows, each.key, bounds_in(rows.column(each.time), ordered))
 
     def raised(self, side: int) -> RaisedBounds | None:
         """Return the keys of a side whose own bounds are higher than in the batch before; None if none has one."""
@@ -98,10 +102,10 @@ class JoinProgress:
             Rows of either side, and the columns of their key, which may be null.
         """
         found = np.full(rows.num_rows, LOWEST, dtype=np.int64)
-        if self.keys[side].rows and rows.num_rows:
+        if len(self.keys[side]) and rows.num_rows:
             there = ~without_key(rows, names)
             some = rows.filter(pa.array(there))
-            found[there] = self.keys[side].of(numbers_of(some, names), some, names)
+            found[there] = self.keys[side].of(columns_at(some, names))
         return found
 
     def late(self, side: int, rows: pa.Table, times: Int64s) -> int:
@@ -115,7 +119,7 @@ class JoinProgress:
         """The bound of each input partition of both sides."""
         return {feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()}
 
-    def promise(self, bound: int, schema: pa.Schema, time: str, shard: int, now_us: int) -> list[pa.Table]:
+    def promise(self, bound: int, schema: pa.Schema, time: str, now_us: int) -> list[pa.Table]:
         """Raise the bound of the results.
 
         Parameters
@@ -124,10 +128,8 @@ class JoinProgress:
             Of later results' times.
         schema, time
             The results' columns, and the one of their time.
-        shard : int
-            Names the shard's punctuation.
         now_us : int
-            Its arrival.
+            The punctuation's arrival.
 
         Returns
         -------
@@ -139,8 +141,58 @@ class JoinProgress:
         self.promised = bound
         kind = schema.field(time).type
         at = times_of_bounds([bound], kind, lambda each: in_order(each, kind))
-        return [punctuation_rows(schema, [f"join/{shard}"], now_us, **{time: at}).cast(schema)]
+        return [punctuation_rows(schema, [self._feed], now_us, **{time: at}).cast(schema)]
 
+    def promise_keys(
+        self,
+        bounds: Callable[[Int64s, Int64s], Int64s],
+        key: Sequence[str],
+        schema: pa.Schema,
+        time: str,
+        now_us: int,
+    ) -> list[pa.Table]:
+        """Raise the bounds of the results of single keys, after that of all.
 
-def _key_of(side: JoinSide) -> pa.Schema:
-    return pa.schema([side.schema.field(name).with_nullable(True) for name in side.on])
+        Parameters
+        ----------
+        bounds : callable
+            From the bounds of keys on both sides to those of their results' times.
+        key : sequence of str
+            The update key of the results. If it lacks a column of the join, nothing can be promised of a key.
+        schema, time, now_us
+            As for :meth:`promise`.
+
+        Returns
+        -------
+        list of pyarrow.Table
+            The punctuation of the keys whose bounds are higher than before, and than that of all.
+        """
+        on = list(self._sides[LEFT].on)
+        found: list[pa.Table] = []
+        if time in on or not set(on) <= set(key):
+            return found
+        for side in (LEFT, RIGHT):
+            mine, others = self.keys[side], self.keys[1 - side]
+            if len(mine) == 0:
+                continue
+            keys, own = mine.entries
+            both = [
+                np.maximum(self.own_bounds(each, keys, keys.column_names), self.bound(each)) for each in (LEFT, RIGHT)
+            ]
+            both[side] = np.maximum(own, self.bound(side))
+            at = bounds(*both)
+            due = mine.due(at, np.maximum(others.promised(keys.columns), self.promised))
+            if len(due):
+                keys = keys.take(pa.array(due))
+                others.count_as_promised(keys, at[due])
+                keys = keys.rename_columns(on)
+                kind = schema.field(time).type
+                times = times_of_bounds(at[due].tolist(), kind, lambda each, kind=kind: in_order(each, kind))
+                columns = {name: keys.column(name).cast(schema.field(name).type) for name in on}
+                feeds = self._shard.feeds(keys, self._feed)
+                found.append(punctuation_rows(schema, feeds, now_us, **columns, **{time: times}).cast(schema))
+        return found
+
+    @property
+    def _feed(self) -> str:
+        return f"join/{self._shard.number}"

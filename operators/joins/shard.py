@@ -17,15 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.feedback.join_reports import JoinReport
+from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.feeds import ENDED
+from ..runtime.key_bounds import RaisedBounds
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
 from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_key
 from .band import LEFT, RIGHT, SIDES
 from .kept_columns import check_columns, columns_to_json
-from .key_bounds import RaisedBounds
 from .limit import STANDS_STILL, cut_time, over_limit
 from .matching import SortedRows, equal_keys, matches, sorted_rows
 from .newest import NewestPairs
@@ -89,7 +90,7 @@ class JoinShard:
         self._store = CountingStore(store)
         self._head = read_head(store)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
-        self._progress = JoinProgress(plan.sides, self._head, self._store)
+        self._progress = JoinProgress(plan.sides, self._head, self._store, number, plan.shards)
         self._kept = [
             KeptSide(self._store, name, side, plan.band.segment, self._head.get(name, {}), whole=plan.takes_whole(at))
             for at, (name, side) in enumerate(zip(SIDES, plan.sides, strict=True))
@@ -161,7 +162,8 @@ class JoinShard:
         self._head["seq"] = int(self._head.get("seq", 0)) + pairs.rows
         self._counts["results"] += results.num_rows
         given = [results] if results.num_rows else []
-        given += self._progress.promise(promised, plan.schema, plan.time, self._number, now_us)
+        given += self._progress.promise(promised, plan.schema, plan.time, now_us)
+        given += self._progress.promise_keys(plan.promises, plan.key, plan.schema, plan.time, now_us)
         self._save(now_us)
         return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, bounds)
 
@@ -355,9 +357,9 @@ class JoinShard:
             Rows of a side, which have the keys.
         """
         keys = self._progress.keys[1 - side]
-        if keys.rows == 0:
+        if len(keys) == 0:
             return np.array(LOWEST, dtype=np.int64)
-        return self._plan.band.kept_from_each(side, keys.of(rows.numbers, rows.table, self._plan.sides[of].on))
+        return self._plan.band.kept_from_each(side, keys.of(columns_at(rows.table, self._plan.sides[of].on)))
 
     def _let_go(self, side: int, raised: RaisedBounds, pairs: Pairs) -> None:
         """Let go of the kept rows of single keys whose bound on the other side has risen."""

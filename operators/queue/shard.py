@@ -18,12 +18,14 @@ from ...conf.errors import CheckpointError
 from ...core.feedback.ages import Ages
 from ...core.feedback.queue_reports import QueueReport
 from ...core.pushdown.ipc_frames import conflicts_in, from_frame
+from ...core.rows.exact_integers import LOWEST
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import punctuation_mask, standing_for, system_field
 from ...core.rows.widening import covers
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, Shard
 from ..runtime.row_pages import RowPages
 from ..runtime.store import CountingStore, Store
 from .cells import Updates
@@ -66,6 +68,8 @@ class QueueShard:
         self._state = ShardState(plan, self._store)
         self._head = self._state.head
         self._feeds = FeedBounds(self._head)
+        self._shard = Shard(number, plan.shards, plan.key)
+        self._keys = KeyBounds(self._store, "single", plan.key, int(self._head.get("single", 0)), self._shard)
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
 
@@ -103,7 +107,7 @@ class QueueShard:
         if self._plan.time is not None:
             conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
-        promises = self._punctuation(punctuation, queue, schema, now_us)
+        promises = self._punctuation(punctuation, queue, pages, schema, now_us)
         result = served if promises.num_rows == 0 else pa.concat_tables([served, promises], promote_options="default")
         took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
         self._save(schema, now_us, budget)
@@ -156,32 +160,70 @@ class QueueShard:
             rows.column(INTERVAL).to_numpy().astype(np.int64) if INTERVAL in names else None,
         )
 
-    def _punctuation(self, rows: pa.Table, queue: UpdateQueue, schema: pa.Schema, now_us: int) -> pa.Table:
+    def _punctuation(
+        self, rows: pa.Table, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, now_us: int
+    ) -> pa.Table:
         """Return the shard's own punctuation for each feed: the feed's, but no later than any row that waits here.
 
-        What has been sent before is not repeated.
+        That of single keys follows, no later than a row of the key that waits. What has been sent before is not
+        repeated.
         """
         name = self._plan.time
         if name is None:
             return schema.empty_table()
-        rows = rows.filter(
-            pa.array(~key_mask(rows, self._plan.key))
-        )  # what speaks for one key says nothing of its feed
         if rows.num_rows:
             at = bounds_in(rows.column(name), ordered)
-            self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
+            single = key_mask(rows, self._plan.key)  # what speaks for one key says nothing of its feed
+            whole = system_field(rows, "source").filter(pa.array(~single))
+            self._feeds.hear(whole.to_pylist(), at[~single].tolist())
+            if single.any():
+                self._keys.hear(rows.filter(pa.array(single)), self._plan.key, at[single])
         waiting = queue.locations
-        due = self._feeds.due(int(queue.column("time", waiting).min()) if len(waiting) else ENDED)
-        if not due:
-            return schema.empty_table()
+        limit = int(queue.column("time", waiting).min()) if len(waiting) else ENDED
+        due = self._feeds.due(limit)
         kind = schema.field(name).type
-        times = times_of_bounds([at for _, at in due], kind, lambda at: in_order(at, kind))
-        return punctuation_rows(schema, [f"{feed}/{self._number}" for feed, _ in due], now_us, **{name: times})
+        found: list[pa.Table] = []
+        if due:
+            times = times_of_bounds([at for _, at in due], kind, lambda at: in_order(at, kind))
+            feeds = [f"{feed}/{self._number}" for feed, _ in due]
+            found.append(punctuation_rows(schema, feeds, now_us, **{name: times}))
+        if len(self._keys):
+            self._keys.raised(self._feeds.bounds)
+        if len(self._keys):
+            bound = self._feeds.low_watermark
+            promised = min(limit, LOWEST if bound is None else bound)
+            found.append(self._of_keys(queue, pages, schema, name, promised, now_us))
+        return pa.concat_tables(found) if found else schema.empty_table()
+
+    def _of_keys(
+        self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, time: str, promised: int, now_us: int
+    ) -> pa.Table:
+        """Return the punctuation of single keys that goes beyond that of all."""
+        keys, at = self._keys.entries
+        waiting = queue.locations
+        if not any(column.null_count for column in keys.columns):
+            waiting = waiting[np.isin(queue.column("number", waiting), key_numbers(keys.columns))]
+        if len(waiting):
+            columns = pages.take(waiting, list(self._plan.key)).columns
+            at = np.minimum(at, self._keys.least(columns, queue.column("time", waiting)))
+        due = self._keys.due(at, promised)
+        keys, kind = keys.take(pa.array(due)), schema.field(time).type
+        times = times_of_bounds(at[due].tolist(), kind, lambda bound: in_order(bound, kind))
+        rows = keys.append_column(time, times)
+        alone = self._shard.determined(keys)
+        # Of keys that other shards have too, this one speaks for its own part of each feed.
+        parts = [(ALL_FEEDS, alone), *((f"{feed}/{self._number}", ~alone) for feed in self._feeds.bounds)]
+        found: list[pa.Table] = []
+        for feed, which in parts:
+            some = rows.filter(pa.array(which))
+            columns = dict(zip(some.column_names, some.columns, strict=True))
+            found.append(punctuation_rows(schema, [feed] * some.num_rows, now_us, **columns))
+        return pa.concat_tables(found)
 
     def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
         assert self._queue is not None
         assert self._rows is not None
-        more = {"now_us": now_us, "budget": budget or 1, **self._feeds.to_json()}
+        more = {"now_us": now_us, "budget": budget or 1, "single": self._keys.save(), **self._feeds.to_json()}
         gone = self._state.save(self._queue, schema, self._plan, more)
         self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
 

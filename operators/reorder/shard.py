@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...conf.errors import CheckpointError, MalformedRowError
 from ...core.feedback.reorder_reports import ReorderReport
 from ...core.pushdown.ipc_frames import from_frame
+from ...core.rows.columns import columns_at
 from ...core.rows.event_times import event_time_us
 from ...core.rows.exact_integers import HIGHEST, LOWEST
 from ...core.rows.sort_keys import in_order, ordered
@@ -27,6 +28,7 @@ from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.entries import PANE
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.key_bounds import KeyBounds, Shard
 from ..runtime.runs import Runs
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
@@ -74,6 +76,9 @@ class ReorderShard:
         if self._head:
             self._check()
         self._feeds = FeedBounds(self._head)
+        self._shard = Shard(number, plan.shards, plan.by)
+        saved = int(self._head.get("single", 0))
+        self._keys = KeyBounds(self._store, "single", plan.key, saved, self._shard, inputs=plan.inputs)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
         # A run may cover any times: rows are let go in their order, and a run is given back with its last row.
         columns = self._head.get("columns")
@@ -108,6 +113,7 @@ class ReorderShard:
                 self._hear(punctuation, plan.time)
         before = self._promised
         bound = self._low_watermark()
+        raised = self._keys.raised(self._feeds.bounds, floor=LOWEST if bound is None else bound)
         if plan.hold:
             given += self._released(bound)
         elif bound is not None:
@@ -116,9 +122,13 @@ class ReorderShard:
             self._head["needs"] = self._needs(bound, schema)
         promised = self._promised
         self._passed.drop_below(promised)
+        if raised is not None and raised.keys.num_rows and self._forgets_keys:
+            self._forget()
         self._counts["released"] += sum(table.num_rows for table in given)
         if promised > before and given:
             given.append(self._punctuation(given[0].schema, promised, now_us))
+        if len(self._keys) and given and plan.time is not None:
+            given.append(self._of_keys(given[0].schema, plan.time, now_us))
         self._save(now_us)
         result = pa.concat_tables(given) if given else None
         return (result if result is not None and result.num_rows else None), self._report(batch_id, now_us)
@@ -133,6 +143,8 @@ class ReorderShard:
             return with_system_fields(rows, seq=pa.array(seq))
         times = self._times(rows, plan.time)
         late = times < self._promised
+        if len(self._keys) and self._forgets_keys:
+            late |= times < self._keys.of(columns_at(rows, plan.key))
         inputs = self._inputs(rows)
         if plan.prefer is not None and not plan.hold:
             # What went on before with its key and time is not known any more; at the table it loses against it.
@@ -220,6 +232,21 @@ class ReorderShard:
         """Decide which rows pass on, given all rows that are equal to them, and those that passed on before."""
         return admitted(self._known(rows), self._memory(rows), self._plan.by, self._plan.repeats, self._prefer())
 
+    @property
+    def _forgets_keys(self) -> bool:
+        """Whether what is remembered of a key goes as its own punctuation passes it."""
+        return not self._plan.hold and set(self._plan.key) <= set(self._plan.by)
+
+    def _forget(self) -> None:
+        """Forget rows that have passed on, of keys whose own bounds have passed them. All that are known are read."""
+        tables = self._passed.tables(LOWEST, HIGHEST)
+        if tables:
+            known = pa.concat_tables(tables)
+            stays = known.column(PANE).to_numpy() >= self._keys.of(columns_at(known, self._plan.key))
+            if not stays.all():
+                self._passed.drop_below(HIGHEST)
+                self._passed.add(known.filter(pa.array(stays)))
+
     def _once(self, rows: pa.Table, asked: Mask) -> Mask:
         """Return which of the `asked` rows pass on, and remember them."""
         keep = asked.copy()
@@ -275,11 +302,12 @@ class ReorderShard:
         return ordered(column)
 
     def _hear(self, punctuation: pa.Table, time: str) -> None:
-        rows = punctuation.filter(pa.array(~key_mask(punctuation, self._plan.key)))
-        if rows.num_rows == 0:
-            return
-        at = bounds_in(rows.column(time), ordered)
-        self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
+        at = bounds_in(punctuation.column(time), ordered)
+        single = key_mask(punctuation, self._plan.key)
+        whole = pa.array(~single)
+        self._feeds.hear(system_field(punctuation, "source").filter(whole).to_pylist(), at[~single].tolist())
+        if single.any():
+            self._keys.hear(punctuation.filter(pa.array(single)), self._plan.key, at[single])
 
     def _low_watermark(self) -> int | None:
         """Return the least bound of all feeds; None until each input has one."""
@@ -293,6 +321,27 @@ class ReorderShard:
         return punctuation_rows(schema, [f"{self._plan.name}/{self._number}"], now_us, **{self._plan.time: at}).cast(
             schema
         )
+
+    def _of_keys(self, schema: pa.Schema, time: str, now_us: int) -> pa.Table:
+        """Return the punctuation of single keys that goes beyond that of all, but not beyond a row that is held."""
+        at = self._keys.entries[1]
+        if self._plan.hold:
+            after, after_seq = self._head.get("last", (LOWEST, -1))
+            held = [table for table in self._held.tables(after, HIGHEST) if table.num_rows]
+            if held:
+                rows = pa.concat_tables(held)
+                times = rows.column(PANE).to_numpy()
+                here = (times > after) | (system_field(rows, "seq").to_numpy() > after_seq)
+                columns = columns_at(rows.filter(pa.array(here)), self._plan.key)
+                at = np.minimum(at, self._keys.least(columns, times[here]))
+        due = self._keys.due(at, self._promised)
+        if len(due) == 0:
+            return schema.empty_table()
+        keys, kind = self._keys.entries[0].take(pa.array(due)), schema.field(time).type
+        times = times_of_bounds(at[due].tolist(), kind, lambda bound: in_order(bound, kind))
+        columns = dict(zip(keys.column_names, keys.columns, strict=True))
+        feeds = self._shard.feeds(keys, f"{self._plan.name}/{self._number}")
+        return punctuation_rows(schema, feeds, now_us, **columns, **{time: times}).cast(schema)
 
     def _fit(self, schema: pa.Schema) -> None:
         """Refuse rows with other columns than those that are held."""
@@ -336,6 +385,7 @@ class ReorderShard:
             "now_us": now_us,
             "held_runs": self._held.known,
             "passed_runs": self._passed.known,
+            "single": self._keys.save(),
         }
         self._store.put("head", 0, json.dumps(head).encode())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.columns import column_at
-from ...core.rows.system_column import SYSTEM, system_array
+from ...core.rows.system_column import SYSTEM, punctuation_mask, system_array
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 
-__all__ = ["ENDED", "FeedBounds", "key_mask", "punctuation_rows"]
+__all__ = ["ENDED", "FeedBounds", "key_mask", "punctuation_rows", "without_single_keys"]
 
 ENDED = AFTER_ALL
 """The bound of a feed that has ended."""
@@ -76,6 +77,21 @@ def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]
     for name in key:
         given |= pc.is_valid(column_at(punctuation, name)).to_numpy(zero_copy_only=False)
     return given
+
+
+def without_single_keys(key: Sequence[str]) -> ArrowStep:
+    """Return a step that leaves out group-wise punctuation, which means something else to what has another key."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            marks = punctuation_mask(batch).to_numpy(zero_copy_only=False)
+            if marks.any():
+                marks = marks & key_mask(pa.Table.from_batches([batch]), key)
+                yield batch.filter(pa.array(~marks)) if marks.any() else batch
+            else:
+                yield batch
+
+    return run
 
 
 def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **times: pa.Array) -> pa.Table:

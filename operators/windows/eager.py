@@ -113,7 +113,9 @@ class EagerOperator:
         panes = np.concatenate([before.last_panes, new.panes])
         last_pane = latest_per_key(panes, np.concatenate([mine, come]), keys.size)
         started = latest_started(paned.over, last_pane)
-        through = _complete_of_each(progress.now, keys, ahead)
+        through = np.full(keys.size, progress.now, dtype=np.int64)
+        if ahead is not None:
+            through = np.maximum(through, ahead.closed_for(keys.take(np.arange(keys.size))))
 
         closing = np.flatnonzero((committed > LOWEST) & (committed <= through))
         free = (committed <= through) & (started > progress.before) & (started > committed)
@@ -148,14 +150,3 @@ class EagerOperator:
         both = Keys([asked, entries.keys])
         state = combine_each(self._paned, self._aggregates, entries, both.codes[1], (both.codes[0], wid))
         return Results(asked, wid, state)
-
-
-def _complete_of_each(now: int, keys: Keys, ahead: KeysAhead | None) -> Int64s:
-    """Return the greatest complete window of each key."""
-    found = np.full(keys.size, now, dtype=np.int64)
-    if ahead is None or keys.size == 0:
-        return found
-    both = Keys([keys.take(np.arange(keys.size)), ahead.keys.take(np.arange(ahead.keys.size))])
-    own = np.full(both.size, LOWEST, dtype=np.int64)
-    own[both.codes[1]] = ahead.closed
-    return np.maximum(found, own[both.codes[0]])

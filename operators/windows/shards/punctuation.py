@@ -1,18 +1,47 @@
-"""Punctuation as a shard of windows receives it."""
+"""Punctuation as a shard of windows receives it, and as it sends it on for single keys."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....core.rows.exact_integers import LOWEST
+from ....core.rows.exact_integers import LOWEST, Int64s
 from ....core.rows.system_column import system_field
 from ....core.watermark.bounds import bounds_in
-from ...runtime.feeds import FeedBounds, key_mask
-from ..groupwise import KeyBounds
+from ...runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ...runtime.key_bounds import ALL_FEEDS, KeyBounds, Shard
+from ...runtime.store import Store
 from .plan import WindowPlan
+from .results import result_schema
 
-__all__ = ["hear"]
+__all__ = ["hear", "key_bounds", "key_punctuation"]
+
+_CLOSED, _WAS, _TOLD = "__upstream_closed", "__upstream_was", "__upstream_told"
+
+
+def key_bounds(plan: WindowPlan, store: Store, head: Mapping[str, Any], number: int) -> KeyBounds:
+    """Return the bounds of single keys that a shard keeps."""
+
+    def fit(table: pa.Table) -> pa.Table:
+        """Return a table of releases up to 0.1, which had the greatest closed window in place of the bound."""
+        if _CLOSED not in table.column_names:
+            return table
+        closed = table.column(_CLOSED).to_numpy()
+        last = int(plan.windows.last_complete(ENDED))
+        was = np.where(closed >= last, ENDED, LOWEST)
+        some = (closed > LOWEST) & (closed < last)
+        if some.any():
+            was[some] = np.minimum(plan.windows.extent(closed[some])[1], ENDED - plan.lateness_us) + plan.lateness_us
+        none = np.full(len(was), LOWEST, dtype=np.int64)
+        table = table.drop_columns([_CLOSED]).append_column(_WAS, pa.array(was))
+        return table.append_column(_TOLD, pa.array(none))
+
+    shard = Shard(number, plan.shards, plan.key)
+    return KeyBounds(store, "ahead", plan.key, int(head.get("ahead", 0)), shard, fit=fit)
 
 
 def hear(plan: WindowPlan, punctuation: pa.Table, feeds: FeedBounds, ahead: KeyBounds | None) -> None:
@@ -34,7 +63,38 @@ def hear(plan: WindowPlan, punctuation: pa.Table, feeds: FeedBounds, ahead: KeyB
     feeds.hear(named.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
     if single.any():
         own = named.filter(pa.array(single))
-        known = pc.unique(own).to_pylist()
+        known = [feed for feed in pc.unique(own).to_pylist() if feed != ALL_FEEDS]
         feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
         if ahead is not None:
-            ahead.hear(punctuation.filter(pa.array(single)).select(list(plan.rows_key)), own, bounds[single])
+            ahead.hear(punctuation.filter(pa.array(single)), plan.rows_key, bounds[single])
+
+
+def key_punctuation(
+    plan: WindowPlan, bounds: KeyBounds, times: tuple[Int64s, Int64s], number: int, promised: int, now_us: int
+) -> pa.Table:
+    """Return punctuation for single keys: all results of each before a window's have been given.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    bounds : KeyBounds
+    times : pair of int64 arrays of length bounds.entries
+        The ``window_time`` and the ``window_end`` of the next result of each key; ENDED if there is none.
+    number : int
+        The shard's.
+    promised : int
+        The ``window_time`` before which all results of all keys have been given.
+    now_us : int
+        The arrival.
+    """
+    due = bounds.due(times[0], promised)
+    schema = result_schema(plan)
+    if len(due) == 0:
+        return schema.empty_table()
+    keys = bounds.entries[0].take(pa.array(due))
+    columns: dict[str, Any] = {name: keys.column(name) for name in keys.column_names}
+    for name, each in zip(("window_time", "window_end"), times, strict=True):
+        at = each[due]
+        columns[name] = pa.array(at, pa.int64(), mask=at == ENDED).cast(plan.ends_type)
+    feeds = Shard(number, plan.shards, plan.key).feeds(keys, f"window/{number}")
+    return punctuation_rows(schema, feeds, now_us, **columns).cast(schema)

@@ -6,6 +6,7 @@ the pages of its rows' keys, and those on which a session closes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,21 +14,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ....core.feedback.window_reports import WindowReport
-from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.pushdown.ipc_frames import from_frame
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s, affine
 from ....core.rows.split import split_punctuation
 from ....core.rows.system_column import TIMESTAMP
 from ...runtime.arrivals import by_arrival
 from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
+from ...runtime.key_bounds import KeyBounds
 from ...runtime.key_pages import KeyPages
 from ...runtime.store import CountingStore, Store
 from ..evaluate import Results
-from ..groupwise import KeyBounds
 from ..sessions import LAST, START, Sessions, SessionWindows, ended, key_numbers
 from .given_sessions import GivenSessions, latest_of_key
 from .pack import is_partial, latest_arrival, tombstones_in
 from .plan import WindowPlan
-from .punctuation import hear
+from .punctuation import hear, key_bounds, key_punctuation
 from .results import head_of, read_head, result_schema, results_table
 
 __all__ = ["SessionShard"]
@@ -78,8 +79,7 @@ class SessionShard:
         # Only what may be given again has to be taken back when another session swallows it.
         again = plan.early or plan.lateness_us > 0
         self._given = GivenSessions(self._store, plan, head.get("given", {})) if again else None
-        ahead = store.get("ahead", 0) if head.get("ahead") else None
-        self._ahead = KeyBounds(None if ahead is None else from_frame(ahead), plan.key_schema)
+        self._ahead = key_bounds(plan, self._store, head, number)
         self._late = self._closed = self._partial = self._corrected = self._read = 0
         self.late: pa.Table | None = None
 
@@ -99,23 +99,18 @@ class SessionShard:
         gone = head.get("tombstones", 0) + sum(map(tombstones_in, tables))
         whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
         arrived = [table for table in tables if is_partial(table)]
-        before = _Bounds(self._ahead, dict(self._feeds.bounds), self._feeds.low_watermark)
-        ahead = KeyBounds(self._ahead.table, plan.key_schema)
+        before = _Bounds(copy.copy(self._ahead), self._feeds.low_watermark)
         if punctuation.num_rows:
-            hear(plan, punctuation, self._feeds, ahead if plan.update_key is None else None)
-        now = _Bounds(ahead, dict(self._feeds.bounds), self._feeds.low_watermark)
-        parts = self._stepped(arrived, whole, before, now, now_us)
-        ahead.forget(self._feeds.bounds)
-        farthest = max([LOWEST, *now.of(ahead.keys).tolist()])
+            hear(plan, punctuation, self._feeds, self._ahead)
+        raised = self._ahead.raised(self._feeds.bounds)
+        now = _Bounds(self._ahead, self._feeds.low_watermark)
+        parts = self._stepped(arrived, whole, before, now, now_us, None if raised is None else raised.keys)
         results, seq = results_table(plan, parts, self._number, now_us, head.get("seq", 0), {})
         bound = self._feeds.low_watermark
-        result = pa.concat_tables([results, self._punctuation(now.least, head.get("told_us", LOWEST), now_us)])
-        if len(ahead):
-            self._store.put("ahead", 0, to_frame(ahead.table))
-        elif head.get("ahead"):
-            self._store.remove("ahead", 0)
+        promises = self._punctuation(now.least, head.get("told_us", LOWEST), now_us), self._of_keys(now_us)
+        result = pa.concat_tables([results, *promises])
         members = {"seq": seq, "now_us": now_us, "tombstones": gone, "told_us": head.get("told_us", LOWEST)}
-        members |= {"ahead": len(ahead), "sessions": self._pages.to_json(), **self._feeds.to_json()}
+        members |= {"ahead": self._ahead.save(), "sessions": self._pages.to_json(), **self._feeds.to_json()}
         members |= {} if self._given is None else {"given": self._given.to_json()}
         self._store.put("head", 0, head_of(plan, **members))
         needs, since = self._pages.least(_OPEN), self._pages.least(_SINCE)
@@ -127,7 +122,7 @@ class SessionShard:
             bound=bound,
             closed=self._complete(now.least),
             final=self._complete(now.least, plan.lateness_us),
-            ahead=self._complete(farthest, plan.lateness_us),
+            ahead=self._complete(self._ahead.farthest, plan.lateness_us),
             results=self._closed - self._corrected,
             partial=self._partial,
             corrected=self._corrected,
@@ -166,7 +161,13 @@ class SessionShard:
         return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
 
     def _stepped(
-        self, arrived: Sequence[pa.Table], whole: pa.Table, before: _Bounds, now: _Bounds, now_us: int
+        self,
+        arrived: Sequence[pa.Table],
+        whole: pa.Table,
+        before: _Bounds,
+        now: _Bounds,
+        now_us: int,
+        raised: pa.Table | None,
     ) -> list[tuple[Results, bool | None]]:
         """Merge what arrived into the sessions, and return the results, with whether each is final; None: taken back.
 
@@ -181,7 +182,7 @@ class SessionShard:
             np.concatenate(
                 [
                     self._pages.pages(numbers),
-                    self._pages.pages(key_numbers(now.ahead.keys)),
+                    self._pages_of(raised),
                     self._pages.below(_OPEN, now.least),
                     self._pages.below(_KEPT, now.least),
                 ]
@@ -226,6 +227,14 @@ class SessionShard:
         self._keep(pages, old, sessions, ~final, closed, since)
         return parts
 
+    def _pages_of(self, raised: pa.Table | None) -> Int64s:
+        """Return the pages of keys whose own bounds have risen; all pages if they are given by a part of the key."""
+        if raised is None:
+            return np.empty(0, dtype=np.int64)
+        if any(column.null_count for column in raised.columns):
+            return self._pages.all_pages
+        return self._pages.pages(key_numbers(raised))
+
     def _keep(self, pages: Int64s, before: int, sessions: Sessions, stay: Mask, closed: Mask, since: Int64s) -> None:
         plan = self._plan
         rest, closed, since = sessions.take(stay), closed[stay], since[stay]
@@ -246,10 +255,7 @@ class SessionShard:
     def _punctuation(self, least: int, told_us: int, now_us: int) -> pa.Table:
         """Return the punctuation on the results' times: every session that is not final ends at the bound or later."""
         schema = result_schema(self._plan)
-        lateness = self._plan.lateness_us
-        end = least if least in (ENDED, LOWEST) else max(least, LOWEST + lateness + 1) - lateness
-        if self._given is not None:  # what may still be taken back has the time that it was given with
-            end = min(end, self._given.least_end)
+        end = int(self._ends(np.array([least], dtype=np.int64))[0])
         if end <= told_us or end == LOWEST:
             return schema.empty_table()
         self._head["told_us"] = end
@@ -257,17 +263,34 @@ class SessionShard:
         columns = {name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in times.items()}
         return punctuation_rows(schema, [f"window/{self._number}"], now_us, **columns)
 
+    def _of_keys(self, now_us: int) -> pa.Table:
+        """Return the punctuation of single keys, whose next session ends later than that of all."""
+        if len(self._ahead) == 0:
+            return result_schema(self._plan).empty_table()
+        end = self._ends(self._ahead.entries[1])
+        last = np.where((end == ENDED) | (end == LOWEST), end, end - 1)
+        promised = self._head.get("told_us", LOWEST)
+        promised = promised if promised in (ENDED, LOWEST) else promised - 1
+        return key_punctuation(self._plan, self._ahead, (last, end), self._number, promised, now_us)
+
+    def _ends(self, bounds: Int64s) -> Int64s:
+        """Return the least end of a session that is not final by each bound, or that may be taken back."""
+        lateness = self._plan.lateness_us
+        finite = np.maximum(bounds, LOWEST + lateness + 1) - lateness
+        ends = np.where((bounds == ENDED) | (bounds == LOWEST), bounds, finite)
+        # What may still be taken back has the time that it was given with.
+        return ends if self._given is None else np.minimum(ends, self._given.least_end)
+
 
 class _Bounds:
     """How far the rows of each key are complete at one point of a batch."""
 
-    def __init__(self, ahead: KeyBounds, feeds: dict[str, int], least: int | None) -> None:
-        self.ahead = ahead
-        self._feeds = feeds
+    def __init__(self, ahead: KeyBounds, least: int | None) -> None:
+        self._ahead = ahead
         self.least = LOWEST if least is None else least
 
     def of(self, keys: pa.Table) -> Int64s:
-        return self.ahead.bounds_for(keys, self._feeds, self.least)
+        return np.maximum(self._ahead.of(keys.columns), self.least)
 
 
 def _plain(table: pa.Table) -> pa.Table:

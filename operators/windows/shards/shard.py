@@ -24,7 +24,7 @@ from ...runtime.pack import split_punctuation
 from ...runtime.store import CountingStore, Store
 from ..eager import Commitments, EagerOperator
 from ..evaluate import Results
-from ..groupwise import KeyBounds
+from ..groupwise import KeysAhead
 from ..operator import Progress, WindowOperator
 from .arrival_numbers import ArrivalNumbers
 from .changed_aggregates import since_of, with_state
@@ -32,7 +32,7 @@ from .held_results import Held, Holding
 from .kept import KeptPanes
 from .pack import is_partial, latest_arrival, outside_in, tombstones_in
 from .plan import WindowPlan
-from .punctuation import hear
+from .punctuation import hear, key_bounds, key_punctuation
 from .result_flush import ResultFlush
 from .results import head_of, punctuation_before, read_head, result_schema, results_table
 from .row_numbers import RowNumbers
@@ -75,7 +75,8 @@ class WindowShard:
         self._numbers = _numbers(plan, self._store, self._head.get("numbers", {}))
         opened = None if self._numbers is None else self._numbers.opened
         self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early, opened=opened)
-        self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
+        bounds = key_bounds(plan, self._store, self._head, number)
+        self._ahead = KeysAhead(bounds, self._complete_each, endless=plan.paned.endless)
         self._nothing = Entries.none(plan.algebra, plan.key_schema)
         self._flush = ResultFlush(plan, self._store, self._head)
         self._late = self._outside = 0
@@ -120,7 +121,8 @@ class WindowShard:
         )
         n = sum(map(len, given))
         leaving = self._flush.leaving(results.slice(0, n), new, closed, ended=bound == ENDED)
-        result = pa.concat_tables([leaving, results.slice(n), self._punctuation(last_final, bound, now_us)])
+        promises = self._punctuation(last_final, bound, now_us), self._of_keys(now_us)
+        result = pa.concat_tables([leaving, results.slice(n), *promises])
         self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
         holding = Holding(self._head.get("holding"))
         # At the end of all feeds every window has closed, the last of which no number need have.
@@ -174,16 +176,13 @@ class WindowShard:
             after = first if closed == LOWEST else int(plan.paned.first_and_last(closed)[1]) + 1
             return Entries.concat([new.between(after, last), self._kept(after, last), self._running()])
 
-        bounds = self._feeds.bounds
-        more = self._ahead.close(plan.paned, plan.algebra, plan.every, closed, self._complete_each, bounds, all_of)
-        self._keep_table("ahead", self._ahead.table)
+        bounds, bound = self._feeds.bounds, self._bound()
+        more = self._ahead.close(plan.paned, plan.algebra, plan.every, closed, bounds, bound, all_of)
         return [found] if more is None else [found, more]
 
     def _complete_each(self, bound: Int64s) -> Int64s:
         """Return the greatest window that each bound of a single key completes."""
         plan = self._plan
-        if plan.paned.endless:  # a key that has ended still has a result in each later window, as these close
-            bound = np.where(bound == ENDED, LOWEST, bound)
         # Closed by a promise for the key, a window is not corrected: it waits for the allowed lateness.
         return plan.windows.last_complete(
             np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
@@ -239,8 +238,7 @@ class WindowShard:
 
     def _hear(self, punctuation: pa.Table) -> None:
         # Windows that slide by several rows wait for the low-watermark of all keys.
-        single = self._plan.update_key is None and self._numbers is None
-        hear(self._plan, punctuation, self._feeds, self._ahead if single else None)
+        hear(self._plan, punctuation, self._feeds, self._ahead.bounds if self._numbers is None else None)
 
     def _bound(self) -> int | None:
         """Return the low-watermark; None before there is one."""
@@ -276,9 +274,9 @@ class WindowShard:
         else:
             wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, PANE))
             before = Commitments(table.select(list(plan.key)), wids, last)
-        ahead = self._ahead.advance(progress.now, self._complete_each, self._feeds.bounds)
-        self._keep_table("ahead", self._ahead.table)
-        step = operator.step(progress, new, self._kept, before, ahead)
+        known = len(self._ahead) > 0
+        self._ahead.advance(self._feeds.bounds, self._bound())
+        step = operator.step(progress, new, self._kept, before, self._ahead if known else None)
         now = step.commitments
         self._committed = int(now.wids.min()) if len(now) else None
         table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(PANE, pa.array(now.last_panes))
@@ -344,10 +342,26 @@ class WindowShard:
         self._head["told_us"] = at
         return punctuation_before(self._plan, None if ended else following, self._number, now_us)
 
+    def _of_keys(self, now_us: int) -> pa.Table:
+        """Return the punctuation of single keys of which more results have been given than of all."""
+        plan = self._plan
+        if len(self._ahead) == 0:
+            return result_schema(plan).empty_table()
+        bounds = self._ahead.bounds.entries[1]
+        following, least = self._ahead.closed(bounds), self._flush.least
+        nothing, ended = following == LOWEST, bounds == ENDED
+        following = np.where(ended | nothing, 0, following) + 1
+        if least is not None:  # a result that has not left
+            following, ended = np.where(ended, least, np.minimum(following, least)), np.zeros(len(ended), np.bool_)
+        ends = plan.windows.last_instant(following), plan.windows.start_and_end(following)[1]
+        at, end = (np.where(nothing, LOWEST, np.where(ended, ENDED, each)) for each in ends)
+        promised = self._head.get("told_us", LOWEST)
+        return key_punctuation(plan, self._ahead.bounds, (at, end), self._number, promised, now_us)
+
     def _save_head(self, closed: int, final: int, now_us: int) -> None:
         members = {
             "running": self._head.get("running", 0),
-            "ahead": self._head.get("ahead", 0),
+            "ahead": self._ahead.bounds.save(),
             "closed": closed,
             "final": final,
             "now_us": now_us,

@@ -79,21 +79,21 @@ def test_punctuation_of_an_update_key_that_does_not_cover_the_join_says_nothing_
 def test_a_restart_keeps_bounds_and_what_was_promised():
     progress = JoinProgress(SIDES, {}, DictStore())
     progress.hear(0, punctuation("a", 7))
-    progress.promise(5, SCHEMA, "t", 2, 1)
+    progress.promise(5, SCHEMA, "t", 1)
     again = restarted(progress)
     assert (again.bound(0), again.bound(1), again.promised) == (7, LOWEST, 5)
     assert again.to_json() == progress.to_json()
 
 
 def test_a_bound_is_promised_once_under_the_shards_name():
-    progress = JoinProgress(SIDES, {}, DictStore())
-    assert progress.promise(LOWEST, SCHEMA, "t", 2, 1) == []
-    [given] = progress.promise(5, SCHEMA, "t", 2, 77)
+    progress = JoinProgress(SIDES, {}, DictStore(), 2, 4)
+    assert progress.promise(LOWEST, SCHEMA, "t", 1) == []
+    [given] = progress.promise(5, SCHEMA, "t", 77)
     rows, found = split_punctuation(given)
     assert (rows.num_rows, found.num_rows) == (0, 1)
     assert found.column("t").to_pylist() == [5]
     assert system_field(found, "source").to_pylist() == ["join/2"]
     assert pc.cast(system_field(found, "arrival"), pa.int64()).to_pylist() == [77]
-    assert progress.promise(5, SCHEMA, "t", 2, 78) == []
-    assert progress.promise(4, SCHEMA, "t", 2, 78) == []
+    assert progress.promise(5, SCHEMA, "t", 78) == []
+    assert progress.promise(4, SCHEMA, "t", 78) == []
     assert progress.promised == 5

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.key_promises import KeyPromises
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.pushdown.ipc_frames import from_frame, to_frame
@@ -15,6 +16,7 @@ from upstream.operators.queue.cells import Cells
 from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard
 from upstream.operators.runtime.arrivals import INTERVAL, WEIGHT
+from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.runtime.pack import pack
 from upstream.operators.runtime.store import DictStore
 
@@ -336,3 +338,70 @@ def test_the_end_of_a_feed_waits_for_its_rows_that_wait() -> None:
         result, report = QueueShard(0, plan(), store).run(arriving, Control(0, 1, 1e-6))
         promised += [row["t"] for row in ([] if result is None else result.to_pylist()) if row[SYSTEM]["punctuation"]]
     assert (promised, report.waiting) == ([6, None], 0)
+
+
+def of_keys(*claims, feed="a"):
+    """Promises (key, bound) of single keys; for all keys where the key is None."""
+    marks = system_array(
+        source=feed, seq=np.zeros(len(claims), np.int64), arrival_us=np.zeros(len(claims), np.int64), punctuation=True
+    )
+    keys = pa.array([None if key is None else f"k{key}" for key, _ in claims], pa.string())
+    times = pa.array([bound for _, bound in claims], pa.int64())
+    return pa.table({"k": keys, "t": times, "v": pa.nulls(len(claims), pa.string()), SYSTEM: marks})
+
+
+def promised_of(result):
+    rows = [] if result is None else result.to_pylist()
+    return [(row["k"], row["t"], row[SYSTEM]["source"]) for row in rows if row[SYSTEM]["punctuation"]]
+
+
+def test_punctuation_of_a_key_follows_the_row_of_the_key_that_waits():
+    store = DictStore()
+    frame = to_frame(pa.concat_tables([rows([1, 2], [50, 60]), of_keys((None, 10), (2, 100), (3, 70))]))
+    result, _ = QueueShard(0, plan(), store).run([frame], Control(0, 1))
+    assert promised_of(result) == [(None, 10, "a/0"), ("k2", 60, ALL_FEEDS), ("k3", 70, ALL_FEEDS)]
+    assert result.column("t").to_pylist()[0] == 50
+    result, _ = QueueShard(0, plan(), store).run([], Control(1, 1))
+    assert [row["t"] for row in result.to_pylist()] == [60, 100]
+    assert promised_of(result) == [("k2", 100, ALL_FEEDS)]
+    result, _ = QueueShard(0, plan(), store).run([to_frame(of_keys((None, 200)))], Control(2, 1))
+    assert promised_of(result) == [(None, 200, "a/0")]
+    assert [kind for kind, _ in store.values] == ["head"]
+
+
+def test_punctuation_of_a_part_of_the_key_waits_for_each_row_with_it_and_speaks_for_the_shard_alone():
+    both = plan(key=("k", "v"))
+    store = DictStore()
+    waiting = pa.concat_tables(
+        [rows([1, 1, 2], [50, 60, 70], payload=["x", "y", "x"]), of_keys((None, 10), (1, 100), (2, 100))]
+    )
+    result, _ = QueueShard(0, both, store).run([to_frame(waiting)], Control(0, 0))
+    assert promised_of(result) == [(None, 10, "a/0"), ("k1", 50, "a/0"), ("k2", 70, "a/0")]
+    result, _ = QueueShard(0, both, store).run([], Control(1, 1))
+    assert promised_of(result) == [("k1", 60, "a/0")]
+
+
+promises = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", ALL_FEEDS])), max_size=3)
+
+
+@pytest.mark.parametrize("policy", ["append", "fifo", "in-place", "linecutting", "auto"])
+@given(batches=arrivals, data=st.data())
+def test_promises_of_keys_change_no_row_and_none_leaves_below_them(policy, batches, data):
+    stores, given_rows, checked = [DictStore(), DictStore()], [[], []], KeyPromises()
+    for number, (arriving, budget) in enumerate([*batches, ([], None)]):
+        rest = [row for other, _ in batches[number + 1 :] for row in other]
+        tables = [rows([key for key, _ in arriving], [time for _, time in arriving], 10 * number, number)]
+        if data.draw(st.booleans()):
+            tables.append(of_keys((None, min((time for _, time in rest), default=9))))
+        claims = [
+            of_keys((key, min((time for each, time in rest if each == key), default=None)), feed=feed)
+            for key, feed in data.draw(promises)
+        ]
+        for at, more in ((0, []), (1, claims)):
+            frames = [to_frame(pa.concat_tables([*tables, *more]))]
+            result, _ = QueueShard(0, plan(policy=policy), stores[at]).run(frames, Control(number, budget, 1e-6))
+            if at:
+                checked.check(result, ("k",), "t")
+            found = [] if result is None else result.to_pylist()
+            given_rows[at].append([row for row in found if row["k"] is None or not row[SYSTEM]["punctuation"]])
+    assert given_rows[0] == given_rows[1]

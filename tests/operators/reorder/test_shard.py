@@ -12,13 +12,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.key_promises import KeyPromises
 
 from upstream.conf.errors import CheckpointError, MalformedRowError
 from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.shard import ReorderShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.runtime.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
@@ -50,22 +53,37 @@ def promises(bounds):
     return punctuation_rows(SCHEMA, [f"{source}/feed" for source in bounds], 0, t=at).cast(SCHEMA)
 
 
+def of_key(claim):
+    """A feed's promise (feed, key, bound) of one key."""
+    feed, key, bound = claim
+    at, named = pa.array([None if bound == ENDED else bound], pa.int64()), pa.array([key], pa.int64())
+    return punctuation_rows(SCHEMA, [feed], 0, t=at, k=named).cast(SCHEMA)
+
+
 class Run:
     """A shard that is made anew for each batch, and what it has given."""
 
     def __init__(self, asked):
         self.plan, self.store, self.batch = asked, DictStore(), 0
         self.given, self.promised, self.per_batch, self.report = [], [], [], None
+        self.of_keys, self.key_promises = [], KeyPromises()
 
-    def step(self, numbered, bounds):
-        table = pa.concat_tables([rows(numbered, self.batch), promises(bounds)])
+    def step(self, numbered, bounds, claims=()):
+        table = pa.concat_tables([rows(numbered, self.batch), promises(bounds), *map(of_key, claims)])
         return self.run([to_frame(table)] if table.num_rows else [])
 
     def run(self, frames):
         shard = ReorderShard(0, self.plan, self.store)
         result, self.report = shard.run(frames, self.batch)
         self.batch += 1
+        self.key_promises.check(result, self.plan.key, "t")
         found = [] if result is None else result.to_pylist()
+        self.of_keys.append([
+            (row["k"], ENDED if row["t"] is None else row["t"], row[SYSTEM]["source"])
+            for row in found
+            if row[SYSTEM]["punctuation"] and row["k"] is not None
+        ])  # fmt: skip
+        found = [row for row in found if not row[SYSTEM]["punctuation"] or row["k"] is None]
         own = [row for row in found if not row[SYSTEM]["punctuation"]]
         for row in own:
             assert not self.promised or row["t"] >= self.promised[-1] or not self.plan.hold, (
@@ -433,3 +451,99 @@ def test_nothing_goes_on_while_an_input_has_rows_and_has_promised_nothing():
     assert (run.given, run.promised, run.report.held) == ([], [], 2)
     run.step([], {"right": 5})
     assert [row["t"] for row in run.given] == [4, 5]
+
+
+def play_keys(asked, arriving, sizes, data):
+    """The same batches with true promises of single keys and without, given by each input after its rows."""
+    with_them, without = Run(asked), Run(asked)
+    todo, at = list(arriving), 0
+    for size in [*sizes, len(todo)]:
+        batch, at = todo[at : at + size], at + size
+        rest, bounds, claims = todo[at:], {}, []
+        for source in asked.inputs or BOTH[:1]:
+            own = [(key, time) for each, key, time, _ in rest if each == source]
+            if not own or data.draw(st.booleans()):
+                bounds[source] = min((time for _, time in own), default=ENDED)
+            for key in data.draw(st.lists(st.integers(0, 3), max_size=3)):
+                least = min((time for each, time in own if each == key), default=ENDED)
+                feed = data.draw(st.sampled_from(["feed", ALL_FEEDS]))
+                claims.append((f"{source}/{feed}" if asked.inputs or feed == "feed" else feed, key, least))
+        with_them.step(batch, bounds, claims)
+        without.step(batch, bounds)
+    for run in (with_them, without):
+        run.drain()
+    return with_them, without
+
+
+PLANS = [
+    plan(prefer="right"),
+    plan(flush_rows=2),
+    plan("ordered", inputs=(), repeats="keep"),
+    plan("union", hold=False),
+    plan("union", hold=False, prefer="left"),
+    plan("union", hold=False, repeats="keep"),
+    plan("distinct", inputs=(), hold=False, repeats="all", late="refuse"),
+    plan("distinct", inputs=(), hold=False, repeats="all", by=("v",), late="refuse"),
+]
+
+
+@pytest.mark.parametrize("asked", PLANS, ids=lambda asked: f"{asked.name}-{asked.prefer}-{asked.repeats}-{asked.by[0]}")
+@given(arriving=arrivals, sizes=sizes, data=st.data())
+def test_promises_of_keys_change_no_row_and_are_passed_on_where_they_hold(asked, arriving, sizes, data):
+    if not asked.inputs:
+        arriving = [("left", *each[1:]) for each in arriving]
+    with_them, without = play_keys(asked, arriving, sizes, data)
+    assert with_them.given == without.given
+    assert with_them.per_batch == without.per_batch
+    assert with_them.promised == without.promised
+    assert with_them.report.late == 0
+    assert with_them.report.remembered <= without.report.remembered
+    assert [kind for kind, _ in with_them.store.values] == ["head"], "state is left behind"
+
+
+def test_a_union_promises_of_a_key_what_all_of_its_inputs_do():
+    run = Run(plan("union", hold=False))
+    run.step([("left", 1, 5, 0), ("right", 1, 4, 1)], {"left": 2, "right": 3}, [("left/feed", 1, 9)])
+    run.step([], {}, [("right/feed", 1, 7)])
+    run.step([], {"right": 8})
+    run.step([], {"left": 20, "right": 20})
+    assert run.of_keys == [[(1, 3, ALL_FEEDS)], [(1, 7, ALL_FEEDS)], [(1, 8, ALL_FEEDS)], []]
+    assert run.promised == [2, 20]
+    assert not any(kind == "single" for kind, _ in run.store.values)
+
+
+def test_an_ordered_release_promises_of_a_key_no_more_than_its_held_rows_allow():
+    """It is the shard that is in order: rows of a key wait for earlier ones of others, whatever is known of it."""
+    run = Run(plan("ordered", inputs=(), repeats="keep"))
+    run.step([("left", 1, 5, 0), ("left", 2, 6, 1)], {"left": 3}, [("left/feed", 1, 9), ("left/feed", 3, 9)])
+    assert run.per_batch == [0]
+    assert sorted(run.of_keys[0]) == [(1, 5, ALL_FEEDS), (3, 9, ALL_FEEDS)]
+    run.step([], {"left": 5})
+    assert (run.per_batch[1], run.of_keys[1]) == (1, [(1, 9, ALL_FEEDS)])
+
+
+def test_distinct_forgets_what_the_punctuation_of_its_key_has_passed_and_refuses_it_from_then_on():
+    run = Run(plan("distinct", inputs=(), hold=False, repeats="all", late="refuse"))
+    start = [("left", key, time, 3 * key + time) for key in (1, 2) for time in (4, 5, 6)]
+    run.step(start, {"left": 2}, [("left/feed", 1, 6)])
+    assert run.report.remembered == 4
+    shard, own = run.step([("left", 1, 5, 90), ("left", 1, 6, 91), ("left", 2, 5, 92), ("left", 1, 7, 93)], {})
+    assert [row["v"] for row in own] == [93]
+    assert (run.report.late, run.report.refused, run.report.repeats) == (1, 1, 2)
+    assert shard.refused.column("v").to_pylist() == [90]
+
+
+def test_distinct_by_other_columns_knows_its_rows_until_all_keys_have_passed_them():
+    run = Run(plan("distinct", inputs=(), hold=False, repeats="all", by=("v",), late="refuse", shards=2))
+    run.step([("left", 1, 4, 0)], {"left": 2}, [("left/feed", 1, 6)])
+    assert (run.report.remembered, run.of_keys) == (1, [[(1, 6, "distinct/0")]])
+    _, own = run.step([("left", 1, 4, 0)], {})
+    assert (own, run.report.repeats) == ([], 1)
+
+
+def test_punctuation_of_the_keys_of_another_shard_is_left_out():
+    run = Run(plan("union", hold=False, shards=3))
+    claims = [(f"{source}/feed", key, 9) for source in BOTH for key in range(12)]
+    run.step([], {"left": 2, "right": 2}, claims)
+    mine = np.flatnonzero(bucket_of([pa.array(range(12), pa.int64())], 3) == 0).tolist()
+    assert sorted(run.of_keys[0]) == [(key, 9, ALL_FEEDS) for key in mine]

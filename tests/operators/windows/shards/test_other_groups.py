@@ -19,9 +19,10 @@ def by(plan: WindowPlan, *columns: str) -> WindowPlan:
     return dataclasses.replace(plan, key=columns, update_key=plan.key)
 
 
-def results(run: Run, *columns: str) -> dict[Any, Any]:
-    found = {(tuple(each[name] for name in columns), each["window_id"]): each["total"] for each in run.results}
-    assert len(found) == len(run.results), "a window closes once"
+def results(run: Run, *columns: str, final: bool = False) -> dict[Any, Any]:
+    rows = [each for each in run.results if each["final"] or not final]
+    found = {(tuple(each[name] for name in columns), each["window_id"]): each["total"] for each in rows}
+    assert len(found) == len(rows), "a window closes once"
     return found
 
 
@@ -47,11 +48,59 @@ def test_each_group_has_windows_of_its_own(
     assert results(run, *columns) == expected
 
 
-def test_punctuation_of_one_update_key_closes_no_group() -> None:
+def test_punctuation_of_one_update_key_closes_no_group_across_keys() -> None:
     """It says nothing of the other keys in the group, and its feed has promised nothing for them."""
-    for columns in (("v",), ("key", "v")):
-        run = Run(by(plan_of(SlidingWindows(10, 10)), *columns))
-        run.tables(rows_table([(1, 1, 7), (2, 2, 7)], 1), punctuation_table(50, 1, key=1))
-        assert (run.results, run.reports[-1].bound) == ([], None)
-        run.tables(punctuation_table(10, 2))
-        assert sum(each["total"] for each in run.results) == 14
+    run = Run(by(plan_of(SlidingWindows(10, 10)), "v"))
+    run.tables(rows_table([(1, 1, 7), (2, 2, 7)], 1), punctuation_table(50, 1, key=1))
+    assert (run.results, run.of_keys, run.reports[-1].bound) == ([], [], None)
+    run.tables(punctuation_table(10, 2))
+    assert sum(each["total"] for each in run.results) == 14
+
+
+def test_punctuation_of_one_update_key_closes_all_of_its_groups() -> None:
+    run = Run(by(plan_of(SlidingWindows(10, 10)), "key", "v"))
+    run.tables(rows_table([(1, 1, 7), (1, 2, 8), (2, 2, 7)], 1), punctuation_table(50, 1, key=1))
+    assert sorted((each["key"], each["v"]) for each in run.results) == [(1, 7), (1, 8)]
+    assert run.reports[-1].bound is None
+    # Other groups of the key may be in other shards: each promises for its own part.
+    assert sorted((each["key"], each["v"], each["_upstream"]["source"]) for each in run.of_keys) == [
+        (1, None, f"window/{shard}") for shard in range(3)
+    ]
+    run.tables(punctuation_table(10, 2))
+    assert [(each["key"], each["v"]) for each in run.results[2:]] == [(2, 7)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    windows=any_windows(),
+    batches=any_batches(),
+    method=st.sampled_from(["paned", "adaptive", "buffering"]),
+    emit=st.sampled_from(["all", "all+early"]),
+    wide=st.booleans(),
+    data=st.data(),
+)
+def test_windows_of_finer_groups_heed_punctuation_of_the_key_and_of_a_part_of_it(
+    windows: Windows, batches: list[Batch], method: str, emit: str, wide: bool, data: st.DataObject
+) -> None:
+    """Results are the same and come no later, whether the update key is a part of the group or all of it."""
+    plan = dataclasses.replace(
+        plan_of(windows, emit, method), key=("key", "v"), update_key=("key", "v") if wide else ("key",)
+    )
+    with_them, without = Run(plan), Run(plan)
+    for number, (rows, bound) in enumerate(batches):
+        rest = [row for other, _ in batches[number + 1 :] for row in other]
+        tables = [rows_table(rows, number + 1)]
+        if bound is not None:
+            tables.append(punctuation_table(bound, number + 1))
+        without.tables(*tables)
+        for key in data.draw(st.lists(st.integers(0, 4), max_size=3)):
+            known = min((row[1] for row in rest if row[0] == key), default=END)
+            tables.append(punctuation_table(known, number + 1, key=key))
+        with_them.tables(*tables)
+    assert results(with_them, "key", "v", final=True) == results(without, "key", "v", final=True)
+    came, would_come = (
+        {(each["key"], each["v"], each["window_id"]): each["batch"] for each in run.results if each["final"]}
+        for run in (with_them, without)
+    )
+    assert all(came[each] <= batch for each, batch in would_come.items())
+    assert sum(report.late for report in with_them.reports) == 0

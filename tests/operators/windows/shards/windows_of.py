@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from kit.key_promises import KeyPromises
 
 from upstream.core.feedback.window_reports import WindowReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
@@ -50,8 +51,8 @@ class Run:
     ----------
     results : list of dict
         With ``batch``, the key, the window and the aggregates, as they came.
-    punctuation : list of dict
-        Punctuation rows, as they came.
+    punctuation, of_keys : list of dict
+        Punctuation rows, as they came: for all keys, and for single ones.
     reports : list of WindowReport
     late : list of pyarrow.Table
     """
@@ -61,6 +62,8 @@ class Run:
         self.stores = stores or [DictStore() for _ in range(plan.shards)]
         self.results: list[dict[str, Any]] = []
         self.punctuation: list[dict[str, Any]] = []
+        self.of_keys: list[dict[str, Any]] = []
+        self.promises = KeyPromises()
         self.reports: list[WindowReport] = []
         self.late: list[pa.Table] = []
         self._final: int | None = None
@@ -96,9 +99,11 @@ class Run:
             self._last[number] = report
             if shard.late is not None:
                 self.late.append(shard.late)
+            self.promises.check(result, self.plan.key, "window_time", number)
             for row in [] if result is None else result.to_pylist():
-                mark = row[SYSTEM]["punctuation"]
-                (self.punctuation if mark else self.results).append({"batch": self._batch, **row})
+                whole = all(row[name] is None for name in self.plan.key)
+                kind = self.results if not row[SYSTEM]["punctuation"] else self.punctuation if whole else self.of_keys
+                kind.append({"batch": self._batch, **row})
 
     def batches(self, batches: Sequence[Batch], tasks: int = 1) -> Run:
         """Several batches, one after the other."""

@@ -1,4 +1,4 @@
-"""Bounds of single keys: the kernel, and joins whose results come earlier by them and are the same."""
+"""Group-wise punctuation: results of joins come earlier by it, are the same, and it is passed on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.join_pairs import expected
+from kit.key_promises import KeyPromises
 
 from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.sort_keys import in_order
 from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
@@ -18,73 +18,11 @@ from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, times_of_bound
 from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.as_of_shard import AsOfShard
 from upstream.operators.joins.band import LEFT, IntervalBand, TumblingBand
-from upstream.operators.joins.key_bounds import KeyBounds
-from upstream.operators.joins.matching import key_numbers
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.runtime.store import DictStore
-
-KEY = pa.schema([("k", pa.string())])
-
-
-def hear(bounds, *claims):
-    keys = pa.table([pa.array([each[0] for each in claims], pa.string())], schema=KEY)
-    feeds = pa.chunked_array([pa.array([each[1] for each in claims], pa.string())])
-    bounds.hear(keys, feeds, np.array([each[2] for each in claims], dtype=np.int64))
-
-
-def of(bounds, *keys):
-    rows = pa.table({"key": pa.array(keys, pa.string())})
-    return bounds.of(key_numbers(rows.columns), rows, ["key"]).tolist()
-
-
-def raised(bounds, feeds):
-    found = bounds.raised(feeds)
-    if found is None:
-        return None
-    return sorted(zip(found.keys.column("k").to_pylist(), found.before.tolist(), found.after.tolist(), strict=True))
-
-
-def test_every_feed_counts_for_a_key_and_the_feeds_own_bounds_take_over():
-    bounds = KeyBounds(DictStore(), "keys", KEY, 0)
-    assert raised(bounds, {"f": 3}) is None
-    hear(bounds, ("a", "f", 9), ("a", "f", 8), ("b", "f", 7))
-    assert of(bounds, "a") == [LOWEST]  # not before it is asked for what has risen
-    assert raised(bounds, {"f": 1, "g": 3}) == [("a", LOWEST, 3), ("b", LOWEST, 3)]
-    assert of(bounds, "b", "x", "a") == [3, LOWEST, 3]
-    assert raised(bounds, {"f": 1, "g": 8}) == [("a", 3, 8), ("b", 3, 7)]
-    hear(bounds, ("a", "g", 20))
-    assert raised(bounds, {"f": 1, "g": 8}) == [("a", 8, 9)]
-    assert bounds.rows == 3
-    assert raised(bounds, {"f": 7, "g": 8}) == []
-    assert bounds.rows == 2  # that of b says no more than its feed
-    assert raised(bounds, {"f": AFTER_ALL, "g": AFTER_ALL}) == [("a", 9, AFTER_ALL)]
-    assert bounds.rows == 0
-
-
-def test_a_feed_that_has_shown_nothing_of_a_key_holds_it_back():
-    bounds = KeyBounds(DictStore(), "keys", KEY, 0)
-    hear(bounds, ("a", "f", 9), ("b", "g", 9))
-    assert raised(bounds, {}) == []
-    assert raised(bounds, {"g": BEFORE_ALL}) == []
-    assert raised(bounds, {"f": 2}) == [("b", LOWEST, 2)]
-    assert raised(bounds, {"f": 2, "g": 5}) == [("a", LOWEST, 5)]
-
-
-def test_bounds_are_written_only_where_there_are_any():
-    store = DictStore()
-    bounds = KeyBounds(store, "keys", KEY, 0)
-    bounds.save()
-    assert store.values == {}
-    hear(bounds, ("a", "f", 9))
-    bounds.raised({"f": 1})
-    bounds.save()
-    again = KeyBounds(store, "keys", KEY, bounds.rows)
-    assert of(again, "a") == [9]
-    again.raised({"f": 10})
-    again.save()
-    assert store.values == {}
 
 
 def schema(name, kind):
@@ -164,9 +102,11 @@ def meets(band):
 def run_all(shard, join, batches, store=None):
     """Pairs, promises and reports of each batch; each is run by a shard that has just read its state."""
     store = store or DictStore()
-    found, reports = [], []
+    found, reports, promised = [], [], KeyPromises()
     for number, (left, right) in enumerate(batches):
         result, report = shard(0, join, store).run(frame(join.left, *left), frame(join.right, *right), number)
+        if report.left_late + report.right_late == 0:
+            promised.check(result, ("k",), getattr(join, "time", join.left.time))
         rows = [] if result is None else split_punctuation(result)[0].to_pylist()
         number_of = [[row.get(name) for row in rows] for name in "ab"]
         found.append([
@@ -258,3 +198,39 @@ def test_bands_let_go_of_many_bounds_as_of_one():
         for side in (LEFT, 1 - LEFT):
             each = band.kept_from_each(side, bounds).tolist()
             assert each == [band.kept_from(side, bound) for bound in bounds.tolist()]
+
+
+def promised_of(result):
+    rows = [] if result is None else split_punctuation(result)[1].to_pylist()
+    return [(row["k"], row["join_time"], row[SYSTEM]["source"]) for row in rows]
+
+
+def test_punctuation_of_a_key_is_passed_on_where_both_sides_allow_it():
+    join, store = JoinPlan(*sides(pa.int64()), IntervalBand(2, 3), how="left"), DictStore()
+    # A row of the left without a partner leaves when the right has passed it by 3.
+    for left, right, wanted in (
+        (([], 5, []), ([], 4, [(1, 20)]), [(None, 1, "join/0"), (1, 5, ALL_FEEDS)]),
+        (([], None, [(1, 30), (2, 30)]), ([], None, []), [(1, 17, ALL_FEEDS)]),
+        (([], None, []), ([], 10, []), [(None, 5, "join/0"), (2, 7, ALL_FEEDS)]),
+        (([], None, [(1, ENDED)]), ([], None, [(1, ENDED)]), [(1, None, ALL_FEEDS)]),
+        (([], 50, []), ([], 50, []), [(None, 47, "join/0")]),
+        (([], None, []), ([], None, []), []),
+    ):
+        result, _ = JoinShard(0, join, store).run(frame(join.left, *left), frame(join.right, *right))
+        assert promised_of(result) == wanted
+
+
+def test_nothing_is_promised_of_a_key_that_the_results_do_not_have():
+    """They are rows of the left, whose update key is another column."""
+    own = pa.schema([("u", pa.int64()), *sides(pa.int64())[0].schema])
+    left, right = JoinSide(("k",), "t", own, ("u",)), sides(pa.int64())[1]
+    found = []
+    for join, shard in (
+        (JoinPlan(left, right, IntervalBand(2, 3), how="semi"), JoinShard),
+        (AsOfPlan(left, right), AsOfShard),
+    ):
+        punctuation = punctuation_rows(right.schema, ["f", "f"], 0, t=pa.array([4, 30]), k=pa.array([None, 1]))
+        whole = punctuation_rows(own, ["f"], 0, t=pa.array([4]))
+        result, _ = shard(0, join, DictStore()).run([to_frame(whole)], [to_frame(punctuation)])
+        found.append([(row["k"], row["u"]) for row in result.to_pylist()])
+    assert found == [[(None, None)], [(None, None)]]

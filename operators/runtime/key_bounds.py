@@ -1,0 +1,389 @@
+"""Bounds of single keys by group-wise punctuation, ahead of the low-watermark of all (thesis §2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...core.rows.buckets import bucket_of
+from ...core.rows.columns import columns_at
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.system_column import system_field
+from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+from .entries import Keys, grouped
+from .feeds import key_mask
+from .store import Store
+
+__all__ = ["ALL_FEEDS", "KeyBounds", "RaisedBounds", "Shard"]
+
+Mask = npt.NDArray[np.bool_]
+
+ALL_FEEDS = "<all>"
+"""The feed of punctuation that speaks for every feed of the operator that sends it: the key comes from one shard."""
+
+_FEED, _BOUND, _WAS, _TOLD = "__upstream_feed", "__upstream_bound", "__upstream_was", "__upstream_told"
+_OWN = (_FEED, _BOUND, _WAS, _TOLD)
+
+
+class Shard(NamedTuple):
+    """Which keys are a shard's.
+
+    Attributes
+    ----------
+    number, shards : int
+    by : tuple of str
+        The columns by which rows are divided.
+    """
+
+    number: int
+    shards: int
+    by: tuple[str, ...]
+
+    def determined(self, keys: pa.Table) -> Mask:
+        """Return which keys, null in columns of any value, have all of their rows in one shard."""
+        if not set(self.by) <= set(keys.column_names):
+            return np.zeros(keys.num_rows, dtype=np.bool_)
+        found = np.ones(keys.num_rows, dtype=np.bool_)
+        for name in self.by:
+            found &= keys.column(name).is_valid().to_numpy()
+        return found
+
+    def others(self, keys: pa.Table) -> Mask:
+        """Return which keys have all of their rows in another shard."""
+        found = self.determined(keys)
+        if found.any():
+            some = keys.filter(pa.array(found))
+            found[found] = bucket_of(columns_at(some, self.by), self.shards) != self.number
+        return found
+
+    def feeds(self, keys: pa.Table, own: str) -> list[str]:
+        """Return the feeds of punctuation for keys: all of the operator, or the shard alone where others have more."""
+        return [ALL_FEEDS if alone else own for alone in self.determined(keys).tolist()]
+
+
+class RaisedBounds(NamedTuple):
+    """Keys that have gone further than before.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        The key's columns, null in those of any value.
+    before, after : int64 arrays of length keys
+        Their bounds before the batch, and now.
+    """
+
+    keys: pa.Table
+    before: Int64s
+    after: Int64s
+
+
+class KeyBounds:
+    """Bounds of single keys. Without group-wise punctuation nothing is read or written.
+
+    Punctuation may leave some columns of the key null: it speaks for every key with the values of the others.
+
+    Parameters
+    ----------
+    store : Store
+        The shard's state.
+    kind : str
+        What it is called there.
+    names : sequence of str
+        The columns of the key.
+    saved : int
+        What ``len`` was after the batch before.
+    shard : Shard, optional
+        The shard, to leave out the keys of others.
+    inputs : sequence of str
+        Of a union, whose feeds are named ``input/feed``: each of them has to promise.
+    fit : callable, optional
+        From a table of an earlier release to the one of today.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kind: str,
+        names: Sequence[str],
+        saved: int,
+        shard: Shard | None = None,
+        *,
+        inputs: Sequence[str] = (),
+        fit: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> None:
+        self._store = store
+        self._kind = kind
+        self._names = list(names)
+        self._saved = saved
+        self._shard = shard
+        self._prefixes = [f"{each}/" for each in inputs] or [""]
+        self._table: pa.Table | None = None
+        if saved:
+            frame = store.get(kind, 0)
+            assert frame is not None, f"{kind} is not in the state store"
+            table = from_frame(frame)
+            table = table if fit is None else fit(table)
+            self._table = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+
+    def __len__(self) -> int:
+        """Return the number of bounds: of each key one for each feed whose punctuation named it."""
+        return 0 if self._table is None else self._table.num_rows
+
+    @property
+    def farthest(self) -> int:
+        """The greatest bound of any key; the least number for none."""
+        return LOWEST if self._table is None or not len(self) else int(self._column(self._table, _WAS).max())
+
+    def hear(self, punctuation: pa.Table, key: Sequence[str], bounds: Int64s) -> int:
+        """Take group-wise punctuation: all rows of a feed with this key and an earlier time have arrived.
+
+        Parameters
+        ----------
+        punctuation : pyarrow.Table
+            With a value in some column of `key`, each.
+        key : sequence of str
+            The update key of the rows.
+        bounds : int64 array of length punctuation
+
+        Returns
+        -------
+        int
+            How much of it says nothing here, since it names a column that is not among these.
+        """
+        apart = key_mask(punctuation, [name for name in key if name not in self._names])
+        keys = pa.table(columns_at(punctuation, self._names), names=self._names)
+        wanted = ~apart
+        if self._shard is not None:
+            wanted &= ~self._shard.others(keys)
+        if wanted.any():
+            some = pa.array(wanted)
+            more = keys.filter(some).append_column(
+                _FEED, pc.fill_null(system_field(punctuation, "source"), "").filter(some)
+            )
+            nothing = pa.array(np.full(more.num_rows, LOWEST, dtype=np.int64))
+            more = more.append_column(_BOUND, pa.array(bounds[wanted]))
+            self._add(more.append_column(_WAS, nothing).append_column(_TOLD, nothing))
+        return int(np.count_nonzero(apart))
+
+    def _add(self, more: pa.Table) -> None:
+        both = (
+            more if self._table is None else pa.concat_tables([self._table, more.cast(self._table.schema)])
+        ).combine_chunks()
+        codes, first, size = grouped(both.select([*self._names, _FEED]).columns)
+        owner, _, owners = grouped(both.select(self._names).columns)
+        table = both.take(pa.array(first)).drop_columns([_BOUND, _WAS, _TOLD])
+        table = table.append_column(_BOUND, pa.array(_greatest(self._column(both, _BOUND), codes, size)))
+        for name in (_WAS, _TOLD):
+            table = table.append_column(
+                name, pa.array(_greatest(self._column(both, name), owner, owners)[owner[first]])
+            )
+        self._table = table
+
+    def raised(
+        self, feeds: Mapping[str, int], *, floor: int | None = None, endless: bool = False
+    ) -> RaisedBounds | None:
+        """Return the keys whose bounds are higher than when this was last asked, and keep the bounds that still matter.
+
+        Parameters
+        ----------
+        feeds : mapping of str to int
+            The bound of each feed for all keys.
+        floor : int, optional
+            The bound of all keys [default: the least of the feeds'].
+        endless : bool
+            Whether the end of a key is no bound.
+
+        Returns
+        -------
+        RaisedBounds or None
+            None if no key has a bound of its own.
+        """
+        table = self._table
+        if table is None or not len(self):
+            return None
+        codes, first, size = grouped(table.select(self._names).columns)
+        keys = table.select(self._names).take(pa.array(first))
+        wider = list(_wider(keys))
+        least, further = self._least(table, codes, size, feeds, wider)
+        before = _inherited(_greatest(self._column(table, _WAS), codes, size), wider)
+        after = np.maximum(before, np.where(least == AFTER_ALL, before, least) if endless else least)
+        whole = min(feeds.values(), default=BEFORE_ALL) if floor is None else floor
+        table = table.set_column(table.schema.get_field_index(_WAS), _WAS, pa.array(after[codes]))
+        self._table = table.filter(pa.array(further | (after[codes] > whole))).combine_chunks()
+        changed = np.flatnonzero(after > before)
+        return RaisedBounds(keys.take(pa.array(changed)), before[changed], after[changed])
+
+    def of(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int64s:
+        """Return the bound of each row's key, as :meth:`raised` found it; the least number for a key without one.
+
+        Parameters
+        ----------
+        columns
+            The rows' values in the columns of the key.
+        """
+        return self._known(columns, _WAS)
+
+    def promised(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int64s:
+        """Return what has been promised on of each row's key; the least number for nothing."""
+        return self._known(columns, _TOLD)
+
+    @property
+    def entries(self) -> tuple[pa.Table, Int64s]:
+        """The keys, each once and null in columns of any value, and their bounds; there must be some."""
+        table = self._table
+        assert table is not None
+        codes, first, size = grouped(table.select(self._names).columns)
+        return table.select(self._names).take(pa.array(first)), _greatest(self._column(table, _WAS), codes, size)
+
+    def least(self, columns: Sequence[pa.Array | pa.ChunkedArray], times: Int64s) -> Int64s:
+        """Return the least time of the rows of each of :attr:`entries`; HIGHEST without rows.
+
+        Parameters
+        ----------
+        columns
+            The rows' values in the columns of the key.
+        times : int64 array of length rows
+        """
+        keys, bounds = self.entries
+        found = np.full(len(bounds), HIGHEST, dtype=np.int64)
+        theirs = pa.table(
+            [each.cast(own.type) for each, own in zip(columns, keys.columns, strict=True)], names=self._names
+        )
+        for names, at in _kinds(keys):
+            both = Keys([keys.select(names).take(pa.array(at)), theirs.select(names)])
+            least = np.full(both.size, HIGHEST, dtype=np.int64)
+            np.minimum.at(least, both.codes[1], times)
+            found[at] = least[both.codes[0]]
+        return found
+
+    def due(self, promises: Int64s, floor: int | Int64s) -> Int64s:
+        """Return the positions of :attr:`entries` of which more can be promised on than before. It counts as promised.
+
+        Parameters
+        ----------
+        promises : int64 array of length entries
+            What can be promised of each key, in whatever unit.
+        floor : int, or int64 array of length entries
+            What has been promised of all keys, or of each elsewhere.
+        """
+        table = self._table
+        assert table is not None
+        codes, _, size = grouped(table.select(self._names).columns)
+        promised = _greatest(self._column(table, _TOLD), codes, size)
+        due = np.flatnonzero((promises > promised) & (promises > floor))
+        promised[due] = promises[due]
+        self._table = table.set_column(table.schema.get_field_index(_TOLD), _TOLD, pa.array(promised[codes]))
+        return due
+
+    def count_as_promised(self, keys: pa.Table, promises: Int64s) -> None:
+        """Take what has been promised on of keys elsewhere."""
+        table = self._table
+        if table is None or not len(self) or not len(promises):
+            return
+        both = Keys(
+            [table.select(self._names), keys.rename_columns(self._names).cast(table.select(self._names).schema)]
+        )
+        values = np.concatenate([self._column(table, _TOLD), promises])
+        told = _greatest(values, np.concatenate(both.codes), both.size)[both.codes[0]]
+        self._table = table.set_column(table.schema.get_field_index(_TOLD), _TOLD, pa.array(told))
+
+    def save(self) -> int:
+        """Write the bounds to the store; nothing where there are none, and were none. Return how many there are."""
+        if len(self):
+            assert self._table is not None
+            self._store.put(self._kind, 0, to_frame(self._table))
+        elif self._saved:
+            self._store.remove(self._kind, 0)
+        self._saved = len(self)
+        return self._saved
+
+    def _known(self, columns: Sequence[pa.Array | pa.ChunkedArray], name: str) -> Int64s:
+        found = np.full(len(columns[0]), LOWEST, dtype=np.int64)
+        table = self._table
+        if table is None or not len(self) or not len(found):
+            return found
+        types = [table.schema.field(each).type for each in self._names]
+        theirs = pa.table([each.cast(kind) for each, kind in zip(columns, types, strict=True)], names=self._names)
+        values = self._column(table, name)
+        for names, at in _kinds(table.select(self._names)):
+            both = Keys([table.select(names).take(pa.array(at)), theirs.select(names)])
+            found = np.maximum(found, _greatest(values[at], both.codes[0], both.size)[both.codes[1]])
+        return found
+
+    @staticmethod
+    def _column(table: pa.Table, name: str) -> Int64s:
+        return table.column(name).to_numpy()
+
+    def _least(
+        self,
+        table: pa.Table,
+        codes: Int64s,
+        size: int,
+        feeds: Mapping[str, int],
+        wider: Sequence[tuple[Int64s, Int64s]],
+    ) -> tuple[Int64s, Mask]:
+        """Return the bound of each key, and which bounds are ahead of their feed's for all keys."""
+        named, mine = table.column(_FEED), self._column(table, _BOUND)
+        claimed = set(pc.unique(named).to_pylist())
+        further = np.zeros(len(mine), dtype=np.bool_)
+
+        def own(feed: str, whole: int) -> Int64s:
+            here = pc.equal(named, feed).to_numpy()
+            np.logical_or(further, here & (mine > whole), out=further)
+            return _inherited(_greatest(mine[here], codes[here], size), wider)
+
+        least = np.full(size, HIGHEST, dtype=np.int64)
+        for prefix in self._prefixes:
+            everyone = prefix + ALL_FEEDS
+            bounds = {each: BEFORE_ALL for each in claimed if each.startswith(prefix) and each != everyone}
+            bounds |= {each: bound for each, bound in feeds.items() if each.startswith(prefix)}
+            rest = min((bound for each, bound in bounds.items() if each not in claimed), default=HIGHEST)
+            found = np.full(size, rest if bounds else LOWEST, dtype=np.int64)
+            for each in sorted(claimed & bounds.keys()):
+                found = np.minimum(found, np.maximum(own(each, bounds[each]), bounds[each]))
+            if everyone in claimed:
+                found = np.maximum(found, own(everyone, min(bounds.values(), default=BEFORE_ALL)))
+            least = np.minimum(least, found)
+        return least, further
+
+
+def _greatest(values: Int64s, codes: Int64s, size: int) -> Int64s:
+    """Return the greatest of the values of each code."""
+    found = np.full(size, LOWEST, dtype=np.int64)
+    np.maximum.at(found, codes, values)
+    return found
+
+
+def _inherited(values: Int64s, wider: Sequence[tuple[Int64s, Int64s]]) -> Int64s:
+    """Return what is known of each key: also by what is known of all keys with some of its values."""
+    found = values.copy()
+    for narrow, wide in wider:
+        np.maximum.at(found, narrow, values[wide])
+    return found
+
+
+def _kinds(keys: pa.Table) -> Iterator[tuple[list[str], Int64s]]:
+    """Yield the columns with a value, and the positions of the keys with a value in these alone."""
+    given = np.stack([keys.column(name).is_valid().to_numpy() for name in keys.column_names], axis=1)
+    for kind in np.unique(given, axis=0):
+        names = [name for name, there in zip(keys.column_names, kind.tolist(), strict=True) if there]
+        yield names, np.flatnonzero((given == kind).all(axis=1))
+
+
+def _wider(keys: pa.Table) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield positions of keys, and of keys that leave more columns null and speak for them."""
+    kinds = list(_kinds(keys))
+    for wide, there in kinds:
+        for narrow, here in kinds:
+            if set(wide) < set(narrow):
+                both = Keys([keys.select(wide).take(pa.array(each)) for each in (there, here)])
+                place = np.full(both.size, -1, dtype=np.int64)
+                place[both.codes[0]] = there
+                found = place[both.codes[1]]
+                yield here[found >= 0], found[found >= 0]
