@@ -21,7 +21,7 @@ def feed_of(steps: Any) -> LateFeed:
         found.append(late_feed(made.plan))
         return made
 
-    StreamTester(looked, "bus STRING, at TIMESTAMP, `top speed` DOUBLE", key="bus", event_time="at")
+    StreamTester(looked, "bus STRING, at TIMESTAMP, `top speed` BIGINT", key="bus", event_time="at")
     return found[0]
 
 
@@ -29,7 +29,7 @@ def windows(stream: Any, late: Any = None, **options: Any) -> Any:
     return stream.window("5 minutes", output="all", late_location=late, **options).agg(n=us.count())
 
 
-COLUMNS = "`bus` string, `at` timestamp, `top speed` double"
+COLUMNS = "`bus` string, `at` timestamp, `top speed` bigint"
 
 
 @pytest.mark.parametrize(
