@@ -1,0 +1,1 @@
+"""The engine of continuous queries: changes in, changes out, in columns."""

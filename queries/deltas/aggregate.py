@@ -1,0 +1,237 @@
+"""GROUP BY: the aggregates of each group at each of its change points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from ...operators.aggregates import functions as exact
+from ...operators.aggregates.algebra import Aggregates
+from ...operators.aggregates.parts import Aggregate
+from .functions import Call, added, check, extreme, summary
+from .numbers import key_numbers
+from .operator import Computed, Operator, with_columns
+from .running import DistinctSums, Points, Sums
+from .state import State
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Span,
+    consolidated,
+    cumulated,
+    delta_frame,
+    int64s,
+    live,
+    numbered,
+    to_table,
+)
+
+__all__ = ["Aggregated"]
+
+_ROWS = "__rows"
+_POINT = "__point"
+
+
+class Aggregated(Operator):
+    """Aggregates of groups of equal rows.
+
+    What can be added up (counts, sums, averages, variances, and their DISTINCT forms) follows from partial sums, which
+    changes are added to and taken from. Everything else is computed from the rows of the groups that change. At each
+    change point a group's row leaves and comes again with what it has become. Without ``by`` there is one group, from
+    the beginning on.
+
+    State: partial sums by group; if other functions are asked for, the distinct rows of each group; for DISTINCT its
+    distinct values.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    by : sequence of (str, Computed)
+    calls : sequence of Call
+    state : State
+
+    Raises
+    ------
+    SchemaError
+        There is no such function, or a type does not fit.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, by: Sequence[tuple[str, Computed]], calls: Sequence[Call], state: State
+    ) -> None:
+        super().__init__(schema)
+        self._by = [(f"__by{number}", each) for number, (_, each) in enumerate(by)]
+        self._names = dict(zip((name for name, _ in self._by), (name for name, _ in by), strict=True))
+        self._values = state.values
+        self._columns = _Columns(calls)
+        by_schema = pa.schema([pa.field(name, each.type) for name, each in self._by])
+        self._sums = Sums(by_schema, {_ROWS: exact.count(), **self._columns.added}, self._columns.schema, state)
+        self._distinct = [
+            DistinctSums(by_schema, name, columns, aggregate, self._columns.schema, state)
+            for name, (columns, aggregate) in self._columns.distinct.items()
+        ]
+        self._of_rows: _OfRows | None = None
+        if self._columns.extremes or self._columns.summaries:
+            self._of_rows = _OfRows(by_schema, self._columns, state)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        begins = not self._by and not self._values.get("begun")
+        if changes.height == 0 and not begins:
+            return self.nothing
+        by = [name for name, _ in self._by]
+        rows = self._columns.of(with_columns(changes, self._by)).select(*by, *self._columns.schema.names, TIME, WEIGHT)
+        groups = numbered(rows, by)
+        keys = rows.select(by)[groups.first] if by else pl.DataFrame({_ROWS: [0]}).select([])
+        count = len(groups.first) if by else 1
+        ids, times = groups.ids, int64s(rows, TIME)
+        extra = np.full(count, OLD)
+        if begins:
+            self._values["begun"] = True
+            extra = np.append(extra, span.start)
+        at = np.concatenate([times, extra])
+        of = np.concatenate([ids, np.arange(count), np.zeros(len(extra) - count, dtype=np.int64)])
+        points = Points(
+            cumulated(of, at, np.zeros(len(at), dtype=np.int64)),
+            keys,
+            key_numbers(rows, by)[groups.first] if by else np.zeros(1, dtype=np.int64),
+        )
+        positions = points.positions(ids, times)
+        weights = int64s(rows, WEIGHT)
+        result = self._sums.step(points, rows, positions, weights)
+        columns = [result]
+        columns += [each.step(points, rows, ids) for each in self._distinct]
+        if self._of_rows is not None:
+            columns.append(self._of_rows.step(points, rows))
+        found = pl.concat(columns, how="horizontal")
+        there = found.get_column(_ROWS).to_numpy() > 0
+        if not by:
+            there = there | (points.steps.times != OLD) | (not begins)
+        return self._moved(points, found, there)
+
+    def _moved(self, points: Points, found: pl.DataFrame, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
+        """Return each group's row at its change points: what it was leaves, what it is comes."""
+        steps = points.steps
+        now = np.flatnonzero(there & (steps.times != OLD))
+        follows = np.flatnonzero(steps.times != OLD)
+        before = follows[there[follows - 1]]
+        times = np.concatenate([steps.times[before], steps.times[now]])
+        at = np.concatenate([before - 1, now])
+        values = found[at]
+        keys = points.keys[steps.ids[at]].rename(self._names) if self._by else None
+        columns = [] if keys is None else keys.get_columns()
+        columns += [values.get_column(name).cast(self.dtypes[name]) for name in list(self.dtypes)[len(columns) :]]
+        signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
+        return consolidated(delta_frame(pl.DataFrame(columns), times, signs))
+
+
+class _Columns:
+    """The columns that aggregates read, and which aggregate is computed how."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        fields: list[pa.Field] = []
+        self._calls = calls
+        self.added: dict[str, Aggregate] = {}
+        self.distinct: dict[str, tuple[list[str], Aggregate]] = {}
+        self.extremes: dict[str, Aggregate] = {}
+        self.summaries: dict[str, pl.Expr] = {}
+        self.of_rows: list[str] = []
+        for number, call in enumerate(calls):
+            check(call)
+            names = [f"__value{number}_{place}" for place in range(max(len(call.arguments), 1))]
+            kinds = [each.type for each in call.arguments] or [pa.bool_()]
+            make, outer = added(call.function), extreme(call.function)
+            if make is not None and (call.distinct or call.function == "approx_count_distinct"):
+                counts = make is exact.count
+                if not counts and len(call.arguments) != 1:
+                    raise SchemaError(f"{call.function}(DISTINCT) of {len(call.arguments)} columns", expected="one")
+                self.distinct[call.name] = (names, exact.count() if counts else make(names[0]))
+            elif make is not None:
+                if make is exact.count:
+                    names, kinds = names[:1], [pa.bool_()]
+                rows = not call.arguments and call.where is None
+                self.added[call.name] = exact.count() if rows else make(names[0])
+            elif outer is not None:
+                self.extremes[call.name] = outer(names[0])
+                self.of_rows += names
+            else:
+                if call.distinct and not call.function.startswith("collect_"):
+                    raise SchemaError(f"{call.function}(DISTINCT ...) is not kept up to date", expected="no DISTINCT")
+                function = "collect_set" if call.distinct else call.function
+                self.summaries[call.name] = summary(function)(names).alias(call.name)
+                self.of_rows += names
+            fields += [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
+        self.schema = pa.schema(fields)
+
+    def of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows with the columns: null where a row does not count."""
+        columns: list[pl.Series] = []
+        for number, call in enumerate(self._calls):
+            values = [each.series(rows, f"__value{number}_{place}") for place, each in enumerate(call.arguments)]
+            counts = None if call.where is None else call.where.series(rows, "__where").fill_null(False)
+            make = added(call.function)
+            if make is exact.count and not (call.distinct or call.function == "approx_count_distinct"):
+                values = [self._flag(rows, call, values, counts).alias(f"__value{number}_0")]
+            elif counts is not None:
+                masked = len(values) if make is not None or call.function in {"max_by", "min_by"} else 1
+                values[:masked] = [each.set(~counts, None) for each in values[:masked]]
+            columns += values
+        return rows.with_columns(columns)
+
+    @staticmethod
+    def _flag(rows: pl.DataFrame, call: Call, values: list[pl.Series], counts: pl.Series | None) -> pl.Series:
+        """Return true for the rows that a count counts, and null for the others."""
+        flag = pl.Series(np.ones(rows.height, dtype=np.bool_)) if counts is None else counts
+        for each in values:
+            flag = flag & (each.fill_null(False) if call.function == "count_if" else each.is_not_null())
+        return flag.set(~flag, None)
+
+
+class _OfRows:
+    """Aggregates that are computed from all rows of the groups that change."""
+
+    def __init__(self, by: pa.Schema, columns: _Columns, state: State) -> None:
+        self._by = by.names
+        self._names = [name for name in columns.schema.names if name in columns.of_rows]
+        fields = [columns.schema.field(name) for name in self._names]
+        self._extremes = Aggregates.of(columns.extremes, columns.schema) if columns.extremes else None
+        self._inputs = pa.schema(
+            [columns.schema.field(name) for name in (self._extremes.inputs if self._extremes else ())]
+        )
+        self._summaries = columns.summaries
+        self._kept = state.arrangement("rows", pa.schema([*by, *fields, pa.field(WEIGHT, pa.int64())]))
+
+    def step(self, points: Points, rows: pl.DataFrame) -> pl.DataFrame:
+        columns = [*self._by, *self._names]
+        old = self._kept.read(points.numbers).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([rows.select(*columns, TIME, WEIGHT), old.select(*columns, TIME, WEIGHT)])
+        distinct = numbered(together, columns)
+        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        values = together.select(columns)[distinct.first]
+        group_of = numbered(together, self._by).ids[distinct.first]
+        last = steps.lasts & (steps.values[0] != 0)
+        kept = values[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+        self._kept.write(kept, key_numbers(kept, self._by))
+        mine = group_of[steps.ids] < points.groups
+        steps = type(steps)(steps.ids[mine], steps.times[mine], [steps.values[0][mine]])
+        found, positions, weights = live(steps, group_of, points.steps)
+        results: list[pl.DataFrame] = []
+        if self._extremes is not None:
+            table = to_table(values.select(self._inputs.names)[found], self._inputs)
+            state = self._extremes.lift(table, positions, points.size)
+            lowered = pl.from_arrow(self._extremes.lower(state))
+            assert isinstance(lowered, pl.DataFrame)
+            results.append(lowered)
+        if self._summaries:
+            copies = np.repeat(np.arange(len(found)), weights)
+            frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
+            by_point = frame.group_by(_POINT).agg(*self._summaries.values())
+            all_points = pl.DataFrame({_POINT: np.arange(points.size)})
+            results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
+        return pl.concat(results, how="horizontal")

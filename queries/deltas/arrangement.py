@@ -1,0 +1,86 @@
+"""Arrangements: the rows that an operator keeps, found by a number of their key."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ...operators.runtime.key_pages import KeyPages
+from .zsets import conformed, dtypes_of, to_table
+
+__all__ = ["NUMBER", "Arrangement"]
+
+NUMBER = "__number"
+"""The column with the number by which a row is found."""
+
+
+class Arrangement:
+    """The rows of an operator's state, in pages by key.
+
+    A step calls :meth:`read` once, and :meth:`write` if anything changed.
+
+    Parameters
+    ----------
+    pages : KeyPages
+        Of ``schema`` and the column :data:`NUMBER`.
+    schema : pyarrow.Schema
+        Of the rows.
+    """
+
+    def __init__(self, pages: KeyPages, schema: pa.Schema) -> None:
+        self._pages = pages
+        self._schema = schema.append(pa.field(NUMBER, pa.int64()))
+        self._dtypes = dtypes_of(schema)
+        self._read = self._schema.empty_table()
+        self._mine: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self._pages.rows
+
+    def read(self, numbers: Int64s) -> pl.DataFrame:
+        """Return all rows with some numbers."""
+        numbers = np.unique(numbers)
+        self._read = self._pages.read(self._pages.pages(numbers))
+        self._mine = np.isin(_numbers(self._read), numbers)
+        return self._frame(self._read.filter(pa.array(self._mine)))
+
+    def read_all(self) -> pl.DataFrame:
+        """Return all rows."""
+        self._read = self._pages.read(self._pages.all_pages)
+        self._mine = np.ones(self._read.num_rows, dtype=np.bool_)
+        return self._frame(self._read)
+
+    def write(self, rows: pl.DataFrame, numbers: Int64s, changed: Int64s | None = None) -> None:
+        """Put rows in place of those that were read.
+
+        Parameters
+        ----------
+        rows
+            Those with the numbers that were read, as they are from now on.
+        numbers : int64 array of length rows
+            Their numbers.
+        changed : int64 array, optional
+            The numbers of which rows may differ; all others are left as they are. By default all that were read.
+        """
+        was = _numbers(self._read)
+        pages = self._pages.pages(np.concatenate([was, numbers]) if changed is None else changed)
+        touched = self._pages.among(was, pages)
+        others = self._read.filter(pa.array(touched & ~self._mine))
+        table = to_table(conformed(rows, self._dtypes), pa.schema(list(self._schema)[:-1]))
+        table = table.append_column(NUMBER, pa.array(numbers))
+        mine = table.filter(pa.array(self._pages.among(numbers, pages)))
+        self._pages.write(pages, int(touched.sum()), pa.concat_tables([others.select(table.column_names), mine]))
+
+    def _frame(self, table: pa.Table) -> pl.DataFrame:
+        frame = pl.from_arrow(table.drop_columns([NUMBER]))
+        assert isinstance(frame, pl.DataFrame)
+        return conformed(frame, self._dtypes)
+
+
+def _numbers(table: pa.Table) -> Int64s:
+    return table.column(NUMBER).to_numpy()

@@ -1,0 +1,92 @@
+"""ISTREAM, DSTREAM and RSTREAM: a relation's changes, or all of it, as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from .numbers import key_numbers
+from .operator import Operator
+from .state import State
+from .zsets import BEGINNING, OLD, TIME, WEIGHT, Span, Steps, cumulated, delta_frame, int64s, live, numbered
+
+__all__ = ["Came", "Everything"]
+
+
+class Came(Operator):
+    """The rows that came at each time, or those that left: once with a weight, however many.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    kind : str
+        ``istream`` or ``dstream``.
+    """
+
+    def __init__(self, schema: pa.Schema, kind: Literal["istream", "dstream"]) -> None:
+        super().__init__(schema)
+        self._sign = 1 if kind == "istream" else -1
+
+    forgets = True
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        return changes.with_columns(pl.col(WEIGHT) * self._sign).filter(pl.col(WEIGHT) > 0)
+
+
+class Everything(Operator):
+    """All rows of the relation, each time it changes, or at the multiples of a period.
+
+    State: the relation.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    every_us : int or None
+    state : State
+    """
+
+    def __init__(self, schema: pa.Schema, every_us: int | None, state: State) -> None:
+        super().__init__(schema)
+        self._every = every_us
+        self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())))
+
+    forgets = True
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        columns = list(self.dtypes)
+        times = np.unique(int64s(changes, TIME))
+        points = times if self._every is None else self._multiples(times, span, self._every)
+        if changes.height == 0 and (len(points) == 0 or self._kept.rows == 0):
+            return self.nothing
+        old = self._kept.read_all().with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([old.select(*columns, TIME, WEIGHT), changes.select(*columns, TIME, WEIGHT)])
+        rows = numbered(together, columns)
+        steps = cumulated(rows.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        distinct = together.select(columns)[rows.first]
+        if changes.height:
+            last = steps.lasts & (steps.values[0] != 0)
+            kept = distinct[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+            self._kept.write(kept, key_numbers(kept, columns))
+        everywhere = np.unique(np.concatenate([steps.times, points]))
+        zeros = np.zeros(len(everywhere), dtype=np.int64)
+        ids, positions, weights = live(steps, np.zeros(len(distinct), dtype=np.int64), Steps(zeros, everywhere, []))
+        wanted = np.isin(everywhere[positions], points)
+        return delta_frame(distinct[ids[wanted]], everywhere[positions[wanted]], weights[wanted])
+
+    def _multiples(self, times: Int64s, span: Span, every: int) -> Int64s:
+        """Return the multiples of the period in the span; in a first step, from the first change on."""
+        begin = span.before
+        if span.start == BEGINNING:
+            later = times[times > BEGINNING]
+            begin = int(later[0]) if len(later) else span.until
+        end = span.until
+        if span.ends:
+            end = int(times[-1]) + every if len(times) else begin
+        return np.arange(-(-begin // every) * every, end, every)

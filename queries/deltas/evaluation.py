@@ -1,0 +1,364 @@
+"""Many continuous queries evaluated together: what several of them need is computed once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import OptionError, UpstreamError
+from ...core.rows.exact_integers import LOWEST
+from ...operators.runtime.state_head import read_head
+from ...operators.runtime.store import Store
+from ..relations.nodes import Node
+from .lowering import Compile, Part, identity, parts
+from .operator import Operator
+from .state import State
+from .streams import Source
+from .zsets import BEGINNING, TIME, Span, consolidated, empty_delta
+
+__all__ = ["Evaluation", "Outcome"]
+
+_HEAD = "head"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step has found.
+
+    Attributes
+    ----------
+    changes : dict of str to polars.DataFrame
+        By query: its rows with :data:`~.zsets.TIME` and :data:`~.zsets.WEIGHT`, in the order of time. Of a relation
+        they are what comes and what leaves; of a stream its rows, each as often as its weight says.
+    late : dict of str to polars.DataFrame
+        By stream: rows below the low-watermark that was promised, or without a time. They are in no result.
+    failed : dict of str to Exception
+        Queries that could not be evaluated, and why. They have been removed; the others are not disturbed.
+    """
+
+    changes: dict[str, pl.DataFrame]
+    late: dict[str, pl.DataFrame] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
+
+
+@dataclass
+class _Running:
+    """An operator, and the queries that need it."""
+
+    part: Part
+    operator: Operator
+    state: State
+    users: set[str]
+    begun: bool
+    whole_from: int | None
+
+
+class Evaluation:
+    """Queries over the same streams, evaluated step by step.
+
+    A step takes the rows that have arrived and the low-watermark, and returns what has become of each query at all
+    times below it. It is a function of the state, the rows and the low-watermark, so the step that is run again from
+    the state that :meth:`save` left returns the same. Neither the order of arrival nor the split into steps changes
+    what results add up to.
+
+    Equal parts of queries are computed once, and have one state. A query that is added while others run starts from
+    what the parts that it shares with them have kept: its first changes are what is there by then.
+
+    Parameters
+    ----------
+    store : Store
+        Keeps the state. With what another evaluation saved, this one continues: add the same queries, then step.
+    compile_ : callable
+        From an expression and a schema to what evaluates it.
+    identify : callable
+        From a node to the name of what it computes: nodes of one name share their state.
+
+    Examples
+    --------
+    ``SELECT key, COUNT(*) FROM s [RANGE 3] GROUP BY key``:
+
+    >>> import polars as pl, pyarrow as pa
+    >>> from upstream.operators.runtime.store import DictStore
+    >>> from upstream.queries.deltas.evaluation import Evaluation
+    >>> from upstream.queries.deltas.operator import Computed
+    >>> from upstream.queries.expressions.nodes import Field
+    >>> from upstream.queries.relations.nodes import Aggregate, Aggregation, Range, Stream, Windowed
+    >>> def column(expression, schema):
+    ...     return Computed(lambda rows: rows[expression.name], frozenset([expression.name]), expression.type)
+    >>> stream = Stream("s", pa.schema([("t", pa.int64()), ("key", pa.string())]), event_time="t")
+    >>> count = Aggregation("n", "count", (), pa.int64())
+    >>> plan = Aggregate(Windowed(stream, Range(3)), (("key", Field("key", pa.string())),), (count,))
+    >>> evaluation = Evaluation(DictStore(), column)
+    >>> evaluation.add("counts", plan)
+    >>> rows = pl.DataFrame({"t": [2, 1, 2], "key": ["b", "a", "b"]})
+    >>> evaluation.step({"s": rows}, low_watermark=5).changes["counts"].rows()
+    [('a', 1, 1, 1), ('b', 2, 2, 1), ('a', 1, 4, -1)]
+    """
+
+    def __init__(self, store: Store, compile_: Compile, identify: Callable[[Node], str] = identity) -> None:
+        self._store = store
+        self._compile = compile_
+        self._identify = identify
+        head = read_head(store)
+        self.low_watermark: int | None = head.get("low_watermark")
+        self._saved: dict[str, dict[str, object]] = head.get("operators", {})
+        self._known: dict[str, str] = head.get("queries", {})
+        self._running: dict[str, _Running] = {}
+        self._tops: dict[str, str] = {}
+
+    @property
+    def queries(self) -> list[str]:
+        """The names of the queries."""
+        return list(self._tops)
+
+    @property
+    def operators(self) -> int:
+        """The number of operators that run."""
+        return len(self._running)
+
+    @property
+    def rows_kept(self) -> int:
+        """The number of rows in the state."""
+        return sum(each.state.rows for each in self._running.values())
+
+    def add(self, name: str, plan: Node, given: Collection[Node] = ()) -> None:
+        """Add a query, from the next step on.
+
+        Parameters
+        ----------
+        name : str
+            No other query has it.
+        plan : Node
+            A relation, or a stream of changes.
+        given : collection of Node
+            Parts of the plan whose changes are computed elsewhere; see :meth:`step`.
+
+        Raises
+        ------
+        OptionError
+            There is a query of that name.
+        SchemaError
+            An aggregate or a key of a join does not fit its types.
+        """
+        if name in self._tops:
+            raise OptionError(
+                f"there is a query {name}", expected="a name of its own", hint="remove the other one first"
+            )
+        made: dict[str, _Running] = {}
+        wanted: set[str] = set()
+        for part in parts(plan, self._compile, self._identify, given):
+            wanted.add(part.key)
+            if part.key not in self._running and part.key not in made:
+                made[part.key] = self._made(part)
+        self._running.update(made)
+        for key in wanted:
+            self._running[key].users.add(name)
+        self._tops[name] = self._identify(plan)
+
+    def remove(self, name: str) -> None:
+        """Remove a query. What no other query needs is forgotten in the next step.
+
+        Raises
+        ------
+        OptionError
+            There is no query of that name.
+        """
+        if name not in self._tops:
+            raise OptionError(f"there is no query {name}", expected=f"one of {', '.join(self._tops)}")
+        del self._tops[name]
+        self._known.pop(name, None)
+        for key, each in list(self._running.items()):
+            each.users.discard(name)
+            if not each.users:
+                if each.begun:
+                    self._saved[key] = self._describe(each)
+                del self._running[key]
+
+    def whole_from(self, name: str) -> int | None:
+        """Return the time from which a query lacks nothing; None if that is never certain.
+
+        A query of the first step is whole from :data:`~.zsets.BEGINNING` on. One that is added later, over windows
+        that have to fill, is whole once their RANGE has passed.
+        """
+        return self._running[self._tops[name]].whole_from
+
+    def step(
+        self,
+        streams: Mapping[str, pl.DataFrame],
+        low_watermark: int,
+        received: Mapping[Node, pl.DataFrame] | None = None,
+    ) -> Outcome:
+        """Take rows, and evaluate all queries at all times below the low-watermark.
+
+        Parameters
+        ----------
+        streams : mapping of str to polars.DataFrame
+            The rows that have arrived, by stream: its columns and, where known, which row of equal times is the later
+            one (:data:`~.streams.SEQUENCE`) and which rows delete their key (:data:`~.streams.TOMBSTONE`).
+        low_watermark : int
+            Every row that is still to come has at least this time.
+        received : mapping of Node to polars.DataFrame
+            The changes, below the low-watermark, of relations that were ``given``.
+
+        Raises
+        ------
+        OptionError
+            The low-watermark is less than that of the step before.
+        """
+        before = LOWEST if self.low_watermark is None else self.low_watermark
+        if low_watermark < before:
+            raise OptionError(
+                f"the low-watermark goes back from {before} to {low_watermark}", expected=f"{before} or more"
+            )
+        span = Span(before, low_watermark, BEGINNING if self.low_watermark is None else before - 1)
+        self._forget()
+        given = {self._identify(node): frame for node, frame in (received or {}).items()}
+        there = _Contents(self._running, span)
+        for each in self._running.values():
+            if not each.begun:
+                there.find(each.part)
+        for name, key in self._tops.items():
+            if self._is_new(name) and there.has(key):
+                there.of(key)
+        results: dict[str, pl.DataFrame] = {}
+        broken: set[str] = set()
+        failed: dict[str, Exception] = {}
+        late: dict[str, pl.DataFrame] = {}
+        for key, each in self._running.items():
+            if broken.intersection(each.part.inputs):
+                broken.add(key)
+                continue
+            try:
+                results[key] = self._stepped(each, results, there, streams, given, span)
+            except (UpstreamError, pl.exceptions.PolarsError, pa.ArrowException) as error:
+                broken.add(key)
+                failed.update((name, error) for name in each.users if name not in failed)
+                continue
+            if isinstance(each.operator, Source):
+                put_aside = each.operator.late()
+                if put_aside.height:
+                    late[each.part.stream] = put_aside
+        changes: dict[str, pl.DataFrame] = {}
+        for name, key in self._tops.items():
+            if name not in failed:
+                found = results[key]
+                if self._is_new(name) and there.has(key):
+                    found = pl.concat([there.of(key), found])
+                changes[name] = found.sort(TIME, maintain_order=True)
+        for each in self._running.values():
+            each.begun = True
+        for name in failed:
+            self.remove(name)
+        self._known = dict(self._tops)
+        self.low_watermark = low_watermark
+        return Outcome(changes, late, failed)
+
+    def save(self) -> None:
+        """Write what is not in the store yet. An evaluation over the same store continues from here."""
+        self._forget()
+        head = {
+            "low_watermark": self.low_watermark,
+            "queries": self._known,
+            "operators": {key: self._describe(each) for key, each in self._running.items() if each.begun},
+        }
+        self._store.put(_HEAD, 0, json.dumps(head).encode())
+
+    def _is_new(self, name: str) -> bool:
+        return self._known.get(name) != self._tops[name]
+
+    def _made(self, part: Part) -> _Running:
+        saved = self._saved.pop(part.key, None)
+        state = State(self._store, part.key, {} if saved is None else saved["state"])  # pyright: ignore[reportArgumentType]
+        whole = BEGINNING if saved is None else saved["whole_from"]
+        assert whole is None or isinstance(whole, int)
+        return _Running(part, part.make(state), state, set(), saved is not None, whole)
+
+    @staticmethod
+    def _describe(each: _Running) -> dict[str, object]:
+        return {"state": each.state.to_json(), "whole_from": each.whole_from}
+
+    def _forget(self) -> None:
+        """Remove the state of operators that no query needs."""
+        for key, saved in self._saved.items():
+            State(self._store, key, saved["state"]).clear()  # pyright: ignore[reportArgumentType]
+        self._saved.clear()
+
+    def _stepped(
+        self,
+        each: _Running,
+        results: dict[str, pl.DataFrame],
+        there: _Contents,
+        streams: Mapping[str, pl.DataFrame],
+        given: Mapping[str, pl.DataFrame],
+        span: Span,
+    ) -> pl.DataFrame:
+        part = each.part
+        if part.stream:
+            inputs = [streams.get(part.stream, each.operator.nothing)]
+        elif not part.inputs:
+            inputs = [given.get(part.key, each.operator.nothing)]
+        else:
+            inputs = [results[key] for key in part.inputs]
+        if not each.begun:
+            for place, key in enumerate(part.inputs):
+                if there.has(key):
+                    inputs[place] = pl.concat([there.of(key), inputs[place]])
+            each.whole_from = self._whole_from(each, span)
+        return each.operator.step(inputs, span)
+
+    def _whole_from(self, each: _Running, span: Span) -> int | None:
+        if self.low_watermark is None:
+            return BEGINNING
+        since = [span.before] if not each.part.inputs else []
+        for key in each.part.inputs:
+            below = self._running[key]
+            if below.begun and (below.part.is_stream or below.operator.forgets):
+                if not below.part.is_stream:
+                    return None
+                since.append(span.before)
+            elif below.whole_from is None:
+                return None
+            else:
+                since.append(below.whole_from)
+        return each.operator.whole_from(max(since))
+
+
+class _Contents:
+    """What relations contain between two steps, for the operators that begin there."""
+
+    def __init__(self, running: Mapping[str, _Running], span: Span) -> None:
+        self._running = running
+        self._span = span
+        self._found: dict[str, pl.DataFrame] = {}
+
+    def find(self, part: Part) -> None:
+        """Find the contents of the inputs of an operator that is new, if they are not."""
+        for key in part.inputs:
+            if self.has(key):
+                self.of(key)
+
+    def has(self, key: str) -> bool:
+        """Return whether this is a relation that was there before."""
+        each = self._running[key]
+        return each.begun and not each.part.is_stream
+
+    def of(self, key: str) -> pl.DataFrame:
+        """Return the contents as changes at the time just before the step."""
+        if key not in self._found:
+            self._found[key] = self._contents(self._running[key])
+        return self._found[key]
+
+    def _contents(self, each: _Running) -> pl.DataFrame:
+        found = each.operator.contents()
+        if found is None:
+            if each.operator.forgets:
+                return each.operator.nothing
+            again = each.part.make(State.in_memory())
+            inputs = [self.of(key) for key in each.part.inputs]
+            found = again.step(inputs, self._span._replace(before=LOWEST))
+        found = found.select(each.operator.nothing.columns).with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME))
+        return consolidated(found) if found.height else empty_delta(each.operator.schema)

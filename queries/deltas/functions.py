@@ -1,0 +1,150 @@
+"""The aggregates of continuous queries, and how each is kept up to date when rows leave as well as come."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from ...operators.aggregates import functions as exact
+from ...operators.aggregates.parts import Aggregate
+from .operator import Computed
+
+__all__ = ["ALL", "Call", "Summary", "added", "check", "extreme", "summary"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """An aggregate of a query.
+
+    Parameters
+    ----------
+    name : str
+        Of its column in the result.
+    function : str
+        Spark's name in lower case.
+    arguments : tuple of Computed
+        None of them for ``count(*)``.
+    type : pyarrow.DataType
+        Of the result.
+    distinct : bool
+    where : Computed or None
+        Only rows for which it is true count.
+    """
+
+    name: str
+    function: str
+    arguments: tuple[Computed, ...]
+    type: pa.DataType
+    distinct: bool = False
+    where: Computed | None = None
+
+
+_ADDED: Mapping[str, Callable[[str], Aggregate]] = {
+    "approx_count_distinct": exact.count,
+    "avg": exact.avg,
+    "count": exact.count,
+    "count_if": exact.count,
+    "mean": exact.avg,
+    "std": exact.stddev_samp,
+    "stddev": exact.stddev_samp,
+    "stddev_pop": exact.stddev_pop,
+    "stddev_samp": exact.stddev_samp,
+    "sum": exact.sum_,
+    "var_pop": exact.var_pop,
+    "var_samp": exact.var_samp,
+    "variance": exact.var_samp,
+}
+_EXTREME: Mapping[str, Callable[[str], Aggregate]] = {
+    "any": exact.max_,
+    "any_value": exact.any_value,
+    "bool_and": exact.min_,
+    "bool_or": exact.max_,
+    "every": exact.min_,
+    "max": exact.max_,
+    "min": exact.min_,
+    "some": exact.max_,
+}
+
+Summary = Callable[[Sequence[str]], pl.Expr]
+"""From the names of the arguments' columns to an expression over a group's rows, one for each copy."""
+
+
+def _values(name: str) -> pl.Expr:
+    return pl.col(name).drop_nulls()
+
+
+def _by(columns: Sequence[str], descending: bool) -> pl.Expr:
+    value, by = columns
+    known = pl.col(by).is_not_null()
+    ordered = (
+        pl.col(value)
+        .filter(known)
+        .sort_by(
+            [pl.col(by).filter(known), pl.col(value).filter(known)], descending=[descending, True], nulls_last=True
+        )
+    )
+    return ordered.first()
+
+
+def _percentile(columns: Sequence[str]) -> pl.Expr:
+    value, share = columns
+    return _values(value).cast(pl.Float64).quantile(pl.col(share).first(), interpolation="linear")
+
+
+def _nth(columns: Sequence[str]) -> pl.Expr:
+    value, share = columns[:2]
+    sorted_ = _values(value).sort()
+    at = (pl.col(share).first() * pl.col(value).count()).ceil().cast(pl.Int64) - 1
+    return sorted_.get(at.clip(0), null_on_oob=True)
+
+
+_SUMMARIES: Mapping[str, Summary] = {
+    "array_agg": lambda columns: _values(columns[0]).sort().implode(),
+    "collect_list": lambda columns: _values(columns[0]).sort().implode(),
+    "collect_set": lambda columns: _values(columns[0]).unique().sort().implode(),
+    "max_by": lambda columns: _by(columns, True),
+    "median": lambda columns: _values(columns[0]).cast(pl.Float64).quantile(0.5, interpolation="linear"),
+    "min_by": lambda columns: _by(columns, False),
+    "mode": lambda columns: _values(columns[0]).mode().sort().first(),
+    "percentile": _percentile,
+    "percentile_approx": _nth,
+    "approx_percentile": _nth,
+}
+ALL = frozenset(_ADDED) | frozenset(_EXTREME) | frozenset(_SUMMARIES)
+"""The functions that there are."""
+
+
+def check(call: Call) -> None:
+    """Refuse a function that there is not.
+
+    Raises
+    ------
+    SchemaError
+    """
+    if call.function not in ALL:
+        near = difflib.get_close_matches(call.function, ALL, 3)
+        raise SchemaError(
+            f"there is no aggregate {call.function} in continuous queries",
+            expected=f"one of {', '.join(near or sorted(ALL))}",
+            hint="for the value of the first or last row, use min_by or max_by with the time",
+        )
+
+
+def added(function: str) -> Callable[[str], Aggregate] | None:
+    """Return how to add up a column, if the function follows from sums of what comes and what leaves."""
+    return _ADDED.get(function)
+
+
+def extreme(function: str) -> Callable[[str], Aggregate] | None:
+    """Return how to find the least or greatest value of a column, if that is what the function does."""
+    return _EXTREME.get(function)
+
+
+def summary(function: str) -> Summary:
+    """Return how to compute any other function from all rows of a group."""
+    return _SUMMARIES[function]

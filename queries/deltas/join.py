@@ -1,0 +1,318 @@
+"""Joins of two relations: pairs of rows, and rows with or without a partner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from ...core.rows.exact_integers import Int64s
+from .arrangement import Arrangement
+from .numbers import key_numbers
+from .operator import Computed, Operator, needed, with_columns
+from .state import State
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Span,
+    consolidated,
+    cumulated,
+    delta_frame,
+    differences,
+    int64s,
+    numbered,
+)
+
+__all__ = ["Joined", "Kind", "NotIn"]
+
+Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+_MATCHES = "__matches"
+_LEFT, _RIGHT = "__left", "__right"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The rows of one input that a step concerns: those that change, and those of the same keys.
+
+    ``events`` has the weights by row (column ``__row``) and time; rows that were there before have one at OLD.
+    """
+
+    rows: pl.DataFrame
+    keys: pl.DataFrame
+    numbers: Int64s
+    events: pl.DataFrame
+    is_old: npt.NDArray[np.bool_]
+    changes: npt.NDArray[np.bool_]
+    matches: Int64s
+    touched: Int64s
+
+
+class _Input:
+    """One input of a join, and what is kept of it."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[Computed], counts: bool, state: State, part: str) -> None:
+        self.columns = schema.names
+        self.keys = [(f"__key{number}", key) for number, key in enumerate(keys)]
+        self.counts = counts
+        more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
+        self.arrangement: Arrangement = state.arrangement(part, pa.schema([*schema, *more]))
+
+    def split(self, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, Int64s]:
+        """Return the changes that may have partners, those that have a null in their key, and the keys' numbers."""
+        names = [name for name, _ in self.keys]
+        if not names or changes.height == 0:
+            return changes, changes.clear(), np.zeros(changes.height, dtype=np.int64)
+        keys = with_columns(changes, self.keys).select(names)
+        null = keys.select(pl.any_horizontal(pl.all().is_null()).alias("null")).get_column("null")
+        numbers = key_numbers(keys, names)
+        return changes.filter(~null), changes.filter(null), numbers[~null.to_numpy()]
+
+    def read(self, changes: pl.DataFrame, touched: Int64s, both: Int64s) -> _Side:
+        old = self.arrangement.read(both).with_columns(pl.lit(OLD).alias(TIME))
+        if self.counts:
+            changes = changes.with_columns(pl.lit(0, pl.Int64).alias(_MATCHES))
+        together = pl.concat([old, changes.select(old.columns)])
+        ids, first = numbered(together, self.columns)
+        rows = together.select(self.columns)[first]
+        is_old, changed = np.zeros(len(first), dtype=np.bool_), np.zeros(len(first), dtype=np.bool_)
+        is_old[ids[: old.height]] = True
+        changed[ids[old.height :]] = True
+        matches = np.zeros(len(first), dtype=np.int64)
+        if self.counts:
+            matches[ids[: old.height]] = int64s(old, _MATCHES)
+        names = [name for name, _ in self.keys]
+        keys = with_columns(rows, self.keys).select(names)
+        return _Side(
+            rows,
+            keys,
+            key_numbers(keys, names) if names else np.zeros(rows.height, dtype=np.int64),
+            together.select(pl.Series("__row", ids), TIME, WEIGHT),
+            is_old,
+            changed,
+            matches,
+            touched,
+        )
+
+
+class Joined(Operator):
+    """A join of two relations.
+
+    Pairs come from changes on either side: changes of the left with what the right has, what the left had with changes
+    of the right, and changes with changes; at the later of the two times, with the product of the weights. A row has a
+    partner while the weights of its partners add up to more than 0.
+
+    State: the rows of both inputs by the key; those of an outer side, and of the left side of semi and anti joins, with
+    the number of their partners.
+
+    Parameters
+    ----------
+    schema, left, right : pyarrow.Schema
+        Of the result and of the inputs.
+    how : str
+    on : sequence of (Computed, Computed)
+        Over the left, and over the right; equal keys match, null matches nothing.
+    condition : Computed or None
+        Over the columns of both.
+    state : State
+
+    Raises
+    ------
+    SchemaError
+        Two keys that are compared have different types.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        left: pa.Schema,
+        right: pa.Schema,
+        how: Kind,
+        on: Sequence[tuple[Computed, Computed]],
+        condition: Computed | None,
+        state: State,
+    ) -> None:
+        super().__init__(schema)
+        for one, two in on:
+            if one.type != two.type:
+                raise SchemaError(
+                    f"a join compares {one.type} with {two.type}",
+                    expected="keys of one type",
+                    hint="cast one of them",
+                )
+        self._how = how
+        self._condition = condition
+        self._left = _Input(left, [one for one, _ in on], how not in {"inner", "right"}, state, "left")
+        self._right = _Input(right, [two for _, two in on], how in {"right", "full"}, state, "right")
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        if not any(each.height for each in inputs):
+            return self.nothing
+        left_changes, left_null, left_touched = self._left.split(inputs[0])
+        right_changes, right_null, right_touched = self._right.split(inputs[1])
+        both = np.concatenate([left_touched, right_touched])
+        left = self._left.read(left_changes, left_touched, both)
+        right = self._right.read(right_changes, right_touched, both)
+        pairs = self._pairs(left, right)
+        found: list[pl.DataFrame] = []
+        if self._how not in {"semi", "anti"}:
+            found.append(self._matched(left, right, pairs))
+        if self._how != "right":
+            found += self._alone(self._left, left, right, pairs, left_null, _LEFT, _RIGHT)
+        else:
+            self._keep(self._left, left, _weights_after(left), left.matches)
+        if self._how in {"right", "full"}:
+            found += self._alone(self._right, right, left, pairs, right_null, _RIGHT, _LEFT)
+        else:
+            self._keep(self._right, right, _weights_after(right), right.matches)
+        return pl.concat(found) if found else self.nothing
+
+    def _pairs(self, left: _Side, right: _Side) -> pl.DataFrame:
+        """Return the rows that match, of which at least one changes, by their positions."""
+        one = pl.DataFrame([*left.keys.get_columns(), pl.Series(_LEFT, np.arange(left.rows.height))])
+        two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
+        names = left.keys.columns
+        fresh = pl.Series(left.changes)
+        joined = [
+            _met(one.filter(fresh), two, names),
+            _met(one.filter(~fresh), two.filter(pl.Series(right.changes)), names),
+        ]
+        pairs = pl.concat(joined)
+        if self._condition is None or pairs.height == 0:
+            return pairs
+        of_left = left.rows.select(needed(left.rows, self._condition))[int64s(pairs, _LEFT)]
+        of_right = right.rows.select(needed(right.rows, self._condition))[int64s(pairs, _RIGHT)]
+        frame = of_left.hstack(of_right.get_columns()) if of_left.width else of_right
+        if frame.width == 0:
+            frame = pairs
+        return pairs.filter(self._condition.series(frame, "__condition"))
+
+    def _matched(self, left: _Side, right: _Side, pairs: pl.DataFrame) -> pl.DataFrame:
+        events = (
+            pairs.join(left.events.rename({"__row": _LEFT}), on=_LEFT, maintain_order="left_right")
+            .join(right.events.rename({"__row": _RIGHT}), on=_RIGHT, suffix="_right", maintain_order="left_right")
+            .select(
+                _LEFT,
+                _RIGHT,
+                pl.max_horizontal(TIME, f"{TIME}_right").alias(TIME),
+                (pl.col(WEIGHT) * pl.col(f"{WEIGHT}_right")).alias(WEIGHT),
+            )
+            .filter(pl.col(TIME) != OLD)
+        )
+        events = consolidated(events)
+        rows = left.rows[int64s(events, _LEFT)].hstack(right.rows[int64s(events, _RIGHT)].get_columns())
+        return delta_frame(rows, int64s(events, TIME), int64s(events, WEIGHT))
+
+    def _alone(
+        self,
+        kept: _Input,
+        side: _Side,
+        other: _Side,
+        pairs: pl.DataFrame,
+        null: pl.DataFrame,
+        name: str,
+        other_name: str,
+    ) -> list[pl.DataFrame]:
+        """Keep the rows of a side with their partners counted, and return those that come or leave by that count."""
+        if not kept.counts:
+            self._keep(kept, side, _weights_after(side), side.matches)
+            return []
+        met = pairs.join(other.events.rename({"__row": other_name}), on=other_name, maintain_order="left_right")
+        ids, times, weights = int64s(met, name), int64s(met, TIME), int64s(met, WEIGHT)
+        counted = (times != OLD) | ~side.is_old[ids]
+        ids, times, weights = ids[counted], times[counted], weights[counted]
+        rows, events = np.arange(side.rows.height), side.events
+        steps = cumulated(
+            np.concatenate([int64s(events, "__row"), ids, rows]),
+            np.concatenate([int64s(events, TIME), times, np.full(len(rows), OLD)]),
+            np.concatenate([int64s(events, WEIGHT), np.zeros(len(ids) + len(rows), dtype=np.int64)]),
+            np.concatenate([np.zeros(events.height, dtype=np.int64), weights, side.matches]),
+        )
+        weight, matches = steps.values
+        last = steps.lasts
+        self._keep(kept, side, weight[last], matches[last])
+        has = matches > 0
+        there = differences(steps.ids, weight * (has if self._how == "semi" else ~has))
+        changed = np.flatnonzero((steps.times != OLD) & (there != 0))
+        alone = delta_frame(side.rows[steps.ids[changed]], steps.times[changed], there[changed])
+        if self._how != "semi":
+            alone = pl.concat([alone, null])
+        missing = [name for name in self.dtypes if name not in alone.columns]
+        alone = alone.with_columns(pl.lit(None, self.dtypes[name]).alias(name) for name in missing)
+        return [alone.select(self.nothing.columns)]
+
+    def _keep(self, kept: _Input, side: _Side, weights: Int64s, matches: Int64s) -> None:
+        if not kept.counts and len(side.touched) == 0:
+            return
+        there = np.flatnonzero(weights != 0)
+        rows = side.rows[there].with_columns(pl.Series(WEIGHT, weights[there]))
+        if kept.counts:
+            rows = rows.with_columns(pl.Series(_MATCHES, matches[there]))
+        kept.arrangement.write(rows, side.numbers[there], None if kept.counts else side.touched)
+
+
+class NotIn(Operator):
+    """``x NOT IN (SELECT y ...)``, where null makes a comparison neither true nor false.
+
+    A left row stays if no right row that the correlation admits is equal to it, or null, or, when x is null, there at
+    all: three anti joins.
+
+    Parameters
+    ----------
+    schema, right : pyarrow.Schema
+    compared : (Computed, Computed)
+        x and y.
+    on, condition
+        The correlation, as for :class:`Joined`.
+    state : State
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        right: pa.Schema,
+        compared: tuple[Computed, Computed],
+        on: Sequence[tuple[Computed, Computed]],
+        condition: Computed | None,
+        state: State,
+    ) -> None:
+        super().__init__(schema)
+        self._compared = compared
+
+        def anti(keys: Sequence[tuple[Computed, Computed]], part: str) -> Joined:
+            return Joined(schema, schema, right, "anti", keys, condition, state.within(part))
+
+        self._equal = anti([compared, *on], "equal")
+        self._unknown = anti(on, "unknown")
+        self._any = anti(on, "any")
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        left, right = inputs
+        if left.height == 0 and right.height == 0:
+            return self.nothing
+        one, two = self._compared
+        is_null = one.series(left, "__x").is_null()
+        unknown = right.filter(two.series(right, "__y").is_null())
+        differ = self._equal.step([left.filter(~is_null), right], span)
+        return pl.concat(
+            [self._unknown.step([differ, unknown], span), self._any.step([left.filter(is_null), right], span)]
+        )
+
+
+def _met(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    if names:
+        return left.join(right, on=names, how="inner", maintain_order="left_right").select(_LEFT, _RIGHT)
+    return left.join(right, how="cross", maintain_order="left_right").select(_LEFT, _RIGHT)
+
+
+def _weights_after(side: _Side) -> Int64s:
+    total = np.zeros(side.rows.height, dtype=np.int64)
+    np.add.at(total, int64s(side.events, "__row"), int64s(side.events, WEIGHT))
+    return total

@@ -1,0 +1,201 @@
+"""From the nodes of a plan to the operators that evaluate it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..expressions.nodes import Expression
+from ..relations.nodes import (
+    Aggregate,
+    Changes,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Project,
+    Range,
+    Rows,
+    Sample,
+    SetOperation,
+    Stream,
+    StreamNode,
+    Top,
+    Unbounded,
+    Where,
+    Windowed,
+)
+from .aggregate import Aggregated
+from .changes import Came, Everything
+from .functions import Call
+from .join import Joined, NotIn
+from .multiplicities import RULES, Multiplicities
+from .newest import NewestWindow
+from .operator import Computed, Operator
+from .state import State
+from .stateless import Filtered, Projected, Received, Together
+from .streams import Changed, Sampled, Source
+from .top import TopRows
+from .windows import HopWindow, StoredRelation, TimeWindow
+
+__all__ = ["Compile", "Part", "identity", "parts"]
+
+Compile = Callable[[Expression, pa.Schema], Computed]
+"""From an expression and the columns that it is over to what can be evaluated."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operator of a plan, before it has a state.
+
+    Parameters
+    ----------
+    key : str
+        Equal for parts that compute the same.
+    inputs : tuple of str
+        The keys of the parts whose changes it takes.
+    make : callable
+        From its state to the operator.
+    stream : str
+        The stream of the catalogue whose rows it takes; "" if it takes none.
+    is_stream : bool
+        Whether its result is a stream, which has no contents.
+    """
+
+    key: str
+    inputs: tuple[str, ...]
+    make: Callable[[State], Operator]
+    stream: str = ""
+    is_stream: bool = False
+
+
+def identity(node: Node) -> str:
+    """Return a name for what a node computes: the same in every process, for equal nodes only."""
+    return hashlib.sha256(repr(node).encode()).hexdigest()[:20]
+
+
+def parts(
+    node: Node,
+    compile_: Compile,
+    identify: Callable[[Node], str] = identity,
+    given: Collection[Node] = (),
+) -> Iterator[Part]:
+    """Yield the parts of a plan, each after its inputs; a part may come more than once.
+
+    Parameters
+    ----------
+    node : Node
+    compile_ : callable
+    identify : callable
+        From a node to its key.
+    given : collection of Node
+        Relations whose changes come from elsewhere.
+    """
+    key = identify(node)
+    if node in given:
+        yield Part(key, (), lambda _: Received(node.schema))
+        return
+    for each in node.inputs:
+        yield from parts(each, compile_, identify, given)
+    if isinstance(node, Windowed) and isinstance(node.stream, Changes):
+        rows = f"{identify(node.stream)}-rows"
+        schema = node.stream.schema
+        yield Part(rows, (identify(node.stream),), lambda _: Changed(schema), is_stream=True)
+    yield Part(
+        key,
+        tuple(
+            _rows_of(each, identify) if isinstance(node, Windowed | Sample) else identify(each) for each in node.inputs
+        ),
+        lambda state: _operator(node, compile_, state),
+        node.name if isinstance(node, Stream) else "",
+        isinstance(node, Stream | Sample | Changes),
+    )
+
+
+def _rows_of(node: Node, identify: Callable[[Node], str]) -> str:
+    return f"{identify(node)}-rows" if isinstance(node, Changes) else identify(node)
+
+
+def _operator(node: Node, compile_: Compile, state: State) -> Operator:
+    match node:
+        case Stream(name, schema):
+            return Source(name, schema, "" if node.static else node.event_time, state)
+        case Sample(source, percent, seed):
+            return Sampled(source.schema, percent, seed)
+        case Windowed():
+            return _window(node, compile_, state)
+        case Where(source, condition):
+            return Filtered(node.schema, compile_(condition, source.schema))
+        case Project(source, columns):
+            return Projected([(name, compile_(each, source.schema)) for name, each in columns])
+        case Join():
+            return _join(node, compile_, state)
+        case Aggregate(source, by, aggregates):
+            calls = [
+                Call(
+                    each.name,
+                    each.function,
+                    tuple(compile_(argument, source.schema) for argument in each.arguments),
+                    each.type,
+                    each.distinct,
+                    None if each.where is None else compile_(each.where, source.schema),
+                )
+                for each in aggregates
+            ]
+            return Aggregated(node.schema, [(name, compile_(each, source.schema)) for name, each in by], calls, state)
+        case Distinct():
+            return Multiplicities(node.schema, 1, RULES["distinct"], state)
+        case SetOperation(_, _, kind, all_):
+            if kind == "union":
+                return Together(node.schema) if all_ else Multiplicities(node.schema, 2, RULES["distinct"], state)
+            return Multiplicities(node.schema, 2, RULES[f"{kind} all" if all_ else kind], state)
+        case Top(source, order, n, by):
+            ordered = [(compile_(each.expression, source.schema), each.descending, each.nulls_first) for each in order]
+            return TopRows(node.schema, ordered, n, [compile_(each, source.schema) for each in by], state)
+        case Changes(_, kind, every):
+            return Everything(node.schema, every, state) if kind == "rstream" else Came(node.schema, kind)
+
+
+def _window(node: Windowed, compile_: Compile, state: State) -> Operator:
+    schema = node.stream.schema
+    source = _source_of(node.stream)
+    match node.window:
+        case Range(range_us, slide_us):
+            return TimeWindow(schema, range_us, slide_us, 0, state)
+        case Hop(size_us, slide_us, columns):
+            if columns:
+                return HopWindow(node.schema, size_us, slide_us, state)
+            return TimeWindow(schema, size_us, slide_us, 1, state)
+        case Now():
+            return TimeWindow(schema, 1, None, 0, state)
+        case Unbounded():
+            if isinstance(source, Stream) and source.static:
+                return StoredRelation(schema, state)
+            return TimeWindow(schema, None, None, 0, state)
+        case Rows(n, partition, where):
+            condition = None if where is None else compile_(where, schema)
+            return NewestWindow(schema, n, partition, condition, False, state)
+        case Latest():
+            assert isinstance(source, Stream)
+            return NewestWindow(schema, 1, source.key, None, True, state)
+
+
+def _source_of(stream: StreamNode) -> StreamNode:
+    while isinstance(stream, Sample):
+        stream = stream.source
+    return stream
+
+
+def _join(node: Join, compile_: Compile, state: State) -> Operator:
+    left, right = node.left.schema, node.right.schema
+    on = [(compile_(one, left), compile_(two, right)) for one, two in node.on]
+    both = pa.schema([*left, *right])
+    condition = None if node.condition is None else compile_(node.condition, both)
+    if node.how == "null_aware_anti":
+        return NotIn(node.schema, right, on[0], on[1:], condition, state)
+    return Joined(node.schema, left, right, node.how, on, condition, state)

@@ -1,0 +1,84 @@
+"""Operators that only ask how many of each row there are: DISTINCT, UNION, EXCEPT and INTERSECT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from .numbers import key_numbers
+from .operator import Operator
+from .state import State
+from .zsets import OLD, TIME, WEIGHT, Span, cumulated, delta_frame, differences, dtypes_of, int64s, numbered
+
+__all__ = ["RULES", "Multiplicities", "Rule"]
+
+Rule = Callable[[Sequence[Int64s]], Int64s]
+
+RULES: dict[str, Rule] = {
+    "distinct": lambda counts: (np.sum(counts, axis=0) > 0).astype(np.int64),
+    "except": lambda counts: ((counts[0] > 0) & (counts[1] <= 0)).astype(np.int64),
+    "except all": lambda counts: np.maximum(counts[0] - counts[1], 0),
+    "intersect": lambda counts: ((counts[0] > 0) & (counts[1] > 0)).astype(np.int64),
+    "intersect all": lambda counts: np.maximum(np.minimum(counts[0], counts[1]), 0),
+}
+"""How many of a row there are in the result, from how many there are in each input. None of nothing is nothing."""
+
+
+class Multiplicities(Operator):
+    """Rows as many times as a rule says.
+
+    State: each distinct row of the inputs with its weight in each.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the result and, but for the names, of each input.
+    inputs : int
+    rule : callable
+        One of :data:`RULES`.
+    state : State
+    """
+
+    def __init__(self, schema: pa.Schema, inputs: int, rule: Rule, state: State) -> None:
+        super().__init__(schema)
+        self._rule = rule
+        self._weights = [f"__weight{number}" for number in range(inputs)]
+        kept = pa.schema([*schema, *(pa.field(name, pa.int64()) for name in self._weights)])
+        self._kept_dtypes = dtypes_of(kept)
+        self._kept = state.arrangement("rows", kept)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        if not any(each.height for each in inputs):
+            return self.nothing
+        columns = list(self.dtypes)
+        changes = pl.concat([self._placed(each, number) for number, each in enumerate(inputs)])
+        numbers = key_numbers(changes, columns)
+        old = self._kept.read(numbers).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([old, changes.select(old.columns)])
+        rows = numbered(together, columns)
+        steps = cumulated(rows.ids, int64s(together, TIME), *(int64s(together, name) for name in self._weights))
+        more = differences(steps.ids, self._rule(steps.values))
+        distinct = together.select(columns)[rows.first]
+        last = steps.lasts
+        kept = distinct.with_columns(
+            pl.Series(name, values[last]) for name, values in zip(self._weights, steps.values, strict=True)
+        ).filter(pl.any_horizontal(pl.col(name) != 0 for name in self._weights))
+        self._kept.write(kept, key_numbers(kept, columns))
+        changed = np.flatnonzero((steps.times != OLD) & (more != 0))
+        return delta_frame(distinct[steps.ids[changed]], steps.times[changed], more[changed])
+
+    def _placed(self, changes: pl.DataFrame, number: int) -> pl.DataFrame:
+        names = [*self.dtypes, TIME, WEIGHT]
+        changes = changes.rename(dict(zip(changes.columns, names, strict=True)))
+        return changes.select(
+            *(pl.col(name).cast(dtype) for name, dtype in self.dtypes.items()),
+            TIME,
+            *(
+                (pl.col(WEIGHT) if each == number else pl.lit(0, pl.Int64)).alias(name)
+                for each, name in enumerate(self._weights)
+            ),
+        )

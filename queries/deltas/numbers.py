@@ -1,0 +1,56 @@
+"""Numbers of keys: what decides on which page of the state a row is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from ...core.rows.buckets import spark_hash
+from ...core.rows.exact_integers import Int64s
+
+__all__ = ["key_numbers", "mixed"]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
+    """Return a number for each row, the same for rows that are equal in some columns.
+
+    It is Spark's hash, so it is the same in every process and for good. Columns of types that cannot be hashed do not
+    contribute; without any all rows have the same number.
+    """
+    if frame.height == 0 or not columns:
+        return np.zeros(frame.height, dtype=np.int64)
+    table = frame.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
+    hashed = [column for column in table.columns if _hashable(column.type)]
+    if not hashed:
+        return np.zeros(frame.height, dtype=np.int64)
+    return spark_hash(hashed).astype(np.int64)
+
+
+def mixed(*parts: Int64s | int) -> npt.NDArray[np.uint64]:
+    """Return numbers of 64 bits, equally distributed, that depend on all of the parts."""
+    with np.errstate(over="ignore"):
+        state = np.zeros(1, dtype=np.uint64)
+        for part in parts:
+            state = state + np.asarray(part, dtype=np.int64).view(np.uint64) + _GOLDEN
+            state = (state ^ (state >> np.uint64(30))) * _FIRST
+            state = (state ^ (state >> np.uint64(27))) * _SECOND
+            state = state ^ (state >> np.uint64(31))
+    return state
+
+
+@lru_cache(maxsize=256)
+def _hashable(kind: pa.DataType) -> bool:
+    try:
+        spark_hash([pa.nulls(1, kind)])
+    except SchemaError:
+        return False
+    return True

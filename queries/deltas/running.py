@@ -1,0 +1,193 @@
+"""Running sums by group: what an aggregate that can be added up is at each change point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ...operators.aggregates import functions as exact
+from ...operators.aggregates.algebra import Aggregates
+from ...operators.aggregates.parts import Aggregate
+from .numbers import key_numbers
+from .state import State
+from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, int64s, numbered, to_table
+
+__all__ = ["DistinctSums", "Points", "Sums"]
+
+
+class Points:
+    """The change points of the groups that a step concerns. The first of each group is the time before the step.
+
+    Parameters
+    ----------
+    steps : Steps
+        By group; groups are numbered from 0 on without gaps.
+    keys : polars.DataFrame
+        The columns of each group.
+    numbers : int64 array of length groups
+        The numbers of the groups' keys.
+    """
+
+    def __init__(self, steps: Steps, keys: pl.DataFrame, numbers: Int64s) -> None:
+        self.steps = steps
+        self.keys = keys
+        self.numbers = numbers
+        self.groups = len(numbers)
+        self.size = len(steps.ids)
+        self.begins = np.flatnonzero(steps.firsts)
+        self.ends = np.flatnonzero(steps.lasts)
+
+    def positions(self, groups: Int64s, times: Int64s) -> Int64s:
+        """Return the positions of change points, by group and time."""
+        size = len(groups)
+        order = np.lexsort((np.concatenate([times, self.steps.times]), np.concatenate([groups, self.steps.ids])))
+        is_point = order >= size
+        place = np.empty(size, dtype=np.int64)
+        place[order[~is_point]] = np.cumsum(is_point)[~is_point]
+        return place
+
+
+class Sums:
+    """Aggregates of groups that follow from sums of what comes and what leaves.
+
+    Parameters
+    ----------
+    by : pyarrow.Schema
+        The columns of a group's key.
+    aggregates : mapping of str to Aggregate
+    schema : pyarrow.Schema
+        Of the columns that they read.
+    state : State
+    part : str
+        The name of the part of the state.
+    """
+
+    def __init__(
+        self, by: pa.Schema, aggregates: Mapping[str, Aggregate], schema: pa.Schema, state: State, part: str = "sums"
+    ) -> None:
+        self._by = by.names
+        self._aggregates = Aggregates.of(aggregates, schema)
+        self._inputs = pa.schema([schema.field(name) for name in self._aggregates.inputs])
+        self._state = self._aggregates.state_schema
+        self._kept = state.arrangement(part, pa.schema([*by, *self._state]))
+
+    def step(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pl.DataFrame:
+        """Return the results at each change point.
+
+        Parameters
+        ----------
+        points : Points
+        rows
+            What comes and leaves: the columns that the aggregates read.
+        positions, weights : int64 arrays of length rows
+            Each row's change point, and how many of it come or leave.
+        """
+        old = self._kept.read(points.numbers)
+        groups = np.zeros(old.height, dtype=np.int64)
+        if self._by:
+            groups = numbered(pl.concat([points.keys, old.select(self._by)]), self._by).ids[points.groups :]
+        mine = groups < points.groups
+        table = to_table(old, self._state)
+        came = self._lifted(points, rows, positions, weights)
+        came = self._aggregates.combine(
+            pa.concat_tables([came, table.filter(pa.array(mine))]),
+            np.concatenate([np.arange(points.size), points.begins[groups[mine]]]),
+            points.size,
+        )
+        total = self._scanned(points, came)
+        if (weights < 0).any():
+            total = self._aggregates.retract(
+                total, self._scanned(points, self._lifted(points, rows, positions, -weights))
+            )
+        results = pl.from_arrow(self._aggregates.lower(total))
+        assert isinstance(results, pl.DataFrame)
+        self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
+        return results
+
+    def _lifted(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pa.Table:
+        copies = np.repeat(np.arange(rows.height), np.maximum(weights, 0))
+        some = rows.select(*self._inputs.names, TIME)[copies]
+        table = to_table(some, self._inputs.append(pa.field(TIME, pa.int64())))
+        return self._aggregates.lift(table, positions[copies], points.size)
+
+    def _scanned(self, points: Points, state: pa.Table) -> pa.Table:
+        """Add states up along each group's change points, doubling the reach each time."""
+        here = np.arange(points.size)
+        begin = points.begins[points.steps.ids]
+        reach, longest = 1, int((points.ends - points.begins).max(initial=0)) + 1
+        while reach < longest:
+            to = np.flatnonzero(here - reach >= begin)
+            both = pa.concat_tables([state, state.take(pa.array(to - reach))])
+            state = self._aggregates.combine(both, np.concatenate([here, to]), points.size)
+            reach *= 2
+        return state
+
+    def _keep(self, points: Points, others: pl.DataFrame, state: pa.Table) -> None:
+        frame = pl.from_arrow(state)
+        assert isinstance(frame, pl.DataFrame)
+        there = self._rows(state) > 0
+        rows = (points.keys.hstack(frame) if self._by else frame).filter(pl.Series(there))
+        kept = pl.concat([rows.select(others.columns), others], how="vertical_relaxed")
+        self._kept.write(kept, key_numbers(kept, self._by))
+
+    @staticmethod
+    def _rows(state: pa.Table) -> Int64s:
+        return state.column("rows@1().rows").to_numpy()
+
+
+class DistinctSums:
+    """One aggregate over the distinct values of each group.
+
+    State: each distinct value with its weight; and the sums.
+
+    Parameters
+    ----------
+    by : pyarrow.Schema
+    name : str
+        Of the result.
+    columns : sequence of str
+        What a value consists of; one with a null does not count.
+    aggregate : Aggregate
+    schema : pyarrow.Schema
+        Of the columns.
+    state : State
+    """
+
+    def __init__(
+        self,
+        by: pa.Schema,
+        name: str,
+        columns: Sequence[str],
+        aggregate: Aggregate,
+        schema: pa.Schema,
+        state: State,
+    ) -> None:
+        self._name = name
+        self._columns = [*by.names, *columns]
+        self._values = list(columns)
+        self._sums = Sums(by, {"__rows": exact.count(), name: aggregate}, schema, state, f"sums of {name}")
+        fields = [schema.field(each) for each in columns]
+        self._kept = state.arrangement(f"values of {name}", pa.schema([*by, *fields, pa.field(WEIGHT, pa.int64())]))
+
+    def step(self, points: Points, rows: pl.DataFrame, ids: Int64s) -> pl.DataFrame:
+        """Return the result at each change point; ``ids`` are the rows' groups."""
+        known = rows.select(pl.all_horizontal(pl.col(name).is_not_null() for name in self._values).alias("k"))
+        which = known.get_column("k")
+        rows, ids = rows.filter(which), ids[which.to_numpy()]
+        old = self._kept.read(key_numbers(rows, self._columns)).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([rows.select(*self._columns, TIME, WEIGHT), old.select(*self._columns, TIME, WEIGHT)])
+        distinct = numbered(together, self._columns)
+        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        values = together.select(*self._columns, TIME)[distinct.first]
+        last = steps.lasts & (steps.values[0] != 0)
+        kept = values.drop(TIME)[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+        self._kept.write(kept, key_numbers(kept, self._columns))
+        more = differences(steps.ids, (steps.values[0] > 0).astype(np.int64))
+        changed = np.flatnonzero((more != 0) & (steps.times != OLD))
+        at = steps.ids[changed]
+        positions = points.positions(ids[distinct.first[at]], steps.times[changed])
+        return self._sums.step(points, values[at], positions, more[changed]).select(self._name)

@@ -1,0 +1,89 @@
+"""The state of one operator: its parts in the store, and what is remembered about them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ...operators.runtime.key_pages import KeyPages
+from ...operators.runtime.store import DictStore, Store
+from .arrangement import NUMBER, Arrangement
+from .pending import Pending
+
+__all__ = ["State"]
+
+
+class State:
+    """What an operator keeps between steps.
+
+    Parameters
+    ----------
+    store : Store
+    name : str
+        The operator's; no other has it.
+    saved
+        What :meth:`to_json` gave; empty for a new operator.
+
+    Attributes
+    ----------
+    values : dict
+        Small values of the operator's own, as JSON has them.
+    """
+
+    def __init__(self, store: Store, name: str, saved: Mapping[str, Any]) -> None:
+        self._store = store
+        self._name = name
+        self._prefix = ""
+        self._saved: dict[str, Any] = dict(saved.get("parts", {}))
+        self._pages: dict[str, KeyPages] = {}
+        self._pending: dict[str, Pending] = {}
+        self.values: dict[str, Any] = dict(saved.get("values", {}))
+
+    @classmethod
+    def in_memory(cls) -> State:
+        """Return a new state that nothing else sees."""
+        return cls(DictStore(), "", {})
+
+    def within(self, part: str) -> State:
+        """Return the same state for an operator that is part of this one: its parts have names of their own."""
+        inner = copy.copy(self)
+        inner._prefix = f"{self._prefix}{part}."
+        return inner
+
+    def arrangement(self, part: str, schema: pa.Schema) -> Arrangement:
+        """Return a part with rows by key."""
+        part = self._prefix + part
+        numbered = schema.append(pa.field(NUMBER, pa.int64()))
+        pages = KeyPages(self._store, self._kind(part), NUMBER, numbered, self._saved.get(part, {}))
+        self._pages[part] = pages
+        return Arrangement(pages, schema)
+
+    def pending(self, part: str, schema: pa.Schema) -> Pending:
+        """Return a part with rows by the time when they are due."""
+        part = self._prefix + part
+        pending = Pending(self._store, self._kind(part), schema, self._saved.get(part, {}))
+        self._pending[part] = pending
+        return pending
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in all parts."""
+        return sum(each.rows for each in (*self._pages.values(), *self._pending.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value; rows are in the store."""
+        parts = {part: each.to_json() for part, each in (*self._pages.items(), *self._pending.items())}
+        return {"parts": parts, "values": self.values}
+
+    def clear(self) -> None:
+        """Remove all parts from the store, whether this process has used them or not."""
+        for part, saved in {**self._saved, **self.to_json()["parts"]}.items():
+            numbers = Pending.pages_of(saved) if "pages" in saved else range(1 << int(saved.get("bits", 0)))
+            for page in numbers:
+                self._store.remove(self._kind(part), page)
+
+    def _kind(self, part: str) -> str:
+        return f"{self._name}.{part}"

@@ -1,0 +1,83 @@
+"""Operators that look at each row by itself, and keep nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from .operator import Computed, Operator
+from .zsets import TIME, WEIGHT, Span, conformed, consolidated
+
+__all__ = ["Filtered", "Projected", "Received", "Together"]
+
+
+class Filtered(Operator):
+    """The rows for which a condition is true: neither false nor null.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    condition : Computed
+    """
+
+    def __init__(self, schema: pa.Schema, condition: Computed) -> None:
+        super().__init__(schema)
+        self._condition = condition
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        return rows.filter(self._condition.series(rows, "__condition")) if rows.height else self.nothing
+
+
+class Projected(Operator):
+    """Columns computed from each row. What leaves and comes again with equal columns is no change.
+
+    Parameters
+    ----------
+    columns : sequence of (str, Computed)
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, Computed]]) -> None:
+        super().__init__(pa.schema([pa.field(name, each.type) for name, each in columns]))
+        self._columns = columns
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        if rows.height == 0:
+            return self.nothing
+        columns = [each.series(rows, name) for name, each in self._columns]
+        return consolidated(pl.DataFrame([*columns, rows.get_column(TIME), rows.get_column(WEIGHT)]))
+
+
+class Together(Operator):
+    """``UNION ALL``: the rows of both inputs, under the names of the first.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        some = [
+            conformed(each.rename(dict(zip(each.columns, self.nothing.columns, strict=True))), self.dtypes)
+            for each in inputs
+            if each.height
+        ]
+        return consolidated(pl.concat(some)) if some else self.nothing
+
+
+class Received(Operator):
+    """A relation whose changes another evaluation computes.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    forgets = True
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        return consolidated(conformed(changes, self.dtypes)) if changes.height else self.nothing

@@ -1,0 +1,185 @@
+"""Windows by time: each row of a stream enters a relation at one time and leaves it at another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import HIGHEST, Int64s
+from .operator import Operator
+from .state import State
+from .streams import TOMBSTONE
+from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s
+
+__all__ = ["HopWindow", "StoredRelation", "TimeWindow", "next_multiple"]
+
+_LEAVES = "__leaves"
+_AT = "__at"
+
+
+def next_multiple(times: Int64s, slide: int | None) -> Int64s:
+    """Raise times to multiples of the slide since the epoch."""
+    return times if slide is None else -(-times // slide) * slide
+
+
+class TimeWindow(Operator):
+    """``RANGE``, ``NOW`` and ``UNBOUNDED``, and hopping windows without their columns.
+
+    State: the rows of the window once each, by the time at which they leave; and rows from the low-watermark on, by
+    the time at which they enter.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    range_us : int or None
+        How long a row stays; None means for ever.
+    slide_us : int or None
+        Rows enter and leave at its multiples only.
+    shift_us : int
+        Added to each row's time: 1 for windows that contain their start and not their end.
+    state : State
+    """
+
+    def __init__(
+        self, schema: pa.Schema, range_us: int | None, slide_us: int | None, shift_us: int, state: State
+    ) -> None:
+        super().__init__(schema)
+        self._range, self._slide, self._shift = range_us, slide_us, shift_us
+        self.forgets = range_us is None
+        more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _LEAVES)]
+        self._pending = state.pending("pending", pa.schema([*schema, *more]))
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        due = self._pending.take(span.until)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        came = self._entering(rows.filter(~pl.col(TOMBSTONE)), due.columns)
+        entering = pl.concat([due.filter(pl.col(WEIGHT) > 0), came.filter(pl.col(TIME) < span.until)])
+        leaving = due.filter(pl.col(WEIGHT) < 0)
+        staying = entering.filter(pl.col(_LEAVES) != HIGHEST).with_columns(pl.col(_LEAVES).alias(TIME), -pl.col(WEIGHT))
+        self._pending.add(
+            pl.concat([came.filter(pl.col(TIME) >= span.until), staying.filter(pl.col(TIME) >= span.until)])
+        )
+        leaves = staying.filter(pl.col(TIME) < span.until)
+        return consolidated(pl.concat([entering, leaves, leaving]).drop(_LEAVES))
+
+    def contents(self) -> pl.DataFrame | None:
+        if self._range is None:
+            return None
+        there = self._pending.all().filter(pl.col(WEIGHT) < 0)
+        return there.with_columns(-pl.col(WEIGHT)).drop(_LEAVES)
+
+    def whole_from(self, since: int) -> int | None:
+        return None if self._range is None else since + self._range + (self._slide or 0)
+
+    def _entering(self, rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+        times = int64s(rows, TIME)
+        at = times + self._shift
+        enters = next_multiple(at, self._slide)
+        ends = None if self._range is None else next_multiple(at + self._range, self._slide)
+        leaves = np.full(rows.height, HIGHEST) if ends is None else ends
+        rows = rows.with_columns(pl.Series(TIME, enters), pl.Series(_LEAVES, leaves)).select(columns)
+        return rows.filter(pl.col(_LEAVES) > pl.col(TIME))
+
+
+class HopWindow(Operator):
+    """Hopping windows with ``window_start`` and ``window_end``: a row is there once in each window that has ended.
+
+    It is there under one window at a time: at each multiple of the slide it leaves the one and enters the next.
+    State: the rows once each, by the time of their next change.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the result; the window's columns are its last two.
+    size_us, slide_us : int
+    state : State
+    """
+
+    def __init__(self, schema: pa.Schema, size_us: int, slide_us: int, state: State) -> None:
+        super().__init__(schema)
+        self._size, self._slide = size_us, slide_us
+        self._columns = schema.names[:-2]
+        self._bounds = schema.names[-2:]
+        more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _AT)]
+        self._pending = state.pending("pending", pa.schema([*list(schema)[:-2], *more]))
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        due = self._pending.take(span.until)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        rows = rows.filter(~pl.col(TOMBSTONE))
+        at = int64s(rows, TIME) + 1
+        came = rows.with_columns(pl.Series(TIME, next_multiple(at, self._slide)), pl.Series(_AT, at))
+        due = pl.concat([due, came.select(due.columns).filter(pl.col(TIME) < self._last(came))])
+        following, last = int64s(due, TIME), self._last(due)
+        # A row changes at each multiple from its next one to its last; those below the low-watermark are due.
+        end = np.minimum(last, -(-span.until // self._slide) * self._slide - self._slide)
+        changes = np.maximum((end - following) // self._slide + 1, 0)
+        which, number = expanded(np.zeros(len(changes), dtype=np.int64), changes)
+        times = following[which] + number * self._slide
+        first = next_multiple(int64s(due, _AT), self._slide)[which]
+        enters, leaves = times < last[which], times > first
+        moved = pl.concat(
+            [
+                self._windows(due[which[enters]], times[enters], times[enters], 1),
+                self._windows(due[which[leaves]], times[leaves], times[leaves] - self._slide, -1),
+            ]
+        )
+        rest = due.with_columns(pl.Series(TIME, following + changes * self._slide))
+        self._pending.add(rest.filter(pl.Series(int64s(rest, TIME) <= last)))
+        return consolidated(moved)
+
+    def contents(self) -> pl.DataFrame | None:
+        rows = self._pending.all()
+        following = int64s(rows, TIME)
+        there = following > next_multiple(int64s(rows, _AT), self._slide)
+        ends = following[there] - self._slide
+        return self._windows(rows.filter(pl.Series(there)), ends, ends, 1)
+
+    def whole_from(self, since: int) -> int | None:
+        return since + self._size + self._slide
+
+    def _last(self, rows: pl.DataFrame) -> Int64s:
+        return next_multiple(int64s(rows, _AT) + self._size, self._slide)
+
+    def _windows(self, rows: pl.DataFrame, times: Int64s, ends: Int64s, sign: int) -> pl.DataFrame:
+        start, end = self._bounds
+        bounds = [
+            pl.Series(start, ends - self._size).cast(self.dtypes[start]),
+            pl.Series(end, ends).cast(self.dtypes[end]),
+        ]
+        weights = int64s(rows, WEIGHT) * sign
+        return delta_frame(rows.select(self._columns).with_columns(bounds), times, weights)
+
+
+class StoredRelation(Operator):
+    """A relation that was there from the beginning: its rows are kept for queries that are registered later.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    state : State
+    """
+
+    def __init__(self, schema: pa.Schema, state: State) -> None:
+        super().__init__(schema)
+        self._pending = state.pending(
+            "rows", pa.schema([*schema, pa.field(TIME, pa.int64()), pa.field(WEIGHT, pa.int64())])
+        )
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        if rows.height == 0:
+            return self.nothing
+        changes = consolidated(rows.filter(~pl.col(TOMBSTONE)).select(self.nothing.columns))
+        self._pending.add(changes)
+        return changes
+
+    def contents(self) -> pl.DataFrame | None:
+        return self._pending.all()

@@ -1,0 +1,265 @@
+"""Deltas: rows with a time and a weight, and the arithmetic over them.
+
+A relation is a multiset of rows that changes at times. A *delta* has the relation's columns, :data:`TIME` (µs since the
+epoch) and :data:`WEIGHT`: how many of the row come at that time, or leave if it is negative. Operators look at all
+change points of a step at once: weights are cumulated over each row's, or each group's, change points, with what was
+there before the step at the time :data:`OLD`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+
+__all__ = [
+    "BEGINNING",
+    "OLD",
+    "TIME",
+    "WEIGHT",
+    "Numbered",
+    "Span",
+    "Steps",
+    "columns_of",
+    "conformed",
+    "consolidated",
+    "cumulated",
+    "delta_frame",
+    "differences",
+    "dtypes_of",
+    "empty_delta",
+    "expanded",
+    "int64s",
+    "live",
+    "numbered",
+    "to_table",
+]
+
+TIME = "__time"
+WEIGHT = "__weight"
+
+OLD = LOWEST
+"""The time of what was there before a step, inside an operator. No delta has it."""
+
+BEGINNING = -(1 << 62)
+"""The time at which stored relations, and aggregates without groups, are there: before any row."""
+
+_POSITION = "__position"
+
+
+class Span(NamedTuple):
+    """The change points of a step: ``before <= time < until``.
+
+    Parameters
+    ----------
+    before, until : int
+        The low-watermark of the step before, and of this one. Every row that is still to come has a time of at least
+        ``until``.
+    start : int
+        The time of what a new operator finds there: just before ``before``, or :data:`BEGINNING` in the first step.
+    """
+
+    before: int
+    until: int
+    start: int
+
+    @classmethod
+    def first(cls, until: int) -> Span:
+        """Return the span of a first step."""
+        return cls(LOWEST, until, BEGINNING)
+
+    @property
+    def ends(self) -> bool:
+        """Whether no row can come any more."""
+        return self.until == HIGHEST
+
+
+def dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
+    """Return the types of a frame with these columns."""
+    empty = pl.from_arrow(schema.empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    return dict(empty.schema)
+
+
+def empty_delta(schema: pa.Schema) -> pl.DataFrame:
+    """Return no changes of a relation with these columns."""
+    return pl.DataFrame(schema={**dtypes_of(schema), TIME: pl.Int64(), WEIGHT: pl.Int64()})
+
+
+def delta_frame(rows: pl.DataFrame, times: Int64s | int, weights: Int64s | int) -> pl.DataFrame:
+    """Return rows with their times and weights."""
+    size = rows.height
+    return rows.with_columns(
+        pl.Series(TIME, np.full(size, times, dtype=np.int64)),
+        pl.Series(WEIGHT, np.full(size, weights, dtype=np.int64)),
+    )
+
+
+def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFrame:
+    """Return a frame with the columns in this order and of these types; others follow as they are."""
+    rest = [name for name in frame.columns if name not in dtypes]
+    same = all(frame.schema[name] == dtype for name, dtype in dtypes.items())
+    frame = frame if same else frame.with_columns(pl.col(name).cast(dtype) for name, dtype in dtypes.items())
+    return frame.select(*dtypes, *rest)
+
+
+def to_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    """Return a frame's columns as a table of a schema."""
+    return frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+
+
+def columns_of(delta: pl.DataFrame) -> list[str]:
+    """Return the names of the relation's own columns."""
+    return [name for name in delta.columns if name not in {TIME, WEIGHT}]
+
+
+def int64s(frame: pl.DataFrame, name: str) -> Int64s:
+    """Return a column of whole numbers."""
+    return frame.get_column(name).to_numpy().astype(np.int64, copy=False)
+
+
+def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
+    """Add up the weights of equal rows at equal times, and leave out those that add up to nothing.
+
+    Null is equal to null, NaN to NaN, and -0.0 to 0.0.
+    """
+    if delta.height == 0:
+        return delta
+    by = [name for name in delta.columns if name != WEIGHT]
+    return delta.group_by(by, maintain_order=True).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+
+
+class Numbered(NamedTuple):
+    """The distinct values of some rows.
+
+    Attributes
+    ----------
+    ids : int64 array of length rows
+        The number of each row's value, from 0 on, in the order in which they first occur.
+    first : int64 array of length values
+        The position of the first row with each value.
+    """
+
+    ids: Int64s
+    first: Int64s
+
+
+def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> Numbered:
+    """Assign numbers to the distinct values of some columns; without columns all rows have the same one."""
+    size = frame.height
+    if not columns or size == 0:
+        return Numbered(np.zeros(size, dtype=np.int64), np.arange(min(size, 1)))
+    groups = (
+        frame.select(columns)
+        .with_row_index(_POSITION)
+        .group_by(columns, maintain_order=True)
+        .agg(pl.col(_POSITION))
+        .get_column(_POSITION)
+    )
+    ids = np.empty(size, dtype=np.int64)
+    ids[groups.explode().to_numpy()] = np.repeat(np.arange(len(groups)), groups.list.len().to_numpy())
+    return Numbered(ids, groups.list.first().to_numpy().astype(np.int64))
+
+
+class Steps(NamedTuple):
+    """What has been cumulated, at each change point of each id; sorted by id and time.
+
+    Attributes
+    ----------
+    ids, times : int64 arrays
+    values : list of int64 arrays
+        What holds from the time on, until the next one of the id.
+    """
+
+    ids: Int64s
+    times: Int64s
+    values: list[Int64s]
+
+    @property
+    def firsts(self) -> npt.NDArray[np.bool_]:
+        """Which are the first of their id."""
+        return np.diff(self.ids, prepend=-1) != 0
+
+    @property
+    def lasts(self) -> npt.NDArray[np.bool_]:
+        """Which are the last of their id."""
+        return np.diff(self.ids, append=-1) != 0
+
+
+def cumulated(ids: Int64s, times: Int64s, *weights: Int64s) -> Steps:
+    """Add weights up over each id's times; ids are at least 0."""
+    order = np.lexsort((times, ids))
+    ids, times = ids[order], times[order]
+    begins = np.flatnonzero((np.diff(ids, prepend=-1) != 0) | (np.diff(times, prepend=0) != 0))
+    if len(begins) == 0:
+        return Steps(ids, times, [np.empty(0, dtype=np.int64) for _ in weights])
+    sums = [np.add.reduceat(each[order], begins) for each in weights]
+    ids, times = ids[begins], times[begins]
+    return Steps(ids, times, [_running(each, ids) for each in sums])
+
+
+def _running(sums: Int64s, ids: Int64s) -> Int64s:
+    total = np.cumsum(sums)
+    firsts = np.flatnonzero(np.diff(ids, prepend=-1) != 0)
+    before = total[firsts] - sums[firsts]
+    lengths = np.diff(np.append(firsts, len(ids)))
+    return total - np.repeat(before, lengths)
+
+
+def differences(ids: Int64s, values: Int64s) -> Int64s:
+    """Return each value less the one before it of the same id; ids are sorted."""
+    less = np.diff(values, prepend=0)
+    firsts = np.diff(ids, prepend=-1) != 0
+    return np.where(firsts, values, less)
+
+
+def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
+    """Write ranges out.
+
+    Returns
+    -------
+    ranges : int64 array
+        The position of the range, once for each number in it.
+    numbers : int64 array
+        The numbers from its begin up to, not including, its end.
+    """
+    sizes = np.maximum(ends - begins, 0)
+    ranges = np.repeat(np.arange(len(begins)), sizes)
+    offsets = np.cumsum(sizes) - sizes
+    return ranges, np.arange(len(ranges)) - offsets[ranges] + begins[ranges]
+
+
+def live(rows: Steps, group_of: Int64s, points: Steps) -> tuple[Int64s, Int64s, Int64s]:
+    """Find which rows are there at which change points of their group.
+
+    Parameters
+    ----------
+    rows : Steps
+        By row; the first value is the weight.
+    group_of : int64 array of length ids
+        Each row's group.
+    points : Steps
+        The change points of groups, among which are those of their rows. Groups are numbered from 0 on without gaps.
+
+    Returns
+    -------
+    ids, positions, weights : int64 arrays
+        A row, a position in ``points``, and the row's weight there, which is above 0.
+    """
+    size = len(rows.ids)
+    rank = np.lexsort((np.concatenate([rows.times, points.times]), np.concatenate([group_of[rows.ids], points.ids])))
+    # Each row's change point stands beside the group's; stable sorting puts the row's first.
+    is_point = rank >= size
+    place = np.empty(size, dtype=np.int64)
+    place[rank[~is_point]] = np.cumsum(is_point)[~is_point]
+    next_group = np.searchsorted(points.ids, group_of[rows.ids], side="right")
+    ends = np.where(rows.lasts, next_group, np.append(place[1:], 0))
+    there = np.flatnonzero(rows.values[0] > 0)
+    which, positions = expanded(place[there], ends[there])
+    return rows.ids[there][which], positions, rows.values[0][there][which]

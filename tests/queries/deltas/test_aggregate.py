@@ -1,0 +1,120 @@
+"""GROUP BY at any time, with rows that come and leave; Example 2 of the language."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import AggregateOverflowError, SchemaError
+from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.relations.nodes import Aggregate, Aggregation, Changes, Join, Project, Range, Stream, Windowed
+
+from .checking import LONG, TEXT, R, S, arrivals, call, check, column, compiled, constant, window, windows
+
+DOUBLE = pa.float64()
+V = (column("v"),)
+LARGE = call("gt", column("v"), constant(1))
+CALLS = [
+    (Aggregation("x", "count", (), LONG), "count(*)"),
+    (Aggregation("x", "count", V, LONG), "count(v)"),
+    (Aggregation("x", "count", (column("v"), column("k", TEXT)), LONG), "count(*) FILTER (v IS NOT NULL AND k IS NOT NULL)"),  # noqa: E501
+    (Aggregation("x", "count", (), LONG, where=LARGE), "count(*) FILTER (v > 1)"),
+    (Aggregation("x", "count_if", (LARGE,), LONG), "coalesce(count_if(v > 1), 0)"),
+    (Aggregation("x", "sum", V, LONG), "sum(v)"),
+    (Aggregation("x", "sum", V, LONG, where=LARGE), "sum(v) FILTER (v > 1)"),
+    (Aggregation("x", "avg", V, DOUBLE), "avg(v)"),
+    (Aggregation("x", "var_samp", V, DOUBLE), "var_samp(v)"),
+    (Aggregation("x", "stddev_pop", V, DOUBLE), "stddev_pop(v)"),
+    (Aggregation("x", "min", V, LONG), "min(v)"),
+    (Aggregation("x", "max", V, LONG, where=LARGE), "max(v) FILTER (v > 1)"),
+    (Aggregation("x", "count", V, LONG, distinct=True), "count(DISTINCT v)"),
+    (Aggregation("x", "count", (column("v"), column("k", TEXT)), LONG, distinct=True), "count(DISTINCT (v, k)) FILTER (v IS NOT NULL AND k IS NOT NULL)"),  # noqa: E501
+    (Aggregation("x", "approx_count_distinct", V, LONG), "count(DISTINCT v)"),
+    (Aggregation("x", "sum", V, LONG, distinct=True), "sum(DISTINCT v)"),
+    (Aggregation("x", "avg", V, DOUBLE, distinct=True, where=LARGE), "avg(DISTINCT v) FILTER (v > 1)"),
+    (Aggregation("x", "median", V, DOUBLE), "median(v)"),
+    (Aggregation("x", "percentile", (column("v"), constant(0.25, DOUBLE)), DOUBLE), "quantile_cont(v, 0.25)"),
+    (Aggregation("x", "percentile_approx", (column("v"), constant(0.5, DOUBLE)), LONG), "quantile_disc(v, 0.5)"),
+    (Aggregation("x", "max_by", (column("k", TEXT), column("t")), TEXT), "list(k ORDER BY t DESC, k DESC NULLS LAST)[1]"),  # noqa: E501
+    (Aggregation("x", "min_by", (column("k", TEXT), column("v")), TEXT), "(list(k ORDER BY v, k DESC NULLS LAST) FILTER (v IS NOT NULL))[1]"),  # noqa: E501
+    (Aggregation("x", "collect_list", V, pa.list_(LONG)), "coalesce(list(v) FILTER (v IS NOT NULL), [])"),
+    (Aggregation("x", "collect_set", V, pa.list_(LONG)), "coalesce(list(DISTINCT v) FILTER (v IS NOT NULL), [])"),
+    (Aggregation("x", "bool_or", (LARGE,), pa.bool_()), "bool_or(v > 1)"),
+    (Aggregation("x", "every", (LARGE,), pa.bool_()), "bool_and(v > 1)"),
+]  # fmt: skip
+BY = (("g", column("k", TEXT)),)
+
+
+@pytest.mark.parametrize(("aggregation", "sql"), CALLS, ids=[sql for _, sql in CALLS])
+@given(source=windows(S), given=arrivals(), grouped=st.booleans())
+def test_each_aggregate_is_what_sql_finds(aggregation, sql, source, given, grouped):
+    plan = Aggregate(source[0], BY if grouped else (), (aggregation,))
+    check(plan, f"SELECT {'k, ' if grouped else ''}{sql} FROM ({source[1]}){' GROUP BY k' if grouped else ''}", given)
+
+
+@given(source=windows(S), given=arrivals(), chosen=st.lists(st.sampled_from(CALLS), max_size=4))
+def test_aggregates_together_are_what_they_are_alone(source, given, chosen):
+    calls = tuple(
+        Aggregation(f"x{n}", one.function, one.arguments, one.type, one.distinct, one.where)
+        for n, (one, _) in enumerate(chosen)
+    )
+    by = (("g", column("k", TEXT)), ("h", call("mod", column("v"), constant(2), kind=LONG)))
+    sql = ", ".join(["k", "v % 2", *(sql for _, sql in chosen)])
+    check(Aggregate(source[0], by, calls), f"SELECT {sql} FROM ({source[1]}) GROUP BY 1, 2", given)
+
+
+@given(given=arrivals(10))
+def test_rows_that_are_there_several_times_count_as_often(given):
+    (left, left_sql), (right, right_sql) = window(S, Range(6)), window(R, Range(9))
+    pairs = Join(Project(left, BY), Project(right, (("w", column("w")),)), "inner")
+    calls = (
+        Aggregation("n", "count", (), LONG),
+        Aggregation("s", "sum", (column("w"),), LONG),
+        Aggregation("l", "collect_list", (column("w"),), pa.list_(LONG)),
+        Aggregation("d", "sum", (column("w"),), LONG, distinct=True),
+    )
+    plan = Aggregate(pairs, (("g", column("g", TEXT)),), calls)
+    aggregates = "count(*), sum(w), coalesce(list(w) FILTER (w IS NOT NULL), []), sum(DISTINCT w)"
+    check(plan, f"SELECT k, {aggregates} FROM ({left_sql}) CROSS JOIN ({right_sql}) GROUP BY 1", given)
+
+
+KEYED = Stream("s", pa.schema([("t", LONG), ("k", TEXT)]), event_time="t")
+
+
+def test_example_2_a_count_that_grows_and_ends():
+    plan = Aggregate(Windowed(KEYED, Range(3)), (("k", column("k", TEXT)),), (Aggregation("n", "count", (), LONG),))
+    evaluation = Evaluation(DictStore(), compiled)
+    evaluation.add("came", Changes(plan, "istream"))
+    evaluation.add("left", Changes(plan, "dstream"))
+    rows = pl.DataFrame([(6, "a"), (2, "b"), (1, "a"), (2, "b")], schema=["t", "k"], orient="row")
+    changes = evaluation.step({"s": rows}, 10).changes
+    assert changes["came"].rows() == [("a", 1, 1, 1), ("b", 2, 2, 1), ("a", 1, 6, 1)]
+    assert changes["left"].rows() == [("a", 1, 4, 1), ("b", 2, 5, 1), ("a", 1, 9, 1)]
+
+
+def test_a_sum_that_its_type_cannot_hold_fails_its_query():
+    evaluation = Evaluation(DictStore(), compiled)
+    stream = Stream("s", pa.schema([("t", LONG), ("v", LONG)]), event_time="t")
+    evaluation.add("q", Aggregate(Windowed(stream, Range(3)), (), (Aggregation("x", "sum", V, LONG),)))
+    rows = pl.DataFrame({"t": [1, 2], "v": [2**63 - 1, 1]})
+    outcome = evaluation.step({"s": rows}, 10)
+    assert isinstance(outcome.failed["q"], AggregateOverflowError)
+    assert evaluation.queries == []
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "message"),
+    [
+        (Aggregation("x", "medain", V, DOUBLE), "one of median"),
+        (Aggregation("x", "sum", (column("k", TEXT),), LONG), "cast it"),
+        (Aggregation("x", "median", V, DOUBLE, distinct=True), "DISTINCT"),
+        (Aggregation("x", "sum", (column("v"), column("t")), LONG, distinct=True), "2 columns"),
+    ],
+)
+def test_what_cannot_be_kept_up_to_date_is_refused(aggregation, message):
+    with pytest.raises(SchemaError, match=message):
+        Evaluation(DictStore(), compiled).add("q", Aggregate(window(S, Range(3))[0], (), (aggregation,)))

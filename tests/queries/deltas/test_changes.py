@@ -1,0 +1,75 @@
+"""Streams of a relation: what came less what left adds up to it, and a stream may be windowed again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.queries.deltas.zsets import TIME, WEIGHT
+from upstream.queries.relations.nodes import Aggregate, Aggregation, Changes, Project, Range, Rows, Windowed
+
+from .checking import END, LONG, TEXT, Database, S, arrivals, at, column, evaluated, steps_of, window, windows
+
+BY = (("k", column("k", TEXT)),)
+
+
+def counted(source):
+    return Aggregate(source, BY, (Aggregation("n", "count", (), LONG),))
+
+
+@given(source=windows(S), given=arrivals())
+def test_what_came_less_what_left_adds_up_to_the_relation(source, given):
+    plan = counted(source[0])
+    plans = {"q": plan, "came": Changes(plan, "istream"), "left": Changes(plan, "dstream")}
+    found, _ = evaluated(plans, given.steps)
+    assert (found["came"][WEIGHT] > 0).all()
+    assert (found["left"][WEIGHT] > 0).all()
+    difference = pl.concat([found["came"], found["left"].with_columns(-pl.col(WEIGHT))])
+    database = Database(given.rows)
+    for tau in range(END):
+        expected = database.at(f"SELECT k, count(*) FROM ({source[1]}) GROUP BY k", tau)
+        assert at(difference, tau) == expected == at(found["q"], tau)
+    both = steps_of(found["came"]).keys() & steps_of(found["left"]).keys()
+    assert not both, "no row comes and leaves at one time"
+
+
+@pytest.mark.parametrize("every", [None, 3], ids=["at each change", "every 3"])
+@given(source=windows(S), given=arrivals())
+def test_all_rows_are_given_at_each_change_or_period(every, source, given):
+    relation = Project(source[0], BY)
+    found, _ = evaluated({"q": relation, "all": Changes(relation, "rstream", every)}, given.steps)
+    database = Database(given.rows)
+    # No later than there is something to come: an end of all input ends the periods.
+    last = max(found["q"][TIME].to_list(), default=-1)
+    for tau in range(min(END, last + 1)):
+        expected = database.at(f"SELECT k FROM ({source[1]})", tau)
+        if every is None and tau not in found["q"][TIME].to_list():
+            expected = Counter()
+        if every is not None and tau % every:
+            expected = Counter()
+        now = Counter()
+        for key, time, weight in found["all"].rows():
+            now[key,] += weight if time == tau else 0
+        assert +now == expected, tau
+
+
+@given(given=arrivals(), n=st.integers(1, 3))
+def test_a_stream_of_changes_can_be_windowed_again(given, n):
+    inner, inner_sql = window(S, Range(4))
+    came = Changes(Project(inner, BY), "istream")
+    plans = {"time": Windowed(came, Range(n)), "rows": Windowed(came, Rows(n))}
+    found, _ = evaluated({"came": came, **plans}, given.steps)
+    at_once, _ = evaluated(plans, [({"s": given.rows["s"], "r": []}, given.steps[-1][1])])
+    assert steps_of(found["rows"]) == steps_of(at_once["rows"])
+    rows = [(key, time) for key, time, weight in found["came"].rows() for _ in range(weight)]
+    for tau in range(END):
+        assert at(found["time"], tau) == Counter((key,) for key, time in rows if tau - n < time <= tau)
+        newest = sorted(
+            (row for row in rows if row[1] <= tau), key=lambda row: (row[1], row[0] is not None, row[0] or "")
+        )
+        assert at(found["rows"], tau) == Counter((key,) for key, _ in newest[-n:])
+    assert inner_sql

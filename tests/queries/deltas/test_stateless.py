@@ -1,0 +1,53 @@
+"""Conditions, columns and UNION ALL, row by row."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+
+from upstream.queries.deltas.operator import Computed
+from upstream.queries.deltas.stateless import Filtered, Projected, Received, Together
+from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
+from upstream.queries.relations.nodes import Project, SetOperation, Where
+
+from .checking import LONG, TEXT, R, S, arrivals, call, check, column, constant, windows
+
+SUM = call("add", column("v"), column("t"), kind=LONG)
+
+
+@given(source=windows(S), given=arrivals())
+def test_where_and_select_are_what_sql_finds(source, given):
+    kept = Where(source[0], call("gt", column("v"), constant(1)))
+    plan = Project(kept, (("x", SUM), ("k", column("k", TEXT))))
+    check(plan, f"SELECT v + t, k FROM ({source[1]}) WHERE v > 1", given)
+
+
+@given(left=windows(S), right=windows(R), given=arrivals())
+def test_union_all_is_what_sql_finds(left, right, given):
+    check(SetOperation(left[0], right[0], "union", True), f"({left[1]}) UNION ALL ({right[1]})", given)
+
+
+SPAN = Span.first(9)
+CHANGES = pl.DataFrame({"v": [1, None, 3], TIME: [1, 1, 1], WEIGHT: [1, -1, 1]})
+
+
+def test_null_is_not_true():
+    condition = Computed(lambda frame: frame["v"] > 1, frozenset("v"), pa.bool_())
+    assert Filtered(pa.schema([("v", LONG)]), condition).step([CHANGES], SPAN).rows() == [(3, 1, 1)]
+
+
+def test_what_leaves_and_comes_with_equal_columns_is_no_change():
+    one = Computed(lambda _: pl.Series([7]), frozenset(), LONG)  # a constant: one value for all rows
+    assert Projected([("x", one)]).step([CHANGES.head(2)], SPAN).height == 0
+    assert Projected([("x", one)]).step([CHANGES], SPAN).rows() == [(7, 1, 1)]
+
+
+def test_both_inputs_of_a_union_have_the_names_of_the_first():
+    other = CHANGES.rename({"v": "w"}).with_columns(pl.col(WEIGHT) * -1, pl.col("w").cast(pl.Int32))
+    assert Together(pa.schema([("v", LONG)])).step([CHANGES, other], SPAN).height == 0
+
+
+def test_changes_that_are_received_are_consolidated():
+    twice = pl.concat([CHANGES, CHANGES])
+    assert Received(pa.schema([("v", LONG)])).step([twice], SPAN)[WEIGHT].to_list() == [2, -2, 2]

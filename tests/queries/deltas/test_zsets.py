@@ -1,0 +1,105 @@
+"""The arithmetic over change points, against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.queries.deltas.zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    conformed,
+    consolidated,
+    cumulated,
+    delta_frame,
+    differences,
+    dtypes_of,
+    empty_delta,
+    expanded,
+    live,
+    numbered,
+    to_table,
+)
+
+EVENTS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([OLD, 0, 1, 2, 3]), st.integers(-2, 3)), max_size=20)
+
+
+def columns(events):
+    ids, times, weights = (
+        np.array(each, dtype=np.int64) for each in (zip(*events, strict=True) if events else ([],) * 3)
+    )
+    return ids, times, weights
+
+
+@given(EVENTS)
+def test_weights_are_cumulated_over_each_ids_times(events):
+    steps = cumulated(*columns(events))
+    expected = [
+        (one, time, sum(w for i, t, w in events if i == one and t <= time))
+        for one, time in sorted({(i, t) for i, t, _ in events})
+    ]
+    assert list(zip(steps.ids, steps.times, steps.values[0], strict=True)) == expected
+    back = differences(steps.ids, steps.values[0])
+    assert [(one, time, sum(w for i, t, w in events if (i, t) == (one, time))) for one, time, _ in expected] == list(
+        zip(steps.ids, steps.times, back, strict=True)
+    )
+    assert steps.firsts.sum() == steps.lasts.sum() == len({i for i, _, _ in events})
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), max_size=8))
+def test_ranges_are_written_out(ranges):
+    begins, ends = (np.array([pair[end] for pair in ranges], dtype=np.int64) for end in (0, 1))
+    which, numbers = expanded(begins, ends)
+    expected = [(place, number) for place, (begin, end) in enumerate(ranges) for number in range(begin, end)]
+    assert list(zip(which, numbers, strict=True)) == expected
+
+
+@given(EVENTS)
+def test_rows_are_there_at_the_change_points_of_their_group(events):
+    events = [(one, time, max(weight, 0)) for one, time, weight in events]
+    group_of = np.array([0, 1, 0, 1])
+    used = sorted({int(group_of[one]) for one, _, _ in events})
+    group_of = np.array([used.index(g) if g in used else 0 for g in group_of])
+    rows = cumulated(*columns(events))
+    points = cumulated(group_of[rows.ids], rows.times, np.zeros(len(rows.ids), dtype=np.int64))
+    found = sorted(zip(*(each.tolist() for each in live(rows, group_of, points)), strict=True))
+    expected = []
+    for place, (group, time) in enumerate(zip(points.ids, points.times, strict=True)):
+        for one in range(4):
+            weight = sum(w for i, t, w in events if i == one and t <= time)
+            if group_of[one] == group and weight > 0:
+                expected.append((one, place, weight))
+    assert found == sorted(expected)
+
+
+def test_equal_rows_at_equal_times_are_added_up():
+    nan = float("nan")
+    frame = pl.DataFrame(
+        {"f": [nan, -nan, 0.0, -0.0, None, None], "l": [[1]] * 6, TIME: [1] * 6, WEIGHT: [1, 1, 2, -2, 1, 3]}
+    )
+    assert consolidated(frame)[WEIGHT].to_list() == [2, 4]
+    assert consolidated(frame.with_columns(pl.Series(TIME, range(6)))).height == 6
+
+
+def test_values_are_numbered_as_they_first_occur():
+    frame = pl.DataFrame({"a": [3, None, 3, 1], "b": ["x", "y", "x", "x"]})
+    found = numbered(frame, ["a", "b"])
+    assert found.ids.tolist() == [0, 1, 0, 2]
+    assert found.first.tolist() == [0, 1, 3]
+    assert numbered(frame, []).ids.tolist() == [0, 0, 0, 0]
+    assert numbered(frame.clear(), ["a"]).first.tolist() == []
+
+
+def test_frames_take_the_types_of_a_schema():
+    schema = pa.schema([("a", pa.int32()), ("b", pa.string()), ("t", pa.timestamp("us", "UTC"))])
+    dtypes = dtypes_of(schema)
+    assert list(empty_delta(schema).schema.items())[:3] == list(dtypes.items())
+    frame = pl.DataFrame({"x": [1], "t": [5], "b": ["z"], "a": [2]})
+    same = conformed(frame, dtypes)
+    assert same.columns == ["a", "b", "t", "x"]
+    assert to_table(same, schema).schema == schema
+    assert delta_frame(frame, 4, np.array([2])).select(TIME, WEIGHT).rows() == [(4, 2)]
