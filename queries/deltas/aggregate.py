@@ -109,7 +109,9 @@ class Aggregated(Operator):
         columns += [each.step(points, rows, ids) for each in self._distinct]
         if self._of_rows is not None:
             columns.append(self._of_rows.step(points, rows))
-        found = pl.concat(columns, how="horizontal")
+        found = pl.concat(columns, how="horizontal").with_columns(
+            pl.col(name).cast(self.dtypes[name]).fill_null(pl.lit([], self.dtypes[name])) for name in self._columns.lists
+        )
         there = found.get_column(_ROWS).to_numpy() > 0
         if not by:
             there = there | (points.steps.times != OLD) | (not begins)
@@ -142,6 +144,7 @@ class _Columns:
         self.extremes: dict[str, Aggregate] = {}
         self.summaries: dict[str, pl.Expr] = {}
         self.of_rows: list[str] = []
+        self.lists: list[str] = []
         for number, call in enumerate(calls):
             check(call)
             names = [f"__value{number}_{place}" for place in range(max(len(call.arguments), 1))]
@@ -166,6 +169,8 @@ class _Columns:
                 function = "collect_set" if call.distinct else call.function
                 self.summaries[call.name] = summary(function)(names).alias(call.name)
                 self.of_rows += names
+                if function.startswith("collect_") or function == "array_agg":
+                    self.lists.append(call.name)
             fields += [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
         self.schema = pa.schema(fields)
 
@@ -231,7 +236,9 @@ class _OfRows:
         if self._summaries:
             copies = np.repeat(np.arange(len(found)), weights)
             frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
-            by_point = frame.group_by(_POINT).agg(*self._summaries.values())
+            by_point = frame.select(_POINT).with_columns(pl.lit(None).alias(name) for name in self._summaries)
+            if frame.height:
+                by_point = frame.group_by(_POINT).agg(*self._summaries.values())
             all_points = pl.DataFrame({_POINT: np.arange(points.size)})
             results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
         return pl.concat(results, how="horizontal")
