@@ -109,13 +109,16 @@ class Aggregated(Operator):
         columns += [each.step(points, rows, ids) for each in self._distinct]
         if self._of_rows is not None:
             columns.append(self._of_rows.step(points, rows))
-        found = pl.concat(columns, how="horizontal").with_columns(
-            pl.col(name).cast(self.dtypes[name]).fill_null(pl.lit([], self.dtypes[name])) for name in self._columns.lists
-        )
+        found = self._with_lists(pl.concat(columns, how="horizontal"))
         there = found.get_column(_ROWS).to_numpy() > 0
         if not by:
             there = there | (points.steps.times != OLD) | (not begins)
         return self._moved(points, found, there)
+
+    def _with_lists(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return results with an empty list where there are no values."""
+        lists = [(name, self.dtypes[name]) for name in self._columns.lists]
+        return found.with_columns(pl.col(name).cast(kind).fill_null(pl.lit([], kind)) for name, kind in lists)
 
     def _moved(self, points: Points, found: pl.DataFrame, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
         """Return each group's row at its change points: what it was leaves, what it is comes."""
