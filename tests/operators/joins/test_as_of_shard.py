@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, SchemaError, StateLimitError
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.sort_keys import in_order
 from upstream.core.rows.split import split_punctuation
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.core.watermark.bounds import times_of_bounds
 from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.as_of_shard import AsOfShard
 from upstream.operators.joins.plan import JoinSide
-from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.runtime.store import DictStore
 
-LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
-RIGHT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("b", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+from .as_of_rows import LEFT, RIGHT, expected, frame, streams
 
 
 def plan(how="left", tolerance=None, left=LEFT, right=RIGHT, **limit):
     return AsOfPlan(JoinSide(("k",), "t", left), JoinSide(("k",), "t", right), how, tolerance, **limit)
-
-
-def frame(schema, rows, bound, feed):
-    """Rows (key, time, number, deleted), and then punctuation."""
-    columns = [pa.array([row[at] for row in rows], schema.field(at).type) for at in range(3)]
-    numbers = np.array([row[2] for row in rows], dtype=np.int64)
-    deleted = np.array([row[3] for row in rows], dtype=np.bool_)
-    system = system_array(source=feed, seq=numbers, arrival_us=numbers, deleted=deleted)
-    table = pa.table([*columns, system], schema=schema)
-    if bound is not None:
-        kind = schema.field("t").type
-        at = times_of_bounds([bound], kind, lambda one: in_order(one, kind))
-        table = pa.concat_tables([table, punctuation_rows(table.schema, [feed], 0, t=at)])
-    return [to_frame(table)] if table.num_rows else []
 
 
 def run_all(join, batches, store=None):
@@ -56,41 +35,6 @@ def run_all(join, batches, store=None):
         promises.append(punctuation.column("t").to_pylist()[0] if punctuation.num_rows else None)
         reports.append(report)
     return found, promises, reports
-
-
-@st.composite
-def streams(draw):
-    both = []
-    for deletions in (False, True):
-        rows = []
-        for number in range(draw(st.integers(0, 12))):
-            deleted = deletions and draw(st.integers(0, 3)) == 0
-            rows.append((draw(st.sampled_from(["x", "y", None])), draw(st.integers(-6, 14)), number, deleted))
-        both.append(rows)
-    count = draw(st.integers(1, 4))
-    # The arrival order is that of the numbers, so that ties are decided alike.
-    places = [sorted(draw(st.integers(0, count - 1)) for _ in rows) for rows in both]
-    batches = []
-    for batch in range(count):
-        cells = []
-        for rows, place in zip(both, places, strict=True):
-            later = [row[1] for row, at in zip(rows, place, strict=True) if at > batch]
-            bound = ENDED if batch == count - 1 else draw(st.none() | st.integers(-8, min(later, default=20)))
-            cells += [[row for row, at in zip(rows, place, strict=True) if at == batch], bound]
-        batches.append(tuple(cells))
-    return both, batches
-
-
-def expected(left, right, how, tolerance):
-    found = []
-    for key, time, number, _ in left:
-        known = [row for row in right if row[0] is not None and row[0] == key and row[1] <= time]
-        known = [row for row in known if tolerance is None or row[1] >= time - tolerance]
-        newest = max(known, key=lambda row: (row[1], row[2]), default=None)
-        partner = None if newest is None or newest[3] else newest[2]
-        if partner is not None or how == "left":
-            found.append((number, partner))
-    return sorted(found, key=str)
 
 
 @given(streams(), st.sampled_from(["inner", "left"]), st.none() | st.integers(0, 6))

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.core.watermark.bounds import times_of_bounds
+from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins import early_as_of_shard
 from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.as_of_shard import AsOfShard
 from upstream.operators.joins.early_as_of_shard import EarlyAsOfShard
 from upstream.operators.joins.plan import JoinSide
-from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.feeds import ENDED
 from upstream.operators.runtime.store import DictStore
 
-LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
-RIGHT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("b", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+from .as_of_rows import LEFT, RIGHT, expected, frame, streams
 
 
 def plan(how="left", tolerance=None, early=True):
     return AsOfPlan(JoinSide(("k",), "t", LEFT, ("k",)), JoinSide(("k",), "t", RIGHT), how, tolerance, early=early)
-
-
-def frame(schema, rows, bound, feed):
-    """Rows (key, time, number, deleted), and then punctuation."""
-    columns = [pa.array([row[at] for row in rows], schema.field(at).type) for at in range(3)]
-    numbers = np.array([row[2] for row in rows], dtype=np.int64)
-    deleted = np.array([row[3] for row in rows], dtype=np.bool_)
-    table = pa.table(
-        [*columns, system_array(source=feed, seq=numbers, arrival_us=numbers, deleted=deleted)], schema=schema
-    )
-    if bound is not None:
-        at = times_of_bounds([bound], pa.int64(), lambda one: one)
-        table = pa.concat_tables([table, punctuation_rows(table.schema, [feed], 0, t=at)])
-    return [to_frame(table)] if table.num_rows else []
 
 
 def run(join, store, left, left_bound, right, right_bound, shard=EarlyAsOfShard):
@@ -82,48 +64,14 @@ class Table:
         return sorted(((row["a"], row["b"]) for row in self.rows.values() if not row[SYSTEM]["deleted"]), key=str)
 
 
-@st.composite
-def streams(draw):
-    both = []
-    for deletions in (False, True):
-        rows = []
-        for number in range(draw(st.integers(0, 12))):
-            deleted = deletions and draw(st.integers(0, 3)) == 0
-            rows.append((draw(st.sampled_from(["x", "y", None])), draw(st.integers(-6, 14)), number, deleted))
-        both.append(rows)
-    count = draw(st.integers(1, 5))
-    # The arrival order is that of the numbers, so that ties are decided alike.
-    places = [sorted(draw(st.integers(0, count - 1)) for _ in rows) for rows in both]
-    batches = []
-    for batch in range(count):
-        cells = []
-        for rows, place in zip(both, places, strict=True):
-            later = [row[1] for row, at in zip(rows, place, strict=True) if at > batch]
-            bound = ENDED if batch == count - 1 else draw(st.none() | st.integers(-8, min(later, default=20)))
-            cells += [[row for row, at in zip(rows, place, strict=True) if at == batch], bound]
-        batches.append(tuple(cells))
-    return batches
-
-
-def expected(left, right, how, tolerance):
-    found = []
-    for key, time, number, _ in left:
-        known = [row for row in right if row[0] is not None and row[0] == key and row[1] <= time]
-        known = [row for row in known if tolerance is None or row[1] >= time - tolerance]
-        newest = max(known, key=lambda row: (row[1], row[2]), default=None)
-        partner = None if newest is None or newest[3] else newest[2]
-        if partner is not None or how == "left":
-            found.append((number, partner))
-    return sorted(found, key=str)
-
-
 @pytest.mark.parametrize("few", [1024, 0], ids=["rows that are final lie on", "they are dropped at once"])
 @given(streams(), st.sampled_from(["inner", "left"]), st.none() | st.integers(0, 6))
 def test_after_each_batch_the_table_is_the_join_of_all_rows_so_far(few, case, how, tolerance):
     early_as_of_shard._FEW, before = few, early_as_of_shard._FEW
     try:
         join, store, table, left, right = plan(how, tolerance), DictStore(), Table(), [], []
-        for batch in case:
+        _, batches = case
+        for batch in batches:
             result, report = run(join, store, *batch)
             table.apply(result)
             left += batch[0]
@@ -137,7 +85,7 @@ def test_after_each_batch_the_table_is_the_join_of_all_rows_so_far(few, case, ho
         assert report.left_kept == 0
         # The end is that of the join that waits.
         waits, store, final = plan(how, tolerance, early=False), DictStore(), []
-        for batch in case:
+        for batch in batches:
             result, _ = run(waits, store, *batch, shard=AsOfShard)
             rows = [] if result is None else split_punctuation(result)[0].to_pylist()
             final += [(row["a"], row["b"]) for row in rows]
