@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from .literals import interval, number, type_of
 from .places import Text
 from .scope import Scope, is_outer
 
-__all__ = ["Scalars", "has_aggregate", "has_query", "has_window", "unwrapped"]
+__all__ = ["Scalars", "has_aggregate", "has_query", "has_window", "renamed_aggregation", "unwrapped"]
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Add: "add",
@@ -70,6 +71,11 @@ _NUMBERED = frozenset(
 _NOTED = "\0aggregate\0"
 
 
+def renamed_aggregation(each: Aggregation, name: str) -> Aggregation:
+    """Return the aggregate with a name for its column."""
+    return replace(each, name=name)
+
+
 def unwrapped(node: exp.Expr) -> exp.Expr:
     """Return the expression without the brackets around it."""
     while isinstance(node, exp.Paren):
@@ -89,7 +95,8 @@ def _inside(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> bool:
 def has_aggregate(node: exp.Expr) -> bool:
     """Whether the expression has an aggregate that is not over a window."""
     if isinstance(node, exp.Window):
-        return any(has_aggregate(each) for each in node.this.iter_expressions())
+        function = node.this.this if isinstance(node.this, exp.Filter) else node.this
+        return any(has_aggregate(each) for each in function.iter_expressions())
     if isinstance(node, exp.Anonymous) and is_aggregate(node.this.lower()):
         return True
     if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
@@ -120,12 +127,23 @@ class Scalars:
         Whether aggregates may stand here: they are collected, and a field of a name of its own is put in their place.
     where : str, optional
         What this place is called in an error.
+    over : mapping of int to Field, optional
+        The columns of the functions with OVER, by their nodes' ids.
     """
 
-    def __init__(self, text: Text, scope: Scope, *, aggregates: bool = False, where: str = "here") -> None:
+    def __init__(
+        self,
+        text: Text,
+        scope: Scope,
+        *,
+        aggregates: bool = False,
+        where: str = "here",
+        over: Mapping[int, Field] | None = None,
+    ) -> None:
         self.text = text
         self.scope = scope
         self.where = where
+        self.over = over or {}
         self.collects = aggregates
         self.found: list[Aggregation] = []
         self._places: dict[Expression, exp.Expr] = {}
@@ -335,6 +353,9 @@ class Scalars:
         return Field(f"{_NOTED}{self.found.index(made)}", made.type)
 
     def _window(self, node: exp.Expr) -> Expression:
+        found = self.over.get(id(node))
+        if found is not None:
+            return found
         function = node.this.this if isinstance(node.this, exp.Anonymous) else "this function"
         raise self.text.error(
             node,

@@ -11,8 +11,9 @@ from ..expressions.nodes import Expression, Field, fields
 from ..relations.nodes import Aggregate, Aggregation, Distinct, Order, Project, Relation, Top, Where, Windowed
 from .context import Bound, Context
 from .froms import all_of
+from .overs import bind_over
 from .predicates import Filtered, bind_where, terms
-from .scalars import Scalars, has_aggregate, has_window, unwrapped
+from .scalars import Scalars, has_aggregate, has_window, renamed_aggregation, unwrapped
 from .scope import Scope, Visible, is_outer
 from .sources import holds_newest, newest
 
@@ -41,9 +42,6 @@ def bind_select(select: exp.Select, context: Context, around: Scope | None) -> B
             "a column of the query around is not supported here",
             hint="join with the subquery in FROM instead",
         )
-    for each in select.expressions:
-        if has_window(each):
-            Scalars(context.text, filtered.source.scope, where="in SELECT").bind(each)
     items = [each for each in select.expressions if not _is_star(each)]
     having = select.args.get("having")
     grouped = select.args.get("group") is not None or having is not None or any(has_aggregate(each) for each in items)
@@ -52,12 +50,19 @@ def bind_select(select: exp.Select, context: Context, around: Scope | None) -> B
         grouped = any(has_aggregate(each) for each in order.expressions)
     if grouped:
         return _grouped(select, filtered, context)
-    relation = _qualified(select, filtered, context)
+    over: dict[int, Field] = {}
+    ranked = [each for each in select.expressions if has_window(each)]
+    if ranked:
+        if select.args.get("qualify") is not None:
+            raise context.text.error(select.args["qualify"], "QUALIFY beside OVER in SELECT is not supported")
+        relation, over = bind_over(ranked, filtered, context)
+    else:
+        relation = _qualified(select, filtered, context)
     below = relation
     while isinstance(below, Where):
         below = below.source
     streams = filtered.source.streams and not holds_newest(below)
-    scalars = Scalars(context.text, filtered.source.scope, where="in SELECT")
+    scalars = Scalars(context.text, filtered.source.scope, where="in SELECT", over=over)
     found: list[_Item] = []
     for node in select.expressions:
         if _is_star(node):
@@ -100,7 +105,7 @@ def _item(node: exp.Expr, expression: Expression) -> _Item:
     if isinstance(node, exp.Alias):
         return _Item(node.alias, expression, node)
     inner = unwrapped(node)
-    while isinstance(inner, exp.Cast | exp.Filter):
+    while isinstance(inner, exp.Cast | exp.Filter | exp.Window):
         inner = unwrapped(inner.this)
     if isinstance(inner, exp.Column):
         return _Item(inner.name, expression, node)
@@ -168,7 +173,7 @@ def _grouped(select: exp.Select, filtered: Filtered, context: Context) -> Bound:
     relation: Relation = Aggregate(
         filtered.relation,
         tuple((field.name, each) for each, field in groups.items()),
-        tuple(_renamed(each, name) for each, name in zip(scalars.found, names, strict=True)),
+        tuple(renamed_aggregation(each, name) for each, name in zip(scalars.found, names, strict=True)),
     )
     context.noted(relation, select.args.get("group") or select)
     for condition, node in zip(conditions, terms(having.this) if having is not None else [], strict=True):
@@ -181,10 +186,6 @@ def _grouped(select: exp.Select, filtered: Filtered, context: Context) -> Bound:
         return ordering.above(each, groups, names)
 
     return Bound(_finished(select, relation, columns, ordering, above, context))
-
-
-def _renamed(each: Aggregation, name: str) -> Aggregation:
-    return Aggregation(name, each.function, each.arguments, each.type, each.distinct, each.where)
 
 
 def _groups(select: exp.Select, scope: Scope, context: Context) -> list[Expression]:

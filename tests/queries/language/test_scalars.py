@@ -69,7 +69,7 @@ def test_fields_of_structs_and_elements_of_lists() -> None:
         ("SELECT rand() FROM trade", "rand()", "another value at each evaluation"),
         ("SELECT now() FROM trade", "now()", "event time"),
         ("SELECT ROW_NUMBER() FROM trade", "ROW_NUMBER()", "QUALIFY"),
-        ("SELECT SUM(px) OVER (PARTITION BY sym) FROM trade", "SUM(px) OVER (PARTITION BY sym)", "RANGE 10 MINUTES"),
+        ("SELECT sym FROM trade WHERE SUM(n) OVER (ORDER BY t) > 1", "SUM(n) OVER (ORDER BY t)", "RANGE 10 MINUTES"),
         ("SELECT (1, 2) FROM trade", "(1, 2)", "before IN"),
         ("SELECT (px, n) IN ((1, 2)) FROM trade", "(px, n)", "need a subquery"),
         ("SELECT sym LIKE 'a' ESCAPE 'xy' FROM trade", "'xy'", "one character"),
@@ -89,6 +89,7 @@ def test_what_an_expression_has_in_it() -> None:
     assert not has_aggregate(item("SUM(x) OVER (ORDER BY t)"))
     assert has_aggregate(item("SUM(MAX(x)) OVER (ORDER BY t)"))
     assert not has_aggregate(item("(SELECT MAX(x) FROM t)"))
+    assert not has_aggregate(item("COUNT(*) FILTER (WHERE x > 1) OVER (ORDER BY t)"))
     assert has_window(item("1 + SUM(x) OVER (ORDER BY t)"))
     assert has_query(item("1 + (SELECT 1 FROM t)"))
     assert not has_query(item("1 + x"))

@@ -1,0 +1,103 @@
+"""Aggregates with OVER: a join of each row with the groups of the window up to it."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import TRADE, bound, only, refused, relation
+
+from upstream.queries.relations.nodes import Aggregate, Changes, Join, Now, Range, Unbounded, Where, Windowed, walk
+
+LAST = "RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW"
+MINUTE = 60_000_000
+
+
+def windows(sql: str) -> list[object]:
+    return [each.window for each in walk(relation(sql)) if isinstance(each, Windowed)]
+
+
+def test_a_row_is_joined_with_the_groups_of_its_window() -> None:
+    sql = f"SELECT sym, n, SUM(n) OVER (PARTITION BY sym ORDER BY t {LAST}) AS s FROM trade WHERE px > 1"
+    query = bound(sql)
+    assert isinstance(query.plan, Changes)
+    assert query.schema.names == ["sym", "n", "s"]
+    join = only(query.plan, Join)
+    assert isinstance(join.left, Where)
+    assert join.left.source == Windowed(TRADE, Now())
+    aggregate = only(query.plan, Aggregate)
+    assert isinstance(aggregate.source, Where)
+    # Both ends of a frame belong to it.
+    assert aggregate.source.source == Windowed(TRADE, Range(10 * MINUTE + 1))
+    assert [str(one) for one, _ in join.on] == ["coalesce(sym, '')", "(sym IS NULL)"]
+
+
+def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came() -> None:
+    assert windows(f"SELECT SUM(n) OVER (ORDER BY t {LAST}) AS s FROM trade") == [
+        Now(),
+        Range(10 * MINUTE + 1),
+        Unbounded(),
+    ]
+    # Without a frame, SQL takes all rows up to this one.
+    assert windows("SELECT SUM(n) OVER (PARTITION BY sym ORDER BY t) AS s FROM trade") == [
+        Now(),
+        Unbounded(),
+        Unbounded(),
+    ]
+    assert windows("SELECT MAX(n) OVER (ORDER BY t RANGE UNBOUNDED PRECEDING) AS s FROM trade") == [
+        Now(),
+        Unbounded(),
+        Unbounded(),
+    ]
+
+
+def test_several_windows_and_expressions() -> None:
+    plan = relation(
+        f"SELECT n - AVG(n) OVER (ORDER BY t {LAST}) AS d, "
+        "COUNT(*) FILTER (WHERE n > 1) OVER (PARTITION BY sym, n ORDER BY t), COUNT(*) OVER (ORDER BY t) FROM trade"
+    )
+    assert plan.schema.names == ["d", "count", "count_2"]
+    joins = [each for each in walk(plan) if isinstance(each, Join)]
+    assert [len(each.on) for each in joins] == [0, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "at"),
+    [
+        (
+            "SELECT SUM(n) OVER (PARTITION BY sym) FROM trade",
+            "goes by the event time",
+            "SUM(n) OVER (PARTITION BY sym)",
+        ),
+        ("SELECT SUM(n) OVER (ORDER BY n) FROM trade", "goes by the event time", "ORDER BY n"),
+        ("SELECT SUM(n) OVER (ORDER BY t DESC) FROM trade", "ORDER BY t", "ORDER BY t DESC"),
+        ("SELECT SUM(n) OVER (ORDER BY t ROWS 3 PRECEDING) FROM trade", "PARTITION BY k ROWS n", "ROWS 3 PRECEDING"),
+        (
+            "SELECT SUM(n) OVER (ORDER BY t RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) FROM trade",
+            "from a time before the row to the row",
+            "",
+        ),
+        ("SELECT SUM(n) OVER (ORDER BY t RANGE 3 PRECEDING) FROM trade", "no length of time", ""),
+        ("SELECT SUM(n) OVER (ORDER BY t RANGE INTERVAL '1' MONTH PRECEDING) FROM trade", "no fixed length", ""),
+        (
+            "SELECT RANK() OVER (ORDER BY t) FROM trade",
+            "RANK OVER (…) is not supported here",
+            "RANK() OVER (ORDER BY t)",
+        ),
+        ("SELECT upper(sym) OVER (ORDER BY t) FROM trade", "QUALIFY ROW_NUMBER()", ""),
+        ("SELECT SUM(n) OVER (ORDER BY t) FROM trade [NOW]", "over a stream alone", "SUM(n) OVER (ORDER BY t)"),
+        ("SELECT SUM(speed) OVER (ORDER BY timestamp) FROM LATEST(buses)", "over a stream alone", ""),
+        ("SELECT SUM(n) OVER (ORDER BY t) FROM trade, Domains", "over a stream alone", ""),
+        ("SELECT SUM(n) OVER (PARTITION BY t ORDER BY t) FROM trade", "GROUP BY would keep", ""),
+        (
+            "SELECT SUM(n) OVER (ORDER BY t), COUNT(*) FROM trade",
+            "is not supported in SELECT",
+            "SUM(n) OVER (ORDER BY t)",
+        ),
+        (
+            "SELECT SUM(n) OVER (ORDER BY t) FROM trade QUALIFY ROW_NUMBER() OVER (ORDER BY n) = 1",
+            "QUALIFY beside OVER",
+            "",
+        ),
+    ],
+)
+def test_what_is_refused(sql: str, part: str, at: str) -> None:
+    refused(sql, part, at=at)
