@@ -14,6 +14,7 @@ from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
 from ..core.feedback.feed_reports import read_feed_reports
 from ..core.feedback.join_reports import JoinReport
+from ..core.feedback.latest_join_reports import LatestJoinReport
 from ..core.feedback.offset_book import whole_offset
 from ..core.feedback.reorder_reports import ReorderReport
 from ..core.feedback.report_files import read_reports
@@ -88,7 +89,8 @@ class Place:
         apart = "" if self.apart is None else f", {self._far(self.apart)} apart"
         held = f", {self.held:,} held" if self.held else ""
         rows = "".join(f", {count:,} {what}" for what, count in self.counts.items() if count)
-        lines = [f"{self.name}: {len(self.feeds)} feeds{apart}{held}{rows}"]
+        feeds = f"{len(self.feeds)} feeds{apart}{held}{rows}" if self.feeds else f"{held}{rows}".removeprefix(", ")
+        lines = [f"{self.name}: {feeds}"]
         behind = self.behind
         for each in self.feeds:
             reached = (
@@ -157,11 +159,17 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
                 "unsure": sum(report.left_unsure + report.right_unsure for report in joins),
             }
             found.append(Place(f"join {name}", _least(bounds), held, micros, counts))
+        elif kind == "upstream-latest":
+            newest = read_reports(folder, LatestJoinReport)
+            held = sum(report.left_kept + report.right_kept for report in newest)
+            expired = sum(report.left_expired + report.right_expired for report in newest)
+            if expired:
+                found.append(Place(f"newest rows {name}", [], held, micros, {"expired": expired}))
         elif kind == "upstream-windows":
             windows = read_reports(folder, WindowReport)
             least = [("all feeds", each.bound) for each in windows if each.bound is not None]
             found.append(Place(f"windows {name}", _least(least), sum(each.entries + each.rows for each in windows)))
-    return [place for place in found if place.feeds]
+    return [place for place in found if place.feeds or any(place.counts.values())]
 
 
 def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:

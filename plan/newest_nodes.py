@@ -27,7 +27,7 @@ class Versions(Operator):
     @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
-        return "of each key the time and the columns of the join, for as long as the query lives"
+        return "of each key the time and the columns of the join, until it expires, or for as long as the query lives"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,7 +49,7 @@ class LatestJoin(Operator):
     @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
-        return "the newest row of each key of both sides, until a tombstone removes it"
+        return "the newest row of each key of both sides, until a tombstone removes it, or it expires"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -34,7 +34,7 @@ class LatestJoinReport(Report):
     left_kept, right_kept : int
         Rows that are kept: one for each key.
     left_expired, right_expired : int
-        Rows that have expired, or had when they came.
+        Rows that have expired, or had when they came; of the whole life in all shards.
     without_key : int
         Rows with a null in a column of the group.
     late : int

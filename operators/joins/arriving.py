@@ -18,15 +18,21 @@ from ...core.rows.split import split_punctuation
 from ...core.rows.system_column import deleted_mask, system_field
 from .matching import key_numbers
 
-__all__ = ["checked_rows", "checked_times", "numbers_of", "rows_in", "without_key"]
+__all__ = ["as_schema", "checked_rows", "checked_times", "numbers_of", "rows_in", "without_key"]
 
 Mask = npt.NDArray[np.bool_]
 
 
 def rows_in(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Return the rows of some frames, and their punctuation, with the columns of a schema."""
-    tables = [from_frame(frame).select(schema.names).cast(schema) for frame in frames]
+    tables = [as_schema(from_frame(frame), schema) for frame in frames]
     return split_punctuation(pa.concat_tables([schema.empty_table(), *tables]))
+
+
+def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, with its types. A table that has them is not cast, which takes long by column."""
+    table = table.select(schema.names)
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def without_key(rows: pa.Table, names: Sequence[str]) -> Mask:

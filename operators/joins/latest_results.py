@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM, system_array
+from .arriving import as_schema
 from .band import LEFT, RIGHT
 from .key_texts import NO_ROW, key_texts
 from .latest_plan import LatestJoinPlan
@@ -84,7 +85,7 @@ class LatestResults:
         for field in schema:
             if field.name not in columns:
                 columns[field.name] = pa.nulls(n, field.type)
-        return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+        return as_schema(pa.table(columns), schema)
 
     def _system(self, rows: Rows, number: Int64s, cause: pa.Table | None, deleted: bool) -> pa.StructArray:
         first_row, *others = [table for table in (rows[LEFT], rows[RIGHT], cause) if table is not None]

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM, deleted_mask
-from ..runtime.arrivals import by_arrival, micros
+from ..runtime.arrivals import micros
 from ..runtime.pack import newest_rows
-from .arriving import numbers_of, without_key
+from .arriving import as_schema, numbers_of, without_key
 from .expiry import Expiry
 from .forgetting import ALIVE, TIME, Forgetting
 from .key_runs import KeyRuns
@@ -70,7 +70,7 @@ class NewestSide:
         self._expiry = expiry
         due = expiry.due(forgetting, runs) if side.stays else np.empty(0, dtype=np.int64)
         if side.stays and rows.num_rows:
-            rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
+            rows, _ = newest_rows(rows, list(side.key), side.event_time)
             if side.ttl is not None:
                 rows, _ = expiry.arriving(rows, row_times(rows, side))
         keyless = without_key(rows, side.on)
@@ -119,11 +119,10 @@ class NewestSide:
             self.gone = self.removed
         there = ~deleted
         self.fresh = ~before[there]
-        new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
-        kind = kept.schema
-        self.new = new.select(kind.names).cast(kind)
+        rows = as_schema(rows, kept.schema)
+        self.new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
         # A deleted key that has no versions elsewhere is kept with the time of its deletion.
-        self._changed = rows.select(kind.names).cast(kind) if side.stays else self.new
+        self._changed = rows if side.stays else self.new
         alive = stays & _flags(kept, ALIVE) if side.stays else stays
         self.same = kept.filter(pa.array(alive)).combine_chunks()
 

@@ -18,7 +18,6 @@ from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array, with_system_fields
-from ..runtime.arrivals import by_arrival
 from ..runtime.pack import newest_rows
 from ..runtime.run_files import RunFiles
 from ..runtime.store import Store
@@ -115,7 +114,7 @@ class LatestVersions:
         due = expiry.due(self._forgetting, self._runs)
         if rows.num_rows == 0 and not len(due):
             return side.versioned.empty_table()
-        rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
+        rows, _ = newest_rows(rows, list(side.key), side.event_time)
         rows = rows.combine_chunks()
         times = row_times(rows, side)
         rows, times = expiry.arriving(rows, times)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from upstream.core.feedback.checkpoint_layout import feeds_folder, joins_folder, reorder_folder
+from upstream.core.feedback.checkpoint_layout import feeds_folder, joins_folder, latest_folder, reorder_folder
 from upstream.core.feedback.feed_reports import FeedReport, FeedReports
 from upstream.core.feedback.join_reports import JoinReport
+from upstream.core.feedback.latest_join_reports import LatestJoinReport
 from upstream.core.feedback.reorder_reports import ReorderReport
 from upstream.core.feedback.report_files import write_report
 from upstream.operators.describe import Description, FeedState, Place, live_places, source_feeds
@@ -76,3 +77,14 @@ def test_a_description_reports_what_is_known_of_columns():
     described = Description({"k": "update key", "t": "ordered", "v": ""}, [])
     assert str(described) == "k: update key; t: ordered"
     assert str(Description({"v": ""}, [])) == "no column is ordered or bounded"
+
+
+def test_rows_that_have_expired_are_counted(tmp_path):
+    folder = latest_folder(str(tmp_path), 1)
+    write_report(folder, LatestJoinReport(0, 1, 1, left_kept=3, right_kept=4, left_expired=5))
+    write_report(folder, LatestJoinReport(1, 1, 1, left_kept=1, right_expired=2))
+    (place,) = live_places([folder], micros=True)
+    assert (place.held, place.counts) == (8, {"expired": 7})
+    assert str(place) == "newest rows 1: 8 held, 7 expired"
+    write_report(other := latest_folder(str(tmp_path), 2), LatestJoinReport(0, 1, 1, left_kept=3))
+    assert live_places([other], micros=True) == []

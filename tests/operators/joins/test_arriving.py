@@ -8,7 +8,7 @@ import pytest
 
 from upstream.conf.errors import MalformedRowError, SchemaError
 from upstream.core.rows.system_column import SYSTEM, system_array
-from upstream.operators.joins.arriving import checked_rows, checked_times
+from upstream.operators.joins.arriving import as_schema, checked_rows, checked_times
 
 
 def rows(times, deleted=False, covered=1):
@@ -17,6 +17,14 @@ def rows(times, deleted=False, covered=1):
         source="f", seq=np.arange(n), arrival_us=np.arange(n), covered=np.full(n, covered), deleted=np.full(n, deleted)
     )
     return pa.table({"t": pa.array(times, pa.timestamp("us")), SYSTEM: system})
+
+
+def test_a_table_with_the_columns_of_a_schema_is_not_cast():
+    table = pa.table({"b": pa.array([1], pa.int64()), "a": ["x"]})
+    kept = as_schema(table, pa.schema([("a", pa.string())]))
+    assert kept.column("a").chunk(0).buffers()[2].address == table.column("a").chunk(0).buffers()[2].address
+    other = pa.schema([pa.field("b", pa.int32(), nullable=False), ("a", pa.string())])
+    assert as_schema(table, other).schema == other
 
 
 def test_whole_rows_pass():
