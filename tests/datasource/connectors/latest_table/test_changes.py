@@ -91,6 +91,26 @@ def test_rows_marked_as_dead_are_preimages_once(marked: Any, follower_of: Any) -
     assert marked.log().vectors(), "rows were marked"
 
 
+def test_a_file_that_leaves_with_rows_marked_as_dead_before(
+    marked: Sink, follower_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "_FREE_SHARE", 2)
+    some(marked, 0, *((key, 10, "a") for key in range(100)))
+    follower = follower_of(marked.path, changes="full")
+    follower.rows()
+    some(marked, 1, *((key, 11, "b") for key in range(4)))
+    assert len(changes(follower.rows())) == 8
+    first = set(marked.log().vectors())
+    some(marked, 2, *((key, 12, "c") for key in range(90)))  # what is left of the files goes into the new ones
+    assert first
+    assert not first & set(marked.log().files)
+    found = changes(follower.rows())
+    assert {row for row in found if row[0] == "update_preimage"} == {
+        ("update_preimage", key, 11 if key < 4 else 10, "b" if key < 4 else "a") for key in range(90)
+    }
+    assert len(found) == 180
+
+
 def test_maintenance_between_a_plan_and_its_reading_changes_nothing(marked: Any, follower_of: Any) -> None:
     some(marked, 0, *((key, 10, "a") for key in range(100)))
     follower = follower_of(marked.path, changes="full")

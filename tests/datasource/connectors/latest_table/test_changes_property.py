@@ -92,6 +92,7 @@ def groups_of(rows: list[dict[str, Any]]) -> list[list[tuple[str, Row]]]:
     steps=STEPS,
     tasks=st.integers(1, 2),
     timed=st.booleans(),
+    buckets=st.sampled_from(["1", "2"]),
     keep=st.sampled_from(["latest", "latest 2", "all"]),
     way=st.sampled_from(["rewrite", "beside", "vectors", "worn", "delta-rs"]),
 )
@@ -103,6 +104,7 @@ def test_changes_are_the_difference_between_versions(
     steps: list[Any],
     tasks: int,
     timed: bool,
+    buckets: str,
     keep: str,
     way: str,
 ) -> None:
@@ -115,7 +117,7 @@ def test_changes_are_the_difference_between_versions(
     monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: way != "delta-rs")
     with tempfile.TemporaryDirectory() as folder:
         kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}
-        options = {"time": "t" if timed else "", "keep": "" if keep == "latest" else keep, **kind}
+        options = {"time": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}
         table = Table(make_first(Path(folder) / "first", **options))
         deletes = keep != "all"
 
