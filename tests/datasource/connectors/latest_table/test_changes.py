@@ -154,6 +154,9 @@ def test_fewer_rows_of_each_key_from_a_version_on(make_first: Any, follower_of: 
         ("update_preimage", 1, 20, "b"),
         ("update_postimage", 1, 30, "d"),
     ]
+    follower.restart()
+    some(first, 2, (1, 40, "e"))
+    assert changes(follower.rows()) == [("update_preimage", 1, 30, "d"), ("update_postimage", 1, 40, "e")]
 
 
 @pytest.mark.parametrize("way", ["first", "marked"])
