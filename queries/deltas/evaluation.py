@@ -75,7 +75,8 @@ class Evaluation:
     compile_ : callable
         From an expression and a schema to what evaluates it.
     identify : callable
-        From a node to the name of what it computes: nodes of one name share their state.
+        From a node to the name of what it computes: nodes of one name share their state, so they have the same columns
+        under the same names.
 
     Examples
     --------

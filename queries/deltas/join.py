@@ -187,11 +187,11 @@ class Joined(Operator):
         pairs = pl.concat(joined)
         if self._condition is None or pairs.height == 0:
             return pairs
-        of_left = left.rows.select(needed(left.rows, self._condition))[int64s(pairs, _LEFT)]
-        of_right = right.rows.select(needed(right.rows, self._condition))[int64s(pairs, _RIGHT)]
-        frame = of_left.hstack(of_right.get_columns()) if of_left.width else of_right
-        if frame.width == 0:
-            frame = pairs
+        columns: list[pl.Series] = []
+        for side, name in ((left, _LEFT), (right, _RIGHT)):
+            read = needed(side.rows, self._condition)
+            columns += side.rows.select(read)[int64s(pairs, name)].get_columns() if read else []
+        frame = pl.DataFrame(columns) if columns else pairs
         return pairs.filter(self._condition.series(frame, "__condition"))
 
     def _matched(self, left: _Side, right: _Side, pairs: pl.DataFrame) -> pl.DataFrame:

@@ -102,19 +102,24 @@ def parts(
         return
     for each in node.inputs:
         yield from parts(each, compile_, identify, given)
-    if isinstance(node, Windowed) and isinstance(node.stream, Changes):
-        rows = f"{identify(node.stream)}-rows"
-        schema = node.stream.schema
-        yield Part(rows, (identify(node.stream),), lambda _: Changed(schema), is_stream=True)
+    for each in node.inputs:
+        if _takes_rows(node) and isinstance(each, Changes):
+            yield Part(_rows_of(each, identify), (identify(each),), _rows_maker(each.schema), is_stream=True)
     yield Part(
         key,
-        tuple(
-            _rows_of(each, identify) if isinstance(node, Windowed | Sample) else identify(each) for each in node.inputs
-        ),
+        tuple(_rows_of(each, identify) if _takes_rows(node) else identify(each) for each in node.inputs),
         lambda state: _operator(node, compile_, state),
         node.name if isinstance(node, Stream) else "",
         isinstance(node, Stream | Sample | Changes),
     )
+
+
+def _takes_rows(node: Node) -> bool:
+    return isinstance(node, Windowed | Sample)
+
+
+def _rows_maker(schema: pa.Schema) -> Callable[[State], Operator]:
+    return lambda _: Changed(schema)
 
 
 def _rows_of(node: Node, identify: Callable[[Node], str]) -> str:

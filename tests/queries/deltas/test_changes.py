@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.queries.deltas.zsets import TIME, WEIGHT
-from upstream.queries.relations.nodes import Aggregate, Aggregation, Changes, Project, Range, Rows, Windowed
+from upstream.queries.relations.nodes import Aggregate, Aggregation, Changes, Project, Range, Rows, Sample, Windowed
 
 from .checking import END, LONG, TEXT, Database, S, arrivals, at, column, evaluated, steps_of, window, windows
 
@@ -73,3 +73,15 @@ def test_a_stream_of_changes_can_be_windowed_again(given, n):
         )
         assert at(found["rows"], tau) == Counter((key,) for key, _ in newest[-n:])
     assert inner_sql
+
+
+@given(given=arrivals())
+def test_a_sample_of_a_stream_of_changes_is_part_of_it_and_the_same_in_any_split(given):
+    came = Changes(Project(window(S, Range(4))[0], BY), "istream")
+    plans = {"some": Windowed(Sample(came, 50.0, 3), Range(5)), "all": Windowed(Sample(came, 100.0), Range(5))}
+    found, _ = evaluated({**plans, "whole": Windowed(came, Range(5))}, given.steps)
+    at_once, _ = evaluated(plans, [({"s": given.rows["s"], "r": []}, given.steps[-1][1])])
+    assert steps_of(found["some"]) == steps_of(at_once["some"])
+    assert steps_of(found["all"]) == steps_of(found["whole"])
+    for tau in range(END):
+        assert at(found["some"], tau) <= at(found["whole"], tau)

@@ -15,10 +15,11 @@ from upstream.queries.deltas.state import State
 from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
 from upstream.queries.relations.nodes import Join, Project, Range, Rows
 
-from .checking import LONG, TEXT, R, S, arrivals, call, check, column, window, windows
+from .checking import LONG, TEXT, R, S, arrivals, call, check, column, constant, window, windows
 
 ON = ((column("k", TEXT), column("j", TEXT)),)
-CONDITION = call("lt", column("v"), column("w"))
+V, W = column("v"), column("w")
+CONDITION = call("lt", V, W)
 SQL = {
     "inner": "SELECT * FROM ({s}) JOIN ({r}) ON {on}",
     "left": "SELECT * FROM ({s}) LEFT JOIN ({r}) ON {on}",
@@ -44,6 +45,15 @@ def test_a_join_is_what_sql_finds(how, condition, left, right, given):
 def test_a_join_without_equal_keys_is_what_sql_finds(how, left, right, given):
     plan = Join(left[0], right[0], how, (), CONDITION)
     check(plan, SQL[how].format(s=left[1], r=right[1], on="v < w"), given)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(given=arrivals(8), on_left=st.booleans())
+def test_a_condition_may_be_over_one_side(how, given, on_left):
+    (left, left_sql), (right, right_sql) = window(S, Range(9)), window(R, Rows(4))
+    plan = Join(left, right, how, ON, call("lt", V if on_left else W, constant(2)))
+    on = f"k = j AND {'v' if on_left else 'w'} < 2"
+    check(plan, SQL[how].format(s=left_sql, r=right_sql, on=on), given)
 
 
 @pytest.mark.parametrize("how", KINDS)
