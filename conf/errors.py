@@ -9,6 +9,7 @@ __all__ = [
     "FeedChangedError",
     "MalformedRowError",
     "OptionError",
+    "QueryError",
     "QueryRefusedError",
     "SchemaError",
     "StateLimitError",
@@ -101,6 +102,15 @@ class MalformedRowError(UpstreamError, ValueError):
     ``ValueError``.
 
     The message names the row's place. Correct the feed, or set such rows aside: ``onMalformed=quarantine``.
+    """
+
+
+class QueryError(UpstreamError, ArithmeticError):
+    """A value of a continuous query cannot be computed: an overflow, a division by zero, text that is no number. An
+    ``ArithmeticError``.
+
+    The message names the expression and the row's values. Use a ``try_`` form, which gives null, or leave such rows
+    out.
     """
 
 

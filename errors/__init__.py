@@ -23,6 +23,7 @@ from ..conf.errors import EnvironmentMissingError as EnvironmentMissingError
 from ..conf.errors import FeedChangedError as FeedChangedError
 from ..conf.errors import MalformedRowError as MalformedRowError
 from ..conf.errors import OptionError as OptionError
+from ..conf.errors import QueryError as QueryError
 from ..conf.errors import QueryRefusedError as QueryRefusedError
 from ..conf.errors import SchemaError as SchemaError
 from ..conf.errors import StateLimitError as StateLimitError
@@ -36,6 +37,7 @@ __all__ = [
     "FeedChangedError",
     "MalformedRowError",
     "OptionError",
+    "QueryError",
     "QueryRefusedError",
     "SchemaError",
     "StateLimitError",

@@ -121,7 +121,12 @@ def _comparison(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 2:
         raise misfit(function, arguments, "two values")
     name = "eq_null_safe" if function == "equal_null" else function
-    return Call(name, with_common_type(arguments), BOOLEAN)
+    values = with_common_type(arguments)
+    if values[0].type == NULL:
+        values = tuple(cast(each, BOOLEAN) for each in values)
+    if pa.types.is_nested(values[0].type):
+        raise misfit(function, arguments, "values that are no arrays, maps or structs")
+    return Call(name, values, BOOLEAN)
 
 
 def _between(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -134,7 +139,10 @@ def _between(function: str, arguments: Sequence[Expression]) -> Expression:
 def _in(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) < 2:
         raise misfit(function, arguments, "a value and what it may be equal to")
-    return Call(function, with_common_type(arguments), BOOLEAN)
+    values = with_common_type(arguments)
+    if pa.types.is_nested(values[0].type):
+        raise misfit(function, arguments, "values that are no arrays, maps or structs")
+    return Call(function, values, BOOLEAN)
 
 
 def _logic(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -290,7 +298,14 @@ def _rules() -> Mapping[str, Rule]:
     rules |= {"nullif": _nullif, "nullifzero": _nullif, "zeroifnull": _zeroifnull, "nvl2": _nvl2}
     rules |= _text_rules()
     rules |= _time_rules()
-    rules |= {"get_field": _get_field, "get": _element, "element_at": _element, "size": _size, "cardinality": _size}
+    rules |= {
+        "get_field": _get_field,
+        "get": _element,
+        "element_at": _element,
+        "try_element_at": _element,
+        "size": _size,
+        "cardinality": _size,
+    }
     casts = {"boolean": BOOLEAN, "tinyint": BYTE, "smallint": SHORT, "int": INT, "bigint": LONG, "float": FLOAT}
     casts |= {"double": DOUBLE, "string": TEXT, "date": DATE, "timestamp": TIMESTAMP}
     casts |= {"to_date": DATE, "to_timestamp": TIMESTAMP}

@@ -1,0 +1,52 @@
+"""Functions of arrays of NumPy as expressions of Polars, with nulls kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+__all__ = ["aligned", "on_arrays", "on_series", "quotient"]
+
+
+def on_series(function: Callable[..., pl.Series], *values: pl.Expr, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
+    """Return the expression of a function of series of one length. It gives a series of that length."""
+
+    def run(series: Sequence[pl.Series]) -> pl.Series:
+        return function(*aligned(series))
+
+    return pl.map_batches(list(values), run, return_dtype=dtype)
+
+
+def aligned(series: Sequence[pl.Series]) -> list[pl.Series]:
+    """Return series of one length: those of constants are repeated."""
+    length = max(map(len, series))
+    return [each if len(each) == length else each.new_from_index(0, length) for each in series]
+
+
+def on_arrays(
+    function: Callable[..., npt.NDArray[Any]], *values: pl.Expr, dtype: pl.DataType | type[pl.DataType]
+) -> pl.Expr:
+    """Return the expression of a function of arrays of NumPy. Its value is null where an operand is.
+
+    The function sees zeros for nulls, and may divide by them.
+    """
+
+    def run(*series: pl.Series) -> pl.Series:
+        with np.errstate(all="ignore"):
+            found = function(*(each.fill_null(0).to_numpy() for each in series))
+        made = pl.Series(found, dtype=dtype)
+        for each in series:
+            if each.null_count():
+                made = made.set(each.is_null(), None)
+        return made
+
+    return on_series(run, *values, dtype=dtype)
+
+
+def quotient(left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    """Return the quotient of doubles. By a constant, Polars would multiply by its inverse, which is not exact."""
+    return left / right if right.meta.root_names() else on_arrays(np.divide, left, right, dtype=pl.Float64)

@@ -1,0 +1,192 @@
+"""What a function of SQL becomes: an expression of Polars for its values, and another for each way to fail.
+
+A value is null where it fails, so ``try_add`` is ``add`` without its failures. A failure counts only in rows that need
+the value: a CASE adds its conditions to the failures of its branches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from .kinds import DATE, DURATION, LOCAL_TIMESTAMP, MONTHS, TIMESTAMP, is_decimal, spark_name
+from .nodes import Call, Expression
+
+__all__ = ["Builder", "Failure", "Kernel", "Stages", "Value", "literal", "polars_type", "when_needed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A way in which a value can fail.
+
+    Attributes
+    ----------
+    where : pl.Expr
+        Whether it fails, by row. Never null.
+    of : Expression
+        The expression that fails.
+    reason : str
+        What happened.
+    hint : str
+        What the user may do about it.
+    lasting : bool
+        Whether ``try_`` forms fail too: our own limit, where Spark has a value.
+    """
+
+    where: pl.Expr
+    of: Expression
+    reason: str
+    hint: str = ""
+    lasting: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """The values of an expression, and how they can fail."""
+
+    values: pl.Expr
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def constant(self) -> bool:
+        """Whether it reads no column."""
+        return not self.values.meta.root_names()
+
+
+def when_needed(failures: Iterable[Failure], needed: pl.Expr) -> tuple[Failure, ...]:
+    """Return failures that count only in some rows; ``needed`` may be null, which is no."""
+    needed = needed.fill_null(value=False)
+    return tuple(dataclasses.replace(each, where=needed & each.where) for each in failures)
+
+
+class Stages:
+    """Columns that are computed once because several expressions read them, in the order of what reads what."""
+
+    def __init__(self) -> None:
+        self._stage_of: dict[str, int] = {}
+        self.columns: list[list[pl.Expr]] = []
+
+    def shared(self, values: pl.Expr) -> pl.Expr:
+        """Return an expression that may be used several times, at the cost of one."""
+        names = values.meta.root_names()
+        if not names or values.meta.is_column_selection():
+            return values
+        stage = max((self._stage_of.get(name, -1) for name in names), default=-1) + 1
+        name = f"__shared_{len(self._stage_of)}"
+        self._stage_of[name] = stage
+        if stage == len(self.columns):
+            self.columns.append([])
+        self.columns[stage].append(values.alias(name))
+        return pl.col(name)
+
+
+class Builder:
+    """What a kernel has at hand to build one call.
+
+    Parameters
+    ----------
+    call
+        The call.
+    operands
+        Its arguments' values.
+    stages
+        For what is used several times.
+    """
+
+    def __init__(self, call: Call, operands: Sequence[Value], stages: Stages) -> None:
+        self.call = call
+        self.type = call.type
+        self.failures: list[Failure] = []
+        self._operands = operands
+        self._stages = stages
+
+    def share(self, values: pl.Expr) -> pl.Expr:
+        """Return an expression that may be used several times, at the cost of one."""
+        return self._stages.shared(values)
+
+    def fail(self, where: pl.Expr, reason: str, hint: str = "", *, lasting: bool = False) -> None:
+        """Declare that the call fails in some rows; its value has to be null there. Null is no."""
+        self.failures.append(Failure(where.fill_null(value=False), self.call, reason, hint, lasting))
+
+    def strict(self, values: pl.Expr, reason: str, hint: str = "") -> pl.Expr:
+        """Declare that the call fails where it is null though none of its operands is. Return the values."""
+        values = self.share(values)
+        self.fail(self.unexpected_null(values), reason, hint)
+        return values
+
+    def unexpected_null(self, values: pl.Expr) -> pl.Expr:
+        """Return where a value is null though no operand is."""
+        where = values.is_null()
+        for each in self._operands:
+            if not each.constant:
+                where &= each.values.is_not_null()
+            elif pl.select(each.values).item() is None:
+                return pl.lit(value=False)
+        return where
+
+    def constant(self, index: int, what: str) -> Any:
+        """Return the value of an argument that has to be a constant.
+
+        Raises
+        ------
+        SchemaError
+            It depends on a row.
+        """
+        value = self._operands[index]
+        if not value.constant:
+            raise SchemaError(
+                f"{what} is {self.call.arguments[index]}, which differs by row",
+                expected=f"a constant: {self.call.function} of Spark and of Polars are the same only for one",
+            )
+        return pl.select(value.values).item()
+
+    def is_constant(self, index: int) -> bool:
+        """Return whether an argument is a constant."""
+        return self._operands[index].constant
+
+
+Kernel = Callable[..., pl.Expr]
+"""From a Builder and the operands' expressions to the values' expression."""
+
+
+def polars_type(dtype: pa.DataType) -> pl.DataType:
+    """Return the type that values of an Arrow type have in Polars."""
+    if dtype == MONTHS:
+        raise SchemaError("an interval of months is no value by itself", hint="add it to a time")
+    return pl.Series(pl.from_arrow(pa.array([], dtype))).dtype
+
+
+def literal(value: Any, dtype: pa.DataType) -> pl.Expr:
+    """Return a constant as an expression, from Python's value of it. Of an interval of months, only the months."""
+    if dtype == MONTHS:
+        return pl.lit(None if value is None else int(value[0]), dtype=pl.Int32)
+    target = polars_type(dtype)
+    if value is None:
+        return pl.lit(None, dtype=target)
+    if dtype in (DATE, TIMESTAMP, LOCAL_TIMESTAMP, DURATION) or is_decimal(dtype):
+        return of_series(pl.Series(pl.from_arrow(pa.array([value], dtype))))
+    return pl.lit(value, dtype=target)
+
+
+def of_series(values: pl.Series) -> pl.Expr:
+    """Return the only value of a series as an expression."""
+    dtype = values.dtype
+    if dtype.is_temporal():  # Python's times end with the year 9999
+        return pl.lit(values.to_physical().item(), dtype=values.to_physical().dtype).cast(dtype)
+    return pl.lit(values.item(), dtype=dtype)
+
+
+def as_constant(value: Value, expression: Call) -> Value:
+    """Return the value of an expression without columns, computed now."""
+    masks = [each.where.alias(str(at)) for at, each in enumerate(value.failures)]
+    found = pl.select(value.values.alias("value"), *masks)
+    dtype = polars_type(expression.type)
+    if found.schema["value"] != dtype:
+        raise AssertionError(f"{expression} of {spark_name(expression.type)} came as {found.schema['value']}")
+    failures = [each for at, each in enumerate(value.failures) if found[str(at)].item()]
+    return Value(of_series(found["value"]), tuple(dataclasses.replace(f, where=pl.lit(value=True)) for f in failures))

@@ -1,0 +1,48 @@
+"""Comparisons: of numbers with NaN as the greatest, of text by its bytes, and with null.
+
+Polars compares doubles as Spark does: NaN is equal to itself and greater than any number, -0.0 is equal to 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from .building import Builder, Kernel
+
+__all__ = ["COMPARISONS"]
+
+
+def _greatest(build: Builder, *values: pl.Expr) -> pl.Expr:
+    return _extreme(build, values, greatest=True)
+
+
+def _least(build: Builder, *values: pl.Expr) -> pl.Expr:
+    return _extreme(build, values, greatest=False)
+
+
+def _extreme(build: Builder, values: tuple[pl.Expr, ...], *, greatest: bool) -> pl.Expr:
+    """Return the extreme value of those that are not null. Among equal ones, the first."""
+    best = values[0]
+    for each in values[1:]:
+        one, two = build.share(best), build.share(each)
+        better = two > one if greatest else two < one
+        best = pl.when(one.is_null() | better).then(two).otherwise(one)
+    return best
+
+
+COMPARISONS: Mapping[str, Kernel] = {
+    "eq": lambda _, left, right: left == right,
+    "ne": lambda _, left, right: left != right,
+    "lt": lambda _, left, right: left < right,
+    "le": lambda _, left, right: left <= right,
+    "gt": lambda _, left, right: left > right,
+    "ge": lambda _, left, right: left >= right,
+    "eq_null_safe": lambda _, left, right: left.eq_missing(right),
+    "is_null": lambda _, value: value.is_null(),
+    "is_not_null": lambda _, value: value.is_not_null(),
+    "isnan": lambda _, value: value.is_nan().fill_null(value=False),
+    "greatest": _greatest,
+    "least": _least,
+}

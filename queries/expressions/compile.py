@@ -1,0 +1,224 @@
+"""Evaluate expressions of SQL over columns, with Spark's meaning: built once, run for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import QueryError, SchemaError
+from .building import Builder, Failure, Kernel, Stages, Value, as_constant, literal, polars_type, when_needed
+from .casts import CASTS
+from .comparisons import COMPARISONS
+from .kinds import spark_name
+from .logic import CONDITIONALS
+from .nested import NESTED
+from .nodes import Call, Constant, Expression, Field, walk
+from .numbers import NUMBERS
+from .patterns import PATTERNS
+from .text import TEXTS
+from .times import TIMES
+
+__all__ = ["Compiled", "CompiledColumns", "compiled", "compiled_columns"]
+
+_KERNELS: Mapping[str, Kernel] = {**NUMBERS, **COMPARISONS, **CASTS, **TEXTS, **PATTERNS, **TIMES, **NESTED}
+_RIGHT_FIRST = {"divide", "div", "mod"}
+"""Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
+
+
+def compiled(expression: Expression, schema: pa.Schema) -> Compiled:
+    """Build what evaluates one expression.
+
+    Parameters
+    ----------
+    expression
+        Made by :func:`.typing.call`.
+    schema
+        Of the rows.
+
+    Raises
+    ------
+    SchemaError
+        The rows have no such column, or the expression cannot be evaluated here with Spark's meaning.
+
+    Examples
+    --------
+    >>> import polars as pl, pyarrow as pa
+    >>> from upstream.queries.expressions.nodes import Constant, Field
+    >>> from upstream.queries.expressions.typing import call
+    >>> speed = call("multiply", [Field("speed", pa.float64()), Constant(3.6, pa.float64())])
+    >>> compiled(speed, pa.schema({"speed": pa.float64()})).evaluate(pl.DataFrame({"speed": [10.0, None]})).to_list()
+    [36.0, None]
+    """
+    return Compiled(expression, schema)
+
+
+def compiled_columns(columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> CompiledColumns:
+    """Build what evaluates several expressions at once. What they have in common is computed once.
+
+    Raises
+    ------
+    SchemaError
+        As :func:`compiled`.
+    """
+    return CompiledColumns(columns, schema)
+
+
+class CompiledColumns:
+    """Evaluates expressions over rows. Use :func:`compiled_columns`.
+
+    Attributes
+    ----------
+    schema : pa.Schema
+        Of the results.
+    """
+
+    def __init__(self, columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> None:
+        compiler = _Compiler(schema)
+        values = [compiler.value(expression) for _, expression in columns]
+        self.schema = pa.schema([(name, expression.type) for name, expression in columns])
+        self._types = {name: polars_type(expression.type) for name, expression in columns}
+        self._values = [value.values.alias(name) for (name, _), value in zip(columns, values, strict=True)]
+        self._failures = [failure for value in values for failure in value.failures]
+        self._stages = compiler.stages.columns
+        read = {name for _, expression in columns for name in _names(expression)}
+        self._reads = [name for name in schema.names if name in read]
+        self._outputs = [*self._values]
+        if self._failures:
+            self._outputs.append(pl.any_horizontal([each.where for each in self._failures]).any().alias(_FAILED))
+
+    def evaluate(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the expressions' values for some rows.
+
+        Raises
+        ------
+        QueryError
+            A value cannot be computed. The message names the expression and the row's values.
+        """
+        if not frame.height:
+            return pl.DataFrame(schema=self._types)
+        found = self._rows(frame).select(self._outputs).collect()
+        if self._failures and found[_FAILED][0]:
+            raise self._error(frame)
+        if self._failures:
+            found = found.drop(_FAILED)
+        if found.height != frame.height:  # constants alone
+            found = pl.DataFrame([each.new_from_index(0, frame.height) for each in found])
+        return found
+
+    def _rows(self, frame: pl.DataFrame) -> pl.LazyFrame:
+        rows = frame.lazy()
+        for stage in self._stages:
+            rows = rows.with_columns(stage)
+        return rows
+
+    def _error(self, frame: pl.DataFrame) -> QueryError:
+        for failure in self._failures:
+            failed = self._rows(frame).select(failure.where.alias(_FAILED)).collect()[_FAILED]
+            if failed.any():
+                at = failed.arg_max() or 0
+                return _query_error(failure, frame.select(self._reads).row(at, named=True))
+        raise AssertionError("a failure without a place")
+
+
+_FAILED = "__failed"
+
+
+class Compiled:
+    """Evaluates one expression over rows. Use :func:`compiled`.
+
+    Attributes
+    ----------
+    type : pa.DataType
+        Of its values.
+    """
+
+    def __init__(self, expression: Expression, schema: pa.Schema) -> None:
+        self.type = expression.type
+        self._columns = CompiledColumns([("value", expression)], schema)
+
+    def evaluate(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the expression's value for each row.
+
+        Raises
+        ------
+        QueryError
+            A value cannot be computed. The message names the expression and the row's values.
+        """
+        return self._columns.evaluate(frame).to_series()
+
+
+def _query_error(failure: Failure, row: Mapping[str, object]) -> QueryError:
+    given = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    return QueryError(
+        f"{failure.of} has no value{f' where {given}' if given else ''}: {failure.reason}",
+        expected="rows for which each expression of the query has a value",
+        hint=failure.hint
+        or "use a try_ form, such as try_cast or try_divide, which gives null, or leave such rows out",
+    )
+
+
+def _names(expression: Expression) -> set[str]:
+    return {each.name for each in walk(expression) if isinstance(each, Field)}
+
+
+class _Compiler:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._known: dict[tuple[Expression, str], Value] = {}
+        self.stages = Stages()
+
+    def value(self, expression: Expression) -> Value:
+        key = expression, str(expression)  # 0.0 and -0.0 are equal, but not the same
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._built(expression)
+        return found
+
+    def _built(self, expression: Expression) -> Value:
+        if isinstance(expression, Field):
+            return self._column(expression)
+        if isinstance(expression, Constant):
+            return Value(literal(expression.value, expression.type))
+        value = self._call(expression)
+        return as_constant(value, expression) if value.constant else value
+
+    def _column(self, field: Field) -> Value:
+        index = self._schema.get_field_index(field.name)
+        if index < 0:
+            raise SchemaError(f"there is no column {field.name}", expected="one of " + ", ".join(self._schema.names))
+        given = self._schema.field(index).type
+        if given != field.type:
+            raise SchemaError(
+                f"the column {field.name} is of type {spark_name(given)}", expected=f"{spark_name(field.type)}"
+            )
+        return Value(pl.col(field.name))
+
+    def _call(self, call: Call) -> Value:
+        operands = [self.value(each) for each in call.arguments]
+        conditional = CONDITIONALS.get(call.function)
+        if conditional is not None:
+            return conditional(operands, self.stages)
+        tried = call.function.startswith("try_")
+        kernel = _KERNELS.get(call.function.removeprefix("try_"))
+        if kernel is None:
+            raise SchemaError(f"{call} cannot be evaluated: there is no function {call.function} here")
+        builder = Builder(call, operands, self.stages)
+        values = kernel(builder, *(each.values for each in operands))
+        own = [each for each in builder.failures if each.lasting or not tried]
+        return Value(values, (*self._failures_in_order(call, operands), *own))
+
+    def _failures_in_order(self, call: Call, operands: Sequence[Value]) -> list[Failure]:
+        """Return the operands' failures. Spark evaluates an operand where none before it is null."""
+        order = list(operands)
+        if call.function.removeprefix("try_") in _RIGHT_FIRST:
+            order.reverse()
+        failures: list[Failure] = []
+        needed: pl.Expr | None = None
+        for at, each in enumerate(order):
+            failures += each.failures if needed is None else when_needed(each.failures, needed)
+            if not each.constant and any(other.failures for other in order[at + 1 :]):
+                there = self.stages.shared(each.values).is_not_null()
+                needed = there if needed is None else needed & there
+        return failures

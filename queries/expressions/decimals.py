@@ -1,0 +1,227 @@
+"""Arithmetic of decimals with Spark's precision, scale and rounding: half away from zero, null where it overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import polars as pl
+import pyarrow as pa
+
+from .building import Builder, Kernel
+from .kinds import is_decimal
+from .unscaled import LIMIT, as_decimals, divided_half_up, exact_decimals, int128, negative, scaled, unscaled
+
+__all__ = ["DECIMALS"]
+
+_OVERFLOW = "the result has more digits than its type"
+_CAST_NARROWER = "cast the operands to decimals of fewer digits, or use the try_ form, which gives null"
+_ZERO = "division by zero"
+_NO_ZERO = "divide by nullif(…, 0), or use try_divide, which gives null"
+_QUOTIENT_SCALE = 38
+"""Spark computes a quotient to so many digits after the point, and rounds it again to the result's scale."""
+_PRODUCT_DIGITS = 38
+"""Spark computes a product to so many digits, and rounds it again to the result's scale."""
+_HALF = 1 << 126
+
+Decimal = pa.Decimal128Type
+Slow = Callable[[int, int], "int | None"]
+Operation = Callable[[pl.Expr, pl.Expr, Decimal, Decimal, Decimal], "tuple[pl.Expr, pl.Expr, Slow]"]
+"""From the whole numbers of two decimals, their types and the result's type to the result's whole numbers in 128 bits,
+where these are right, and the result of any two numbers.
+"""
+
+
+def _dropped(number: int, digits: int) -> int:
+    """Return a number without its last digits, rounded half away from zero."""
+    if digits <= 0:
+        return number * 10**-digits
+    unit = 10**digits
+    size = (abs(number) + unit // 2) // unit
+    return size if number >= 0 else -size
+
+
+def _signed(size: int, left: int, right: int) -> int:
+    return size if (left < 0) == (right < 0) else -size
+
+
+def _aligned(one: Decimal, two: Decimal) -> tuple[int, int, pl.Expr]:
+    """Return the powers of ten that give two decimals one scale, and what fits in 128 bits then."""
+    scale = max(one.scale, two.scale)
+    return 10 ** (scale - one.scale), 10 ** (scale - two.scale), int128(_HALF // 10 ** abs(one.scale - two.scale))
+
+
+def _add(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal) -> tuple[pl.Expr, pl.Expr, Slow]:
+    first, second, limit = _aligned(one, two)
+    drop = max(one.scale, two.scale) - result.scale
+    fast = divided_half_up(left * int128(first) + right * int128(second), drop)
+    fits = (left.abs() < limit) & (right.abs() < limit)
+    return fast, fits, lambda a, b: _dropped(a * first + b * second, drop)
+
+
+def _subtract(
+    left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal
+) -> tuple[pl.Expr, pl.Expr, Slow]:
+    fast, fits, slow = _add(left, int128(0) - right, one, two, result)
+    return fast, fits, lambda a, b: slow(a, -b)
+
+
+def _multiply(
+    left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal
+) -> tuple[pl.Expr, pl.Expr, Slow]:
+    drop = one.scale + two.scale - result.scale
+    fits = left.abs().cast(pl.Float64) * right.abs().cast(pl.Float64) < 0.99 * LIMIT
+
+    def slow(a: int, b: int) -> int:
+        product = a * b
+        digits = max(0, len(str(abs(product))) - _PRODUCT_DIGITS)
+        return _dropped(_dropped(product, digits) * 10**digits, drop)
+
+    return divided_half_up(left * right, drop), fits, slow
+
+
+def _divide(
+    left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal
+) -> tuple[pl.Expr, pl.Expr, Slow]:
+    shift = result.scale + two.scale - one.scale
+    size, divisor = left.abs(), right.abs()
+    fits = size < int128(_HALF // 10**shift)
+    if result.scale < _QUOTIENT_SCALE:
+        fits &= divisor < int128(10 ** (_QUOTIENT_SCALE - result.scale))  # so that rounding twice is rounding once
+    number = size * int128(10**shift)
+    rest = number % divisor
+    fast = negative(number // divisor + (rest >= divisor - rest).cast(pl.Int128), (left < 0) != (right < 0))
+
+    def slow(a: int, b: int) -> int:
+        exact = abs(a) * 10 ** (_QUOTIENT_SCALE + two.scale - one.scale)
+        return _signed(_dropped((2 * exact + abs(b)) // (2 * abs(b)), _QUOTIENT_SCALE - result.scale), a, b)
+
+    return fast, fits, slow
+
+
+def _mod(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal) -> tuple[pl.Expr, pl.Expr, Slow]:
+    first, second, limit = _aligned(one, two)
+    drop = max(one.scale, two.scale) - result.scale
+    size = (left.abs() * int128(first)) % (right.abs() * int128(second))
+    fast = divided_half_up(negative(size, left < 0), drop)
+
+    def slow(a: int, b: int) -> int | None:
+        number, divisor = abs(a) * first, abs(b) * second
+        if number // divisor >= LIMIT:
+            return None  # Spark ends here, too
+        return _dropped(number % divisor if a >= 0 else -(number % divisor), drop)
+
+    return fast, (left.abs() < limit) & (right.abs() < limit), slow
+
+
+def _pmod(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal) -> tuple[pl.Expr, pl.Expr, Slow]:
+    first, second, limit = _aligned(one, two)
+    drop = max(one.scale, two.scale) - result.scale
+    divisor = right.abs() * int128(second)
+    rest = negative((left.abs() * int128(first)) % divisor, left < 0)
+    shifted = rest + right * int128(second)
+    again = negative(shifted.abs() % divisor, shifted < 0)
+    fast = divided_half_up(pl.when(rest < 0).then(again).otherwise(rest), drop)
+    remainder = _mod(left, right, one, two, pa.decimal128(38, max(one.scale, two.scale)))[2]
+
+    def slow(a: int, b: int) -> int | None:
+        rest = remainder(a, b)
+        if rest is None or rest >= 0:
+            return None if rest is None else _dropped(rest, drop)
+        shifted = rest + b * second
+        size = abs(shifted) % (abs(b) * second)
+        return _dropped(size if shifted >= 0 else -size, drop)
+
+    return fast, (left.abs() < limit) & (right.abs() < limit), slow
+
+
+def _div(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, _: Decimal) -> tuple[pl.Expr, pl.Expr, Slow]:
+    first, second, limit = _aligned(one, two)
+    size = (left.abs() * int128(first)) // (right.abs() * int128(second))
+    fast = negative(size, (left < 0) != (right < 0))
+
+    def slow(a: int, b: int) -> int:
+        return _signed(abs(a) * first // (abs(b) * second), a, b)
+
+    return fast, (left.abs() < limit) & (right.abs() < limit), slow
+
+
+def _computed(build: Builder, operation: Operation, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    one, two = (each.type for each in build.call.arguments)
+    left, right = build.share(unscaled(left)), build.share(unscaled(right))
+    found = build.share(exact_decimals(*operation(left, right, one, two, build.type), left, right))
+    return as_decimals(found, build.type) if is_decimal(build.type) else found.cast(pl.Int64, strict=False)
+
+
+def _exact(operation: Operation) -> Kernel:
+    def kernel(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+        return build.strict(_computed(build, operation, left, right), _OVERFLOW, _CAST_NARROWER)
+
+    return kernel
+
+
+def _by_divisor(operation: Operation) -> Kernel:
+    def kernel(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+        left, right = build.share(left), build.share(right)
+        zero = unscaled(right) == 0
+        build.fail(zero & left.is_not_null(), _ZERO, _NO_ZERO)
+        found = build.share(_computed(build, operation, left, pl.when(~zero).then(right)))
+        build.fail(found.is_null() & left.is_not_null() & ~zero, _OVERFLOW, _CAST_NARROWER)
+        return found
+
+    return kernel
+
+
+def _negate(build: Builder, value: pl.Expr) -> pl.Expr:
+    return as_decimals(build.share(int128(0) - unscaled(value)), build.type)
+
+
+def _abs(build: Builder, value: pl.Expr) -> pl.Expr:
+    return as_decimals(build.share(unscaled(value).abs()), build.type)
+
+
+def _towards(*, up: bool) -> Kernel:
+    def kernel(build: Builder, value: pl.Expr) -> pl.Expr:
+        unit = int128(10 ** build.call.arguments[0].type.scale)
+        numbers = build.share(unscaled(value))
+        found = numbers // unit  # towards what is less
+        if up:
+            found += (numbers % unit != 0).cast(pl.Int128)
+        return as_decimals(build.share(found), build.type)
+
+    return kernel
+
+
+def _round(build: Builder, value: pl.Expr, places: pl.Expr) -> pl.Expr:  # noqa: ARG001 it is a constant
+    digits, even = build.constant(1, "the number of digits"), build.call.function == "bround"
+    given: Decimal = build.call.arguments[0].type
+    drop = given.scale - min(digits, given.scale)
+    numbers = build.share(unscaled(value))
+    found = _half_even(numbers, drop) if even else divided_half_up(numbers, drop)
+    made = build.share(scaled(build.share(found), max(0, -digits)))
+    return build.strict(as_decimals(made, build.type), _OVERFLOW, _CAST_NARROWER)
+
+
+def _half_even(numbers: pl.Expr, digits: int) -> pl.Expr:
+    if digits == 0 or digits > 38:
+        return divided_half_up(numbers, digits)
+    unit, half, size = int128(10**digits), int128(10**digits // 2), numbers.abs()
+    quotient, rest = size // unit, size % unit
+    up = (rest > half) | ((rest == half) & (quotient % int128(2) == 1))
+    return negative(quotient + up.cast(pl.Int128), numbers < 0)
+
+
+DECIMALS: Mapping[str, Kernel] = {
+    "add": _exact(_add),
+    "subtract": _exact(_subtract),
+    "multiply": _exact(_multiply),
+    "divide": _by_divisor(_divide),
+    "div": _by_divisor(_div),
+    "mod": _by_divisor(_mod),
+    "pmod": _by_divisor(_pmod),
+    "negate": _negate,
+    "abs": _abs,
+    "floor": _towards(up=False),
+    "ceil": _towards(up=True),
+    "round": _round,
+    "bround": _round,
+}

@@ -1,0 +1,104 @@
+"""Three-valued logic and what chooses between values: AND, OR, NOT, CASE, COALESCE.
+
+A row evaluates an operand if Spark would: AND leaves its right side alone where the left one is false, CASE all
+branches but one. So a failure there does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import polars as pl
+
+from .building import Failure, Stages, Value, when_needed
+
+__all__ = ["CONDITIONALS", "Conditional"]
+
+Conditional = Callable[[Sequence[Value], Stages], Value]
+
+
+def _and(operands: Sequence[Value], stages: Stages) -> Value:
+    left, right = operands
+    if not right.failures:
+        return Value(left.values & right.values, left.failures)
+    first = stages.shared(left.values)
+    needed = first.fill_null(value=True)  # null AND false is false, so Spark looks at it
+    return Value(first & right.values, (*left.failures, *when_needed(right.failures, needed)))
+
+
+def _or(operands: Sequence[Value], stages: Stages) -> Value:
+    left, right = operands
+    if not right.failures:
+        return Value(left.values | right.values, left.failures)
+    first = stages.shared(left.values)
+    needed = ~first.fill_null(value=False)
+    return Value(first | right.values, (*left.failures, *when_needed(right.failures, needed)))
+
+
+def _not(operands: Sequence[Value], stages: Stages) -> Value:  # noqa: ARG001 all conditionals take the same
+    return Value(~operands[0].values, operands[0].failures)
+
+
+def _case(operands: Sequence[Value], stages: Stages) -> Value:
+    conditions, results, default = operands[:-1:2], operands[1:-1:2], operands[-1]
+    failing = any(each.failures for each in operands[1:])
+    failures: list[Failure] = []
+    values: pl.Expr = default.values
+    open_rows = pl.lit(value=True)
+    chosen: list[tuple[pl.Expr, pl.Expr]] = []
+    for condition, result in zip(conditions, results, strict=True):
+        holds = stages.shared(condition.values) if failing else condition.values
+        chosen.append((holds, result.values))
+        if failing:
+            failures += when_needed(condition.failures, open_rows)
+            failures += when_needed(result.failures, open_rows & holds)
+            open_rows &= ~holds.fill_null(value=False)
+        else:
+            failures += condition.failures
+    if failing:
+        failures += when_needed(default.failures, open_rows)
+    for holds, result in reversed(chosen):
+        values = pl.when(holds).then(result).otherwise(values)
+    return Value(values, tuple(failures))
+
+
+def _coalesce(operands: Sequence[Value], stages: Stages) -> Value:
+    failures: list[Failure] = []
+    needed: pl.Expr | None = None
+    for at, each in enumerate(operands):
+        failures += each.failures if needed is None else when_needed(each.failures, needed)
+        if any(other.failures for other in operands[at + 1 :]):
+            missing = stages.shared(each.values).is_null()
+            needed = missing if needed is None else needed & missing
+    if len(operands) == 1:
+        return operands[0]
+    return Value(pl.coalesce([each.values for each in operands]), tuple(failures))
+
+
+def _in(operands: Sequence[Value], stages: Stages) -> Value:
+    """Compare in turn, until one is equal. A null among the candidates makes what is not found null."""
+    value, *candidates = operands
+    failures = list(value.failures)
+    item = stages.shared(value.values)
+    failing = any(each.failures for each in candidates)
+    found: pl.Expr | None = None
+    for each in candidates:
+        equal = item == each.values
+        if failing:
+            needed = item.is_not_null() if found is None else item.is_not_null() & ~found.fill_null(value=False)
+            failures += when_needed(each.failures, needed)
+        found = equal if found is None else found | equal
+        if failing:
+            found = stages.shared(found)
+    assert found is not None
+    return Value(found, tuple(failures))
+
+
+CONDITIONALS: Mapping[str, Conditional] = {
+    "and": _and,
+    "case": _case,
+    "coalesce": _coalesce,
+    "in": _in,
+    "not": _not,
+    "or": _or,
+}

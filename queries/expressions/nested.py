@@ -1,0 +1,38 @@
+"""Fields of structs and elements of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from .building import Builder, Kernel
+
+__all__ = ["NESTED"]
+
+
+def _get_field(build: Builder, struct: pl.Expr, _: pl.Expr) -> pl.Expr:
+    name = build.constant(1, "the field's name")
+    return pl.when(build.share(struct).is_not_null()).then(build.share(struct).struct.field(name))
+
+
+def _get(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
+    index = build.share(index)
+    return array.list.get(pl.when(index >= 0).then(index), null_on_oob=True)
+
+
+def _element_at(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
+    array, index = build.share(array), build.share(index)
+    build.fail((index == 0) & array.is_not_null(), "element 0 is asked for", "count elements from 1, or from -1")
+    size = array.list.len().cast(pl.Int64)
+    build.fail(index.abs() > size, "the array is shorter", "use get(array, index), which counts from 0 and gives null")
+    place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
+    return array.list.get(place, null_on_oob=True)
+
+
+NESTED: Mapping[str, Kernel] = {
+    "get_field": _get_field,
+    "get": _get,
+    "element_at": _element_at,
+    "size": lambda _, array: array.list.len().cast(pl.Int32),
+}

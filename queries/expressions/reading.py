@@ -1,0 +1,186 @@
+"""Read numbers, dates and timestamps from text, as Spark's casts do. What cannot be read is null."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from .arrays import on_series
+from .building import Builder, polars_type
+from .calendar import FIRST_DAY, LAST_DAY, Int64s, days_in_month, days_of_civil
+from .kinds import MAX_PRECISION, TIMESTAMP
+from .unscaled import as_decimals, negative
+
+__all__ = ["date_of_text", "decimal_of_text", "double_of_text", "timestamp_of_text", "trimmed"]
+
+_BLANK = "".join(map(chr, range(33)))
+_DOUBLE = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
+_WORDS = {
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity"), float("inf")),
+    **dict.fromkeys(("-inf", "-infinity"), float("-inf")),
+    "nan": float("nan"),
+}
+_DECIMAL = r"^(?<sign>[+-]?)(?<whole>[0-9]*)(?:\.(?<part>[0-9]*))?(?<exponent>[eE][+-]?[0-9]+)?$"
+_DATE = r"(?s)^(?<sign>[+-]?)(?<year>[0-9]{4,7})(?:-(?<month>[0-9]{1,2})(?:-(?<day>[0-9]{1,2})(?:[ T].*)?)?)?$"
+_TIME = (
+    r"(?s)^(?<sign>[+-]?)(?<year>[0-9]{4,6})(?:-(?<month>[0-9]{1,2})(?:-(?<day>[0-9]{1,2})"
+    r"(?:[ T](?<hour>[0-9]{1,2})(?::(?<minute>[0-9]{1,2})(?::(?<second>[0-9]{1,2})(?:\.(?<part>[0-9]*))?"
+    r"(?<zone>[^0-9.].*)?)?)?)?)?)?$"
+)
+_TIME_ALONE = r"^T?[0-9]{1,2}:[0-9]{1,2}"
+_YEARS = "the text is a time outside the years 1 to 9999"
+_DAY_US = 86_400_000_000
+
+
+def trimmed(text: pl.Expr) -> pl.Expr:
+    """Return text without blanks and control characters at both ends."""
+    return text.str.strip_chars(_BLANK + "\x7f")
+
+
+def double_of_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return the floating-point numbers that text names."""
+    text = text.str.strip_chars(_BLANK)
+    number = pl.when(text.str.contains(_DOUBLE)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
+    words = text.str.to_lowercase().replace_strict(_WORDS, default=None, return_dtype=dtype)
+    return pl.coalesce(number.cast(dtype, strict=False), words)
+
+
+def decimal_of_text(build: Builder, text: pl.Expr, dtype: pa.Decimal128Type) -> pl.Expr:
+    """Return the decimals that text names, rounded half away from zero; null where there are too many digits."""
+    numbers = on_series(lambda series: _last_digits(series, dtype.scale), text, dtype=pl.Int128)
+    return as_decimals(build.share(numbers), dtype)
+
+
+def _last_digits(text: pl.Series, scale: int) -> pl.Series:
+    """Return how many of the last digit of a scale text names, as Int128; null where there are too many, or none."""
+    text = text.str.strip_chars(_BLANK)
+    whole, part = pl.col("whole").str.strip_chars_start("0"), pl.col("part").fill_null("")
+    digits = pl.concat_str(pl.lit("0"), whole, part.str.pad_end(scale, "0").str.slice(0, scale))
+    numbers = digits.cast(pl.Int128, strict=False) + (part.str.slice(scale, 1) >= "5").cast(pl.Int128)
+    few = whole.str.len_chars() <= MAX_PRECISION - scale
+    powers = pl.col("exponent").is_not_null()
+    named = pl.col("text").str.contains(r"^[^eE]*[0-9]") & pl.col("whole").is_not_null()
+    parts = text.str.extract_groups(_DECIMAL).struct.unnest().with_columns(text.alias("text"))
+    found = parts.select(
+        numbers=pl.when(named & few & ~powers).then(negative(numbers, pl.col("sign") == "-")),
+        powers=(named & powers).fill_null(value=False),
+    )
+    numbers_found, by_power = found["numbers"], found["powers"]
+    if not by_power.any():
+        return numbers_found
+    places = by_power.arg_true()
+    return numbers_found.scatter(places, pl.Series([_power(e, scale) for e in text.gather(places)], dtype=pl.Int128))
+
+
+def _power(text: str, scale: int) -> int | None:
+    """Return the number of the last digit that a decimal with an exponent has, or None if there are too many."""
+    exact = Decimal(text)
+    if not exact or exact.adjusted() < -MAX_PRECISION - 2:
+        return 0
+    if exact.adjusted() > MAX_PRECISION:
+        return None
+    with localcontext() as context:
+        context.prec = 2 * len(text) + 100
+        made = int(exact.scaleb(scale).quantize(Decimal(1), rounding=ROUND_HALF_UP))
+    return made if abs(made) < 10**MAX_PRECISION else None
+
+
+def _int(parts: pl.DataFrame, name: str, default: int) -> Int64s:
+    return parts[name].cast(pl.Int64).fill_null(default).to_numpy()
+
+
+def _days(parts: pl.DataFrame) -> tuple[Int64s, pl.Series]:
+    """Return days since 1970, and where the parts name a date that there is."""
+    year = _int(parts, "year", 1970)
+    month, day = _int(parts, "month", 1), _int(parts, "day", 1)
+    year = np.where((parts["sign"] == "-").fill_null(value=False).to_numpy(), -year, year)
+    valid = (month >= 1) & (month <= 12) & (day >= 1)
+    month = np.where(valid, month, 1)
+    valid &= day <= days_in_month(year, month)
+    return days_of_civil(year, month, np.where(valid, day, 1)), parts["year"].is_not_null() & pl.Series(valid)
+
+
+def date_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
+    """Return the dates that text names."""
+
+    def run(series: pl.Series) -> pl.Series:
+        days, valid = _days(series.str.extract_groups(_DATE).struct.unnest())
+        return pl.Series(days, dtype=pl.Int64).set(~valid, None)
+
+    days = build.share(on_series(run, trimmed(text), dtype=pl.Int64))
+    inside = days.is_between(FIRST_DAY, LAST_DAY)
+    build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
+    return pl.when(inside).then(days).cast(pl.Int32).cast(pl.Date)
+
+
+def timestamp_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
+    """Return the timestamps that text names; without a zone, in UTC."""
+    zoned = build.type == TIMESTAMP
+
+    def run(series: pl.Series) -> pl.Series:
+        parts = series.str.extract_groups(_TIME).struct.unnest()
+        days, valid = _days(parts)
+        hour, minute, second = (_int(parts, name, 0) for name in ("hour", "minute", "second"))
+        part = parts["part"].fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64).to_numpy()
+        valid &= pl.Series((hour < 24) & (minute < 60) & (second < 60))
+        offset = _offsets(parts["zone"])
+        valid &= offset.is_not_null()
+        shift = offset.fill_null(0).to_numpy() if zoned else 0
+        micros = ((hour * 60 + minute) * 60 + second - shift) * 1_000_000 + part
+        far = np.abs(days) > 10_000_000  # of which the microseconds would not fit; it is refused below
+        made = np.where(far, np.sign(days) * 10_000_000, days) * _DAY_US + micros
+        return pl.Series(made, dtype=pl.Int64).set(~valid, None)
+
+    text = build.share(trimmed(text))
+    build.fail(
+        text.str.contains(_TIME_ALONE),
+        "the text is a time of day without a date, which Spark completes with the date of today",
+        "write the date",
+        lasting=True,
+    )
+    build.fail(
+        text.str.contains(r"(?s)^[+-]?[0-9]{4,6}-.*:[0-9.]+ ?[A-Za-z]+/"),
+        "the text names a region as its time zone",
+        "write the offset, such as +01:00",
+        lasting=True,
+    )
+    micros = build.share(on_series(run, text, dtype=pl.Int64))
+    inside = micros.is_between(FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1)
+    build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
+    return pl.when(inside).then(micros).cast(polars_type(build.type))
+
+
+def _offsets(zones: pl.Series) -> pl.Series:
+    """Return the seconds that zones are ahead of UTC; null for what is no zone."""
+    named = zones.drop_nulls().unique().to_list()
+    if not named:
+        return pl.Series(np.zeros(len(zones), dtype=np.int64))
+    known = pl.Series([_offset(each.strip(_BLANK)) for each in named], dtype=pl.Int64)
+    found = zones.replace_strict(pl.Series(named), known, default=None, return_dtype=pl.Int64)
+    return found.set(zones.is_null(), 0)
+
+
+_OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
+
+
+def _offset(zone: str) -> int | None:
+    name = re.sub(r"^([+-])(\d):", r"\g<1>0\2:", zone)
+    name = re.sub(r"([+-])(\d\d):(\d)$", r"\1\2:0\3", name)
+    for prefix in ("UTC", "GMT", "UT", "Z"):
+        if name == prefix:
+            return 0
+        if name.startswith(prefix) and prefix != "Z":
+            name = name.removeprefix(prefix)
+            break
+    found = _OFFSET.fullmatch(name)
+    if found is None or (len(found[2]) == 1 and found[3]):
+        return None
+    hours, minutes, seconds = (int(each or 0) for each in found.groups()[1:])
+    ahead = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or ahead > 18 * 3600:
+        return None
+    return ahead if found[1] == "+" else -ahead

@@ -1,0 +1,143 @@
+"""Functions of text. Spark counts characters as Unicode's code points, from 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+
+from ...conf.errors import SchemaError
+from .building import Builder, Kernel
+
+__all__ = ["TEXTS"]
+
+_ALL = 2**31 - 1
+
+
+def _substring(build: Builder, text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
+    text = build.share(text)
+    size = text.str.len_chars().cast(pl.Int64)
+    place = build.share(start.cast(pl.Int64))
+    first = build.share(pl.when(place > 0).then(place - 1).when(place < 0).then(size + place).otherwise(place))
+    end = size if length is None else pl.min_horizontal(first + length.cast(pl.Int64), size)
+    if length is not None:  # a null among the operands of min_horizontal would be left out
+        end = pl.when(length.is_not_null() & first.is_not_null()).then(end)
+    offset = build.share(first.clip(lower_bound=0))
+    count = build.share((end - offset).clip(lower_bound=0))
+    return pl.when(offset.is_not_null() & count.is_not_null()).then(text.str.slice(offset, count))
+
+
+def _left(build: Builder, text: pl.Expr, length: pl.Expr) -> pl.Expr:
+    length = build.share(length.cast(pl.Int64))
+    return pl.when(length.is_not_null()).then(text.str.slice(0, length.clip(lower_bound=0)))
+
+
+def _right(build: Builder, text: pl.Expr, length: pl.Expr) -> pl.Expr:
+    text, length = build.share(text), build.share(length.cast(pl.Int64).clip(lower_bound=0))
+    size = text.str.len_chars().cast(pl.Int64)
+    return pl.when(length.is_not_null()).then(text.str.slice((size - length).clip(lower_bound=0)))
+
+
+def _stripped(method: Callable[[pl.Expr, str], pl.Expr]) -> Kernel:
+    def kernel(build: Builder, text: pl.Expr, _: pl.Expr | None = None) -> pl.Expr:
+        characters = build.constant(1, "the characters to remove") if len(build.call.arguments) > 1 else " "
+        if characters is None:
+            return pl.when(pl.lit(value=False)).then(text)
+        return method(text, characters) if characters else text
+
+    return kernel
+
+
+def _replace(build: Builder, text: pl.Expr, _: pl.Expr, by: pl.Expr | None = None) -> pl.Expr:
+    search = build.constant(1, "the text to search for")
+    if search is None:
+        return pl.when(pl.lit(value=False)).then(text)
+    replacement = "" if by is None else build.constant(2, "the replacement")
+    if replacement is None:
+        return pl.when(pl.lit(value=False)).then(text)
+    return text.str.replace_all(search, replacement, literal=True) if search else text
+
+
+def _split_part(build: Builder, text: pl.Expr, _: pl.Expr, number: pl.Expr) -> pl.Expr:
+    delimiter = build.constant(1, "the delimiter")
+    if delimiter is None:
+        return pl.when(pl.lit(value=False)).then(text)
+    text, number = build.share(text), build.share(number.cast(pl.Int64))
+    build.fail((number == 0) & text.is_not_null(), "part 0 is asked for", "count parts from 1, or from -1 at the end")
+    if not delimiter:
+        return pl.when(number.abs() == 1).then(text).when(text.is_not_null() & (number != 0)).then(pl.lit(""))
+    index = pl.when(number > 0).then(number - 1).otherwise(number)
+    part = text.str.split(delimiter).list.get(index, null_on_oob=True).fill_null("")
+    return pl.when(text.is_not_null() & (number != 0)).then(part)
+
+
+def _padded(left: bool) -> Kernel:
+    def kernel(build: Builder, text: pl.Expr, *_: pl.Expr) -> pl.Expr:
+        length = build.constant(1, "the length")
+        pad = build.constant(2, "the padding") if len(build.call.arguments) > 2 else " "
+        if length is None or pad is None:
+            return pl.when(pl.lit(value=False)).then(text)
+        if length > _MOST_PADDING:
+            raise SchemaError(f"{build.call} pads to {length} characters", expected=f"at most {_MOST_PADDING}")
+        length = max(length, 0)
+        text = build.share(text)
+        filler = pl.lit((pad * (length // len(pad) + 1))[:length] if pad else "")
+        missing = (length - text.str.len_chars().cast(pl.Int64)).clip(lower_bound=0)
+        fill, cut = filler.str.slice(0, missing), text.str.slice(0, length)
+        return pl.when(text.is_not_null()).then(pl.concat_str(fill, cut) if left else pl.concat_str(cut, fill))
+
+    return kernel
+
+
+_MOST_PADDING = 1_000_000
+
+
+def _repeat(build: Builder, text: pl.Expr, times: pl.Expr) -> pl.Expr:
+    times = build.share(times.cast(pl.Int64))
+    made = text.repeat_by(times.clip(lower_bound=0)).list.join("")
+    return pl.when(text.is_not_null() & times.is_not_null()).then(made)
+
+
+def _concat_ws(build: Builder, _: pl.Expr, *texts: pl.Expr) -> pl.Expr:
+    separator = build.constant(0, "the separator")
+    if separator is None:
+        return pl.lit(None, dtype=pl.String)
+    return pl.concat_str(texts, separator=separator, ignore_nulls=True)
+
+
+def _instr(build: Builder, text: pl.Expr, part: pl.Expr) -> pl.Expr:
+    text, part = build.share(text), build.share(part)
+    before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int32) + 1
+    found = pl.when(part == "").then(pl.lit(1, dtype=pl.Int32))
+    found = found.when(text.str.contains(part, literal=True)).then(before).otherwise(pl.lit(0, dtype=pl.Int32))
+    return pl.when(text.is_not_null() & part.is_not_null()).then(found)
+
+
+def _searched(method: Callable[[pl.Expr, pl.Expr], Any]) -> Kernel:
+    return lambda _, text, part: method(text, part)
+
+
+TEXTS: Mapping[str, Kernel] = {
+    "concat": lambda _, *texts: pl.concat_str(texts),
+    "concat_ws": _concat_ws,
+    "substring": _substring,
+    "left": _left,
+    "right": _right,
+    "length": lambda _, text: text.str.len_chars().cast(pl.Int32),
+    "octet_length": lambda _, text: text.str.len_bytes().cast(pl.Int32),
+    "upper": lambda _, text: text.str.to_uppercase(),
+    "lower": lambda _, text: text.str.to_lowercase(),
+    "trim": _stripped(lambda text, characters: text.str.strip_chars(characters)),
+    "ltrim": _stripped(lambda text, characters: text.str.strip_chars_start(characters)),
+    "rtrim": _stripped(lambda text, characters: text.str.strip_chars_end(characters)),
+    "replace": _replace,
+    "split_part": _split_part,
+    "lpad": _padded(left=True),
+    "rpad": _padded(left=False),
+    "repeat": _repeat,
+    "contains": _searched(lambda text, part: text.str.contains(part, literal=True)),
+    "startswith": _searched(lambda text, part: text.str.starts_with(part)),
+    "endswith": _searched(lambda text, part: text.str.ends_with(part)),
+    "instr": _instr,
+}

@@ -1,0 +1,97 @@
+"""Decimals as whole numbers of their last digit, and back: Int128 holds the 38 digits of Spark's decimals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from .arrays import on_series
+from .kinds import MAX_PRECISION
+
+__all__ = ["LIMIT", "as_decimals", "divided_half_up", "exact_decimals", "int128", "negative", "scaled", "unscaled"]
+
+LIMIT = 10**MAX_PRECISION
+"""What is not below this has too many digits."""
+_MOST = (1 << 127) - 1
+
+
+def int128(value: int) -> pl.Expr:
+    """Return a constant of 128 bits."""
+    return pl.lit(value, dtype=pl.Int128)
+
+
+def negative(numbers: pl.Expr, where: pl.Expr) -> pl.Expr:
+    """Return Int128 numbers with another sign in some rows."""
+    return pl.when(where).then(int128(0) - numbers).otherwise(numbers)
+
+
+def unscaled(decimals: pl.Expr) -> pl.Expr:
+    """Return decimals as Int128 numbers of their last digit."""
+    return decimals.to_physical()
+
+
+def as_decimals(numbers: pl.Expr, dtype: pa.Decimal128Type) -> pl.Expr:
+    """Return Int128 numbers as decimals of which they count the last digit; null where there are too many digits."""
+    fitting = pl.when(numbers.abs() < int128(10**dtype.precision)).then(numbers)
+    whole = fitting.cast(pl.Decimal(MAX_PRECISION, 0))
+    if dtype == pa.decimal128(MAX_PRECISION, 0):
+        return whole
+    return on_series(lambda series: _viewed(series, dtype), whole, dtype=pl.Decimal(dtype.precision, dtype.scale))
+
+
+def _viewed(decimals: pl.Series, dtype: pa.Decimal128Type) -> pl.Series:
+    """Return the same 128 bits as another type of decimals."""
+    array: Any = decimals.rechunk().to_arrow()
+    made = pa.Array.from_buffers(dtype, len(array), array.buffers(), offset=array.offset)
+    return pl.Series(decimals.name, pl.from_arrow(made))
+
+
+def scaled(numbers: pl.Expr, digits: int) -> pl.Expr:
+    """Return Int128 numbers with so many zeros more; null where that does not fit."""
+    if digits == 0:
+        return numbers
+    if digits > MAX_PRECISION:
+        return pl.when(numbers == 0).then(numbers)
+    return pl.when(numbers.abs() <= int128(_MOST // 10**digits)).then(numbers) * int128(10**digits)
+
+
+def divided_half_up(numbers: pl.Expr, digits: int) -> pl.Expr:
+    """Return Int128 numbers without their last digits, rounded half away from zero."""
+    if digits == 0:
+        return numbers
+    if digits > MAX_PRECISION:
+        return numbers * int128(0)
+    unit, half, size = int128(10**digits), int128(10**digits // 2), numbers.abs()
+    return negative(size // unit + (size % unit >= half).cast(pl.Int128), numbers < 0)
+
+
+def exact_decimals(
+    fast: pl.Expr, fits: pl.Expr, slow: Callable[[int, int], int | None], left: pl.Expr, right: pl.Expr
+) -> pl.Expr:
+    """Return results that are computed in 128 bits, and with Python's integers in the few rows where they do not fit.
+
+    Parameters
+    ----------
+    fast
+        The results in 128 bits.
+    fits
+        Where they are right.
+    slow
+        From two numbers to their result, or None if it has too many digits.
+    left, right
+        The numbers.
+    """
+
+    def run(fast: pl.Series, fits: pl.Series, left: pl.Series, right: pl.Series) -> pl.Series:
+        rest = (~fits & left.is_not_null() & right.is_not_null()).fill_null(value=False)
+        if not rest.any():
+            return fast
+        places = rest.arg_true()
+        made = [slow(one, two) for one, two in zip(left.gather(places), right.gather(places), strict=True)]
+        small = [None if each is None or abs(each) > _MOST else each for each in made]
+        return fast.scatter(places, pl.Series(small, dtype=pl.Int128))
+
+    return on_series(run, fast, fits, left, right, dtype=pl.Int128)
