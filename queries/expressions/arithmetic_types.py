@@ -48,8 +48,10 @@ def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
     if both is None:
         text = left.type == right.type == TEXT
         raise _misfit(function, arguments, "two numbers", "cast the text to a number" if text else "")
-    left, right = both
     operation = function.removeprefix("try_")
+    if operation == "divide" and NULL in (left.type, right.type):
+        both = cast(left, DOUBLE), cast(right, DOUBLE)
+    left, right = both
     if operation == "div":
         return _whole_division(function, left, right)
     if is_decimal(left.type):

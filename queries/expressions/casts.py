@@ -49,6 +49,10 @@ def _cast(build: Builder, value: pl.Expr) -> pl.Expr:
     made = converter(build, value)
     if wanted in (TEXT, BINARY) and given != BINARY:
         return made
+    if is_decimal(wanted) and given in (FLOAT, DOUBLE):  # of NaN and infinity, Spark makes null
+        made = build.share(made)
+        build.fail(made.is_null() & value.is_finite(), f"it cannot be cast to {spark_name(wanted)}", _TRY)
+        return made
     return build.strict(made, f"it cannot be cast to {spark_name(wanted)}", _TRY)
 
 
@@ -87,11 +91,28 @@ def _whole_of_double(build: Builder, value: pl.Expr) -> pl.Expr:
 def _to_text(given: pa.DataType) -> Kernel:
     if given == BOOLEAN or is_integral(given):
         return lambda _, value: value.cast(pl.String)
-    if is_decimal(given) or given == BINARY:
-        return lambda _, value: value.cast(pl.String, strict=False)
+    if is_decimal(given):
+        return lambda _, value: value.cast(pl.String)
+    if given == BINARY:
+        return lambda _, value: on_series(_text_of_bytes, value, dtype=pl.String)
     if given in (FLOAT, DOUBLE):
         return lambda _, value: on_series(text_of_double, value, dtype=pl.String)
     return lambda build, value: text_of_date(build, value) if given == DATE else text_of_timestamp(build, value)
+
+
+def _text_of_bytes(values: pl.Series) -> pl.Series:
+    """Return bytes as text; null for what is not UTF-8, which text cannot hold here."""
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series([_decoded(each) for each in values], dtype=pl.String)
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _from_text(wanted: pa.DataType) -> Kernel:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ...conf.errors import QueryError, SchemaError
 from .building import Builder, Failure, Kernel, Stages, Value, as_constant, literal, polars_type, when_needed
+from .calendar import FIRST_DAY, LAST_DAY
 from .casts import CASTS
 from .comparisons import COMPARISONS
 from .kinds import spark_name
@@ -25,6 +26,8 @@ __all__ = ["Compiled", "CompiledColumns", "compiled", "compiled_columns"]
 _KERNELS: Mapping[str, Kernel] = {**NUMBERS, **COMPARISONS, **CASTS, **TEXTS, **PATTERNS, **TIMES, **NESTED}
 _RIGHT_FIRST = {"divide", "div", "mod"}
 """Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
+_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "least"}
+"""Spark evaluates every operand, also beside one that is null."""
 
 
 def compiled(expression: Expression, schema: pa.Schema) -> Compiled:
@@ -118,7 +121,7 @@ class CompiledColumns:
             failed = self._rows(frame).select(failure.where.alias(_FAILED)).collect()[_FAILED]
             if failed.any():
                 at = failed.arg_max() or 0
-                return _query_error(failure, frame.select(self._reads).row(at, named=True))
+                return _query_error(failure, {name: _shown(frame[name][at : at + 1]) for name in self._reads})
         raise AssertionError("a failure without a place")
 
 
@@ -147,6 +150,19 @@ class Compiled:
             A value cannot be computed. The message names the expression and the row's values.
         """
         return self._columns.evaluate(frame).to_series()
+
+
+def _shown(value: pl.Series) -> object:
+    """Return a value for a message; a time that Python cannot hold, as its number."""
+    if isinstance(value.dtype, pl.Date | pl.Datetime):
+        number = value.to_physical().item()
+        size = _PER_DAY[value.dtype.time_unit] if isinstance(value.dtype, pl.Datetime) else 1
+        if number is not None and not FIRST_DAY <= number // size <= LAST_DAY:
+            return number
+    return value.item()
+
+
+_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def _query_error(failure: Failure, row: Mapping[str, object]) -> QueryError:
@@ -211,6 +227,8 @@ class _Compiler:
 
     def _failures_in_order(self, call: Call, operands: Sequence[Value]) -> list[Failure]:
         """Return the operands' failures. Spark evaluates an operand where none before it is null."""
+        if call.function in _ALL:
+            return [failure for each in operands for failure in each.failures]
         order = list(operands)
         if call.function.removeprefix("try_") in _RIGHT_FIRST:
             order.reverse()

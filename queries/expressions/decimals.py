@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -23,7 +24,7 @@ _PRODUCT_DIGITS = 38
 """Spark computes a product to so many digits, and rounds it again to the result's scale."""
 _HALF = 1 << 126
 
-Decimal = pa.Decimal128Type
+Decimal: TypeAlias = pa.Decimal128Type
 Slow = Callable[[int, int], "int | None"]
 Operation = Callable[[pl.Expr, pl.Expr, Decimal, Decimal, Decimal], "tuple[pl.Expr, pl.Expr, Slow]"]
 """From the whole numbers of two decimals, their types and the result's type to the result's whole numbers in 128 bits,
@@ -84,18 +85,23 @@ def _divide(
 ) -> tuple[pl.Expr, pl.Expr, Slow]:
     shift = result.scale + two.scale - one.scale
     size, divisor = left.abs(), right.abs()
+    if shift > 37:  # the dividend would not fit, whatever it is
+        return int128(0) * left, pl.lit(value=False), _exact_quotient(one, two, result)
     fits = size < int128(_HALF // 10**shift)
     if result.scale < _QUOTIENT_SCALE:
         fits &= divisor < int128(10 ** (_QUOTIENT_SCALE - result.scale))  # so that rounding twice is rounding once
     number = size * int128(10**shift)
     rest = number % divisor
     fast = negative(number // divisor + (rest >= divisor - rest).cast(pl.Int128), (left < 0) != (right < 0))
+    return fast, fits, _exact_quotient(one, two, result)
 
+
+def _exact_quotient(one: Decimal, two: Decimal, result: Decimal) -> Slow:
     def slow(a: int, b: int) -> int:
         exact = abs(a) * 10 ** (_QUOTIENT_SCALE + two.scale - one.scale)
         return _signed(_dropped((2 * exact + abs(b)) // (2 * abs(b)), _QUOTIENT_SCALE - result.scale), a, b)
 
-    return fast, fits, slow
+    return slow
 
 
 def _mod(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Decimal) -> tuple[pl.Expr, pl.Expr, Slow]:
@@ -106,8 +112,8 @@ def _mod(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Deci
 
     def slow(a: int, b: int) -> int | None:
         number, divisor = abs(a) * first, abs(b) * second
-        if number // divisor >= LIMIT:
-            return None  # Spark ends here, too
+        if number // divisor >= LIMIT and len(str(number // divisor).rstrip("0")) > 38:
+            return None  # Java gives up, too
         return _dropped(number % divisor if a >= 0 else -(number % divisor), drop)
 
     return fast, (left.abs() < limit) & (right.abs() < limit), slow
@@ -165,7 +171,11 @@ def _by_divisor(operation: Operation) -> Kernel:
         zero = unscaled(right) == 0
         build.fail(zero & left.is_not_null(), _ZERO, _NO_ZERO)
         found = build.share(_computed(build, operation, left, pl.when(~zero).then(right)))
-        build.fail(found.is_null() & left.is_not_null() & ~zero, _OVERFLOW, _CAST_NARROWER)
+        missing = found.is_null() & left.is_not_null() & ~zero
+        if is_decimal(build.type):
+            build.fail(missing, _OVERFLOW, _CAST_NARROWER)
+        else:  # Spark keeps the last 64 bits
+            build.fail(missing, "the whole quotient fits no BIGINT", "use floor(a / b)", lasting=True)
         return found
 
     return kernel

@@ -15,9 +15,9 @@ import polars as pl
 from .arrays import on_arrays, quotient
 from .building import Builder, Kernel, polars_type
 from .decimals import DECIMALS
-from .kinds import DOUBLE, DURATION, FLOAT, LONG, is_decimal, is_integral
+from .kinds import DOUBLE, DURATION, FLOAT, INT, LONG, is_decimal, is_integral
 from .rounding import rounded_doubles, rounded_integers
-from .unscaled import negative
+from .unscaled import int128, negative
 
 __all__ = ["NUMBERS"]
 
@@ -92,7 +92,11 @@ def _pmod(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:
         return on_arrays(_float_pmod, left, divisor, dtype=polars_type(build.type))
     wide, other = (build.share(each) for each in _wide(build, left, divisor))
     rest = build.share(_remainder(wide, other))
-    return pl.when(rest < 0).then(_remainder(rest + other, other)).otherwise(rest).cast(polars_type(build.type))
+    total = rest.cast(pl.Int128) + other
+    if build.type in (INT, LONG):  # Java's sum wraps around
+        half = 1 << (build.type.bit_width - 1)
+        total = (total + int128(half)) % int128(2 * half) - int128(half)
+    return pl.when(rest < 0).then(_remainder(total, other)).otherwise(rest).cast(polars_type(build.type))
 
 
 def _float_pmod(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArray[Any]:

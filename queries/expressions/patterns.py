@@ -128,7 +128,7 @@ class _Translation:
         if self._pattern[self._at] == "{" and count is None:
             raise self._refused("{")
         text = count[0] if count else self._pattern[self._at]
-        self.repeats_group |= self._closed
+        self.repeats_group |= self._closed and text != "?"
         following = self._pattern[self._at + len(text) : self._at + len(text) + 1]
         if following == "+":
             raise self._refused("a possessive repetition")

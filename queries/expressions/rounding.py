@@ -54,12 +54,8 @@ def _rounded(values: npt.NDArray[np.float64], places: int, *, even: bool) -> npt
     units = size * unit if places >= 0 else size / unit
     nearest = np.floor(units)
     # Each tie is the double next to a decimal with a 5 at the end: what is above it goes up, it itself by the rule.
-    for step in (0.0, 1.0):
-        tie = _tie(nearest + step, places, unit)
-        if step == 0.0:
-            first_up = _goes_up(size, tie, nearest, even=even)
-        else:
-            second_up = _goes_up(size, tie, nearest + 1, even=even)
+    first_up = _goes_up(size, _tie(nearest, places, unit), nearest, even=even)
+    second_up = _goes_up(size, _tie(nearest + 1, places, unit), nearest + 1, even=even)
     below = ~_goes_up(size, _tie(nearest - 1, places, unit), nearest - 1, even=even) & (nearest > 0)
     found = np.where(first_up, np.where(second_up, nearest + 2, nearest + 1), np.where(below, nearest - 1, nearest))
     found = found / unit if places >= 0 else found * unit

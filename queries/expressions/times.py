@@ -24,8 +24,15 @@ _SECOND = 1_000_000
 _DAY = 86_400 * _SECOND
 _YEARS = "the result is outside the years 1 to 9999"
 _LEAVE_OUT = "leave such rows out"
-_UNITS = {"MICROSECOND": 1, "MILLISECOND": 1_000, "SECOND": _SECOND, "MINUTE": 60 * _SECOND, "HOUR": 3_600 * _SECOND}
-_UNITS |= {"DAY": _DAY, "DD": _DAY}
+_UNITS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": _SECOND,
+    "MINUTE": 60 * _SECOND,
+    "HOUR": 3_600 * _SECOND,
+    "DAY": _DAY,
+    "DD": _DAY,
+}
 _MONTHS = {"YEAR": 12, "YYYY": 12, "YY": 12, "QUARTER": 3, "MONTH": 1, "MM": 1, "MON": 1}
 _FORMATS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%3f", "SSSSSS": "%6f"}
 
@@ -66,7 +73,7 @@ def _week_start(days: pl.Expr) -> pl.Expr:
     return (days + 3) // 7 * 7 - 3  # the epoch is a Thursday
 
 
-def _months_later(days: Int64s, months: Int64s) -> Int64s:
+def _months_later(days: Int64s, months: Int64s | int) -> Int64s:
     """Return the same day of a later month, or the last one if that month is shorter."""
     year, month, day = civil_of_days(days)
     count = year * 12 + month - 1 + months
@@ -192,9 +199,9 @@ def _with_months(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
         return pl.when(pl.lit(value=False)).then(time)
     months, days, nanos = (sign * int(part) for part in interval.value)
     if build.type == DATE:
-        return _dates(build, _on_days(lambda array: _months_later(array, np.int64(months)) + days, _days(time)))
+        return _dates(build, _on_days(lambda array: _months_later(array, months) + days, _days(time)))
     micros = build.share(_micros(time))
-    moved = _on_days(lambda array: _months_later(array, np.int64(months)) + days, micros // _DAY)
+    moved = _on_days(lambda array: _months_later(array, months) + days, micros // _DAY)
     exact = moved.cast(pl.Int128) * _DAY + micros % _DAY + nanos // 1_000
     return _instants(build, exact).cast(pl.Datetime("us", _zone(build)))
 

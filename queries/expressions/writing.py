@@ -19,7 +19,7 @@ def text_of_date(build: Builder, dates: pl.Expr) -> pl.Expr:
     """Return dates as ``yyyy-MM-dd``."""
     inside = dates.to_physical().is_between(FIRST_DAY, LAST_DAY)
     build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
-    return pl.when(inside).then(dates).dt.to_string("%Y-%m-%d")
+    return _written(dates, inside, "%Y-%m-%d")
 
 
 def text_of_timestamp(build: Builder, times: pl.Expr) -> pl.Expr:
@@ -33,7 +33,13 @@ def formatted(build: Builder, times: pl.Expr, pattern: str) -> pl.Expr:
     times = build.share(times)
     inside = times.to_physical().is_between(FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1)
     build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
-    return pl.when(inside).then(times).dt.to_string(pattern)
+    return _written(times, inside, pattern)
+
+
+def _written(times: pl.Expr, inside: pl.Expr, pattern: str) -> pl.Expr:
+    """Return times as text; null for those outside. Polars panics over these, also where a null hides them."""
+    epoch = pl.lit(0, dtype=pl.Int32).cast(pl.Date)
+    return pl.when(inside).then(pl.when(inside).then(times).otherwise(epoch).dt.to_string(pattern))
 
 
 def text_of_double(numbers: pl.Series) -> pl.Series:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import struct
 from collections.abc import Callable, Sequence
@@ -30,8 +31,25 @@ _COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "f": (pa.float32(), [0.0, -0.0, 1.5, -2.25, 0.1, 3.4028235e38, 1e-45, float("nan"), float("inf"), float("-inf")]),
     "d": (
         DOUBLE,
-        [0.0, -0.0, 1.5, -2.5, 2.675, 0.1, 1e300, 5e-324, 1e16, 123456789.125, 2.0**63, -(2.0**63), 0.001, 1e-5]
-        + [float("nan"), float("inf"), float("-inf")],
+        [
+            0.0,
+            -0.0,
+            1.5,
+            -2.5,
+            2.675,
+            0.1,
+            1e300,
+            5e-324,
+            1e16,
+            123456789.125,
+            2.0**63,
+            -(2.0**63),
+            0.001,
+            1e-05,
+            float("nan"),
+            float("inf"),
+            float("-inf"),
+        ],
     ),
     "n": (pa.decimal128(5, 2), [Decimal(v) for v in ("0.00", "1.50", "-2.25", "999.99", "-999.99", "0.01", "10.05")]),
     "m": (
@@ -42,20 +60,77 @@ _COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "w": (pa.decimal128(38, 0), [Decimal(v) for v in ("0", "1", "-7", "9" * 38, "-" + "9" * 38, "10")]),
     "t": (
         TEXT,
-        ["", "a", "abc", "ABC", "a,b,,c", "  x ", "日本語", "é😀x", "ß", "a%b", "a_b", "a\\b", "line\nline", "aXbXc", "ΑΣ"],
+        [
+            "",
+            "a",
+            "abc",
+            "ABC",
+            "a,b,,c",
+            "  x ",
+            "日本語",
+            "é😀x",
+            "ß",
+            "a%b",
+            "a_b",
+            "a\\b",
+            "line\nline",
+            "aXbXc",
+            "ΑΣ",
+        ],
     ),
     "q": (
         TEXT,
-        ["0", "1", "-1", " 12 ", "+5", "1.5", "1e3", ".5", "5.", "abc", "", "NaN", "inf", "-Infinity", "9" * 20, "true"]
-        + ["f", "2020-02-29", "2021-2-3", "2021-02-29", "2020-02-29 12:30:45.123456", "2020-02-29T01:02:03Z", "1d", "0.005"]
-        + ["1999-12-31 23:59:59.5+01:30", "2020", "2020-01", "128", "99999.995", "-0.0", "2147483648", "\t7\n", "1E-3"],
+        [
+            "0",
+            "1",
+            "-1",
+            " 12 ",
+            "+5",
+            "1.5",
+            "1e3",
+            ".5",
+            "5.",
+            "abc",
+            "",
+            "NaN",
+            "inf",
+            "-Infinity",
+            "9" * 20,
+            "true",
+            "f",
+            "2020-02-29",
+            "2021-2-3",
+            "2021-02-29",
+            "2020-02-29 12:30:45.123456",
+            "2020-02-29T01:02:03Z",
+            "1d",
+            "0.005",
+            "1999-12-31 23:59:59.5+01:30",
+            "2020",
+            "2020-01",
+            "128",
+            "99999.995",
+            "-0.0",
+            "2147483648",
+            "\t7\n",
+            "1E-3",
+        ],
     ),
-    "dt": (DATE, [date(1970, 1, 1), date(2020, 2, 29), date(1969, 12, 31), date(1, 1, 1), date(9999, 12, 31), date(1900, 3, 1)]),
+    "dt": (
+        DATE,
+        [date(1970, 1, 1), date(2020, 2, 29), date(1969, 12, 31), date(1, 1, 1), date(9999, 12, 31), date(1900, 3, 1)],
+    ),
     "ts": (
         TIMESTAMP,
-        [_EPOCH, datetime(2020, 2, 29, 23, 59, 59, 999_999, _UTC), datetime(1969, 12, 31, 23, 59, 59, 1, _UTC)]
-        + [datetime(1, 1, 1, tzinfo=_UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, _UTC)]
-        + [datetime(1883, 11, 18, 12, 3, 58, 500_000, _UTC), datetime(2021, 1, 4, 5, 6, 7, 120_000, _UTC)],
+        [
+            _EPOCH,
+            datetime(2020, 2, 29, 23, 59, 59, 999999, _UTC),
+            datetime(1969, 12, 31, 23, 59, 59, 1, _UTC),
+            datetime(1, 1, 1, tzinfo=_UTC),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, _UTC),
+            datetime(1883, 11, 18, 12, 3, 58, 500000, _UTC),
+            datetime(2021, 1, 4, 5, 6, 7, 120000, _UTC),
+        ],
     ),
 }
 
@@ -211,6 +286,20 @@ _PATTERNS = ("a%", "%b", "%X%", "a_b", "a\\%b", "%", "", "_", "a\\_b", "%line", 
 _EXPRESSIONS = ("a.c", "^a", "c$", "[a-c]+X?", "(a|b),", "\\d+", "\\w\\W", "x\\s*$", "^.$", "a{1,2}b?", "[^ab]", "X+?b")
 
 
+_NUMBER_NAMES = (
+    *("add", "subtract", "multiply", "divide", "mod", "div", "pmod", "try_add", "try_subtract", "try_multiply"),
+    *("try_divide", "negate", "abs", "round", "bround", "floor", "ceil", "sign", "sqrt", "greatest", "least"),
+    *("coalesce", "nullif", "case", "if", "length", "instr", "field", "datediff", "unix", "power", "nvl2"),
+)
+_TEXT_NAMES = (
+    *("concat", "substring", "substring2", "left", "right", "upper", "lower", "trim", "ltrim", "rtrim", "replace"),
+    *("split_part", "lpad", "rpad", "repeat", "regexp_extract", "regexp_replace", "concat_ws", "cast", "case"),
+    *("coalesce", "date_format", "greatest"),
+)
+_TIME_NAMES = ("date_trunc", "trunc", "interval", "days", "add_months", "last_day", "cast", "of", "case", "dates")
+_CONDITION_NAMES = ("compare", "compare", "and", "or", "not", "null", "in", "between", "like", "rlike", "text")
+
+
 class Drawn:
     """Draws expressions."""
 
@@ -219,13 +308,44 @@ class Drawn:
 
     def pairs(self, count: int, depth: int) -> list[Pair]:
         """Expressions of all kinds."""
-        kinds: tuple[Callable[[int], Pair], ...] = (self.number, self.number, self.condition, self.text, self.time, self.any_cast)
+        kinds: tuple[Callable[[int], Pair], ...] = (
+            self.number,
+            self.number,
+            self.condition,
+            self.text,
+            self.time,
+            self.any_cast,
+        )
         found: list[Pair] = []
         while len(found) < count:
             try:
                 found.append(self._draw.choice(kinds)(depth))
             except SchemaError:
                 continue
+        return found
+
+    def every(self) -> list[Pair]:
+        """One or more expressions of each kind, of columns and constants."""
+        kinds = [(self._number, _NUMBER_NAMES), (self._text, _TEXT_NAMES), (self._time, _TIME_NAMES)]
+        makers: list[Callable[[], Pair]] = [
+            functools.partial(maker, name, 0)
+            for maker, names in [*kinds, (self._condition, _CONDITION_NAMES)]
+            for name in names
+        ]
+        sources = [column(f"{name}1") for name in _COLUMNS]
+        makers += [
+            functools.partial(converted, source, dtype, name, try_=try_)
+            for source in sources
+            for name, dtype in _TYPES.items()
+            for try_ in (False, True)
+        ]
+        found: list[Pair] = []
+        for maker in makers:
+            for _ in range(1 if maker.func is converted else 4):  # type: ignore[attr-defined]
+                try:
+                    found.append(maker())
+                except SchemaError:
+                    continue
         return found
 
     def _one(self, *names: str) -> Pair:
@@ -238,12 +358,7 @@ class Drawn:
                 constants = (integer(0), integer(-1), integer(7), number("0.5"), number("-12.345"), double(2.5), null())
                 return draw.choice(constants)
             return self._one(*_NUMBERS)
-        name = draw.choice(
-            ("add", "subtract", "multiply", "divide", "mod", "div", "pmod", "try_add", "try_subtract", "try_multiply")
-            + ("try_divide", "negate", "abs", "round", "bround", "floor", "ceil", "sign", "sqrt", "greatest", "least")
-            + ("coalesce", "nullif", "case", "if", "length", "instr", "field", "datediff", "unix", "power", "nvl2")
-        )
-        return self._number(name, depth - 1)
+        return self._number(draw.choice(_NUMBER_NAMES), depth - 1)
 
     def _number(self, name: str, depth: int) -> Pair:
         draw, number = self._draw, self.number
@@ -281,8 +396,10 @@ class Drawn:
         draw = self._draw
         if depth == 0:
             return self._one("bo")
-        depth -= 1
-        kind = draw.choice(("compare", "compare", "and", "or", "not", "null", "in", "between", "like", "rlike", "text"))
+        return self._condition(draw.choice(_CONDITION_NAMES), depth - 1)
+
+    def _condition(self, kind: str, depth: int) -> Pair:
+        draw = self._draw
         if kind == "compare":
             name = draw.choice(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe"))
             sides = draw.choice(("number", "text", "time", "mixed", "times"))
@@ -297,7 +414,9 @@ class Drawn:
         if kind == "not":
             return made(kind, self.condition(depth))
         if kind == "null":
-            return made(draw.choice(("is_null", "is_not_null")), draw.choice((self.number, self.text, self.time))(depth))
+            return made(
+                draw.choice(("is_null", "is_not_null")), draw.choice((self.number, self.text, self.time))(depth)
+            )
         if kind == "in":
             value: Callable[[int], Pair] = draw.choice((self.number, self.text))
             return made(kind, value(depth), value(0), value(0), draw.choice((null(), value(depth))))
@@ -313,13 +432,11 @@ class Drawn:
         draw = self._draw
         if depth == 0:
             return draw.choice((self._one("t"), self._one("t", "q"), text(draw.choice(("", "aXb", "é,x")))))
-        depth -= 1
+        return self._text(draw.choice(_TEXT_NAMES), depth - 1)
+
+    def _text(self, name: str, depth: int) -> Pair:
+        draw = self._draw
         some, value = integer(draw.choice((0, 1, 2, -1, -2, 3, 40))), self.text(depth)
-        name = draw.choice(
-            ("concat", "substring", "substring2", "left", "right", "upper", "lower", "trim", "ltrim", "rtrim", "replace")
-            + ("split_part", "lpad", "rpad", "repeat", "regexp_extract", "regexp_replace", "concat_ws", "cast", "case")
-            + ("coalesce", "date_format", "greatest")
-        )
         if name in ("concat", "greatest", "coalesce"):
             return made(name, value, self.text(0), *([self.number(0)] if name == "concat" else []))
         if name == "substring":
@@ -337,9 +454,16 @@ class Drawn:
         if name in ("lpad", "rpad"):
             return made(name, value, some, text(draw.choice(("ab", " ", "", "日"))))
         if name == "regexp_extract":
-            return made(name, value, text(draw.choice(("([a-z])(X)", "(\\d+)[.e](\\d+)", "(x)|(a)"))), integer(draw.choice((0, 1, 2))))
+            return made(
+                name,
+                value,
+                text(draw.choice(("([a-z])(X)", "(\\d+)[.e](\\d+)", "(x)|(a)"))),
+                integer(draw.choice((0, 1, 2))),
+            )
         if name == "regexp_replace":
-            return made(name, value, text(draw.choice(("[a-c]", "(a)(X|,)", "\\s+"))), text(draw.choice(("", "<$0>", "\\$"))))
+            return made(
+                name, value, text(draw.choice(("[a-c]", "(a)(X|,)", "\\s+"))), text(draw.choice(("", "<$0>", "\\$")))
+            )
         if name == "concat_ws":
             return made(name, text("-"), value, self._one("t"), self._one("q"))
         if name == "cast":
@@ -352,9 +476,10 @@ class Drawn:
         draw = self._draw
         if depth == 0:
             return self._one("dt", "ts")
-        depth -= 1
-        value = self.time(depth)
-        name = draw.choice(("date_trunc", "trunc", "interval", "days", "add_months", "last_day", "cast", "of", "case", "dates"))
+        return self._time(draw.choice(_TIME_NAMES), depth - 1)
+
+    def _time(self, name: str, depth: int) -> Pair:
+        draw, value = self._draw, self.time(depth)
         if name == "date_trunc":
             units = ("year", "quarter", "MONTH", "week", "day", "hour", "minute", "second", "millisecond", "none")
             return made(name, text(draw.choice(units)), value)
@@ -364,13 +489,17 @@ class Drawn:
             interval = draw.choice((days(1), seconds(-5), months(1), months(-13), days(-400)))
             return made(draw.choice(("add", "subtract")), value, interval)
         if name == "days":
-            return made(draw.choice(("date_add", "date_sub")), self._one("dt"), draw.choice((integer(-1), self._one("by"))))
+            return made(
+                draw.choice(("date_add", "date_sub")), self._one("dt"), draw.choice((integer(-1), self._one("by")))
+            )
         if name == "add_months":
             return made(name, self._one("dt"), draw.choice((integer(1), self._one("by"))))
         if name == "last_day":
             return made(name, self._one("dt"))
         if name == "cast":
-            return converted(self._one("q"), *draw.choice(((DATE, "DATE"), (TIMESTAMP, "TIMESTAMP"))), try_=draw.random() < 0.7)
+            return converted(
+                self._one("q"), *draw.choice(((DATE, "DATE"), (TIMESTAMP, "TIMESTAMP"))), try_=draw.random() < 0.7
+            )
         if name == "of":
             names = ("timestamp_seconds", "timestamp_millis", "timestamp_micros")
             return made(draw.choice(names), self._one("i", "by"))

@@ -1,0 +1,32 @@
+"""The calendar against Python's, from the year 1 to 9999."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from datetime import date
+
+import numpy as np
+
+from upstream.queries.expressions.calendar import FIRST_DAY, LAST_DAY, civil_of_days, days_in_month, days_of_civil
+
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def test_every_day_of_ten_thousand_years_there_and_back() -> None:
+    days = np.arange(FIRST_DAY - 400, LAST_DAY + 400)
+    year, month, day = civil_of_days(days)
+    assert np.array_equal(days_of_civil(year, month, day), days)
+    assert bool(np.all((day >= 1) & (day <= days_in_month(year, month))))
+
+
+def test_days_are_those_of_python() -> None:
+    some = np.array([FIRST_DAY, -1, 0, 59, 11_016, LAST_DAY, *range(-200_000, 200_000, 997)])
+    found = zip(*(part.tolist() for part in civil_of_days(some)), strict=True)
+    expected = [date.fromordinal(int(each) + _EPOCH) for each in some]
+    assert list(found) == [(each.year, each.month, each.day) for each in expected]
+
+
+def test_lengths_of_months() -> None:
+    for year in (1, 4, 100, 400, 1900, 2000, 2023, 2024):
+        found = days_in_month(np.full(12, year), np.arange(1, 13)).tolist()
+        assert found == [monthrange(year, month)[1] for month in range(1, 13)]

@@ -1,0 +1,80 @@
+"""Comparisons: NaN, signed zeros, text by its bytes, nulls."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from itertools import product
+
+import pyarrow as pa
+import pytest
+
+from upstream.queries.expressions.kinds import BOOLEAN, DOUBLE, INT, TEXT
+from upstream.queries.expressions.nodes import Constant
+from upstream.queries.expressions.typing import call
+
+from .values import evaluate, fields, run
+
+_NAN, _INF = float("nan"), float("inf")
+_DOUBLES = [_NAN, _INF, 1.0, 0.0, -0.0, -1.0, -_INF]
+
+
+def _rank(value: float) -> float:
+    return 10.0 if math.isnan(value) else 5.0 if value == _INF else -5.0 if value == -_INF else value
+
+
+def test_nan_is_the_greatest_and_equal_to_itself_and_zeros_are_equal() -> None:
+    pairs = list(product(_DOUBLES, _DOUBLES))
+    columns = ([a for a, _ in pairs], DOUBLE), ([b for _, b in pairs], DOUBLE)
+    ranks = [(_rank(a), _rank(b)) for a, b in pairs]
+    assert evaluate("eq", *columns) == [a == b for a, b in ranks]
+    assert evaluate("ne", *columns) == [a != b for a, b in ranks]
+    assert evaluate("lt", *columns) == [a < b for a, b in ranks]
+    assert evaluate("le", *columns) == [a <= b for a, b in ranks]
+    assert evaluate("gt", *columns) == [a > b for a, b in ranks]
+    assert evaluate("ge", *columns) == [a >= b for a, b in ranks]
+    assert [_rank(each) for each in evaluate("greatest", *columns)] == [max(pair) for pair in ranks]
+    assert [_rank(each) for each in evaluate("least", *columns)] == [min(pair) for pair in ranks]
+
+
+def test_comparisons_with_a_constant_nan() -> None:
+    nan = [([_NAN], DOUBLE)]
+    assert evaluate("eq", ([_NAN, 1.0, None], DOUBLE), constants=nan) == [True, False, None]
+    assert evaluate("lt", ([_NAN, _INF, None], DOUBLE), constants=nan) == [False, True, None]
+
+
+def test_text_is_compared_by_its_bytes() -> None:
+    words = ["", "a", "B", "b", "é", "日", "😀", "a\x00"]
+    pairs = list(product(words, words))
+    found = evaluate("lt", ([a for a, _ in pairs], TEXT), ([b for _, b in pairs], TEXT))
+    assert found == [a.encode() < b.encode() for a, b in pairs]
+
+
+def test_null_and_null_are_equal_only_for_the_null_safe_one() -> None:
+    columns = ([1, None, None, 2], INT), ([1, 1, None, 3], INT)
+    assert evaluate("eq", *columns) == [True, None, None, False]
+    assert evaluate("eq_null_safe", *columns) == [True, False, True, False]
+    assert evaluate("is_null", columns[0]) == [False, True, True, False]
+    assert evaluate("is_not_null", columns[0]) == [True, False, False, True]
+
+
+def test_text_beside_a_number_is_a_number() -> None:
+    given, frame, schema = fields((["10", " 9 ", None], TEXT), ([9, 9, 9], INT))
+    assert run(call("gt", given), frame, schema) == [True, False, None]
+
+
+@pytest.mark.parametrize("function", ["greatest", "least"])
+def test_the_extreme_leaves_nulls_out(function: str) -> None:
+    found = evaluate(function, ([None, 1, None], INT), ([2, None, None], INT), ([None, 1, None], INT))
+    assert found == [2, 1, None]
+
+
+def test_decimals_of_several_scales_are_compared_exactly() -> None:
+    given, frame, schema = fields(([2, 3, None], INT))
+    half = Constant(Decimal("2.50"), pa.decimal128(3, 2))
+    assert run(call("lt", [given[0], half]), frame, schema) == [True, False, None]
+
+
+def test_isnan_of_null_is_false() -> None:
+    assert evaluate("isnan", ([_NAN, 1.0, None], DOUBLE)) == [True, False, False]
+    assert evaluate("eq", ([True, None], BOOLEAN), ([True, True], BOOLEAN)) == [True, None]

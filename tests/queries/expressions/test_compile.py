@@ -1,0 +1,156 @@
+"""Evaluation as a whole: several columns at once, errors that name their row, constants, examples of docstrings."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import QueryError, SchemaError
+from upstream.queries.expressions.compile import compiled, compiled_columns
+from upstream.queries.expressions.kinds import BOOLEAN, DOUBLE, INT, LONG, TEXT
+from upstream.queries.expressions.nodes import Call, Constant, Expression, Field
+from upstream.queries.expressions.typing import call, cast, function_names
+
+_A, _B, _S = Field("a", INT), Field("b", INT), Field("s", TEXT)
+_SCHEMA = pa.schema([("a", INT), ("b", INT), ("s", TEXT)])
+
+
+def _rows(a: Sequence[int | None], b: Sequence[int | None], s: Sequence[str | None]) -> pl.DataFrame:
+    return pl.DataFrame(pl.from_arrow(pa.table([a, b, s], schema=_SCHEMA)))
+
+
+def test_several_columns_at_once_are_those_of_each_by_itself() -> None:
+    total = call("add", [_A, _B])
+    columns: list[tuple[str, Expression]] = [
+        ("total", total),
+        ("a", _B),
+        ("square", call("multiply", [total, total])),
+        ("one", Constant(1, LONG)),
+        ("text", call("concat", [_S, total])),
+    ]
+    frame = _rows([1, None, 3], [4, 5, -3], ["x", "y", None])
+    made = compiled_columns(columns, _SCHEMA)
+    found = made.evaluate(frame)
+    assert found.columns == made.schema.names == ["total", "a", "square", "one", "text"]
+    assert found["square"].to_list() == [25, None, 0]
+    assert found["a"].to_list() == [4, 5, -3]
+    assert found["one"].to_list() == [1, 1, 1]
+    for name, expression in columns:
+        assert found[name].equals(compiled(expression, _SCHEMA).evaluate(frame).rename(name))
+
+
+def test_the_error_names_the_expression_and_the_values_of_its_row() -> None:
+    made = compiled(call("divide", [_A, call("subtract", [_B, Constant(2, INT)])]), _SCHEMA)
+    assert made.evaluate(_rows([1], [1], [None])).to_list() == [-1.0]
+    with pytest.raises(QueryError) as caught:
+        made.evaluate(_rows([1, 7, 8], [1, 2, 2], [None] * 3))
+    assert "(cast(a AS DOUBLE) / cast((b - 2) AS DOUBLE)) has no value where a = 7, b = 2: division by zero" in str(
+        caught.value
+    )
+    assert "nullif" in caught.value.hint
+    assert made.evaluate(_rows([3], [3], [None])).to_list() == [3.0], "an error leaves nothing behind"
+
+
+def test_the_first_expression_that_fails_is_named_not_one_around_it() -> None:
+    with pytest.raises(QueryError, match=r"^cast\(s AS BIGINT\) has no value where a = 1, s = 'x'"):
+        compiled(call("add", [_S, _A]), _SCHEMA).evaluate(_rows([1], [1], ["x"]))
+
+
+def test_constants_are_computed_when_they_are_compiled_and_fail_with_a_row() -> None:
+    made = compiled(call("divide", [Constant(1, INT), Constant(0, INT)]), _SCHEMA)
+    assert made.evaluate(_rows([], [], [])).to_list() == []
+    with pytest.raises(QueryError, match="division by zero"):
+        made.evaluate(_rows([1], [1], [None]))
+    assert compiled(call("upper", [Constant("é", TEXT)]), _SCHEMA).evaluate(
+        _rows([1, 2], [1, 2], [None] * 2)
+    ).to_list() == [
+        "É",
+        "É",
+    ]
+
+
+def test_no_rows_have_the_results_type() -> None:
+    for expression in (
+        call("add", [_A, _B]),
+        cast(_A, pa.decimal128(12, 2)),
+        call("eq", [_A, _B]),
+        Constant(2.5, DOUBLE),
+    ):
+        found = compiled(expression, _SCHEMA).evaluate(_rows([], [], []))
+        assert found.to_arrow().cast(expression.type).type == expression.type
+        assert found.len() == 0
+
+
+def test_zeros_of_both_signs_are_two_constants() -> None:
+    columns = [(name, cast(Constant(value, DOUBLE), TEXT)) for name, value in (("p", 0.0), ("n", -0.0))]
+    found = compiled_columns(columns, _SCHEMA).evaluate(_rows([1], [1], [None]))
+    assert found.row(0) == ("0.0", "-0.0")
+
+
+def test_columns_have_to_be_there_with_their_type() -> None:
+    with pytest.raises(SchemaError, match="no column z"):
+        compiled(Field("z", INT), _SCHEMA)
+    with pytest.raises(SchemaError, match="column a is of type INT"):
+        compiled(Field("a", LONG), _SCHEMA)
+    with pytest.raises(SchemaError, match="no function nothing"):
+        compiled(Call("nothing", (_A,), INT), _SCHEMA)
+
+
+def test_a_deep_expression_is_compiled_and_evaluated_in_proportion_to_its_size() -> None:
+    """Each operand is used several times in a division, and would be computed twice as often with each level."""
+    deep: Expression = Field("a", INT)
+    for _ in range(40):
+        deep = call("mod", [call("add", [deep, _B]), Constant(1_000_003, INT)])
+    assert compiled(deep, _SCHEMA).evaluate(_rows([5, None], [3, 1], [None] * 2)).to_list() == [125, None]
+
+
+def test_every_function_is_evaluated() -> None:
+    """Each name that can be typed has something that evaluates it."""
+    from upstream.queries.expressions import compile as module
+    from upstream.queries.expressions.logic import CONDITIONALS
+
+    known = {*module._KERNELS, *CONDITIONALS}
+    samples = {
+        name: arguments for name in function_names() for arguments in _ARGUMENTS if _typed(name, arguments) is not None
+    }
+    assert len(samples) > 110
+    for name, arguments in samples.items():
+        made = _typed(name, arguments)
+        assert made is not None
+        for each in (made, *(made.arguments if isinstance(made, Call) else ())):
+            if isinstance(each, Call):
+                assert each.function.removeprefix("try_") in known, name
+
+
+def _typed(name: str, arguments: Sequence[Expression]) -> Expression | None:
+    try:
+        return call(name, arguments)
+    except (SchemaError, ValueError):
+        return None
+
+
+_SINGLES: list[Expression] = [
+    Field("x", BOOLEAN),
+    _A,
+    Field("d", DOUBLE),
+    _S,
+    Field("t", pa.timestamp("us", "UTC")),
+    Field("l", pa.list_(INT)),
+]
+_ARGUMENTS: list[list[Expression]] = [
+    *([one] for one in _SINGLES),
+    *([one, two] for one in _SINGLES for two in _SINGLES),
+    *([_S, _S, _S], [_S, _A, _A], [_S, _S, _A], [_A, _A, _A], [Field("x", BOOLEAN), _A, _A]),
+]
+
+
+@pytest.mark.parametrize("module", ["calendar", "coercion", "compile", "kinds", "patterns", "typing"])
+def test_examples_of_docstrings(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"upstream.queries.expressions.{module}"))
+    assert found.attempted > 0
+    assert found.failed == 0

@@ -1,0 +1,117 @@
+"""Arithmetic of decimals against exact fractions, with Spark's type of the result."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import QueryError
+from upstream.queries.expressions.kinds import INT, LONG
+from upstream.queries.expressions.nodes import Field
+from upstream.queries.expressions.typing import call
+
+from .values import evaluate
+
+_TYPES = [(5, 2), (10, 0), (18, 6), (38, 18), (38, 0), (38, 37), (3, 3)]
+
+
+@st.composite
+def _decimals(draw: st.DrawFn) -> tuple[Decimal, pa.Decimal128Type]:
+    precision, scale = draw(st.sampled_from(_TYPES))
+    digits = draw(st.integers(1, precision))
+    most = 10**digits - 1
+    number = draw(st.sampled_from([most, -most, 0, 1, -1, 5]) | st.integers(-most, most))
+    with localcontext() as context:
+        context.prec = 60
+        return Decimal(min(max(number, 1 - 10**precision), 10**precision - 1)).scaleb(-scale), pa.decimal128(
+            precision, scale
+        )
+
+
+def _exact(function: str, a: Decimal, b: Decimal) -> Decimal:
+    if function == "add":
+        return a + b
+    if function == "subtract":
+        return a - b
+    if function == "multiply":
+        with localcontext() as context:  # Spark's own first step
+            context.prec, context.rounding = 38, ROUND_HALF_UP
+            return a * b
+    if function == "divide":
+        return (a / b).quantize(Decimal(1).scaleb(-38), ROUND_HALF_UP)
+    return a % b
+
+
+@pytest.mark.parametrize("function", ["add", "subtract", "multiply", "divide", "mod"])
+@given(pairs=st.lists(st.tuples(_decimals(), _decimals()), min_size=1, max_size=3))
+def test_results_are_exact_and_rounded_half_away_from_zero(
+    function: str, pairs: list[tuple[tuple[Decimal, pa.Decimal128Type], tuple[Decimal, pa.Decimal128Type]]]
+) -> None:
+    for (a, one), (b, two) in pairs:
+        if b == 0 and function in ("divide", "mod"):
+            with pytest.raises(QueryError, match="division by zero"):
+                evaluate(function, ([a], one), ([b], two))
+            continue
+        dtype = call(function, [Field("a", one), Field("b", two)]).type
+        with localcontext() as context:
+            context.prec = 200
+            expected = _exact(function, a, b).quantize(Decimal(1).scaleb(-dtype.scale), ROUND_HALF_UP)
+            fits = abs(expected) < Decimal(10) ** (dtype.precision - dtype.scale)
+            fits &= function != "mod" or len(str(int(abs(a / b))).rstrip("0")) <= 38  # Java gives up
+        found = evaluate(f"try_{function}", ([a], one), ([b], two))
+        assert found == [expected if fits else None]
+        if not fits:
+            with pytest.raises(QueryError, match="more digits"):
+                evaluate(function, ([a], one), ([b], two))
+
+
+def test_columns_of_small_and_of_very_many_digits_are_right_side_by_side() -> None:
+    dtype = pa.decimal128(38, 18)
+    values = [Decimal("1.5"), Decimal("12345678901234567890.5"), None, Decimal(-2)]
+    found = evaluate("multiply", (values, dtype), ([Decimal(2)] * 4, dtype))
+    assert found == [Decimal(3), Decimal(24691357802469135781), None, Decimal(-4)]
+
+
+def test_whole_division_goes_towards_zero() -> None:
+    dtype = pa.decimal128(5, 2)
+    values = [Decimal(v) for v in ("7.50", "-7.50", "0.99", "-999.99")]
+    assert evaluate("div", (values, dtype), ([Decimal("2.00")] * 4, dtype)) == [3, -3, 0, -499]
+    with pytest.raises(QueryError, match="fits no BIGINT"):
+        evaluate("div", ([Decimal("9" * 38)], pa.decimal128(38, 0)), ([1], LONG))
+
+
+def test_pmod_is_not_negative_for_a_positive_divisor() -> None:
+    dtype = pa.decimal128(5, 2)
+    assert evaluate("pmod", ([Decimal("-7.50"), Decimal("7.50")], dtype), ([Decimal("2.00")] * 2, dtype)) == [
+        Decimal("0.50"),
+        Decimal("1.50"),
+    ]
+
+
+@given(value=_decimals(), places=st.integers(-5, 20))
+def test_round_and_bround(value: tuple[Decimal, pa.Decimal128Type], places: int) -> None:
+    number, dtype = value
+    for function, rule in (("round", ROUND_HALF_UP), ("bround", ROUND_HALF_EVEN)):
+        with localcontext() as context:
+            context.prec = 100
+            expected = number.quantize(Decimal(1).scaleb(-min(places, dtype.scale)), rule)
+        if abs(expected) < Decimal(10) ** 38:
+            try:
+                assert evaluate(function, ([number], dtype), constants=[([places], INT)]) == [expected]
+            except QueryError:
+                assert abs(expected) >= Decimal(10) ** 37, "a digit more than the type has"
+
+
+@given(value=_decimals())
+def test_floor_ceil_and_size(value: tuple[Decimal, pa.Decimal128Type]) -> None:
+    number, dtype = value
+    with localcontext() as context:
+        context.prec = 100
+        assert evaluate("floor", ([number], dtype)) == [number.to_integral_value(ROUND_FLOOR)]
+        assert evaluate("ceil", ([number], dtype)) == [number.to_integral_value(ROUND_CEILING)]
+        assert evaluate("abs", ([number, None], dtype)) == [number.copy_abs(), None]
+        assert evaluate("negate", ([number, None], dtype)) == [number.copy_negate(), None]

@@ -1,0 +1,102 @@
+"""Three-valued logic, and failures of operands that a row does not need."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import QueryError
+from upstream.queries.expressions.kinds import BOOLEAN, DOUBLE, INT, TEXT
+from upstream.queries.expressions.nodes import Constant, Expression
+from upstream.queries.expressions.typing import call
+
+from .values import evaluate, fields, run
+
+_THREE = (True, False, None)
+_PAIRS = list(product(_THREE, _THREE))
+_LEFT, _RIGHT = [a for a, _ in _PAIRS], [b for _, b in _PAIRS]
+
+
+def test_logic_of_three_values() -> None:
+    both = (_LEFT, BOOLEAN), (_RIGHT, BOOLEAN)
+    conjunction = [False if False in pair else None if None in pair else True for pair in _PAIRS]
+    disjunction = [True if True in pair else None if None in pair else False for pair in _PAIRS]
+    assert evaluate("and", *both) == conjunction
+    assert evaluate("or", *both) == disjunction
+    assert evaluate("not", (list(_THREE), BOOLEAN)) == [False, True, None]
+
+
+_GIVEN, _ROWS, _SCHEMA = fields(
+    ([1, 0, None, 4], INT), ([True, False, None, True], BOOLEAN), (["2", "x", "x", "x"], TEXT)
+)
+_NUMBER, _FLAG, _TEXT = _GIVEN
+_ZERO, _NULL = Constant(0, INT), Constant(None, pa.null())
+_QUOTIENT = call("divide", [Constant(8, INT), _NUMBER])
+_BIG = call("gt", [_QUOTIENT, Constant(3.0, DOUBLE)])
+_NOT_ZERO = call("ne", [_NUMBER, _ZERO])
+
+
+def _run(function: str, *arguments: Expression) -> list[object]:
+    return run(call(function, arguments), _ROWS, _SCHEMA)
+
+
+def test_the_right_side_fails_only_where_the_left_one_does_not_decide() -> None:
+    assert _run("and", _NOT_ZERO, _BIG) == [True, False, None, False]
+    assert _run("or", call("eq", [_NUMBER, _ZERO]), _BIG) == [True, True, None, False]
+    for function, left in (("and", call("eq", [_NUMBER, _ZERO])), ("or", _NOT_ZERO), ("and", _BIG)):
+        with pytest.raises(QueryError, match="division by zero"):
+            _run(function, left, _BIG)
+
+
+def test_null_does_not_decide_and_so_the_right_side_is_needed() -> None:
+    condition = call("and", [Constant(None, BOOLEAN), _BIG])
+    with pytest.raises(QueryError, match="division by zero"):
+        run(condition, _ROWS, _SCHEMA)
+
+
+def test_case_evaluates_the_branch_that_it_takes() -> None:
+    assert _run("if", _NOT_ZERO, _QUOTIENT, Constant(-1.0, DOUBLE)) == [8.0, -1.0, -1.0, 2.0]
+    assert _run("case", call("eq", [_NUMBER, _ZERO]), _NULL, _BIG, Constant(1, INT), _ZERO) == [1, None, 0, 0]
+    with pytest.raises(QueryError, match="division by zero"):
+        _run("if", _NOT_ZERO, _ZERO, _QUOTIENT)
+    with pytest.raises(QueryError, match="division by zero"):
+        _run("case", _BIG, _ZERO, _NOT_ZERO, _ZERO, _ZERO)
+
+
+def test_coalesce_stops_at_the_first_value() -> None:
+    number = call("int", [_TEXT])
+    assert _run("coalesce", call("if", [_NOT_ZERO, _NUMBER, Constant(9, INT)]), number) == [1, 9, 9, 4]
+    with pytest.raises(QueryError, match="cast"):
+        _run("coalesce", _NUMBER, number)
+
+
+def test_in_is_null_if_it_is_not_found_beside_a_null() -> None:
+    given = ([1, 2, None], INT)
+    one, null = ([1], INT), ([None], INT)
+    assert evaluate("in", given, constants=[one, ([3], INT)]) == [True, False, None]
+    assert evaluate("in", given, constants=[one, null]) == [True, None, None]
+    assert evaluate("in", ([0.0, float("nan")], DOUBLE), constants=[([-0.0], DOUBLE), ([float("nan")], DOUBLE)]) == [
+        True,
+        True,
+    ]
+
+
+def test_in_evaluates_candidates_until_one_is_equal() -> None:
+    assert _run("in", call("coalesce", [_NUMBER, _ZERO]), _ZERO, call("coalesce", [_NUMBER, _ZERO])) == [True] * 4
+    quotient = call("div", [Constant(8, INT), _NUMBER])
+    assert run(call("in", [_ZERO, _NUMBER, quotient]), _ROWS, _SCHEMA) == [False, True, None, False]
+    with pytest.raises(QueryError, match="division by zero"):
+        run(call("in", [_ZERO, quotient, _NUMBER]), _ROWS, _SCHEMA)
+
+
+def test_an_operand_is_not_needed_beside_a_null_before_it() -> None:
+    """Spark leaves the right side alone where the left one is null; a divisor comes first."""
+    number = call("int", [_TEXT])
+    null_on_x = call("if", [call("eq", [_TEXT, Constant("2", TEXT)]), Constant(1, INT), Constant(None, INT)])
+    assert _run("add", null_on_x, number) == [3, None, None, None]
+    assert _run("divide", number, null_on_x) == [2.0, None, None, None]
+    for function, arguments in (("add", (number, null_on_x)), ("greatest", (null_on_x, number))):
+        with pytest.raises(QueryError, match="cast"):
+            _run(function, *arguments)

@@ -1,0 +1,41 @@
+"""Fields of structs and elements of arrays."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import QueryError
+from upstream.queries.expressions.kinds import INT, LONG, TEXT
+
+from .values import evaluate
+
+_ARRAYS = ([[1, None, 3], [], None, [7]], pa.list_(INT))
+
+
+def test_a_field_of_a_struct() -> None:
+    struct = pa.struct([("x", INT), ("y", TEXT)])
+    column = [{"x": 1, "y": "a"}, {"x": None, "y": "b"}, None], struct
+    assert evaluate("get_field", column, constants=[(["x"], TEXT)]) == [1, None, None]
+    assert evaluate("get_field", column, constants=[(["y"], TEXT)]) == ["a", "b", None]
+
+
+def test_get_counts_from_zero_and_is_null_outside() -> None:
+    assert evaluate("get", _ARRAYS, ([0, 0, 0, 1], LONG)) == [1, None, None, None]
+    assert evaluate("get", _ARRAYS, ([-1, -1, 0, None], LONG)) == [None, None, None, None]
+    assert evaluate("get", _ARRAYS, ([2, 5, 0, 0], INT)) == [3, None, None, 7]
+
+
+def test_element_at_counts_from_one_or_from_the_end() -> None:
+    arrays = [[1, None, 3], [5], None], pa.list_(INT)
+    assert evaluate("element_at", arrays, ([3, -1, 9], INT)) == [3, 5, None]
+    assert evaluate("element_at", arrays, ([2, 1, 1], INT)) == [None, 5, None], "an element may be null"
+    for place, reason in ((0, "element 0"), (4, "shorter"), (-4, "shorter")):
+        with pytest.raises(QueryError, match=reason):
+            evaluate("element_at", arrays, ([place, 1, 1], INT))
+        if place:
+            assert evaluate("try_element_at", arrays, ([place, 1, 1], INT)) == [None, 5, None]
+
+
+def test_size() -> None:
+    assert evaluate("size", _ARRAYS) == [3, 0, None, 1]

@@ -1,0 +1,123 @@
+"""Functions of text against Python's code points."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import QueryError, SchemaError
+from upstream.queries.expressions.kinds import INT, TEXT
+from upstream.queries.expressions.nodes import Constant, Field
+from upstream.queries.expressions.typing import call
+
+from .values import evaluate, fields, run
+
+_TEXTS = st.lists(
+    st.none() | st.sampled_from(["", "a", "é😀x", "日本語", "a,b,,c"]) | st.text(max_size=8), min_size=1, max_size=5
+)
+_PLACES = st.integers(-10, 10) | st.sampled_from([2**31 - 1, -(2**31)])
+
+
+def _substring(text: str, start: int, length: int) -> str:
+    first = start - 1 if start > 0 else len(text) + start if start < 0 else 0
+    return text[max(first, 0) : max(first + length, 0)]
+
+
+@given(texts=_TEXTS, start=_PLACES, length=_PLACES)
+def test_substring_counts_from_one_or_from_the_end(texts: list[str | None], start: int, length: int) -> None:
+    columns = (texts, TEXT), ([start] * len(texts), INT), ([length] * len(texts), INT)
+    expected = [None if text is None else _substring(text, start, length) for text in texts]
+    assert evaluate("substring", *columns) == expected
+    assert evaluate("substring", columns[0], constants=[([start], INT), ([length], INT)]) == expected
+    rest = [None if text is None else _substring(text, start, 2**40) for text in texts]
+    assert evaluate("substring", *columns[:2]) == rest
+
+
+@given(texts=_TEXTS, count=st.integers(-3, 12))
+def test_ends_padding_and_repetition(texts: list[str | None], count: int) -> None:
+    column, number = (texts, TEXT), [([count], INT)]
+
+    def expected(function: object) -> list[str | None]:
+        return [None if text is None else function(text) for text in texts]  # type: ignore[operator]
+
+    size = max(count, 0)
+    assert evaluate("left", column, constants=number) == expected(lambda text: text[:size])
+    assert evaluate("right", column, constants=number) == expected(lambda text: text[-size:] if size else "")
+    assert evaluate("repeat", column, constants=number) == expected(lambda text: text * size)
+    pad = [*number, (["xyz"], TEXT)]
+    fill = "xyz" * 5
+    assert evaluate("lpad", column, constants=pad) == expected(
+        lambda text: fill[: max(size - len(text), 0)] + text[:size]
+    )
+    assert evaluate("rpad", column, constants=pad) == expected(lambda text: (text + fill)[:size])
+    assert evaluate("length", column) == [None if text is None else len(text) for text in texts]
+    assert evaluate("octet_length", column) == [None if text is None else len(text.encode()) for text in texts]
+
+
+@given(texts=_TEXTS, part=st.sampled_from(["", "a", ",", "😀", "本"]))
+def test_places_of_a_part(texts: list[str | None], part: str) -> None:
+    column, constants = (texts, TEXT), [([part], TEXT)]
+    assert evaluate("instr", column, constants=constants) == [
+        None if text is None else text.find(part) + 1 for text in texts
+    ]
+    for function, method in (("contains", "__contains__"), ("startswith", "startswith"), ("endswith", "endswith")):
+        expected = [None if text is None else getattr(text, method)(part) for text in texts]
+        assert evaluate(function, column, constants=constants) == expected
+        assert evaluate(function, column, ([part] * len(texts), TEXT)) == expected
+
+
+def test_parts_between_delimiters() -> None:
+    texts = ["a,b,,c", "", None, "x"]
+    for number, expected in (
+        (1, ["a", "", None, "x"]),
+        (3, ["", "", None, ""]),
+        (-1, ["c", "", None, "x"]),
+        (9, ["", "", None, ""]),
+    ):
+        assert evaluate("split_part", (texts, TEXT), constants=[([","], TEXT), ([number], INT)]) == expected
+    assert evaluate("split_part", (texts, TEXT), constants=[([""], TEXT), ([1], INT)]) == texts
+    with pytest.raises(QueryError, match="part 0"):
+        evaluate("split_part", (texts, TEXT), constants=[([","], TEXT), ([0], INT)])
+    assert evaluate("split_part", ([None], TEXT), constants=[([","], TEXT), ([0], INT)]) == [None]
+
+
+def test_blanks_and_other_characters_at_the_ends() -> None:
+    texts = ["  a \t", "xaxbx", None, ""]
+    assert evaluate("trim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
+    assert evaluate("ltrim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
+    assert evaluate("rtrim", (["  a  ", None], TEXT)) == ["  a", None]
+    assert evaluate("btrim", (texts, TEXT), constants=[(["x b"], TEXT)]) == ["a \t", "a", None, ""]
+    assert evaluate("trim", (texts, TEXT), constants=[([""], TEXT)]) == texts
+
+
+def test_replacement_is_literal() -> None:
+    texts = ["aXbX", "", None, "$1"]
+    assert evaluate("replace", (texts, TEXT), constants=[(["X"], TEXT), (["$1"], TEXT)]) == ["a$1b$1", "", None, "$1"]
+    assert evaluate("replace", (texts, TEXT), constants=[(["X"], TEXT)]) == ["ab", "", None, "$1"]
+    assert evaluate("replace", (texts, TEXT), constants=[([""], TEXT), (["y"], TEXT)]) == texts
+
+
+def test_concatenation_with_and_without_nulls() -> None:
+    columns = (["a", None, "é"], TEXT), ([1, 2, None], INT)
+    assert evaluate("concat", *columns) == ["a1", None, None]
+    given, frame, schema = fields(*columns)
+    separated = call("concat_ws", [call("concat", [_text("-"), _text("-")]), *given])
+    assert run(separated, frame, schema) == ["a--1", "2", "é"]
+
+
+def _text(value: str) -> Constant:
+    return Constant(value, TEXT)
+
+
+def test_upper_and_lower_of_special_letters() -> None:
+    assert evaluate("upper", (["straße", "ŉ", None, "é"], TEXT)) == ["STRASSE", "ʼN", None, "É"]
+    assert evaluate("lower", (["ΑΣ", "ΑΣΑ", "İ", "É"], TEXT)) == ["ας", "ασα", "i̇", "é"]
+
+
+def test_what_has_to_be_a_constant_is_asked_for() -> None:
+    given, frame, schema = fields((["a"], TEXT), (["b"], TEXT))
+    for function, arguments in (("replace", given), ("split_part", [*given, Field("n", INT)]), ("trim", given)):
+        with pytest.raises(SchemaError, match="Expected: a constant"):
+            run(call(function, arguments), frame, pa.schema([*schema, ("n", INT)]))

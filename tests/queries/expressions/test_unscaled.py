@@ -1,0 +1,78 @@
+"""Decimals as whole numbers of 128 bits and back."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.queries.expressions.unscaled import (
+    LIMIT,
+    as_decimals,
+    divided_half_up,
+    exact_decimals,
+    int128,
+    negative,
+    scaled,
+    unscaled,
+)
+
+_NUMBERS = st.lists(st.none() | st.sampled_from([0, 1, -1, LIMIT - 1, 1 - LIMIT]) | st.integers(1 - LIMIT, LIMIT - 1))
+
+
+def _run(expression: pl.Expr, numbers: list[int | None]) -> list[int | None]:
+    frame = pl.DataFrame({"x": pl.Series(numbers, dtype=pl.Int128)})
+    return frame.select(expression).to_series().to_list()
+
+
+@given(numbers=_NUMBERS)
+def test_there_and_back(numbers: list[int | None]) -> None:
+    dtype = pa.decimal128(38, 11)
+    frame = pl.DataFrame({"x": pl.Series(numbers, dtype=pl.Int128)})
+    there = frame.select(x=as_decimals(pl.col("x"), dtype))
+    assert there.schema["x"] == pl.Decimal(38, 11)
+    assert there.select(unscaled(pl.col("x"))).to_series().to_list() == numbers
+
+
+def test_too_many_digits_are_null() -> None:
+    frame = pl.DataFrame({"x": pl.Series([99999, 100000, -99999, -100000], dtype=pl.Int128)})
+    found = frame.select(as_decimals(pl.col("x"), pa.decimal128(5, 2))).to_series().to_list()
+    assert found == [Decimal("999.99"), None, Decimal("-999.99"), None]
+
+
+@given(numbers=_NUMBERS, digits=st.integers(0, 40))
+def test_scaled_is_exact_or_null(numbers: list[int | None], digits: int) -> None:
+    most = (1 << 127) - 1
+    exact = [None if each is None else each * 10**digits for each in numbers]
+    expected = [None if each is None or abs(each) > most // 10**digits * 10**digits else each for each in exact]
+    assert _run(scaled(pl.col("x"), digits), numbers) == expected
+
+
+@given(numbers=_NUMBERS, digits=st.integers(0, 40))
+def test_divided_rounds_half_away_from_zero(numbers: list[int | None], digits: int) -> None:
+    def divided(number: int) -> int:
+        size = (2 * abs(number) + 10**digits) // (2 * 10**digits)
+        return size if number >= 0 else -size
+
+    expected = [None if each is None else divided(each) for each in numbers]
+    assert _run(divided_half_up(pl.col("x"), digits), numbers) == expected
+
+
+def test_negative_changes_the_sign_where_it_is_asked_to() -> None:
+    assert _run(negative(pl.col("x"), pl.col("x") > 5), [5, 6, None]) == [5, -6, None]
+
+
+def test_pythons_integers_take_the_rows_that_do_not_fit() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def slow(left: int, right: int) -> int | None:
+        asked.append((left, right))
+        return None if right == 0 else left + right
+
+    x = pl.col("x")
+    found = _run(exact_decimals(x * int128(2), x < 10, slow, x, x - int128(20)), [1, 20, None, 30])
+    assert found == [2, None, None, 40]
+    assert asked == [(20, 0), (30, 10)]

@@ -1,0 +1,83 @@
+"""Values as text, in the forms of Java and Spark."""
+
+from __future__ import annotations
+
+import math
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import QueryError
+from upstream.queries.expressions.kinds import DATE, LONG, TEXT, TIMESTAMP
+from upstream.queries.expressions.writing import text_of_double
+
+from .values import evaluate, evaluate_cast
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (0.001, "0.001"),
+        (0.0009999, "9.999E-4"),
+        (9999999.0, "9999999.0"),
+        (10000000.0, "1.0E7"),
+        (12345678.9, "1.23456789E7"),
+        (-1.5e-05, "-1.5E-5"),
+        (1e16, "1.0E16"),
+        (1e300, "1.0E300"),
+        (1.2345678901234568e17, "1.2345678901234568E17"),
+        (5e-324, "4.9E-324"),
+        (math.inf, "Infinity"),
+        (-math.inf, "-Infinity"),
+        (math.nan, "NaN"),
+        (1e-05, "1.0E-5"),
+        (100.0, "100.0"),
+    ],
+)
+def test_doubles(value: float, text: str) -> None:
+    assert text_of_double(pl.Series([value])).to_list() == [text]
+
+
+@given(values=st.lists(st.none() | st.floats(allow_nan=False), min_size=1))
+def test_each_double_is_read_back_from_its_text(values: list[float | None]) -> None:
+    texts = text_of_double(pl.Series(values, dtype=pl.Float64)).to_list()
+    for value, text in zip(values, texts, strict=True):
+        if value is None or text is None:
+            assert (value, text) == (None, None)
+            continue
+        assert float(text) == value
+        assert math.copysign(1, float(text)) == math.copysign(1, value)
+        assert ("E" not in text) == (value == 0 or 1e-3 <= abs(value) < 1e7 or math.isinf(value))
+        if math.isfinite(value) and abs(value) > 1e-300:
+            assert len(Decimal(text).normalize().as_tuple().digits) == len(
+                Decimal(repr(value)).normalize().as_tuple().digits
+            ), "the fewest digits"
+
+
+def test_floats_have_their_own_fewest_digits() -> None:
+    values = pl.Series([0.1, 1e10, 1.4e-45, 3.4028235e38, None], dtype=pl.Float32)
+    assert text_of_double(values).to_list() == ["0.1", "1.0E10", "1.4E-45", "3.4028235E38", None]
+
+
+def test_times() -> None:
+    utc = timezone.utc
+    times = [datetime(1, 1, 1, tzinfo=utc), datetime(2020, 1, 2, 3, 4, 5, 120_000, utc), None]
+    times += [datetime(1969, 12, 31, 23, 59, 59, 1, utc), datetime(2020, 1, 2, 3, 0, 0, tzinfo=utc)]
+    texts = ["0001-01-01 00:00:00", "2020-01-02 03:04:05.12", None, "1969-12-31 23:59:59.000001", "2020-01-02 03:00:00"]
+    assert evaluate_cast((times, TIMESTAMP), TEXT) == texts
+    assert evaluate_cast(([date.min, date.max, None], DATE), TEXT) == ["0001-01-01", "9999-12-31", None]
+    assert evaluate("from_unixtime", ([-1, None], LONG)) == ["1969-12-31 23:59:59", None]
+
+
+def test_times_outside_the_years_are_an_error_and_no_text() -> None:
+    with pytest.raises(QueryError, match="years 1 to 9999"):
+        evaluate_cast(([2**62], TIMESTAMP), TEXT)
+    with pytest.raises(QueryError, match="years 1 to 9999"):
+        evaluate_cast(([2**31 - 1], DATE), TEXT)

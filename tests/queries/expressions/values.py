@@ -1,0 +1,44 @@
+"""Evaluate one function over columns given as Python's values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from upstream.queries.expressions.compile import compiled
+from upstream.queries.expressions.nodes import Constant, Expression, Field
+from upstream.queries.expressions.typing import call, cast
+
+Column = tuple[Sequence[Any], pa.DataType]
+
+
+def fields(*columns: Column) -> tuple[list[Expression], pl.DataFrame, pa.Schema]:
+    """Fields ``a``, ``b``, … with rows and their schema."""
+    names = "abcdefg"[: len(columns)]
+    schema = pa.schema([(name, dtype) for name, (_, dtype) in zip(names, columns, strict=True)])
+    table = pa.table([pa.array(values, dtype) for values, dtype in columns], schema=schema)
+    made = pl.DataFrame(pl.from_arrow(table))
+    return [Field(field.name, field.type) for field in schema], made, schema
+
+
+def run(expression: Expression, frame: pl.DataFrame, schema: pa.Schema) -> list[Any]:
+    """The values, after a look at their type."""
+    found = compiled(expression, schema).evaluate(frame).to_arrow().cast(expression.type)
+    assert len(found) == frame.height
+    return found.to_pylist()
+
+
+def evaluate(function: str, *columns: Column, constants: Sequence[Column] = ()) -> list[Any]:
+    """The function of columns and, after them, of constants: each a column of one value."""
+    given, frame, schema = fields(*columns)
+    fixed = [Constant(values[0], dtype) for values, dtype in constants]
+    return run(call(function, [*given, *fixed]), frame, schema)
+
+
+def evaluate_cast(column: Column, dtype: pa.DataType, *, try_: bool = False) -> list[Any]:
+    """The cast of a column."""
+    given, frame, schema = fields(column)
+    return run(cast(given[0], dtype, try_=try_), frame, schema)
