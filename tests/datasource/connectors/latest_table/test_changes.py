@@ -17,6 +17,7 @@ from upstream.conf.errors import CheckpointError, FeedChangedError, OptionError,
 from upstream.core.rows.system_column import SYSTEM
 from upstream.sink.admin.erase import erase_key
 from upstream.sink.admin.history_change import change_keep
+from upstream.sink.commit.commit import BatchCommit
 from upstream.sink.merge import small_files
 
 Row = Mapping[str, Any]
@@ -91,9 +92,12 @@ def test_rows_marked_as_dead_are_preimages_once(marked: Any, follower_of: Any) -
     assert marked.log().vectors(), "rows were marked"
 
 
+@pytest.mark.parametrize("by_delta_rs", [False, True])
 def test_a_file_that_leaves_with_rows_marked_as_dead_before(
-    marked: Sink, follower_of: Any, monkeypatch: pytest.MonkeyPatch
+    marked: Sink, follower_of: Any, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
 ) -> None:
+    """Also where delta-rs writes the entry, as it does in an object store."""
+    monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: not by_delta_rs)
     monkeypatch.setattr(small_files, "_FREE_SHARE", 2)
     some(marked, 0, *((key, 10, "a") for key in range(100)))
     follower = follower_of(marked.path, changes="full")
@@ -104,6 +108,8 @@ def test_a_file_that_leaves_with_rows_marked_as_dead_before(
     some(marked, 2, *((key, 12, "c") for key in range(90)))  # what is left of the files goes into the new ones
     assert first
     assert not first & set(marked.log().files)
+    (info, *_) = DeltaTable(str(marked.path)).history(1)
+    assert str(info.get("engineInfo", "")).startswith("delta-rs") == by_delta_rs, info
     found = changes(follower.rows())
     assert {row for row in found if row[0] == "update_preimage"} == {
         ("update_preimage", key, 11 if key < 4 else 10, "b" if key < 4 else "a") for key in range(90)
