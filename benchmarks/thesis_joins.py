@@ -63,7 +63,7 @@ class Sizes:
 
 
 FULL = Sizes((1, 3, 5, 7, 9), 1000, 200, 60, 2)
-QUICK = Sizes((1, 9), 400, 80, 25, 1)
+QUICK = Sizes((1, 9), 250, 80, 25, 1)
 
 
 @dataclasses.dataclass
