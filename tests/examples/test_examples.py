@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import gzip
+import json
 import os
 import re
 import sys
@@ -16,16 +18,55 @@ from kit.connect import connect_environment
 from kit.places import BUSES, EXAMPLES, RECORDED, needs_recorded
 from polars.testing import assert_frame_equal
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
 
 
-def run(script: str, *arguments: str | Path, cwd: Path, **environment: str) -> str:
+def run(script: str | Path, *arguments: str | Path, cwd: Path, **environment: str) -> str:
     given = {**os.environ, "COLUMNS": "200", **environment}
     done = programs.run(sys.executable, EXAMPLES / script, *arguments, cwd=cwd, env=given)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Python worker" not in done.stderr  # Spark's account of its own steps
     assert "doesn't contain key" not in done.stderr  # nor of each key that state does not hold yet
     return done.stdout
+
+
+JOBS = {
+    "with_sql": ("with_sql.py", "--to", "fast"),
+    "foreach_batch": ("foreach_batch.py", "--to", "routes"),
+    "windows": ("windows.py", "--to", "speeds"),
+    "routes": ("joins.py", "routes", "--to", "now_on_routes"),
+    "bunching": ("joins.py", "bunching", "--to", "bunching"),
+    "ships": ("joins.py", "ships", "--from", "ais.csv", "--to", "ships"),
+}
+"""Jobs that differ in what they do, not in how they are started."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """Where jobs ran, and whether each came to its end, and what it printed."""
+
+    folder: Path
+    jobs: dict[str, tuple[bool, str]]
+
+    def output(self, job: str) -> str:
+        ended, printed = self.jobs[job]
+        assert ended, printed[-4000:]
+        return printed
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """All jobs have run, in one process: to start Java for each takes longer than most of them."""
+    folder = tmp_path_factory.mktemp("jobs")
+    jobs = dict(JOBS)
+    if RECORDED.is_dir():
+        with gzip.open(RECORDED / "ais.csv.gz", "rt") as recording:
+            (folder / "ais.csv").write_text("".join(line for _, line in zip(range(20_001), recording, strict=False)))
+    else:
+        del jobs["ships"]
+    given = json.dumps([(str(EXAMPLES / script), *arguments) for script, *arguments in jobs.values()])
+    printed = run(Path(__file__).with_name("run_jobs.py"), given, cwd=folder)
+    return Ran(folder, dict(zip(jobs, json.loads(printed.splitlines()[-1]), strict=True)))
 
 
 def test_latest_job_and_three_readers(tmp_path: Path) -> None:
@@ -38,28 +79,27 @@ def test_latest_job_and_three_readers(tmp_path: Path) -> None:
     assert "|  151|" in read  # Spark SQL
 
 
-def test_with_sql(tmp_path: Path) -> None:
-    run("with_sql.py", "--to", "fast", cwd=tmp_path)
+def test_with_sql(ran: Ran) -> None:
+    assert "kmh" in ran.output("with_sql")
     rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival").filter(pl.col("speed") > 0)
     newest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
     expected = newest.filter(pl.col("latitude").is_between(30.0, 30.6))
-    got = pl.read_delta(str(tmp_path / "fast"))
+    got = pl.read_delta(str(ran.folder / "fast"))
     assert set(got["vehicle_id"]) == set(expected["vehicle_id"])
     assert got["kmh"].sum() == pytest.approx(expected["speed"].sum() * 3.6)
     assert set(got["route"].drop_nulls()) <= {"Metro", "Duval", "First", "Manor", "Govalle", "North Lamar", "Burnet"}
 
 
-def test_foreach_batch(tmp_path: Path) -> None:
-    run("foreach_batch.py", "--to", "routes", cwd=tmp_path)
+def test_foreach_batch(ran: Ran) -> None:
+    assert "fastest" in ran.output("foreach_batch")
     rows = pl.read_csv(BUSES).filter(pl.col("route_id").is_not_null())
     expected = rows.group_by("route_id").agg(pl.len().alias("positions"), pl.col("speed").max().alias("fastest"))
-    got = pl.read_delta(str(tmp_path / "routes")).select("route_id", "positions", "fastest").sort("route_id")
+    got = pl.read_delta(str(ran.folder / "routes")).select("route_id", "positions", "fastest").sort("route_id")
     assert_frame_equal(got, expected.sort("route_id"), check_dtypes=False)
 
 
-def test_windows(tmp_path: Path) -> None:
-    output = run("windows.py", "--to", "speeds", cwd=tmp_path)
-    assert "window_end" in output
+def test_windows(ran: Ran) -> None:
+    assert "window_end" in ran.output("windows")
     # The latest window of each bus that is complete, and the positions in it.
     rows = pl.read_csv(BUSES, try_parse_dates=True).with_columns(s=pl.col("timestamp").dt.epoch("s"))
     complete = (rows["s"].cast(pl.Int64).to_numpy().max() - 300) // 60 - 1
@@ -73,29 +113,28 @@ def test_windows(tmp_path: Path) -> None:
     expected = inside.group_by("vehicle_id", "window_id").agg(
         pl.len().alias("positions").cast(pl.Int64), pl.col("speed").mean(), pl.col("speed").max().alias("top")
     )
-    got = pl.read_delta(str(tmp_path / "speeds"))
+    got = pl.read_delta(str(ran.folder / "speeds"))
     assert got.height > 140
     assert_frame_equal(got.select(expected.columns), expected, check_row_order=False, check_dtypes=False)
 
 
-def test_joins_buses_with_routes(tmp_path: Path) -> None:
-    output = run("joins.py", "routes", "--to", "routes", cwd=tmp_path)
-    assert "|route" in output
+def test_joins_buses_with_routes(ran: Ran) -> None:
+    assert "route" in ran.output("routes")
     rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival")
     newest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
-    names = pl.read_csv(tmp_path / "routes_routes" / "first.csv")
+    names = pl.read_csv(ran.folder / "now_on_routes_routes" / "first.csv")
     expected = (
         newest.join(names, on="route_id")
         .group_by("route")
         .agg(pl.len().alias("buses").cast(pl.Int64), pl.col("speed").mean())
     )
     assert expected.height == 7
-    got = pl.read_delta(str(tmp_path / "routes"))
+    got = pl.read_delta(str(ran.folder / "now_on_routes"))
     assert_frame_equal(got.select(expected.columns), expected, check_row_order=False)
 
 
-def test_joins_buses_that_bunch(tmp_path: Path) -> None:
-    run("joins.py", "bunching", "--to", "bunching", cwd=tmp_path)
+def test_joins_buses_that_bunch(ran: Ran) -> None:
+    assert "vehicle_id" in ran.output("bunching")
     rows = pl.read_csv(BUSES, try_parse_dates=True).filter(pl.col("route_id").is_not_null())
     rows = rows.with_columns(
         (100 * pl.col(name)).floor().cast(pl.Int64).alias(place)
@@ -107,18 +146,16 @@ def test_joins_buses_that_bunch(tmp_path: Path) -> None:
     )
     assert pairs.height > 20
     columns = ["vehicle_id", "timestamp", "vehicle_id_right", "timestamp_right"]
-    got = pl.read_delta(str(tmp_path / "bunching")).select(columns)
+    got = pl.read_delta(str(ran.folder / "bunching")).select(columns)
     assert_frame_equal(got, pairs.select(columns), check_row_order=False, check_dtypes=False)
 
 
 @needs_recorded
-def test_joins_ships_near_ports(tmp_path: Path) -> None:
-    with gzip.open(RECORDED / "ais.csv.gz", "rt") as recording:
-        (tmp_path / "ais.csv").write_text("".join(line for _, line in zip(range(20_001), recording, strict=False)))
-    run("joins.py", "ships", "--from", "ais.csv", "--to", "ships", cwd=tmp_path)
-    rows = pl.read_csv(tmp_path / "ais.csv", try_parse_dates=True).with_row_index("arrival")
+def test_joins_ships_near_ports(ran: Ran) -> None:
+    assert "port" in ran.output("ships")
+    rows = pl.read_csv(ran.folder / "ais.csv", try_parse_dates=True).with_row_index("arrival")
     newest = rows.sort("BaseDateTime", "arrival").group_by("MMSI").last()
-    ports = pl.read_csv(tmp_path / "ships_ports" / "first.csv").select("port", "port_lat", "port_lon").unique()
+    ports = pl.read_csv(ran.folder / "ships_ports" / "first.csv").select("port", "port_lat", "port_lon").unique()
     north, east = pl.col("LAT") - pl.col("port_lat"), pl.col("LON") - pl.col("port_lon")
     km = 111.2 * (north**2 + (east * pl.col("port_lat").radians().cos()) ** 2).sqrt()
     expected = (
@@ -126,7 +163,7 @@ def test_joins_ships_near_ports(tmp_path: Path) -> None:
     )
     assert expected.height > 100
     columns = ["MMSI", "port", "km_from_port"]
-    got = pl.read_delta(str(tmp_path / "ships")).select(columns)
+    got = pl.read_delta(str(ran.folder / "ships")).select(columns)
     assert_frame_equal(got, expected.select(columns), check_row_order=False)
 
 

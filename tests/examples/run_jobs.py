@@ -1,0 +1,30 @@
+"""Run example jobs one after another in one process, so that Java starts once: each as its own program would run.
+
+run_jobs.py JOBS: a JSON array of scripts with their arguments; prints a JSON array of what each printed, or of its
+traceback
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import runpy
+import sys
+import traceback
+
+
+def run(script: str, *arguments: str) -> tuple[bool, str]:
+    """Run a script as the main program; whether it came to its end, and what it printed."""
+    sys.argv = [script, *arguments]
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            runpy.run_path(script, run_name="__main__")
+    except Exception:
+        return False, traceback.format_exc()
+    return True, printed.getvalue()
+
+
+if __name__ == "__main__":
+    print(json.dumps([run(*job) for job in json.loads(sys.argv[1])]))
