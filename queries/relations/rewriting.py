@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pyarrow.types as patypes
 
 from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts, walk
 
-__all__ = ["canonical_text", "conjunct_texts", "never_fails", "size"]
+__all__ = ["canonical_text", "conjunct_texts", "conjuncts_in_order", "never_fails", "ordered", "size"]
 
 # What gives a value or null for each value of its type, and never an error.
 _TOTAL = frozenset(
@@ -163,3 +165,54 @@ def _folded(inner: Expression, kind: pa.DataType) -> str | None:
 def conjunct_texts(condition: Expression | None, field: Callable[[str], str]) -> list[str]:
     """Return the texts of the conditions that AND joins, each once, in order."""
     return sorted({canonical_text(each, field) for each in conjuncts(condition)})
+
+
+def ordered(expression: Expression) -> Expression:
+    """Return an expression of the same value in which what has no order has one, and constants their wider type.
+
+    Conditions that AND or OR joins keep their order if one of them can fail, since an earlier one may guard it.
+    """
+    if not isinstance(expression, Call):
+        return expression
+    function = expression.function
+    if function in {"and", "or"}:
+        return reduce(lambda one, other: Call(function, (one, other), expression.type), _in_order(expression, function))
+    arguments = [ordered(each) for each in expression.arguments]
+    if function == "cast":
+        inner = arguments[0]
+        return (
+            inner
+            if inner.type == expression.type
+            else _widened(inner, expression.type) or replace(expression, arguments=tuple(arguments))
+        )
+    if function in _COMMUTATIVE:
+        arguments.sort(key=repr)
+    elif function in _MIRRORED:
+        function = _MIRRORED[function]
+        arguments.reverse()
+    elif function == "in":
+        arguments = [arguments[0], *sorted(set(arguments[1:]), key=repr)]
+    return Call(function, tuple(arguments), expression.type)
+
+
+def conjuncts_in_order(condition: Expression) -> list[Expression]:
+    """Return the conditions that AND joins, each once, in an order of their own if none of them can fail."""
+    return _in_order(condition, "and")
+
+
+def _in_order(expression: Expression, function: str) -> list[Expression]:
+    if not (isinstance(expression, Call) and expression.function == function):
+        return [ordered(expression)]
+    parts = list(dict.fromkeys(part for each in expression.arguments for part in _in_order(each, function)))
+    return sorted(parts, key=repr) if all(never_fails(each, but_intervals=True) for each in parts) else parts
+
+
+def _widened(inner: Expression, kind: pa.DataType) -> Constant | None:
+    """Return a constant of the wider type in place of a cast, where that is the same value."""
+    if not isinstance(inner, Constant) or isinstance(inner.value, bool) or not isinstance(inner.value, int | Decimal):
+        return None
+    if patypes.is_float64(kind):
+        return Constant(float(inner.value), kind)
+    if isinstance(inner.value, int) and patypes.is_integer(kind) and _widens(inner.type, kind):
+        return Constant(inner.value, kind)
+    return None

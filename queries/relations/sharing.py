@@ -1,0 +1,192 @@
+"""Plans whose parts are equal where they mean the same, so that several queries can share what they have in common.
+
+An evaluation shares what two plans have in equal nodes. Two queries seldom have that by themselves: one has
+``WHERE a > 1 AND b < 2``, the other ``2 > x.b AND 1 < x.a`` with other aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from hashlib import sha256
+from typing import TypeVar
+
+import pyarrow as pa
+
+from ..expressions.nodes import Call, Expression, Field, renamed
+from .nodes import (
+    Aggregate,
+    Changes,
+    Distinct,
+    Join,
+    Order,
+    Project,
+    Relation,
+    Rows,
+    Sample,
+    SetOperation,
+    Stream,
+    StreamNode,
+    Top,
+    Where,
+    Windowed,
+)
+from .rewriting import conjuncts_in_order, ordered
+
+__all__ = ["shareable"]
+
+_Plan = TypeVar("_Plan", bound="Relation | Changes")
+_Names = Mapping[str, str]
+
+
+def shareable(plan: _Plan) -> _Plan:
+    """Return a plan with the same columns and rows, made of nodes that queries of the same meaning have too.
+
+    Columns have names after what they are, conditions and the sides of joins an order, and columns of one meaning are
+    there once. The names that the query gives stand in a projection at the end.
+
+    Parameters
+    ----------
+    plan : Relation or Changes
+        A normalised plan: :func:`.normalize.normalized`.
+    """
+    if isinstance(plan, Changes):
+        return replace(plan, source=_named(plan.source))
+    return _named(plan)  # type: ignore[return-value]
+
+
+def _named(plan: Relation) -> Relation:
+    made, names = _relation(plan)
+    return _projected(made, [(each.name, Field(names[each.name], each.type)) for each in plan.schema])
+
+
+def _projected(source: Relation, columns: Sequence[tuple[str, Expression]]) -> Relation:
+    same = tuple((each.name, Field(each.name, each.type)) for each in source.schema)
+    return source if tuple(columns) == same else Project(source, tuple(columns))
+
+
+def _short(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _name(expression: Expression, kind: str) -> str:
+    return expression.name if isinstance(expression, Field) else f"{kind}:{_short(repr(expression))}"
+
+
+def _all_of(conditions: Sequence[Expression]) -> Expression | None:
+    if not conditions:
+        return None
+    return reduce(lambda left, right: Call("and", (left, right), pa.bool_()), conditions)
+
+
+def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
+    if isinstance(node, Stream):
+        return node, {name: name for name in node.schema.names}
+    if isinstance(node, Sample):
+        source, names = _stream(node.source)
+        return replace(node, source=source), names
+    made, names = _relation(node.source)
+    return replace(node, source=made), names
+
+
+def _relation(node: Relation) -> tuple[Relation, _Names]:
+    """Return the node with other names, and which column is which."""
+    if isinstance(node, Windowed):
+        return _windowed(node)
+    if isinstance(node, Join):
+        return _join(node)
+    if isinstance(node, SetOperation):
+        left, right = _positions(node.left), _positions(node.right)
+        if node.kind != "except" and repr(right) < repr(left):
+            left, right = right, left
+        names = {name: str(at) for at, name in enumerate(node.schema.names)}
+        return SetOperation(left, right, node.kind, node.all), names
+    if isinstance(node, Top):
+        # Ties go by all columns in their order, which stays.
+        source = _positions(node.source)
+        names = {name: str(at) for at, name in enumerate(node.schema.names)}
+        order = tuple(
+            Order(ordered(renamed(each.expression, names)), each.descending, each.nulls_first) for each in node.order
+        )
+        by = sorted({ordered(renamed(each, names)) for each in node.by}, key=repr)
+        return Top(source, order, node.n, tuple(by)), names
+    source, names = _relation(node.source)
+    if isinstance(node, Where):
+        condition = _all_of(conjuncts_in_order(renamed(node.condition, names)))
+        assert condition is not None
+        return Where(source, condition), names
+    if isinstance(node, Distinct):
+        return Distinct(source), names
+    if isinstance(node, Project):
+        return _project(node, source, names)
+    return _aggregate(node, source, names)
+
+
+def _positions(node: Relation) -> Relation:
+    """Return the relation with its columns in their order, named by their places."""
+    made, names = _relation(node)
+    return _projected(made, [(str(at), Field(names[each.name], each.type)) for at, each in enumerate(node.schema)])
+
+
+def _windowed(node: Windowed) -> tuple[Relation, _Names]:
+    stream, names = _stream(node.stream)
+    window = node.window
+    if isinstance(window, Rows):
+        where = _all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
+        window = Rows(window.n, tuple(sorted({names[each] for each in window.partition})), where)
+    added = {name: name for name in node.schema.names if name not in names}
+    return Windowed(stream, window), {**names, **added}
+
+
+def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+    made: dict[str, Expression] = {}
+    found: dict[str, str] = {}
+    for name, expression in node.columns:
+        each = ordered(renamed(expression, names))
+        found[name] = _name(each, "x")
+        made[found[name]] = each
+    if set(made) == set(source.schema.names) and all(isinstance(each, Field) for each in made.values()):
+        return source, found
+    return Project(source, tuple(sorted(made.items()))), found
+
+
+def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+    by: dict[str, Expression] = {}
+    found: dict[str, str] = {}
+    for name, expression in node.by:
+        each = ordered(renamed(expression, names))
+        found[name] = _name(each, "g")
+        by[found[name]] = each
+    aggregates = {}
+    for each in node.aggregates:
+        where = _all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
+        arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
+        bare = replace(each, name="", arguments=arguments, where=where)
+        found[each.name] = f"a:{_short(repr(bare))}"
+        aggregates[found[each.name]] = replace(bare, name=found[each.name])
+    made = Aggregate(source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items())))
+    return made, found
+
+
+def _join(node: Join) -> tuple[Relation, _Names]:
+    left, left_names = _relation(node.left)
+    right, right_names = _relation(node.right)
+    how, swapped = node.how, False
+    if how == "right" or (how in {"inner", "full"} and repr(right) < repr(left)):
+        left, right, left_names, right_names = right, left, right_names, left_names
+        how, swapped = "left" if how == "right" else how, True
+    taken = set(left.schema.names)
+    other = {name: f"{name}|" if name in taken else name for name in right.schema.names}
+    while len({*taken, *other.values()}) < len(taken) + len(other):
+        other = {name: f"{each}|" if each in taken or name != each else each for name, each in other.items()}
+    right = _projected(right, [(other[each.name], Field(each.name, each.type)) for each in right.schema])
+    right_names = {name: other[each] for name, each in right_names.items()}
+    names = {**left_names, **right_names}
+    pairs = [(two, one) if swapped else (one, two) for one, two in node.on]
+    on = [(ordered(renamed(one, names)), ordered(renamed(two, names))) for one, two in pairs]
+    compared = on[:1] if how == "null_aware_anti" else []
+    rest = sorted(set(on[len(compared) :]), key=repr)
+    condition = _all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
+    made = Join(left, right, how, (*compared, *rest), condition)
+    return made, left_names if how in {"semi", "anti", "null_aware_anti"} else names
