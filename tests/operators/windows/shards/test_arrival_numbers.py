@@ -67,6 +67,12 @@ def test_the_order_of_arrival_decides() -> None:
         assert [(row["window_id"], row["total"]) for row in run.results] == [window]
 
 
+def test_of_windows_that_close_together_the_latest_of_a_key_is_given() -> None:
+    run = Run(plan_of(SlideByTupleWindows(10, 2, "arrival"), "lazy", shards=1))
+    run.batches([([(1, 5, 1), (1, 9, 2), (1, 3, 4), (1, 7, 8), (2, 4, 16), (2, 6, 32)], END)])
+    assert sorted((row["key"], row["window_id"], row["total"]) for row in run.results) == [(1, 9, 15), (2, 6, 48)]
+
+
 def test_a_window_ends_with_its_row_and_begins_after_its_range() -> None:
     """Of the rows at the two bounds, the later one is inside. Rows of one time open one window."""
     run = Run(plan_of(SlideByTupleWindows(10, 2, "arrival"), shards=1))

@@ -156,6 +156,16 @@ def test_row_numbers_are_the_ends() -> None:
     assert got == [(1, -1, 2, 1, 1), (1, 1, 4, 3, 12), (2, -1, 2, 1, 2), (2, 1, 4, 3, 2)]
 
 
+def test_a_window_closes_in_the_batch_of_its_last_row() -> None:
+    run = NumberedRun(plan_of(SlidingWindows(2, 2, attribute="row number")))
+    run.batches([([(1, 0, 1)], None), ([], None), ([(2, 0, 2)], None), ([(1, 0, 4), (1, 0, 8)], None)])
+    assert sorted((row["batch"], row["key"], row["window_id"]) for row in run.results) == [
+        (3, 1, 0),
+        (3, 2, 0),
+        (4, 1, 1),
+    ]
+
+
 def test_feeds_are_numbered_together_in_the_order_of_arrival() -> None:
     run = NumberedRun(plan_of(SlidingWindows(1, 1, attribute="row number"), shards=1))
     later, sooner = rows_table([(1, 0, 1), (1, 0, 2)], 5, "a"), rows_table([(1, 0, 3)], 3, "b")
