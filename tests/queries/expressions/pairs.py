@@ -334,14 +334,13 @@ class Drawn:
         ]
         sources = [column(f"{name}1") for name in _COLUMNS]
         makers += [
-            functools.partial(converted, source, dtype, name, try_=try_)
+            functools.partial(converted, source, dtype, name, try_=self._draw.random() < 0.5)
             for source in sources
             for name, dtype in _TYPES.items()
-            for try_ in (False, True)
         ]
         found: list[Pair] = []
         for maker in makers:
-            for _ in range(1 if maker.func is converted else 4):  # type: ignore[attr-defined]
+            for _ in range(1 if maker.func is converted else 3):  # type: ignore[attr-defined]
                 try:
                     found.append(maker())
                 except SchemaError:
