@@ -6,12 +6,12 @@ Arguments: folder of the feeds, table, checkpoint; a cluster, if it is to run on
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import upstream as us
 
 
-def main(feed: str, table: str, checkpoint: str, master: str = "local[2]") -> None:
-    spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
+def writer(spark: Any, feed: str, table: str, checkpoint: str) -> Any:
     left, right = (
         us.read(
             spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",
@@ -21,8 +21,12 @@ def main(feed: str, table: str, checkpoint: str, master: str = "local[2]") -> No
         for name in ("left", "right")
     )  # fmt: skip
     pairs = left.join(right, on="k", within=us.interval(before=30, after=40), how="full", shards=2)
-    writer = pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    return pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
+
+
+def main(feed: str, table: str, checkpoint: str, master: str = "local[2]") -> None:
+    spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
+    writer(spark, feed, table, checkpoint).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 

@@ -14,8 +14,7 @@ from typing import Any
 import upstream as us
 
 
-def main(feed: str, out: str, checkpoint: str, cost: str) -> None:
-    spark = us.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+def writer(spark: Any, feed: str, out: str, checkpoint: str, cost: str) -> Any:
     left, right = (
         us.read(
             spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",
@@ -41,8 +40,12 @@ def main(feed: str, out: str, checkpoint: str, cost: str) -> None:
         made.write_text(text)
         made.rename(file)
 
-    writer = both.dataframe(checkpoint).writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    return both.dataframe(checkpoint).writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+
+
+def main(feed: str, out: str, checkpoint: str, cost: str) -> None:
+    spark = us.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    writer(spark, feed, out, checkpoint, cost).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from kit.jobs import Job
 from kit.join_pairs import expected, meet_in_job, pairs_in, write_join_feed
+from kit.queries import run_to_end
 from kit.tables import read_frame
+from pyspark.sql import SparkSession
 
 from upstream.core.feedback.checkpoint_layout import joins_folder
 from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.report_files import read_reports
 
-JOB = Path(__file__).with_name("join_job.py")
+from . import join_job
 
 
 @pytest.mark.fault
@@ -22,12 +24,12 @@ JOB = Path(__file__).with_name("join_job.py")
 @pytest.mark.parametrize(
     ("files", "chosen"), [(4, [2]), pytest.param(10, range(5), marks=pytest.mark.long)], ids=["one", "all"]
 )
-def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
+def test_killed_in_steps_of_a_batch(spark: SparkSession, tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, run = tmp_path / "feed", tmp_path / "run"
     left, right = (write_join_feed(feed, name, files) for name in ("left", "right"))
     run.mkdir()
     checkpoint, table = run / "checkpoint", run / "table"
-    job = Job(JOB, tmp_path / "run.log", (feed, table, checkpoint))
+    job = Job(Path(join_job.__file__), tmp_path / "run.log", (feed, table, checkpoint))
 
     def steps(batch: int) -> list[Callable[[], bool]]:
         return [
@@ -43,7 +45,7 @@ def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence
         kept = read_reports(joins_folder(str(checkpoint)), JoinReport)
         assert sum(each.left_kept for each in kept) > 0
         assert sum(each.right_kept for each in kept) > 0
-    job.finish()
+    run_to_end(join_job.writer(spark, str(feed), str(table), str(checkpoint)))
 
     assert pairs_in(read_frame(table)) == expected(left, right, meet_in_job, "full")
     reports = read_reports(joins_folder(str(checkpoint)), JoinReport)
