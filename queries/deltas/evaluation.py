@@ -14,6 +14,7 @@ from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..relations.nodes import Node
+from .computing import computed
 from .lowering import Compile, Part, identity, parts
 from .operator import Operator
 from .state import State
@@ -73,7 +74,7 @@ class Evaluation:
     store : Store
         Keeps the state. With what another evaluation saved, this one continues: add the same queries, then step.
     compile_ : callable
-        From an expression and a schema to what evaluates it.
+        From an expression and a schema to what evaluates it; by default with Spark's meaning.
     identify : callable
         From a node to the name of what it computes: nodes of one name share their state, so they have the same columns
         under the same names.
@@ -100,7 +101,7 @@ class Evaluation:
     [('a', 1, 1, 1), ('b', 2, 2, 1), ('a', 1, 4, -1)]
     """
 
-    def __init__(self, store: Store, compile_: Compile, identify: Callable[[Node], str] = identity) -> None:
+    def __init__(self, store: Store, compile_: Compile = computed, identify: Callable[[Node], str] = identity) -> None:
         self._store = store
         self._compile = compile_
         self._identify = identify

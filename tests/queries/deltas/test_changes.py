@@ -9,10 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.zsets import TIME, WEIGHT
 from upstream.queries.relations.nodes import Aggregate, Aggregation, Changes, Project, Range, Rows, Sample, Windowed
 
-from .checking import END, LONG, TEXT, Database, S, arrivals, at, column, evaluated, steps_of, window, windows
+from .checking import (
+    END,
+    LONG,
+    TEXT,
+    Database,
+    S,
+    arrivals,
+    at,
+    column,
+    compiled,
+    evaluated,
+    frame,
+    steps_of,
+    window,
+    windows,
+)
 
 BY = (("k", column("k", TEXT)),)
 
@@ -85,3 +102,15 @@ def test_a_sample_of_a_stream_of_changes_is_part_of_it_and_the_same_in_any_split
     assert steps_of(found["all"]) == steps_of(found["whole"])
     for tau in range(END):
         assert at(found["some"], tau) <= at(found["whole"], tau)
+
+
+def test_a_period_that_ends_at_the_low_watermark_waits_for_the_next_step():
+    evaluation = Evaluation(DictStore(), compiled)
+    evaluation.add("q", Changes(Windowed(S, Range(100)), "rstream", 3))
+
+    def step(time, bound):
+        rows = {"s": frame(S, [(time, "a", 0, time, False)])}
+        return evaluation.step(rows, bound).changes["q"].select("t", TIME).rows()
+
+    assert step(3, 6) == [(3, 3)]
+    assert step(6, 7) == [(3, 6), (6, 6)]
