@@ -148,10 +148,11 @@ NOISE = frozenset(
 
 
 def _bag(sql: str) -> tuple[Counter[str], Counter[str]]:
-    """Count the words of a text, but for noise, and the characters of its texts, which may stand side by side."""
+    """Count the words of a text, but for noise, and the characters of its values: 2 and '2' are one in an interval."""
     tokens = ContinuousSql().tokenize(sql)
-    texts = [each.text for each in tokens if each.token_type is TokenType.STRING]
-    words = [each.text.upper() for each in tokens if each.token_type is not TokenType.STRING]
+    values = {TokenType.STRING, TokenType.NUMBER}
+    texts = [each.text for each in tokens if each.token_type in values]
+    words = [each.text.upper() for each in tokens if each.token_type not in values]
     plain = [each.removesuffix("S") for each in words if each not in NOISE]
     return Counter(plain), Counter("".join(texts))
 
