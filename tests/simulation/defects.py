@@ -118,10 +118,10 @@ def _nothing_taken_back() -> None:
     Pairs.take_back = _nothing  # type: ignore[method-assign]
 
 
-def _waiting_rows_passed() -> None:
-    from upstream.operators.joins.release import ordered_release
+def _leaves_as_found() -> None:
+    from upstream.operators.joins.release.ordered_release import OrderedRelease
 
-    ordered_release.bounds_inside = lambda *given: list(given[-1])  # type: ignore[assignment]
+    OrderedRelease.leave = lambda *given: given[1]  # type: ignore[method-assign]
 
 
 def _sure_without_partner() -> None:
@@ -176,11 +176,8 @@ DEFECTS: dict[str, Defect] = {
         "early_joins",
         _nothing_taken_back,
     ),
-    "waiting-rows-passed": Defect(
-        "A join in the order of time lets go of rows by the inputs' promises, while rows that could meet them wait to "
-        "enter it.",
-        "ordered_joins",
-        _waiting_rows_passed,
+    "leaves-as-found": Defect(
+        "Results of a join in the order of time leave as they are found.", "ordered_joins", _leaves_as_found
     ),
     "sure-without-partner": Defect(
         "A row whose partner was dropped at the limit of the state is given as one without a partner.",
