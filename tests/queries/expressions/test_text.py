@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import QueryError, SchemaError
@@ -26,6 +26,9 @@ def _substring(text: str, start: int, length: int) -> str:
 
 
 @given(texts=_TEXTS, start=_PLACES, length=_PLACES)
+@example(texts=["abcdef", "é😀x"], start=-3, length=2)
+@example(texts=["abcdef"], start=-8, length=3)
+@example(texts=["abcdef"], start=3, length=2**31 - 1)
 def test_substring_counts_from_one_or_from_the_end(texts: list[str | None], start: int, length: int) -> None:
     columns = (texts, TEXT), ([start] * len(texts), INT), ([length] * len(texts), INT)
     expected = [None if text is None else _substring(text, start, length) for text in texts]

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import polars as pl
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from upstream.queries.expressions.unscaled import (
@@ -52,6 +52,8 @@ def test_scaled_is_exact_or_null(numbers: list[int | None], digits: int) -> None
 
 
 @given(numbers=_NUMBERS, digits=st.integers(0, 40))
+@example(numbers=[5, -5, 4, 6, 15, -25, 0, None], digits=1)
+@example(numbers=[LIMIT // 2, LIMIT // 2 - 1, -LIMIT // 2], digits=38)
 def test_divided_rounds_half_away_from_zero(numbers: list[int | None], digits: int) -> None:
     def divided(number: int) -> int:
         size = (2 * abs(number) + 10**digits) // (2 * 10**digits)
