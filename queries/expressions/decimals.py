@@ -18,10 +18,6 @@ _OVERFLOW = "the result has more digits than its type"
 _CAST_NARROWER = "cast the operands to decimals of fewer digits, or use the try_ form, which gives null"
 _ZERO = "division by zero"
 _NO_ZERO = "divide by nullif(…, 0), or use try_divide, which gives null"
-_QUOTIENT_SCALE = 38
-"""Spark computes a quotient to so many digits after the point, and rounds it again to the result's scale."""
-_PRODUCT_DIGITS = 38
-"""Spark computes a product to so many digits, and rounds it again to the result's scale."""
 _HALF = 1 << 126
 
 Decimal: TypeAlias = pa.Decimal128Type
@@ -72,12 +68,7 @@ def _multiply(
     drop = one.scale + two.scale - result.scale
     fits = left.abs().cast(pl.Float64) * right.abs().cast(pl.Float64) < 0.99 * LIMIT
 
-    def slow(a: int, b: int) -> int:
-        product = a * b
-        digits = max(0, len(str(abs(product))) - _PRODUCT_DIGITS)
-        return _dropped(_dropped(product, digits) * 10**digits, drop)
-
-    return divided_half_up(left * right, drop), fits, slow
+    return divided_half_up(left * right, drop), fits, lambda a, b: _dropped(a * b, drop)
 
 
 def _divide(
@@ -86,20 +77,17 @@ def _divide(
     shift = result.scale + two.scale - one.scale
     size, divisor = left.abs(), right.abs()
     if shift > 37:  # the dividend would not fit, whatever it is
-        return int128(0) * left, pl.lit(value=False), _exact_quotient(one, two, result)
+        return int128(0) * left, pl.lit(value=False), _exact_quotient(shift)
     fits = size < int128(_HALF // 10**shift)
-    if result.scale < _QUOTIENT_SCALE:
-        fits &= divisor < int128(10 ** (_QUOTIENT_SCALE - result.scale))  # so that rounding twice is rounding once
     number = size * int128(10**shift)
     rest = number % divisor
     fast = negative(number // divisor + (rest >= divisor - rest).cast(pl.Int128), (left < 0) != (right < 0))
-    return fast, fits, _exact_quotient(one, two, result)
+    return fast, fits, _exact_quotient(shift)
 
 
-def _exact_quotient(one: Decimal, two: Decimal, result: Decimal) -> Slow:
+def _exact_quotient(shift: int) -> Slow:
     def slow(a: int, b: int) -> int:
-        exact = abs(a) * 10 ** (_QUOTIENT_SCALE + two.scale - one.scale)
-        return _signed(_dropped((2 * exact + abs(b)) // (2 * abs(b)), _QUOTIENT_SCALE - result.scale), a, b)
+        return _signed((2 * abs(a) * 10**shift + abs(b)) // (2 * abs(b)), a, b)
 
     return slow
 

@@ -38,11 +38,9 @@ def _exact(function: str, a: Decimal, b: Decimal) -> Decimal:
     if function == "subtract":
         return a - b
     if function == "multiply":
-        with localcontext() as context:  # Spark's own first step
-            context.prec, context.rounding = 38, ROUND_HALF_UP
-            return a * b
+        return a * b
     if function == "divide":
-        return (a / b).quantize(Decimal(1).scaleb(-38), ROUND_HALF_UP)
+        return a / b
     return a % b
 
 
@@ -67,6 +65,19 @@ def test_results_are_exact_and_rounded_half_away_from_zero(
         if not fits:
             with pytest.raises(QueryError, match="more digits"):
                 evaluate(function, ([a], one), ([b], two))
+
+
+def test_results_are_rounded_once() -> None:
+    """Spark gives these, too: rounding to 38 digits first would give 100.000003 and 1.000001."""
+    dtype = pa.decimal128(38, 18)
+    factors = ([Decimal("33333334166666666666.666666666666666665")], dtype), ([Decimal("0.000000000000000003")], dtype)
+    assert evaluate("multiply", *factors) == [Decimal("100.000002")]
+    for number, divisor in (("250000125000000", "250000000000000"), ("3000001500000000", "3000000000000000")):
+        columns = (
+            ([Decimal(f"{number}.000000000000000001")], dtype),
+            ([Decimal(f"{divisor}.000000000000000001")], dtype),
+        )
+        assert evaluate("divide", *columns) == [Decimal("1.000000")]
 
 
 def test_columns_of_small_and_of_very_many_digits_are_right_side_by_side() -> None:
