@@ -46,8 +46,8 @@ def options(**changes: Any) -> SourceOptions:
     return SourceOptions(**{**base, **changes})
 
 
-def shape(given_options: SourceOptions) -> Shape:
-    return shape_of(leaving_schema(SCHEMA, given_options), given_options)
+def shape(given_options: SourceOptions, schema: pa.Schema = SCHEMA) -> Shape:
+    return shape_of(leaving_schema(schema, given_options), given_options)
 
 
 def run(
@@ -55,14 +55,14 @@ def run(
 ) -> Iterator[tuple[Offset, Offset, list[dict[str, Any]]]]:
     """Plan and read batches; every batch is read twice, once by a restarted planner from the journal's JSON."""
     clock = itertools.count(1_000_000, 500)
-    start = Planner.initial()
+    start, of_rows = Planner.initial(), shape(opts, connector.schema())
     for limit in limits:
-        planner = Planner(connector, opts, shape(opts), clock=lambda: next(clock), new_id=lambda: "test")
+        planner = Planner(connector, opts, of_rows, clock=lambda: next(clock), new_id=lambda: "test")
         end = planner.plan(start, Limit(rows=limit))
-        reading = Reading(opts, shape(opts), connector, quarantine)
+        reading = Reading(opts, of_rows, connector, quarantine)
         rows = [row for task in planner.tasks(start, end) for batch in reading.read(task) for row in batch.to_pylist()]
         journaled_start, journaled_end = through_json([start, end])
-        again = Planner(connector, opts, shape(opts), clock=lambda: 0)
+        again = Planner(connector, opts, of_rows, clock=lambda: 0)
         replayed = [
             row
             for task in again.tasks(journaled_start, journaled_end)
@@ -307,6 +307,15 @@ def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes() -> None:
     assert [(row["k"], row["ms"], row["v"]) for row in data_rows(out)] == [("x", 10, 1), ("y", 12, 2), ("x", 11, 3)]
     marks = [(row["k"], row["ms"]) for row in out if row["_upstream"]["punctuation"]]
     assert marks == [("y", 11), (None, 10)]
+
+
+def test_embedded_punctuation_with_a_part_of_the_key_passes_too() -> None:
+    rows = {"k": ["x", "x", None, None], "r": [1, None, 2, None], "ms": [10, 11, 12, 13], "v": [7, None, None, None]}
+    connector = MemoryConnector({"a": pa.table(rows)})
+    ((_, _, out),) = run(connector, options(progress="embedded", key=("k", "r")), [None])
+    assert [(row["k"], row["r"]) for row in data_rows(out)] == [("x", 1)]
+    marks = [(row["k"], row["r"], row["ms"]) for row in out if row["_upstream"]["punctuation"]]
+    assert marks == [("x", None, 11), (None, 2, 12), (None, None, 13)]
 
 
 def test_heartbeat_stamps_rows_with_their_arrival() -> None:

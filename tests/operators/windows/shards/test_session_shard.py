@@ -230,3 +230,17 @@ def test_frames_of_rows_and_of_parts_make_the_same_sessions() -> None:
     both = [whole.batches([(rows, 100)]), Run(session_plan(5)).batches([(rows, 100)], tasks=3)]
     tables = [{at: values(row, 5) for at, row in given_by(run).items()} for run in both]
     assert tables[0] == tables[1] == sessions_of(rows, 5)
+
+
+def test_punctuation_of_a_part_of_the_key_closes_all_sessions_with_it_and_is_passed_on() -> None:
+    """Each ends at its last row and the gap; what is promised is the end of the next one."""
+    run = Run(dataclasses.replace(plan_of(SessionWindows(10), shards=1), key=("key", "v"), update_key=("key", "v")))
+    run.tables(rows_table([(1, 0, 7), (1, 3, 8), (2, 0, 7), (1, 20, 7)], 1), punctuation_table(0, 1))
+    assert run.of_keys == []
+    for bound, closed in ((9, []), (10, [(1, 7)]), (13, [(1, 8)]), (29, []), (30, [(1, 7)])):
+        before = len(run.results)
+        run.tables(punctuation_table(bound, 2, key=1))
+        assert [(each["key"], each["v"]) for each in run.results[before:]] == closed
+        assert (run.of_keys[-1]["key"], run.of_keys[-1]["v"], micros(run.of_keys[-1]["window_end"])) == (1, None, bound)
+    run.tables(punctuation_table(40, 3))
+    assert [(each["key"], each["v"]) for each in run.results[3:]] == [(2, 7)]
