@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -237,7 +238,7 @@ def test_punctuation_of_a_part_of_the_key_closes_all_sessions_with_it_and_is_pas
     run = Run(dataclasses.replace(plan_of(SessionWindows(10), shards=1), key=("key", "v"), update_key=("key", "v")))
     run.tables(rows_table([(1, 0, 7), (1, 3, 8), (2, 0, 7), (1, 20, 7)], 1), punctuation_table(0, 1))
     assert run.of_keys == []
-    for bound, closed in ((9, []), (10, [(1, 7)]), (13, [(1, 8)]), (29, []), (30, [(1, 7)])):
+    for bound, closed in ((10, []), (11, [(1, 7)]), (14, [(1, 8)]), (30, []), (31, [(1, 7)])):
         before = len(run.results)
         run.tables(punctuation_table(bound, 2, key=1))
         assert [(each["key"], each["v"]) for each in run.results[before:]] == closed
