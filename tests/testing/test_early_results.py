@@ -164,3 +164,20 @@ def test_pipelines_over_changes_equal_the_question_to_all_rows(
         assert Counter((row["k"], row["v"], row["v_right"], row["v_more"]) for row in held) == expected
     else:
         assert bag(held) == bag(found)
+
+
+def test_with_latest_a_table_by_window_keeps_the_early_result_of_a_window_that_was_passed_over() -> None:
+    """As docs/windows.md says: the key's own table has the latest window alone, and `all` gives every final result."""
+    for output, finals in (("latest", [False, True]), ("all", [True, True])):
+        run = StreamTester(
+            lambda stream, output=output: stream.window(
+                "10 seconds", output=output, early=True, time_format="epoch_s"
+            ).agg(n=us.count()),
+            SCHEMA, key="k", event_time="t", time_format="epoch_s", watermark=us.Watermark.embedded(),
+        )  # fmt: skip
+        for time in (5, 15):
+            run.batch([{"k": "a", "t": time, "v": 1}])
+        run.batch(punctuation=30)
+        found = run.latest(key=("k", "window_id"))
+        assert [(row["window_id"], row["final"]) for row in found] == list(enumerate(finals))
+        assert [(row["window_id"], row["final"]) for row in run.latest()] == [(1, True)]

@@ -509,6 +509,11 @@ def test_a_union_promises_of_a_key_what_all_of_its_inputs_do():
     run.step([], {"left": 20, "right": 20})
     assert run.of_keys == [[(1, 3, ALL_FEEDS)], [(1, 7, ALL_FEEDS)], [(1, 8, ALL_FEEDS)], []]
     assert run.promised == [2, 20]
+    run.step([], {}, [(f"left/{ALL_FEEDS}", 1, 30)])
+    assert run.of_keys[4] == [], "the right has promised nothing more"
+    run.step([], {}, [("right/feed", 1, 25)])
+    assert run.of_keys[5] == [(1, 25, ALL_FEEDS)]
+    run.step([], {"left": 30, "right": 30})
     assert not any(kind == "single" for kind, _ in run.store.values)
 
 
