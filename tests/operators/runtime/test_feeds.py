@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.operators.runtime.feeds import FeedBounds, key_mask, punctuation_rows, without_single_keys
 from upstream.core.watermark.bounds import BEFORE_ALL
+from upstream.operators.runtime.feeds import FeedBounds, key_mask, punctuation_rows, without_single_keys
 
 SCHEMA = pa.schema([("k", pa.int64()), ("r", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 
