@@ -175,12 +175,13 @@ class GroupedStream(Generic[StreamT]):
         --------
         >>> slow = stream.group_by("vehicle_id").window("15 minutes", early=True).agg(slowest=us.min("speed"))
         """
-        if self.ttl is not None:
-            raise OptionError(
-                "group_by(…, ttl=…).window(…)",
-                expected="one of them: a window counts the rows that there were, and drops them when it is final",
-                hint="leave ttl out",
-            )
+        for name, given in (("ttl", self.ttl), ("tombstone_retention", self.retention)):
+            if given is not None:
+                raise OptionError(
+                    f"group_by(…, {name}=…).window(…)",
+                    expected="one of them: a window counts the rows that there were, and drops them when it is final",
+                    hint=f"leave {name} out",
+                )
         options = WindowOptions(
             duration=duration,
             slide=slide,

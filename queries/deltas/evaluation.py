@@ -24,6 +24,8 @@ from .zsets import BEGINNING, TIME, Span, consolidated, empty_delta
 __all__ = ["Evaluation", "Outcome"]
 
 _HEAD = "head"
+# What ends one query and not the others. A panic of Polars is an exception that is no Exception.
+_FAILURES = (UpstreamError, pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,13 @@ class Outcome:
         they are what comes and what leaves; of a stream its rows, each as often as its weight says.
     late : dict of str to polars.DataFrame
         By stream: rows below the low-watermark that was promised, or without a time. They are in no result.
-    failed : dict of str to Exception
+    failed : dict of str to BaseException
         Queries that could not be evaluated, and why. They have been removed; the others are not disturbed.
     """
 
     changes: dict[str, pl.DataFrame]
     late: dict[str, pl.DataFrame] = field(default_factory=dict)
-    failed: dict[str, Exception] = field(default_factory=dict)
+    failed: dict[str, BaseException] = field(default_factory=dict)
 
 
 @dataclass
@@ -228,7 +230,7 @@ class Evaluation:
                 there.of(key)
         results: dict[str, pl.DataFrame] = {}
         broken: set[str] = set()
-        failed: dict[str, Exception] = {}
+        failed: dict[str, BaseException] = {}
         late: dict[str, pl.DataFrame] = {}
         for key, each in self._running.items():
             if broken.intersection(each.part.inputs):
@@ -236,7 +238,7 @@ class Evaluation:
                 continue
             try:
                 results[key] = self._stepped(each, results, there, streams, given, span)
-            except (UpstreamError, pl.exceptions.PolarsError, pa.ArrowException) as error:
+            except _FAILURES as error:
                 broken.add(key)
                 failed.update((name, error) for name in each.users if name not in failed)
                 continue

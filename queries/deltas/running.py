@@ -14,6 +14,7 @@ from ...operators.aggregates.algebra import Aggregates
 from ...operators.aggregates.parts import Aggregate
 from .numbers import key_numbers
 from .state import State
+from .wide_decimals import as_bytes, from_bytes, stored_schema
 from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, int64s, numbered, to_table
 
 __all__ = ["DistinctSums", "Points", "Sums"]
@@ -73,7 +74,8 @@ class Sums:
         self._aggregates = Aggregates.of(aggregates, schema)
         self._inputs = pa.schema([schema.field(name) for name in self._aggregates.inputs])
         self._state = self._aggregates.state_schema
-        self._kept = state.arrangement(part, pa.schema([*by, *self._state]))
+        self._stored = stored_schema(self._state)
+        self._kept = state.arrangement(part, pa.schema([*by, *self._stored]))
 
     def step(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pl.DataFrame:
         """Return the results at each change point.
@@ -91,7 +93,7 @@ class Sums:
         if self._by:
             groups = numbered(pl.concat([points.keys, old.select(self._by)]), self._by).ids[points.groups :]
         mine = groups < points.groups
-        table = to_table(old, self._state)
+        table = from_bytes(to_table(old, self._stored), self._state)
         came = self._lifted(points, rows, positions, weights)
         came = self._aggregates.combine(
             pa.concat_tables([came, table.filter(pa.array(mine))]),
@@ -127,7 +129,7 @@ class Sums:
         return state
 
     def _keep(self, points: Points, others: pl.DataFrame, state: pa.Table) -> None:
-        frame = pl.from_arrow(state)
+        frame = pl.from_arrow(as_bytes(state))
         assert isinstance(frame, pl.DataFrame)
         there = self._rows(state) > 0
         rows = (points.keys.hstack(frame) if self._by else frame).filter(pl.Series(there))

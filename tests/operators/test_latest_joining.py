@@ -132,3 +132,5 @@ def test_keys_that_have_no_text_and_windows_of_rows_that_expire_are_refused():
         )
     with pytest.raises(OptionError, match="leave ttl out"):
         stream_tester(lambda left: left.group_by("r", ttl=5).window("1 minute")).batch([])
+    with pytest.raises(OptionError, match="leave tombstone_retention out"):
+        stream_tester(lambda left: left.group_by("r", tombstone_retention=5).window("1 minute")).batch([])

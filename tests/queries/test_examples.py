@@ -119,6 +119,15 @@ def test_example_1_predicates_inside_and_outside_of_the_brackets(steps: int) -> 
 
 
 @pytest.mark.parametrize("steps", [1, 2, 4])
+def test_sums_of_decimals_are_exact_whatever_comes_and_leaves(steps: int) -> None:
+    total = "SUM(CAST(LENGTH(k) AS DECIMAL(38, 10)))"
+    query = f"SELECT {total} AS total, AVG(CAST(LENGTH(k) AS DECIMAL(5, 2))) AS mean FROM S [RANGE 3 MICROSECONDS]"
+    found = changes(query, {S: [(1, "a"), (2, "bb"), (2, "bb"), (6, "a")]}, steps=steps)
+    sums = [{tuple(map(float, row)) for row in at(found, tau) if row[0] is not None} for tau in (1, 2, 4, 5, 6)]
+    assert sums == [{(1, 1)}, {(5, 1.666667)}, {(4, 2)}, set(), {(1, 1)}]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
 def test_example_2_changes_of_a_grouped_count(steps: int) -> None:
     query = "SELECT k, COUNT(*) AS n FROM S [RANGE 3 MICROSECONDS] GROUP BY k"
     rows = {S: [(1, "a"), (2, "b"), (2, "b"), (6, "a")]}
