@@ -98,8 +98,8 @@ class LatestJoining(KeyedRows):
         Notes
         -----
         Guarantee: after each batch the table holds the join of the newest row of each key on both sides, whatever the
-        order of arrival and the batches; with `ttl`, of the newest rows that have not expired. Either input may be
-        coalesced or come from a queue. A row with a null in `on` meets nothing.
+        order of arrival and the batches. With `ttl`, it holds the join of the newest rows that have not expired. Either
+        input may be coalesced or come from a queue. A row with a null in `on` meets nothing.
 
         State: the newest row of each key on both sides, and the times of deleted keys, so that an older row does not
         bring a key back. With `ttl`, rows and times go when they expire.

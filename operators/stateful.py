@@ -206,7 +206,7 @@ class Stateful(KeyedRows):
             SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
             that ends with each row, ``10 rows`` for one that ends with every tenth row of its key.
         of
-            For windows of rows: which rows are counted. ``key``: the rows of each key by itself, or of each group of
+            For windows of rows: which rows are counted. ``key``: the rows of each key alone, or of each group of
             `by`. ``stream``: the rows of all keys together. A window then has a result for each key with a row in it.
             All rows go through one task, which numbers them.
         order
