@@ -145,10 +145,6 @@ class Builder:
             )
         return pl.select(value.values).item()
 
-    def is_constant(self, index: int) -> bool:
-        """Return whether an argument is a constant."""
-        return self._operands[index].constant
-
 
 Kernel = Callable[..., pl.Expr]
 """From a Builder and the operands' expressions to the values' expression."""

@@ -7,16 +7,17 @@ evaluates them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from .kinds import spark_name
 
-__all__ = ["Call", "Constant", "Expression", "Field", "conjuncts", "fields", "renamed", "substituted", "walk"]
+__all__ = ["Call", "Constant", "Expression", "Field", "all_of", "conjuncts", "fields", "renamed", "substituted", "walk"]
 
 _INFIX = {
     "add": "+",
@@ -151,3 +152,10 @@ def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
     if isinstance(condition, Call) and condition.function == "and":
         return tuple(each for argument in condition.arguments for each in conjuncts(argument))
     return (condition,)
+
+
+def all_of(conditions: Sequence[Expression]) -> Expression | None:
+    """Return the conditions joined by AND, the reverse of :func:`conjuncts`; None if there are none."""
+    if not conditions:
+        return None
+    return reduce(lambda left, right: Call("and", (left, right), pa.bool_()), conditions)

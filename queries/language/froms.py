@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
 
-import pyarrow as pa
 from sqlglot import exp
 
-from ..expressions.nodes import Call, Expression, Field, conjuncts, fields
+from ..expressions.nodes import Call, Expression, Field, all_of, conjuncts, fields
 from ..expressions.typing import call
 from ..relations.nodes import Join, JoinKind, Project, Relation, Stream
 from .context import Context
@@ -16,7 +14,7 @@ from .scalars import Scalars
 from .scope import Scope, Visible
 from .sources import Source, bind_source, visible
 
-__all__ = ["From", "all_of", "bind_from", "equalities", "made_distinct"]
+__all__ = ["From", "bind_from", "equalities", "made_distinct"]
 
 _HOW: dict[tuple[str, str], JoinKind] = {
     ("LEFT", ""): "left",
@@ -39,13 +37,6 @@ class From:
     scope: Scope
     streams: bool
     bare: Stream | None
-
-
-def all_of(conditions: list[Expression]) -> Expression | None:
-    """Return the conditions joined by AND, or None if there are none."""
-    if not conditions:
-        return None
-    return reduce(lambda left, right: Call("and", (left, right), pa.bool_()), conditions)
 
 
 def equalities(

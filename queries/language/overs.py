@@ -15,12 +15,11 @@ import pyarrow.types as patypes
 from sqlglot import exp
 
 from ...conf.errors import SchemaError
-from ..expressions.nodes import Constant, Expression, Field
+from ..expressions.nodes import Constant, Expression, Field, all_of
 from ..expressions.typing import call
 from ..relations.aggregates import is_aggregate
 from ..relations.nodes import Aggregate, Changes, Join, Now, Range, Relation, Stream, Unbounded, Where, Window, Windowed
 from .context import Context
-from .froms import all_of
 from .literals import length_us
 from .predicates import Filtered
 from .scalars import Scalars, renamed_aggregation

@@ -8,11 +8,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...conf.errors import SchemaError
-from ..expressions.nodes import Call, Expression, Field, fields, renamed
+from ..expressions.nodes import Call, Expression, Field, all_of, fields, renamed
 from ..expressions.typing import call
 from ..relations.nodes import Changes, Join, Project, Relation, Unbounded, Where, Windowed
 from .context import Context
-from .froms import From, all_of, bind_from, equalities
+from .froms import From, bind_from, equalities
 from .scalars import Scalars, has_aggregate, has_query, unwrapped
 from .scope import OUTER, Scope, is_outer
 

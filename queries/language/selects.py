@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from ..expressions.nodes import Expression, Field, fields
+from ..expressions.nodes import Expression, Field, all_of, fields
 from ..relations.nodes import Aggregate, Aggregation, Distinct, Order, Project, Relation, Top, Where, Windowed
 from .context import Bound, Context
-from .froms import all_of
 from .overs import bind_over
 from .predicates import Filtered, bind_where, terms
 from .scalars import Scalars, has_aggregate, has_window, renamed_aggregation, unwrapped

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
-from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts, fields, substituted, walk
+from ..expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
 from .nodes import Aggregate, Changes, Distinct, Join, Node, Project, Relation, SetOperation, Top, Where, Windowed
 from .rewriting import never_fails, size
 
@@ -57,12 +54,6 @@ def _rewritten(node: Any) -> Any:
     return node
 
 
-def _all_of(conditions: Sequence[Expression]) -> Expression | None:
-    if not conditions:
-        return None
-    return reduce(lambda left, right: Call("and", (left, right), pa.bool_()), conditions)
-
-
 def _filtered(source: Relation, conditions: Sequence[Expression]) -> Relation:
     """Filter a source that is rewritten already."""
     return _where(source, conditions) if conditions else source
@@ -85,7 +76,7 @@ def _where(source: Relation, conditions: Sequence[Expression]) -> Relation:
             return _project(_where(source.source, below), source.columns)
     if isinstance(source, Join):
         return _where_over_join(source, kept)
-    condition = _all_of(kept)
+    condition = all_of(kept)
     assert condition is not None
     return Where(source, condition)
 
@@ -109,13 +100,13 @@ def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
         else:
             above.append(each)
     if inside:
-        join = replace(join, condition=_all_of([*conjuncts(join.condition), *inside]))
+        join = replace(join, condition=all_of([*conjuncts(join.condition), *inside]))
     if to_left or to_right or inside:
         left, right = _filtered(join.left, to_left), _filtered(join.right, to_right)
         made: Relation = _join(replace(join, left=left, right=right))
     else:
         made = join
-    condition = _all_of(above)
+    condition = all_of(above)
     return made if condition is None else Where(made, condition)
 
 
@@ -140,7 +131,7 @@ def _join(join: Join) -> Join:
             to_right.append(each)
         else:
             rest.append(each)
-    return Join(_filtered(join.left, to_left), _filtered(join.right, to_right), join.how, tuple(on), _all_of(rest))
+    return Join(_filtered(join.left, to_left), _filtered(join.right, to_right), join.how, tuple(on), all_of(rest))
 
 
 def _pair(each: Expression, lefts: set[str], rights: set[str]) -> tuple[Expression, Expression] | None:

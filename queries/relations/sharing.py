@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from hashlib import sha256
 from typing import TypeVar
 
-import pyarrow as pa
-
-from ..expressions.nodes import Call, Expression, Field, renamed
+from ..expressions.nodes import Expression, Field, all_of, renamed
 from .nodes import (
     Aggregate,
     Changes,
@@ -74,12 +71,6 @@ def _name(expression: Expression, kind: str) -> str:
     return expression.name if isinstance(expression, Field) else f"{kind}:{_short(repr(expression))}"
 
 
-def _all_of(conditions: Sequence[Expression]) -> Expression | None:
-    if not conditions:
-        return None
-    return reduce(lambda left, right: Call("and", (left, right), pa.bool_()), conditions)
-
-
 def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
     if isinstance(node, Stream):
         return node, {name: name for name in node.schema.names}
@@ -113,7 +104,7 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
         return Top(source, order, node.n, tuple(by)), names
     source, names = _relation(node.source)
     if isinstance(node, Where):
-        condition = _all_of(conjuncts_in_order(renamed(node.condition, names)))
+        condition = all_of(conjuncts_in_order(renamed(node.condition, names)))
         assert condition is not None
         return Where(source, condition), names
     if isinstance(node, Distinct):
@@ -133,7 +124,7 @@ def _windowed(node: Windowed) -> tuple[Relation, _Names]:
     stream, names = _stream(node.stream)
     window = node.window
     if isinstance(window, Rows):
-        where = _all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
+        where = all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
         window = Rows(window.n, tuple(sorted({names[each] for each in window.partition})), where)
     added = {name: name for name in node.schema.names if name not in names}
     return Windowed(stream, window), {**names, **added}
@@ -160,7 +151,7 @@ def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relati
         by[found[name]] = each
     aggregates = {}
     for each in node.aggregates:
-        where = _all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
+        where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
         arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
         bare = replace(each, name="", arguments=arguments, where=where)
         found[each.name] = f"a:{_short(repr(bare))}"
@@ -187,6 +178,6 @@ def _join(node: Join) -> tuple[Relation, _Names]:
     on = [(ordered(renamed(one, names)), ordered(renamed(two, names))) for one, two in pairs]
     compared = on[:1] if how == "null_aware_anti" else []
     rest = sorted(set(on[len(compared) :]), key=repr)
-    condition = _all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
+    condition = all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
     made = Join(left, right, how, (*compared, *rest), condition)
     return made, left_names if how in {"semi", "anti", "null_aware_anti"} else names
