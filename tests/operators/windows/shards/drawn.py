@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from hypothesis import strategies as st
@@ -58,3 +59,16 @@ def any_batches(draw: st.DrawFn) -> list[Batch]:
 def everything(batches: list[Batch]) -> list[Row]:
     """All rows of all batches."""
     return [row for rows, _ in batches for row in rows]
+
+
+def slides_by_rows(rows: list[Row], length: int, every: int) -> dict[tuple[int, int], tuple[int, int]]:
+    """How many values, and their sum, in each window that every n-th of the rows opens; it has the time of its row."""
+    by_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for key, time, value in rows:
+        by_key[key].append((time, value))
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for key, mine in by_key.items():
+        for end, _ in mine[every - 1 :: every]:
+            values = [value for time, value in mine if end - length < time <= end]
+            found[key, end] = len(values), sum(values)
+    return found

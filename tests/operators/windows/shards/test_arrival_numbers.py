@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 
 import pytest
 from hypothesis import given, settings
@@ -13,21 +12,8 @@ from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.windows.kinds import SlideByTupleWindows
 from upstream.operators.windows.shards.plan import OPENS
 
-from .drawn import END, any_batches, everything, plan_of
-from .windows_of import Batch, Row, Run, latest_of
-
-
-def expected(rows: list[Row], length: int, every: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """How many values, and their sum, in each window; it has the time of its row."""
-    by_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for key, time, value in rows:
-        by_key[key].append((time, value))
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for key, mine in by_key.items():
-        for end, _ in mine[every - 1 :: every]:
-            values = [value for time, value in mine if end - length < time <= end]
-            found[key, end] = len(values), sum(values)
-    return found
+from .drawn import END, any_batches, everything, plan_of, slides_by_rows
+from .windows_of import Batch, Run, latest_of
 
 
 @settings(max_examples=150, deadline=None)
@@ -48,7 +34,7 @@ def test_every_nth_row_that_arrives_opens_a_window_whatever_the_batches(
         again.batches([batch], tasks)
         run.batches([batch], tasks)
         assert again.results == run.results, "a batch that is run again gives the same"
-    wanted = expected(everything(batches), length, every)
+    wanted = slides_by_rows(everything(batches), length, every)
     got = {(row["key"], row["window_id"]): (row["n"], row["total"]) for row in run.results}
     assert len(got) == len(run.results), "a window closes once"
     assert all(OPENS not in row for row in run.results)

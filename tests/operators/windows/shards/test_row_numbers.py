@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.operators.windows.kinds import SlideByTupleWindows
 
-from .drawn import END, any_batches, everything, plan_of
-from .windows_of import Batch, Row, Run, latest_of
-
-
-def expected(rows: list[Row], length: int, every: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """How many values, and their sum, in each window; it has the time of its row."""
-    by_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for key, time, value in rows:
-        by_key[key].append((time, value))
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for key, mine in by_key.items():
-        for end, _ in sorted(mine)[every - 1 :: every]:
-            values = [value for time, value in mine if end - length < time <= end]
-            found[key, end] = len(values), sum(values)
-    return found
+from .drawn import END, any_batches, everything, plan_of, slides_by_rows
+from .windows_of import Batch, Run, latest_of
 
 
 @settings(max_examples=100, deadline=None)
@@ -41,7 +26,7 @@ def test_every_nth_row_in_the_order_of_time_opens_a_window_whatever_the_order_of
 ) -> None:
     windows = SlideByTupleWindows(length, every, "time")
     run = Run(plan_of(windows, emit, method)).batches(batches, tasks)
-    wanted = expected(everything(batches), length, every)
+    wanted = slides_by_rows(sorted(everything(batches)), length, every)
     got = {(row["key"], row["window_id"]): (row["n"], row["total"]) for row in run.results}
     assert len(got) == len(run.results), "a window closes once"
     if emit == "all":
