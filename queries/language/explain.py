@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..relations.bounds import State, length_text, state_of
-from ..relations.fingerprints import canonical
+from ..relations.fingerprints import Canonical, canonical
 from ..relations.nodes import (
     Aggregate,
     Changes,
@@ -73,7 +73,8 @@ def plan_text(query: Query) -> str:
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
     lines = [f"result: {_kind(query.plan)} ({columns})", f"reads: {', '.join(query.reads)}"]
-    _lines(query.plan, 0, states, lines, _repeated(query.plan), {})
+    known: dict[Node, Canonical] = {}
+    _lines(query.plan, 0, states, lines, known, _repeated(query.plan, known), {})
     return "\n".join(lines)
 
 
@@ -86,13 +87,12 @@ def _kind(plan: Node) -> str:
     return "a stream of the rows that " + ("come" if plan.kind == "istream" else "leave")
 
 
-def _repeated(plan: Node) -> set[str]:
+def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:
     """Return the keys of the operators that stand twice in the plan, but not below another one that does."""
-    known: dict[Node, object] = {}
     seen: dict[str, int] = {}
 
     def count(node: Node) -> None:
-        key = canonical(node, known).key  # type: ignore[arg-type]
+        key = canonical(node, known).key
         seen[key] = seen.get(key, 0) + 1
         if seen[key] == 1:
             for each in node.inputs:
@@ -103,9 +103,15 @@ def _repeated(plan: Node) -> set[str]:
 
 
 def _lines(
-    node: Node, depth: int, states: dict[Node, State], lines: list[str], repeated: set[str], numbers: dict[str, int]
+    node: Node,
+    depth: int,
+    states: dict[Node, State],
+    lines: list[str],
+    known: dict[Node, Canonical],
+    repeated: set[str],
+    numbers: dict[str, int],
 ) -> None:
-    key = canonical(node).key
+    key = canonical(node, known).key
     state = states.get(node)
     keeps = f" -- keeps {state.keeps}" if state is not None and state.keeps else ""
     mark = ""
@@ -117,7 +123,7 @@ def _lines(
         mark = f"#{numbers[key]} "
     lines.append(f"{'  ' * depth}{mark}{_head(node)}{keeps}")
     for each in node.inputs:
-        _lines(each, depth + 1, states, lines, repeated, numbers)
+        _lines(each, depth + 1, states, lines, known, repeated, numbers)
 
 
 def _head(node: Node) -> str:
