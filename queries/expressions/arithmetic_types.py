@@ -154,11 +154,11 @@ def _rounded(function: str, arguments: Sequence[Expression]) -> Expression:
     value = arguments[0] if arguments else digits
     if value.type in (TEXT, NULL):
         value = implicit(value, DOUBLE) or value
-    constant = isinstance(digits, Constant) and isinstance(digits.value, int)
-    if not 1 <= len(arguments) <= 2 or not is_number(value.type) or not constant:
+    right_kinds = 1 <= len(arguments) <= 2 and is_number(value.type)
+    if not right_kinds or not isinstance(digits, Constant) or not isinstance(digits.value, int):
         raise _misfit(function, arguments, "a number, and a constant number of digits after the point")
     dtype = value.type
-    places = max(-MAX_PRECISION, min(int(digits.value), 400))  # type: ignore[union-attr]
+    places = max(-MAX_PRECISION, min(int(digits.value), 400))
     if is_decimal(dtype):
         whole = dtype.precision - dtype.scale + 1
         if places < 0:

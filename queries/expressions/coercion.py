@@ -142,10 +142,10 @@ def numbers_of_both(left: Expression, right: Expression) -> tuple[Expression, Ex
     Decimals keep their own precision and scale; a whole number beside them becomes the decimal that holds its type, a
     constant the least decimal that holds it.
     """
-    promoted = _text_as_number(left, right.type), _text_as_number(right, left.type)
-    if None in promoted:
+    one, other = _text_as_number(left, right.type), _text_as_number(right, left.type)
+    if one is None or other is None:
         return None
-    left, right = promoted  # type: ignore[assignment]
+    left, right = one, other
     types = left.type, right.type
     if NULL in types:
         dtype = next((each for each in types if each != NULL), DOUBLE)
