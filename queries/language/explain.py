@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..relations.bounds import State, length_text, state_of
 from ..relations.fingerprints import Canonical, canonical
+from ..relations.keys import key_of
 from ..relations.nodes import (
     Aggregate,
     Changes,
@@ -42,8 +43,8 @@ def explain(query: str, catalog: Catalog) -> str:
     Returns
     -------
     str
-        The result's kind and columns, then the operators, each with what it keeps. What stands twice in the plan has a
-        number, and is computed once.
+        The result's kind, its columns, and which of them identify its rows; then the operators, each with what it
+        keeps. What stands twice in the plan has a number, and is computed once.
 
     Raises
     ------
@@ -60,6 +61,7 @@ def explain(query: str, catalog: Catalog) -> str:
     >>> buses = Stream("buses", schema, key=("id",), event_time="t", updates=True)
     >>> print(explain("SELECT route, COUNT(*) AS n FROM LATEST(buses) GROUP BY route", Catalog().with_stream(buses)))
     result: a relation, kept as a table (route string, n int64)
+    key: route
     reads: buses
     Aggregate by route: n = count(*) -- keeps 1 partial aggregate per (route)
       Latest -- keeps one row per (id)
@@ -73,6 +75,8 @@ def plan_text(query: Query) -> str:
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
     lines = [f"result: {_kind(query.plan)} ({columns})", f"reads: {', '.join(query.reads)}"]
+    if not isinstance(query.plan, Changes):
+        lines.insert(1, f"key: {_key(query.plan)}")
     known: dict[Node, Canonical] = {}
     _lines(query.plan, 0, states, lines, known, _repeated(query.plan, known), {})
     return "\n".join(lines)
@@ -85,6 +89,13 @@ def _kind(plan: Node) -> str:
         every = f"every {length_text(plan.every_us)}" if plan.every_us else "at each change"
         return f"a stream of all rows of the relation, {every}"
     return "a stream of the rows that " + ("come" if plan.kind == "istream" else "leave")
+
+
+def _key(plan: Node) -> str:
+    key = key_of(plan)
+    if key is None:
+        return "none, equal rows can be there"
+    return ", ".join(key) or "none, there is one row at most"
 
 
 def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:

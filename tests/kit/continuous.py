@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
+import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
 from upstream.conf.errors import QueryRefusedError
 from upstream.queries.language import Catalog, Query, bind
@@ -116,3 +120,38 @@ def refused(sql: str, *parts: str, at: str = "", catalog: Catalog = CATALOG) -> 
         start = caret.index("^")
         assert shown[start : start + caret.count("^")].rstrip() == at, str(error)
     return error
+
+
+EPOCH = datetime(2024, 1, 1, tzinfo=timezone.utc)
+END_US = int((EPOCH + timedelta(hours=6)).timestamp() * 1_000_000)
+"""After all times of :func:`rows_of_streams`, and all that leaves a window of an hour."""
+
+_KINDS = {
+    pa.string(): pl.String(),
+    pa.float64(): pl.Float64(),
+    MOMENT: pl.Datetime("us", "UTC"),
+    pa.int64(): pl.Int64(),
+}
+_VALUES = {
+    pa.string(): st.sampled_from(["a", "b", None]),
+    pa.float64(): st.sampled_from([0.5, 2.0, 3.5, 12.0, None]),
+    pa.int64(): st.sampled_from([0, 1, 2, 11, None]),
+    # Some at one time, some minutes apart, some further than a window is long.
+    MOMENT: st.sampled_from([0, 0, 1, 2, 7, 59, 60, 61, 150]).map(lambda minutes: EPOCH + timedelta(minutes=minutes)),
+}
+
+
+@st.composite
+def rows_of_streams(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
+    """Rows of each stream of the catalogue; only update keys are never null."""
+    found: dict[str, pl.DataFrame] = {}
+    for stream in (TRADE, QUOTE, BUSES, REQUESTS, DOMAINS):
+        values = [
+            _VALUES[each.type].filter(lambda value: value is not None)
+            if each.name in stream.key
+            else _VALUES[each.type]
+            for each in stream.schema
+        ]
+        schema = {each.name: _KINDS[each.type] for each in stream.schema}
+        found[stream.name] = pl.DataFrame(draw(st.lists(st.tuples(*values), max_size=6)), schema=schema, orient="row")
+    return found

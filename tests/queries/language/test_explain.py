@@ -14,6 +14,7 @@ def test_a_plan_of_groups() -> None:
         "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) WHERE speed > 1 GROUP BY route_id", CATALOG
     ) == (
         "result: a relation, kept as a table (route_id string, n int64, v double)\n"
+        "key: route_id\n"
         "reads: buses\n"
         "Aggregate by route_id: n = count(*), v = avg(speed) -- keeps 2 partial aggregates per (route_id)\n"
         "  Where (speed > cast(1 AS DOUBLE))\n"
@@ -40,11 +41,22 @@ def test_what_stands_twice_is_shown_once() -> None:
     assert "(see #1)" in text
 
 
+def test_what_identifies_the_rows_of_a_table() -> None:
+    for sql, key in (
+        ("SELECT COUNT(*) AS n FROM LATEST(buses)", "none, there is one row at most"),
+        ("SELECT route_id FROM LATEST(buses)", "none, equal rows can be there"),
+        ("SELECT speed, vehicle_id AS v FROM LATEST(buses)", "v"),
+    ):
+        assert f"\nkey: {key}\n" in explain(sql, CATALOG)
+
+
 @pytest.mark.parametrize("sql", FORMS)
 def test_each_form_is_explained(sql: str) -> None:
     lines = explain(sql, CATALOG).split("\n")
     assert lines[0].startswith("result: a ")
-    assert lines[1].startswith("reads: ")
+    kept = lines[0].startswith("result: a relation")
+    assert lines[1].startswith("key: ") == kept
+    assert lines[1 + kept].startswith("reads: ")
     assert any(each.strip().startswith(("Stream ", "Relation ")) for each in lines)
 
 

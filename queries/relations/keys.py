@@ -1,0 +1,145 @@
+"""Which columns of a relation identify its rows: what a table that keeps the relation is keyed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..expressions.nodes import Expression, Field
+from .nodes import (
+    Aggregate,
+    Distinct,
+    Join,
+    Latest,
+    Node,
+    Project,
+    Rows,
+    Sample,
+    SetOperation,
+    Stream,
+    Top,
+    Where,
+    Windowed,
+)
+
+__all__ = ["key_of"]
+
+Key = tuple[str, ...]
+
+
+def key_of(plan: Node) -> tuple[str, ...] | None:
+    """Return the columns that identify the rows of a relation.
+
+    At no time do two of its rows, or two copies of one, have equal values in all of them. Null is equal to null there.
+
+    Parameters
+    ----------
+    plan : Node
+
+    Returns
+    -------
+    tuple of str or None
+        The fewest columns that are known to, in the relation's order; none of them if there is one row at most. None if
+        equal rows can be there, as in a projection that leaves the key out, and for streams, whose rows replace none.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from upstream.queries.relations.nodes import Latest, Stream, Windowed
+    >>> schema = pa.schema({"bus": pa.string(), "t": pa.timestamp("us", "UTC")})
+    >>> key_of(Windowed(Stream("buses", schema, key=("bus",), event_time="t", updates=True), Latest()))
+    ('bus',)
+    """
+    found = _keys(plan)
+    if not found:
+        return None
+    fewest = min(found, key=len)
+    return tuple(name for name in plan.schema.names if name in fewest)
+
+
+def _keys(node: Node) -> list[Key]:
+    match node:
+        case Windowed():
+            return _of_window(node)
+        case Where(source, _):
+            return _keys(source)
+        case Top(source, _, n, by):
+            groups = _names(by)
+            return _keys(source) + ([groups] if n == 1 and groups is not None else [])
+        case Project(source, columns):
+            return _renamed(_keys(source), columns)
+        case Join():
+            return _of_join(node)
+        case Aggregate(_, by, _):
+            return [tuple(name for name, _ in by)]
+        case Distinct(source):
+            return [*_keys(source), _all(node)]
+        case SetOperation():
+            return _of_set(node)
+        case _:
+            return []
+
+
+def _of_window(node: Windowed) -> list[Key]:
+    source = node.stream
+    while isinstance(source, Sample):
+        source = source.source
+    match node.window:
+        case Latest():
+            assert isinstance(source, Stream)
+            return [source.key]
+        case Rows(1, partition, _):
+            return [partition]
+        case _:
+            return []
+
+
+def _renamed(keys: Sequence[Key], columns: Sequence[tuple[str, Expression]]) -> list[Key]:
+    """Return those keys of which all columns are in a projection, by their names there."""
+    names: dict[str, str] = {}
+    for name, expression in columns:
+        if isinstance(expression, Field):
+            names.setdefault(expression.name, name)
+    return [tuple(names[each] for each in key) for key in keys if all(each in names for each in key)]
+
+
+def _of_join(node: Join) -> list[Key]:
+    left = _keys(node.left)
+    if node.how in {"semi", "anti", "null_aware_anti"}:
+        return left
+    if node.how == "full":
+        # A row of either side without a partner can have nulls in its own key too, and look like one of the other side.
+        return []
+    right = _keys(node.right)
+    found: list[Key] = []
+    # A row of one side meets one row at most if a key of the other side is among what is equal.
+    if node.how in {"inner", "left"} and _meets_one(right, (two for _, two in node.on)):
+        found += left
+    if node.how in {"inner", "right"} and _meets_one(left, (one for one, _ in node.on)):
+        found += right
+    return found + [(*one, *two) for one in left for two in right]
+
+
+def _meets_one(keys: Sequence[Key], equal: Iterable[Expression]) -> bool:
+    names = {each.name for each in equal if isinstance(each, Field)}
+    return any(names.issuperset(key) for key in keys)
+
+
+def _of_set(node: SetOperation) -> list[Key]:
+    found = [] if node.all else [_all(node)]
+    if node.kind == "union":
+        return found
+    found += _keys(node.left)
+    if node.kind == "intersect":
+        names = dict(zip(node.right.schema.names, node.left.schema.names, strict=True))
+        found += [tuple(names[each] for each in key) for key in _keys(node.right)]
+    return found
+
+
+def _names(expressions: Sequence[Expression]) -> Key | None:
+    """Return the columns that the expressions are, if each is one."""
+    names = [each.name for each in expressions if isinstance(each, Field)]
+    return tuple(names) if len(names) == len(expressions) else None
+
+
+def _all(node: Node) -> Key:
+    return tuple(node.schema.names)
