@@ -1,1 +1,0 @@
-"""One streaming query behind all continuous queries: what its scan, its two stages and its tables do in a batch."""

@@ -1,1 +1,0 @@
-"""Which continuous queries are in force: changes, their journal, and what they add up to."""

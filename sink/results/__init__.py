@@ -1,1 +1,0 @@
-"""Many tables in one batch: each with a commit of its own, exactly once."""
