@@ -14,6 +14,7 @@ from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.language import bind
 from upstream.queries.relations.keys import key_of
+from upstream.queries.relations.sharing import shareable
 
 KEYS = (
     ("SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id", ("route_id",)),
@@ -107,6 +108,12 @@ KEYS = (
 def test_the_key_of_a_query_is_the_fewest_columns_that_identify_its_rows(sql, key):
     found = key_of(bind(sql, CATALOG).plan)
     assert (found if found is None else set(found)) == (key if key is None else set(key))
+
+
+@pytest.mark.parametrize("sql", [*FORMS, *(sql for sql, _ in KEYS)])
+def test_the_key_stays_when_a_plan_is_made_shareable(sql):
+    plan = bind(sql, CATALOG).plan
+    assert key_of(shareable(plan)) == key_of(plan)
 
 
 KEYED = [sql for sql in (*FORMS, *(sql for sql, _ in KEYS)) if key_of(bind(sql, CATALOG).plan) is not None]
