@@ -24,7 +24,6 @@ from ..relations.nodes import (
     Sample,
     SetOperation,
     Stream,
-    StreamNode,
     Top,
     Unbounded,
     Where,
@@ -168,7 +167,7 @@ def _operator(node: Node, compile_: Compile, state: State) -> Operator:
 
 def _window(node: Windowed, compile_: Compile, state: State) -> Operator:
     schema = node.stream.schema
-    source = _source_of(node.stream)
+    source = node.origin
     match node.window:
         case Range(range_us, slide_us):
             return TimeWindow(schema, range_us, slide_us, 0, state)
@@ -188,12 +187,6 @@ def _window(node: Windowed, compile_: Compile, state: State) -> Operator:
         case Latest():
             assert isinstance(source, Stream)
             return NewestWindow(schema, 1, source.key, None, True, state)
-
-
-def _source_of(stream: StreamNode) -> StreamNode:
-    while isinstance(stream, Sample):
-        stream = stream.source
-    return stream
 
 
 def _join(node: Join, compile_: Compile, state: State) -> Operator:

@@ -74,9 +74,8 @@ def plan_text(query: Query) -> str:
     """Return the plan of a bound query as text."""
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
-    lines = [f"result: {_kind(query.plan)} ({columns})", f"reads: {', '.join(query.reads)}"]
-    if not isinstance(query.plan, Changes):
-        lines.insert(1, f"key: {_key(query.plan)}")
+    key = [] if isinstance(query.plan, Changes) else [f"key: {_key(query.plan)}"]
+    lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads)}"]
     known: dict[Node, Canonical] = {}
     _lines(query.plan, 0, states, lines, known, _repeated(query.plan, known), {})
     return "\n".join(lines)

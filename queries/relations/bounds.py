@@ -185,18 +185,13 @@ def _windowed(node: Windowed, inner: Growth, states: list[State]) -> Growth:
         each = f" per ({', '.join(window.partition)})" if window.partition else ""
         states.append(State(node, f"{window.n} row{'' if window.n == 1 else 's'}{each}"))
     elif isinstance(window, Latest):
-        states.append(State(node, f"one row per ({', '.join(_key(node))})"))
+        assert isinstance(node.origin, Stream)
+        states.append(State(node, f"one row per ({', '.join(node.origin.key)})"))
     else:
         states.append(State(node, ""))
         return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
     clocks = {name: lag + late for name, lag in inner.clocks.items()}
     return Growth(times=times, clocks=clocks, stay=stay)
-
-
-def _key(node: Node) -> tuple[str, ...]:
-    while not isinstance(node, Stream):
-        node = node.inputs[0]
-    return node.key
 
 
 def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:

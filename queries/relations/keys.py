@@ -13,7 +13,6 @@ from .nodes import (
     Node,
     Project,
     Rows,
-    Sample,
     SetOperation,
     Stream,
     Top,
@@ -72,7 +71,7 @@ def _keys(node: Node) -> list[Key]:
         case Aggregate(_, by, _):
             return [tuple(name for name, _ in by)]
         case Distinct(source):
-            return [*_keys(source), _all(node)]
+            return [*_keys(source), _columns(node)]
         case SetOperation():
             return _of_set(node)
         case _:
@@ -80,13 +79,10 @@ def _keys(node: Node) -> list[Key]:
 
 
 def _of_window(node: Windowed) -> list[Key]:
-    source = node.stream
-    while isinstance(source, Sample):
-        source = source.source
     match node.window:
         case Latest():
-            assert isinstance(source, Stream)
-            return [source.key]
+            assert isinstance(node.origin, Stream)
+            return [node.origin.key]
         case Rows(1, partition, _):
             return [partition]
         case _:
@@ -125,7 +121,7 @@ def _meets_one(keys: Sequence[Key], equal: Iterable[Expression]) -> bool:
 
 
 def _of_set(node: SetOperation) -> list[Key]:
-    found = [] if node.all else [_all(node)]
+    found = [] if node.all else [_columns(node)]
     if node.kind == "union":
         return found
     found += _keys(node.left)
@@ -141,5 +137,5 @@ def _names(expressions: Sequence[Expression]) -> Key | None:
     return tuple(names) if len(names) == len(expressions) else None
 
 
-def _all(node: Node) -> Key:
+def _columns(node: Node) -> Key:
     return tuple(node.schema.names)

@@ -163,6 +163,14 @@ class Windowed:
     def inputs(self) -> tuple[Node, ...]:
         return (self.stream,)
 
+    @property
+    def origin(self) -> Stream | Changes:
+        """The stream before samples of it are taken."""
+        found = self.stream
+        while isinstance(found, Sample):
+            found = found.source
+        return found
+
     @cached_property
     def schema(self) -> pa.Schema:
         if isinstance(self.window, Hop) and self.window.columns:
