@@ -56,6 +56,15 @@ def key_of(plan: Node) -> tuple[str, ...] | None:
 
 
 def _keys(node: Node) -> list[Key]:
+    """Return keys, none of which is part of another one: else a join of many relations would have too many."""
+    found: list[Key] = []
+    for key in sorted(_all_keys(node), key=len):
+        if not any(set(key).issuperset(each) for each in found):
+            found.append(key)
+    return found
+
+
+def _all_keys(node: Node) -> list[Key]:
     match node:
         case Windowed():
             return _of_window(node)

@@ -6,14 +6,17 @@ from collections import Counter
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from kit.continuous import CATALOG, END_US, FORMS, rows_of_streams
+from kit.continuous import CATALOG, END_US, FORMS, MOMENT, rows_of_streams
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.expressions.nodes import Field
 from upstream.queries.language import bind
 from upstream.queries.relations.keys import key_of
+from upstream.queries.relations.nodes import Join, Latest, Project, Relation, Stream, Windowed
 from upstream.queries.relations.sharing import shareable
 
 KEYS = (
@@ -114,6 +117,20 @@ def test_the_key_of_a_query_is_the_fewest_columns_that_identify_its_rows(sql, ke
 def test_the_key_stays_when_a_plan_is_made_shareable(sql):
     plan = bind(sql, CATALOG).plan
     assert key_of(shareable(plan)) == key_of(plan)
+
+
+def test_a_join_of_many_relations_has_few_keys_to_choose_from():
+    schema = pa.schema({"k": pa.string(), "t": MOMENT})
+    plan: Relation | None = None
+    for number in range(24):
+        newest = Windowed(Stream(f"s{number}", schema, key=("k",), event_time="t", updates=True), Latest())
+        named = Project(newest, ((f"k{number}", Field("k", pa.string())),))
+        on = ((Field(f"k{number - 1}", pa.string()), Field(f"k{number}", pa.string())),)
+        plan = named if plan is None else Join(plan, named, "inner", on)
+    assert plan is not None
+    found = key_of(plan)
+    assert found is not None
+    assert len(found) == 1
 
 
 KEYED = [sql for sql in (*FORMS, *(sql for sql, _ in KEYS)) if key_of(bind(sql, CATALOG).plan) is not None]
