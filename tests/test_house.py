@@ -79,7 +79,7 @@ _ALLOWED: dict[str, set[str]] = {
     "datasource": {"conf", "storage", "delta_format", "core"},
     "plan": {"conf", "core"},
     "operators": {"conf", "storage", "delta_format", "core", "plan"},
-    "queries": {"conf", "storage", "core", "plan", "operators"},
+    "queries": {"conf", "storage", "core", "plan", "operators", "sink"},
     "sink": {"conf", "storage", "delta_format", "core"},
     "api": {"conf", "core", "datasource", "operators", "sink"},
     "testing": {"conf", "core", "datasource", "operators", "plan"},

@@ -7,12 +7,12 @@ The journal is the one account of what came that is older than the batch, and in
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...storage.folder import TableFolder
 from .checkpoint_layout import times_folder
+from .journaled_offsets import journaled_offsets
 from .offset_book import whole_offset
 from .time_reports import reported_states
 
@@ -57,11 +57,11 @@ def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
 def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | None:
     """Return the counts up to a batch, from the journal below the query's checkpoint; None if it has none."""
     try:
-        lines = checkpoint.read(f"offsets/{batch_id}").decode().splitlines()[2:]
-        offsets: list[Any] = [json.loads(line) for line in lines if line.strip() not in ("", "-")]
+        found = journaled_offsets(checkpoint, batch_id)
     except (OSError, ValueError):
         return None
-    if not offsets or not all(isinstance(each, dict) for each in offsets):
+    offsets: list[dict[str, Any]] = [each for each in found if isinstance(each, dict)]
+    if not offsets or len(offsets) < len(found):
         return None
     folder = times_folder(checkpoint)
     return counts_in(_with_reports(whole_offset(offset, checkpoint), folder) for offset in offsets)

@@ -6,7 +6,6 @@ and a batch that runs again reads the same one.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from ...conf.errors import CheckpointError
 from ...conf.locations import checkpoint_location
+from ...core.feedback.journaled_offsets import journaled_offsets
 from ...storage.folder import folder_at
 from .reading import Version, latest_version
 
@@ -122,12 +122,11 @@ def version_of_batch(checkpoint: str, batch: int, location: str) -> Version:
     CheckpointError
         The checkpoint does not say.
     """
-    # Not remembered: a checkpoint that is removed and begun again has other versions for the same numbers.
     try:
-        lines = folder_at(checkpoint_location(checkpoint)).below("offsets").read(str(batch)).decode().splitlines()
+        offsets = journaled_offsets(folder_at(checkpoint_location(checkpoint)), batch)
     except FileNotFoundError as error:
         raise _unknown(f"the checkpoint has no offsets of batch {batch}") from error
-    found = [offset for line in lines if line.startswith("{") and (offset := json.loads(line)).get(_TABLE) is not None]
+    found: list[dict[str, Any]] = [each for each in offsets if isinstance(each, dict) and _TABLE in each]
     for offset in found:
         if offset[_TABLE] == location:
             return Version(str(offset["id"]), int(offset["version"]))
