@@ -79,11 +79,11 @@ _ALLOWED: dict[str, set[str]] = {
     "datasource": {"conf", "storage", "delta_format", "core"},
     "plan": {"conf", "core"},
     "operators": {"conf", "storage", "delta_format", "core", "plan"},
-    "queries": {"conf", "storage", "core", "plan", "operators", "sink"},
     "sink": {"conf", "storage", "delta_format", "core"},
-    "api": {"conf", "core", "datasource", "operators", "sink"},
+    "queries": {"conf", "storage", "core", "plan", "operators", "sink"},
+    "api": {"conf", "core", "datasource", "operators", "queries", "sink"},
     "testing": {"conf", "core", "datasource", "operators", "plan"},
-    "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink", "api"},
+    "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "queries", "sink", "api"},
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -45,11 +45,14 @@ class Query:
         What it computes: a relation, kept as a table, or :class:`Changes`, a stream.
     reads : tuple of str
         The streams and stored relations that it reads.
+    views : tuple of str
+        The views that it names, directly or through other views.
     """
 
     text: str
     plan: Relation | Changes
     reads: tuple[str, ...]
+    views: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -107,7 +110,7 @@ def bind(text: str, catalog: Catalog) -> Query:
     except UnboundedError as error:
         raise _pointed(error, bound, context) from None
     reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
-    return Query(text, plan, tuple(reads))
+    return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)))
 
 
 def _context(text: Text, catalog: Catalog) -> Context:
@@ -205,7 +208,8 @@ def _with(node: exp.Expr, context: Context) -> Context:
 
 def _view(name: str, sql: str, context: Context) -> Bound:
     text = Text(sql, name)
-    inner = Context(text, context.catalog, _query, _view, {}, (*context.views, name), context.places, context.count)
+    context.viewed.add(name)
+    inner = replace(context, text=text, ctes={}, views=(*context.views, name))
     tree = parse(sql, name)
     if isinstance(tree, Emit):
         raise text.error(tree, "EMIT is for the query that is registered, not for a view", hint="leave it out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -39,6 +39,8 @@ class Context:
     views: tuple[str, ...] = ()
     places: dict[Node, tuple[Text, tuple[int, int]]] = field(default_factory=dict[Node, Any])
     count: list[int] = field(default_factory=lambda: [0])
+    viewed: set[str] = field(default_factory=set[str])
+    """The views that the text names, directly or through other views."""
 
     def noted(self, node: Any, at: Any) -> Any:
         """Note where a node of the plan stands in the text, and return it."""
@@ -52,6 +54,4 @@ class Context:
 
     def within(self, ctes: Mapping[str, Bound]) -> Context:
         """Return the context below a WITH."""
-        return Context(
-            self.text, self.catalog, self.query, self.view, {**self.ctes, **ctes}, self.views, self.places, self.count
-        )
+        return replace(self, ctes={**self.ctes, **ctes})

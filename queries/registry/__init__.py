@@ -1,0 +1,1 @@
+"""Which continuous queries are in force: changes, their journal, and what they add up to."""

@@ -1,0 +1,212 @@
+"""Changes of the registry, each checked against the version that it follows before it is journaled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
+from ..language import Catalog, Query, bind
+from .changes import Change
+from .journal import Journal
+from .names import check_name, found, known_name
+from .registry import Registered, Registry, registry_at
+
+__all__ = ["checked", "record"]
+
+_MOST_BUCKETS = 1024
+
+
+def record(checkpoint: str, change: Change) -> Registry:
+    """Check a change, write it to the journal, and return the registry with it.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The checkpoint of the job that hosts the queries, whether it runs or not.
+    change : Change
+        The change.
+
+    Returns
+    -------
+    Registry
+        With the change; unchanged if it holds already, such as the activation of an active query. Repeating a call
+        after a crash is safe.
+
+    Raises
+    ------
+    OptionError
+        A name is wrong, taken or not there, or a value is not possible.
+    QueryRefusedError
+        A text cannot be bound. The message points at the place.
+    CheckpointError
+        The checkpoint has no registry.
+
+    Notes
+    -----
+    If another process writes a change meanwhile, this one is checked once more against the registry with both.
+    """
+    journal = Journal(checkpoint)
+    while True:
+        registry = registry_at(checkpoint, journal.version())
+        wanted = checked(change, registry)
+        if wanted is None:
+            return registry
+        if journal.put(registry.version + 1, wanted):
+            return registry_at(checkpoint, registry.version + 1)
+
+
+def checked(change: Change, registry: Registry) -> Change | None:
+    """Return what the journal takes of a change, with names spelled as they are registered; None for nothing.
+
+    Parameters
+    ----------
+    change : Change
+        The change.
+    registry : Registry
+        The registry that the change would follow.
+
+    Raises
+    ------
+    OptionError, QueryRefusedError
+        As of :func:`record`.
+    """
+    if change.kind == "register":
+        return _register(change, registry)
+    if change.kind == "view":
+        return _view(change, registry)
+    if change.kind == "drop_view":
+        return _drop_view(change, registry)
+    if change.kind == "fail" and change.name not in registry.queries:
+        return None  # dropped meanwhile
+    name = known_name(change.name, registry.queries, "query")
+    change, query = replace(change, name=name), registry.queries[name]
+    if change.kind == "alter":
+        return _alter(change, query, registry)
+    if change.kind == "activate":
+        bind(query.text, registry.catalog)
+        return None if query.active else change
+    if change.kind == "deactivate":
+        return change if query.active else None
+    if change.kind == "fail":
+        return change if query.active and query.id == change.id else None
+    return change
+
+
+def _register(change: Change, registry: Registry) -> Change | None:
+    name = check_name(change.name, "a query")
+    spelled = found(name, registry.queries)
+    if spelled is not None and registry.queries[spelled].text == change.text:
+        return None  # a program that starts again registers what it did
+    if spelled is not None:
+        raise OptionError(
+            f"there is a query '{spelled}' already, with another text",
+            expected="a new name, or the same text",
+            hint=f"alter '{spelled}', drop it first, or choose another name",
+        )
+    _check_free(name, registry.catalog)
+    _check_values(change)
+    bind(_text(change), registry.catalog)
+    return _as_numbers(change)
+
+
+def _alter(change: Change, query: Registered, registry: Registry) -> Change | None:
+    if change.text is None and change.weight is None:
+        raise OptionError("nothing to alter is given", expected="a query's text, a weight, or both")
+    _check_values(change)
+    if change.text is not None:
+        bind(_text(change), registry.catalog)
+    text = None if change.text == query.text else change.text
+    weight = None if change.weight == query.weight else change.weight
+    return None if text is None and weight is None else _as_numbers(replace(change, text=text, weight=weight))
+
+
+def _view(change: Change, registry: Registry) -> Change | None:
+    name = check_name(change.name, "a view")
+    view = registry.catalog.view(name)
+    if view is not None and view[1] == change.text:
+        return None
+    if view is not None:
+        raise OptionError(
+            f"there is a view '{view[0]}' already, with another text",
+            expected="a new name, or the same text",
+            hint=f"drop '{view[0]}' first, or choose another name",
+        )
+    if (query := found(name, registry.queries)) is not None:
+        raise OptionError(f"there is a query '{query}' already", hint="choose another name for the view")
+    text = _text(change)
+    bind(_whole(name), registry.catalog.with_view(name, text))
+    return change
+
+
+def _drop_view(change: Change, registry: Registry) -> Change:
+    name = known_name(change.name, registry.catalog.views, "view")
+    users = [f"the query '{each.name}'" for each in registry.queries.values() if name in _views_of(each, registry)]
+    users += [
+        f"the view '{other}'"
+        for other in registry.catalog.views
+        if other != name and name in _views(_whole(other), registry.catalog)
+    ]
+    if users:
+        raise OptionError(
+            f"the view '{name}' is in use by {_listed(users)}",
+            expected="a view that nothing names",
+            hint="drop or alter what uses it first",
+        )
+    return replace(change, name=name)
+
+
+def _whole(view: str) -> str:
+    """Return a query of a view alone: so the view is checked as queries use it, and errors point into its text."""
+    return f"SELECT * FROM `{view}`"  # noqa: S608 a checked name
+
+
+def _views_of(query: Registered, registry: Registry) -> tuple[str, ...]:
+    return query.bound.views if query.bound is not None else _views(query.text, registry.catalog)
+
+
+def _views(text: str, catalog: Catalog) -> tuple[str, ...]:
+    try:
+        bound: Query = bind(text, catalog)
+    except UpstreamError:
+        return ()  # it names nothing that is there
+    return bound.views
+
+
+def _listed(users: Iterable[str]) -> str:
+    known = list(users)
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    return ", ".join(known[:5]) + more
+
+
+def _check_free(name: str, catalog: Catalog) -> None:
+    taken = found(name, catalog.names())
+    if taken is not None:
+        what = "view" if taken in catalog.views else "stream"
+        raise OptionError(f"there is a {what} '{taken}' already", hint="choose another name for the query")
+
+
+def _text(change: Change) -> str:
+    if not isinstance(change.text, str) or not change.text.strip():
+        raise QueryRefusedError(f"the text of '{change.name}' is {change.text!r}", expected="a query")
+    return change.text
+
+
+def _check_values(change: Change) -> None:
+    weight, buckets = change.weight, change.buckets
+    if weight is not None and not (_number(weight) and math.isfinite(weight) and weight > 0):
+        raise OptionError(
+            f"weight={weight!r}", expected="a number above 0", hint="deactivate a query that is not to run"
+        )
+    if buckets is not None and not (_number(buckets) and int(buckets) == buckets and 1 <= buckets <= _MOST_BUCKETS):
+        raise OptionError(f"buckets={buckets!r}", expected=f"a whole number from 1 to {_MOST_BUCKETS}")
+
+
+def _as_numbers(change: Change) -> Change:
+    weight = None if change.weight is None else float(change.weight)
+    return replace(change, weight=weight, buckets=None if change.buckets is None else int(change.buckets))
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

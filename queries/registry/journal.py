@@ -1,0 +1,158 @@
+"""The journal of a registry: one small file per change, below the checkpoint, on a disk or in an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from ...conf.errors import CheckpointError
+from ...conf.locations import checkpoint_location
+from ...storage.atomic_write import write_whole
+from ...storage.folder import TableFolder
+from .changes import Change
+from .settings import Settings
+
+__all__ = ["Journal"]
+
+_FOLDER = "queries"
+_CHANGES = "queries/changes"
+_SETTINGS = "streams.json"
+
+
+class Journal:
+    """Changes of a registry, numbered from 1 without gaps. The number of the newest is the registry's version.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The checkpoint of the job that hosts the queries.
+
+    Notes
+    -----
+    Guarantee: a version is written once. If several processes write, each file is one process's, whole, and on the disk
+    before :meth:`put` returns. A version is only put after the one before it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from upstream.queries.registry.changes import Change
+    >>> from upstream.queries.registry.journal import Journal
+    >>> journal = Journal(tempfile.mkdtemp())
+    >>> journal.put(1, Change("deactivate", "slow")), journal.put(1, Change("drop", "slow")), journal.version()
+    (True, False, 1)
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        self._folder = TableFolder(checkpoint_location(checkpoint), durable=True)
+        self._known = 0
+
+    @property
+    def location(self) -> str:
+        """The checkpoint's absolute place."""
+        return self._folder.location
+
+    def version(self) -> int:
+        """Return the number of the newest change; 0 if there is none.
+
+        The first call lists the folder. Later calls look for what came since.
+        """
+        if not self._known:
+            self._known = max((_number(each) for each in self._folder.names(_CHANGES)), default=0)
+        if self._known:
+            with self._folder.guarded():
+                while self._folder.has(_place(self._known + 1)):
+                    self._known += 1
+        return self._known
+
+    def read(self, versions: Iterable[int]) -> list[Change]:
+        """Return changes by their numbers, in this order.
+
+        Raises
+        ------
+        CheckpointError
+            A file is gone or cannot be read.
+        """
+        with self._folder.guarded():
+            return self._folder.each(self._read, versions)
+
+    def put(self, version: int, change: Change) -> bool:
+        """Write a change under a number, which follows the newest.
+
+        Returns
+        -------
+        bool
+            False if another process has written this version.
+        """
+        place = _place(version)
+        with self._folder.guarded():
+            self._make()
+            return self._folder.put_new(place, change.to_json())
+
+    def settings(self) -> Settings | None:
+        """Return what all queries have in common; None before anything was written.
+
+        Raises
+        ------
+        CheckpointError
+            The file cannot be read.
+        """
+        with self._folder.guarded(), contextlib.suppress(FileNotFoundError):
+            return Settings.from_json(self._folder.read(f"{_FOLDER}/{_SETTINGS}"))
+        return None
+
+    def write_settings(self, settings: Settings) -> None:
+        """Replace what all queries have in common.
+
+        Raises
+        ------
+        CheckpointError
+            The job has run: its topology is fixed.
+        """
+        if self.started():
+            raise CheckpointError(
+                "the streams of a checkpoint are fixed once its job has run",
+                expected="the streams, the folder of tables and the shards of the first run",
+                hint="begin a new checkpoint for other streams; queries may come and go",
+            )
+        content = settings.to_json()
+
+        def write(stream: Any) -> None:
+            stream.write(content)
+
+        with self._folder.guarded():
+            self._make()
+            write_whole(self._folder.below(_FOLDER), _SETTINGS, write)
+
+    def started(self) -> bool:
+        """Return whether the job has planned a batch."""
+        with self._folder.guarded():
+            return any(not each.startswith(".") for each in self._folder.names("offsets"))
+
+    def _read(self, version: int) -> Change:
+        try:
+            return Change.from_json(self._folder.read(_place(version)))
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"the checkpoint has no change {version} of its queries",
+                expected=f"all files of {self.location}/{_CHANGES}",
+                hint="restore the file; a checkpoint is copied as a whole",
+            ) from error
+
+    def _make(self) -> None:
+        changes = os.path.join(self._folder.location, _CHANGES)
+        if not self._folder.is_local or os.path.isdir(changes):
+            return
+        os.makedirs(changes, exist_ok=True)
+        # The entries of the folders themselves; put_new waits for those of its files.
+        self._folder.sync([f"{_CHANGES}/."])
+
+
+def _place(version: int) -> str:
+    return f"{_CHANGES}/{version:020d}.json"
+
+
+def _number(name: str) -> int:
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot and suffix == "json" and stem.isdigit() else 0

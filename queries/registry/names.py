@@ -1,0 +1,63 @@
+"""Names of queries, views and streams: each is a word that can also name a folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ...conf.errors import OptionError
+from ..language.places import near
+
+__all__ = ["check_name", "found", "known_name"]
+
+# No path separator, no `=` (a partition's folder), nothing that an address escapes. Readers pass over folders that
+# begin with a dot or an underscore.
+_NAME = re.compile(r"[^\W_][\w-]*")
+_LONGEST = 100
+
+
+def check_name(name: str, what: str) -> str:
+    """Return a name if it can name a table's folder.
+
+    Parameters
+    ----------
+    name : str
+        The name that was given.
+    what : str
+        What it names, for the message: ``"a query"``.
+
+    Raises
+    ------
+    OptionError
+        The name cannot name a folder.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.isdigit() or len(name.encode()) > _LONGEST:
+        raise OptionError(
+            f"{name!r} cannot name {what}",
+            expected=f"letters, digits, '_' and '-'; a letter or a digit first, not digits alone, at most {_LONGEST} "
+            "bytes",
+            hint="choose another name: it also names a table's folder",
+        )
+    return name
+
+
+def found(name: str, names: Iterable[str]) -> str | None:
+    """Return the name as it is spelled among the known ones, whatever its case; None if it is not there."""
+    lowered = name.lower()
+    return next((each for each in names if each.lower() == lowered), None)
+
+
+def known_name(name: str, names: Iterable[str], what: str) -> str:
+    """Return the name as it is spelled among the known ones.
+
+    Raises
+    ------
+    OptionError
+        There is none of the name. The message has the names that are near.
+    """
+    known = list(names)
+    spelled = found(name, known) if isinstance(name, str) else None
+    if spelled is None:
+        hint = near(str(name), known, all_of="there are") or f"register a {what} first"
+        raise OptionError(f"there is no {what} '{name}'", expected=f"the name of a registered {what}", hint=hint)
+    return spelled

@@ -1,0 +1,142 @@
+"""What all queries of a checkpoint have in common: the streams that they read, and where their tables lie."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError, OptionError
+from ..language.catalog import Catalog
+from ..relations.nodes import Stream
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The content of ``queries/streams.json`` below a checkpoint.
+
+    Parameters
+    ----------
+    to : str
+        The folder of the queries' tables, absolute or an address.
+    shards : int
+        The number of parts of the state.
+    streams : tuple of Stream
+        What queries can name.
+    nonce : str
+        In no other file: what is kept of one checkpoint is not taken for another at the same place.
+    """
+
+    to: str
+    shards: int
+    streams: tuple[Stream, ...] = ()
+    nonce: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
+
+    def catalog(self) -> Catalog:
+        """Return the catalogue of the streams.
+
+        Raises
+        ------
+        OptionError, SchemaError
+            As of :meth:`Catalog.with_stream`.
+        """
+        catalog = Catalog()
+        for each in self.streams:
+            catalog = catalog.with_stream(each)
+        return catalog
+
+    def with_stream(self, stream: Stream) -> Settings:
+        """Return the settings with a stream more, or with another definition of it.
+
+        Raises
+        ------
+        OptionError, SchemaError
+            The stream cannot be read, or its name differs from another's in case only.
+        """
+        others = tuple(each for each in self.streams if each.name != stream.name)
+        changed = replace(self, streams=(*others, stream), nonce=uuid.uuid4().hex)
+        changed.catalog()
+        return changed
+
+    def stream(self, name: str) -> Stream | None:
+        """Return the stream of exactly this name, if there is one."""
+        return next((each for each in self.streams if each.name == name), None)
+
+    def to_json(self) -> bytes:
+        """Return the content of the file."""
+        content = {
+            "to": self.to,
+            "shards": self.shards,
+            "streams": [_stream_to_json(each) for each in self.streams],
+            "nonce": self.nonce,
+        }
+        return json.dumps(content, ensure_ascii=False, indent=1).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Settings:
+        """Return the settings in the file.
+
+        Raises
+        ------
+        CheckpointError
+            The file is damaged, or a later release wrote it.
+        """
+        try:
+            read: dict[str, Any] = json.loads(content)
+            streams = tuple(_stream_from_json(each) for each in read["streams"])
+            return cls(str(read["to"]), int(read["shards"]), streams, str(read["nonce"]))
+        except (ValueError, TypeError, KeyError, pa.ArrowInvalid, OSError) as error:
+            raise CheckpointError(
+                f"queries/streams.json of the checkpoint cannot be read: {error}",
+                expected="the file as this release or an earlier one has written it",
+                hint="use the release that wrote it, or restore the file",
+            ) from error
+
+    def check_same(self, to: str | None, shards: int | None) -> None:
+        """Check what a later run gives against what the first one gave.
+
+        Raises
+        ------
+        OptionError
+            They differ.
+        """
+        for name, given, kept in (("to", to, self.to), ("shards", shards, self.shards)):
+            if given is not None and given != kept:
+                raise OptionError(
+                    f"{name}={given!r}, and the checkpoint was begun with {kept!r}",
+                    expected=f"the same for the life of a checkpoint: {kept!r}",
+                    hint=f"leave {name} out, or begin a new checkpoint",
+                )
+
+
+def _stream_to_json(stream: Stream) -> dict[str, Any]:
+    return {
+        "name": stream.name,
+        "key": list(stream.key),
+        "event_time": stream.event_time,
+        "updates": stream.updates,
+        "static": stream.static,
+        # For readers of the file; the schema is what counts.
+        "columns": {each.name: str(each.type) for each in stream.schema},
+        "schema": base64.b64encode(stream.schema.serialize().to_pybytes()).decode(),
+    }
+
+
+def _stream_from_json(read: dict[str, Any]) -> Stream:
+    schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(read["schema"])))
+    key: Iterable[Any] = read["key"]
+    return Stream(
+        str(read["name"]),
+        schema,
+        tuple(str(each) for each in key),
+        str(read["event_time"]),
+        updates=bool(read["updates"]),
+        static=bool(read["static"]),
+    )

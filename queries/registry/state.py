@@ -1,0 +1,102 @@
+"""What the changes of a journal add up to, as text: nothing is parsed here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .changes import Change
+
+__all__ = ["Entry", "State"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A query as the journal has it.
+
+    Parameters
+    ----------
+    id : int
+        The version that started it: that registered it, changed its text, or activated it. Its table begins again with
+        each.
+    name, text : str
+    weight : float
+    active : bool
+    reason : str or None
+        Why it is not active, if somebody has said so.
+    buckets : int
+    """
+
+    id: int
+    name: str
+    text: str
+    weight: float = 1.0
+    active: bool = True
+    reason: str | None = None
+    buckets: int = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """The registry's texts at one version.
+
+    Examples
+    --------
+    >>> from upstream.queries.registry.changes import Change
+    >>> from upstream.queries.registry.state import State
+    >>> state = State().after([Change("register", "q", "SELECT * FROM s"), Change("alter", "q", weight=3.0)])
+    >>> state.version, state.entries["q"].id, state.entries["q"].weight
+    (2, 1, 3.0)
+    """
+
+    version: int = 0
+    entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    views: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def after(self, changes: Iterable[Change]) -> State:
+        """Return the state after the changes that follow its version, in order.
+
+        A change that cannot apply changes nothing: a query is named that is not there, or an incarnation has failed
+        that is no longer in force.
+        """
+        entries, views, version = dict(self.entries), dict(self.views), self.version
+        for change in changes:
+            version += 1
+            if change.kind == "view":
+                views[change.name] = change.text or ""
+            elif change.kind == "drop_view":
+                views.pop(change.name, None)
+            elif change.kind == "register":
+                entries[change.name] = _registered(change, version)
+            elif change.kind == "drop":
+                entries.pop(change.name, None)
+            elif change.name in entries:
+                entries[change.name] = _changed(entries[change.name], change, version)
+        return State(version, entries, views)
+
+
+def _registered(change: Change, version: int) -> Entry:
+    return Entry(
+        version,
+        change.name,
+        change.text or "",
+        1.0 if change.weight is None else change.weight,
+        change.active is not False,
+        None,
+        change.buckets or 1,
+    )
+
+
+def _changed(entry: Entry, change: Change, version: int) -> Entry:
+    if change.kind == "activate":
+        return entry if entry.active else replace(entry, id=version, active=True, reason=None)
+    if change.kind == "deactivate":
+        return replace(entry, active=False, reason=change.reason) if entry.active else entry
+    if change.kind == "fail":
+        current = entry.active and entry.id == change.id
+        return replace(entry, active=False, reason=change.reason) if current else entry
+    weight = entry.weight if change.weight is None else change.weight
+    if change.text is None or change.text == entry.text:
+        return replace(entry, weight=weight)
+    # A query that failed stays inactive until somebody activates it.
+    return replace(entry, id=version, text=change.text, weight=weight)

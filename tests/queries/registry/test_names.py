@@ -1,0 +1,36 @@
+"""Names are words that can name folders, and unknown ones are answered with those that are near."""
+
+from __future__ import annotations
+
+import pytest
+
+from upstream.conf.errors import OptionError
+from upstream.queries.registry.names import check_name, found, known_name
+
+
+@pytest.mark.parametrize("name", ["q", "per_route", "2nd", "Größe", "a-b", "x" * 100])
+def test_words_are_names(name: str) -> None:
+    assert check_name(name, "a query") == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "7", "12345", "a/b", "a\\b", "..", ".q", "_q", "-q", "a b", "a=b", "a.b", "q\n", "é" * 51, None, 3]
+)
+def test_what_cannot_name_a_folder_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="cannot name a query"):
+        check_name(name, "a query")
+
+
+def test_names_are_found_whatever_their_case() -> None:
+    assert found("PER_route", ["slow", "Per_Route"]) == "Per_Route"
+    assert found("per", ["slow", "Per_Route"]) is None
+
+
+def test_unknown_names_are_answered_with_near_ones() -> None:
+    assert known_name("SLOW", ["slow"], "query") == "slow"
+    with pytest.raises(OptionError, match=r"no query 'slwo'.*did you mean 'slow'"):
+        known_name("slwo", ["slow", "per_route"], "query")
+    with pytest.raises(OptionError, match="there are: per_route, slow"):
+        known_name("zzz", ["slow", "per_route"], "query")
+    with pytest.raises(OptionError, match="register a query first"):
+        known_name("zzz", [], "query")

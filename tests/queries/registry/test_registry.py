@@ -1,0 +1,188 @@
+"""The registry at a version is the same whoever folds it, and only what is new is bound."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.continuous import FORMS
+from kit.registries import COUNTS, FAST, OF_FAST, STREAMS, begun, register
+
+from upstream.conf.errors import CheckpointError
+from upstream.queries.language import bind
+from upstream.queries.registry import registry as module
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.journal import Journal
+from upstream.queries.registry.registry import Registry, registry_at
+from upstream.queries.registry.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _forgetful() -> None:
+    module._versions.clear()
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are bound when a journal is folded."""
+    texts: list[str] = []
+
+    def noted(text: str, catalog: Any) -> Any:
+        texts.append(text)
+        return bind(text, catalog)
+
+    monkeypatch.setattr(module, "bind", noted)
+    return texts
+
+
+def test_queries_have_plans_and_places(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    register(checkpoint, "per_route", weight=2, buckets=3)
+    registry = register(checkpoint, "idle", active=False)
+    assert registry.version == 2
+    query = registry.queries["per_route"]
+    assert (query.id, query.weight, query.active, query.reason) == (1, 2.0, True, None)
+    assert (query.buckets, query.location) == (3, "/lake/per_route")
+    assert query.query.plan == bind(COUNTS, registry.catalog).plan
+    assert list(registry.queries) == ["per_route", "idle"]
+    assert list(registry.active) == ["per_route"]
+    with pytest.raises(ValueError, match="not active"):
+        _ = registry.queries["idle"].query
+
+
+def test_every_version_can_be_had_in_any_order(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    for change in (
+        Change("register", "a", COUNTS),
+        Change("view", "fast", FAST),
+        Change("register", "b", OF_FAST),
+        Change("alter", "a", weight=4),
+        Change("deactivate", "a", reason="too dear"),
+        Change("alter", "a", FORMS[0]),
+        Change("activate", "a"),
+        Change("fail", "b", reason="overflow", id=3),
+        Change("drop", "b"),
+        Change("drop_view", "fast"),
+        Change("register", "b", COUNTS),
+    ):
+        record(checkpoint, change)
+    seen = {}
+    for version in (11, 3, 7, 0, 5, 9, 1, 10, 2, 4, 8, 6):
+        seen[version] = registry_at(checkpoint, version)
+    for version, registry in seen.items():
+        module._versions.clear()
+        fresh = registry_at(checkpoint, version)
+        assert fresh == registry
+        assert {name: each.bound for name, each in fresh.active.items()} == {
+            name: each.bound for name, each in registry.active.items()
+        }
+    assert seen[3].queries["b"].query.views == ("fast",)
+    assert [seen[at].queries["a"].id for at in (1, 4, 5, 6, 7)] == [1, 1, 1, 6, 7]
+    assert seen[5].queries["a"].reason == "too dear"
+    assert (seen[8].queries["b"].active, seen[8].queries["b"].reason) == (False, "overflow")
+    assert seen[11].queries["b"].id == 11
+    assert seen[10].catalog.names() == sorted(each.name for each in STREAMS)
+
+
+def test_a_thousand_queries_bind_once_each(tmp_path: Path, bound: list[str]) -> None:
+    checkpoint = begun(tmp_path)
+    journal = Journal(checkpoint)
+    texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(1000)]
+    for at, text in enumerate(texts):
+        assert journal.put(at + 1, Change("register", f"q{at}", text))
+    before = registry_at(checkpoint, 1000)
+    assert len(before.active) == 1000
+    assert sorted(bound) == sorted(texts)
+    bound.clear()
+    after = register(checkpoint, "one_more")
+    assert bound == [COUNTS]
+    assert len(after.active) == 1001
+    assert all(after.queries[name] is each for name, each in before.queries.items())
+    bound.clear()
+    changed = record(checkpoint, Change("alter", "q7", weight=2))
+    assert bound == []
+    assert changed.queries["q7"].bound is before.queries["q7"].bound
+    assert registry_at(checkpoint, 1000) is before
+
+
+def test_texts_that_are_no_longer_in_force_are_not_bound(tmp_path: Path, bound: list[str]) -> None:
+    checkpoint = begun(tmp_path)
+    journal = Journal(checkpoint)
+    journal.put(1, Change("register", "a", FORMS[0]))
+    journal.put(2, Change("alter", "a", COUNTS))
+    journal.put(3, Change("register", "b", FORMS[1]))
+    journal.put(4, Change("drop", "b"))
+    journal.put(5, Change("register", "c", FORMS[2], active=False))
+    assert list(registry_at(checkpoint, 5).active) == ["a"]
+    assert bound == [COUNTS]
+
+
+def test_a_query_that_no_longer_binds_is_not_active(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    register(checkpoint, "good")
+    Journal(checkpoint).put(2, Change("register", "bad", "SELECT vehicel_id FROM LATEST(buses)"))
+    registry = registry_at(checkpoint, 2)
+    assert list(registry.active) == ["good"]
+    assert not registry.queries["bad"].active
+    assert "did you mean 'vehicle_id'" in registry.queries["bad"].reason
+    # And so for every process, also one that has the version before.
+    assert record(checkpoint, Change("alter", "bad", weight=2)).queries["bad"].reason is not None
+
+
+def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    register(checkpoint, "first")
+    kept = registry_at(checkpoint, 1)
+    shutil.rmtree(checkpoint)
+    begun(tmp_path, to="/sea")
+    register(checkpoint, "second")
+    fresh = registry_at(checkpoint, 1)
+    assert list(fresh.queries) == ["second"]
+    assert fresh.queries["second"].location == "/sea/second"
+    assert registry_at(checkpoint, 1, nonce=fresh.settings.nonce) is fresh
+    assert kept.settings.nonce != fresh.settings.nonce
+
+
+def test_with_the_nonce_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = begun(tmp_path)
+    registry = register(checkpoint, "q")
+
+    def refused(self: Journal) -> Settings | None:
+        raise AssertionError
+
+    monkeypatch.setattr(Journal, "settings", refused)
+    assert registry_at(checkpoint, 1, nonce=registry.settings.nonce) is registry
+    with pytest.raises(AssertionError):
+        registry_at(checkpoint, 1, nonce="another")
+
+
+def test_a_stream_more_is_seen(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    journal = Journal(checkpoint)
+    journal.write_settings(Settings("/lake", 8))
+    assert registry_at(checkpoint, 0).catalog.names() == []
+    journal.write_settings(Settings("/lake", 8).with_stream(STREAMS[0]))
+    assert registry_at(checkpoint, 0).catalog.names() == ["trade"]
+
+
+def test_few_versions_and_checkpoints_are_kept(tmp_path: Path) -> None:
+    for at in range(module._CHECKPOINTS + 3):
+        begun(tmp_path / str(at))
+        registry_at(str(tmp_path / str(at) / "cp"), 0)
+    assert len(module._versions) == module._CHECKPOINTS
+    checkpoint = begun(tmp_path)
+    for at in range(module._KEPT + 3):
+        register(checkpoint, f"q{at}")
+    assert len(module._versions[checkpoint]._kept) == module._KEPT
+
+
+def test_a_place_without_a_registry_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no registry"):
+        registry_at(str(tmp_path), 0)
+    checkpoint = begun(tmp_path)
+    with pytest.raises(CheckpointError, match="no change 1"):
+        registry_at(checkpoint, 1)
+    assert isinstance(registry_at(checkpoint, 0), Registry)

@@ -1,0 +1,80 @@
+"""Streams come back from their file, and what is fixed for a checkpoint is compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pyarrow as pa
+import pytest
+from kit.continuous import BUSES, DOMAINS, MOMENT, TRADE
+
+from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.queries.registry.settings import Settings
+from upstream.queries.relations.nodes import Stream
+
+NESTED = Stream(
+    "nested",
+    pa.schema(
+        [
+            pa.field("k", pa.string(), nullable=False),
+            pa.field("p", pa.struct({"x": pa.float32(), "y": pa.list_(pa.decimal128(9, 2))})),
+            pa.field("t", MOMENT),
+        ]
+    ),
+    ("k",),
+    "t",
+    updates=True,
+)
+
+
+def test_streams_come_back() -> None:
+    settings = Settings("/lake", 8, (TRADE, BUSES, DOMAINS, NESTED))
+    read = Settings.from_json(settings.to_json())
+    assert read == settings
+    assert read.nonce == settings.nonce
+    assert [each.schema for each in read.streams] == [each.schema for each in settings.streams]
+    assert read.catalog().names() == ["Domains", "buses", "nested", "trade"]
+
+
+def test_each_definition_has_a_nonce_of_its_own() -> None:
+    one, two = Settings("/lake", 8), Settings("/lake", 8)
+    assert one.nonce != two.nonce
+    assert one.with_stream(TRADE).nonce not in (one.nonce, two.nonce)
+
+
+def test_a_stream_is_added_or_replaced() -> None:
+    settings = Settings("/lake", 8).with_stream(TRADE).with_stream(BUSES)
+    assert settings.stream("trade") == TRADE
+    assert settings.stream("TRADE") is None
+    changed = settings.with_stream(dataclasses.replace(TRADE, key=("sym",)))
+    assert changed.stream("trade").key == ("sym",)
+    assert len(changed.streams) == 2
+
+
+def test_streams_that_cannot_be_are_refused() -> None:
+    with pytest.raises(OptionError, match="taken"):
+        Settings("/lake", 8, (TRADE,)).with_stream(dataclasses.replace(TRADE, name="Trade"))
+    with pytest.raises(SchemaError, match="no column"):
+        Settings("/lake", 8).with_stream(dataclasses.replace(TRADE, event_time="when"))
+
+
+def test_what_is_fixed_is_compared() -> None:
+    settings = Settings("/lake", 8)
+    settings.check_same("/lake", 8)
+    settings.check_same(None, None)
+    with pytest.raises(OptionError, match="begun with '/lake'"):
+        settings.check_same("/sea", None)
+    with pytest.raises(OptionError, match="begun with 8"):
+        settings.check_same(None, 4)
+
+
+@pytest.mark.parametrize("spoil", [lambda text: text[:-9], lambda text: text.replace('"shards"', '"parts"')])
+def test_a_damaged_file_is_an_error(spoil: object) -> None:
+    text = Settings("/lake", 8, (TRADE,)).to_json().decode()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Settings.from_json(spoil(text).encode())  # type: ignore[operator]
+    broken = json.loads(text)
+    broken["streams"][0]["schema"] = "AAAA"
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Settings.from_json(json.dumps(broken).encode())

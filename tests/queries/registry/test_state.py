@@ -1,0 +1,87 @@
+"""Changes add up the same however they are cut, and each does what it says."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.state import State
+
+_NAMES = st.sampled_from(["a", "b", "c"])
+_TEXTS = st.sampled_from(["one", "two"])
+CHANGES = st.one_of(
+    st.builds(
+        lambda name, text, weight, active: Change("register", name, text, weight=weight, active=active),
+        _NAMES,
+        _TEXTS,
+        st.none() | st.just(2.0),
+        st.none() | st.booleans(),
+    ),
+    st.builds(
+        lambda name, text, weight: Change("alter", name, text, weight=weight),
+        _NAMES,
+        st.none() | _TEXTS,
+        st.none() | st.just(3.0),
+    ),
+    st.builds(Change, st.sampled_from(["activate", "drop", "drop_view"]), _NAMES),
+    st.builds(lambda name: Change("deactivate", name, reason="asked"), _NAMES),
+    st.builds(lambda name, started: Change("fail", name, reason="broken", id=started), _NAMES, st.integers(1, 12)),
+    st.builds(lambda name, text: Change("view", name, text), _NAMES, _TEXTS),
+)
+
+
+@given(st.lists(CHANGES, max_size=12), st.data())
+def test_changes_add_up_the_same_however_they_are_cut(changes: list[Change], data: st.DataObject) -> None:
+    whole = State().after(changes)
+    assert whole.version == len(changes)
+    cut = data.draw(st.integers(0, len(changes)))
+    before = State().after(changes[:cut])
+    kept = State(before.version, dict(before.entries), dict(before.views))
+    assert before.after(changes[cut:]) == whole
+    assert before == kept, "a state does not change"
+
+
+@given(st.lists(CHANGES, max_size=12))
+def test_each_query_is_what_its_own_last_changes_say(changes: list[Change]) -> None:
+    """Against a second reading: of one name at a time, from its last registration on."""
+    state = State().after(changes)
+    for name in "abc":
+        own = [(at, each) for at, each in enumerate(changes, 1) if each.name == name]
+        views = [each for _, each in own if each.kind in ("view", "drop_view")]
+        assert (name in state.views) == bool(views and views[-1].kind == "view")
+        starts = [at for at, (_, each) in enumerate(own) if each.kind in ("register", "drop")]
+        if not starts or own[starts[-1]][1].kind == "drop":
+            assert name not in state.entries
+            continue
+        first, *rest = own[starts[-1] :]
+        started, active, text, weight = first[0], first[1].active is not False, first[1].text, first[1].weight or 1.0
+        for at, each in rest:
+            if each.kind == "alter":
+                started = at if each.text not in (None, text) else started
+                text, weight = each.text or text, each.weight or weight
+            if each.kind == "activate" and not active:
+                started, active = at, True
+            if each.kind == "deactivate" or (each.kind == "fail" and each.id == started):
+                active = False
+        found = state.entries[name]
+        assert (found.id, found.active, found.text, found.weight) == (started, active, text, weight)
+
+
+def test_a_failure_of_an_earlier_incarnation_changes_nothing() -> None:
+    register, failed = Change("register", "q", "one"), Change("fail", "q", reason="overflow", id=1)
+    assert State().after([register, failed]).entries["q"].reason == "overflow"
+    altered = State().after([register, Change("alter", "q", "two"), failed]).entries["q"]
+    assert altered.active
+    assert altered.reason is None
+    assert altered.id == 2
+
+
+def test_a_reason_leaves_with_the_activation() -> None:
+    state = State().after([Change("register", "q", "one"), Change("deactivate", "q", reason="asked")])
+    assert state.entries["q"].reason == "asked"
+    again = state.after([Change("activate", "q")]).entries["q"]
+    assert again.active
+    assert again.reason is None
+    assert again.id == 3
+    assert state.after([Change("activate", "q"), Change("activate", "q")]).entries["q"].id == 3
