@@ -16,7 +16,7 @@ _NAME = re.compile(r"[^\W_][\w-]*")
 _LONGEST = 100
 
 
-def check_name(name: str, what: str) -> str:
+def check_name(name: object, what: str) -> str:
     """Return a name if it can name a table's folder.
 
     Parameters
@@ -47,7 +47,7 @@ def found(name: str, names: Iterable[str]) -> str | None:
     return next((each for each in names if each.lower() == lowered), None)
 
 
-def known_name(name: str, names: Iterable[str], what: str) -> str:
+def known_name(name: object, names: Iterable[str], what: str) -> str:
     """Return the name as it is spelled among the known ones.
 
     Raises
