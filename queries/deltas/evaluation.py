@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 import polars as pl
 import pyarrow as pa
 
-from ...conf.errors import OptionError, UpstreamError
+from ...conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
 from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
-from ..relations.nodes import Node
+from ..relations.clocks import Clock, on_arrival
+from ..relations.nodes import Node, Windowed, walk
+from .arrived import NewestArrived
 from .computing import computed
+from .contents import Contents, Running
 from .lowering import Compile, Part, identity, parts
-from .operator import Operator
 from .state import State
-from .streams import Source
-from .zsets import BEGINNING, TIME, Span, consolidated, empty_delta
+from .streams import SEQUENCE, TOMBSTONE, Source
+from .zsets import BEGINNING, TIME, WEIGHT, Span
 
 __all__ = ["Evaluation", "Outcome"]
 
@@ -38,7 +40,9 @@ class Outcome:
         By query: its rows with :data:`~.zsets.TIME` and :data:`~.zsets.WEIGHT`, in the order of time. Of a relation
         they are what comes and what leaves; of a stream its rows, each as often as its weight says.
     late : dict of str to polars.DataFrame
-        By stream: rows below the low-watermark that was promised, or without a time. They are in no result.
+        By stream: rows below the low-watermark that was promised, or without a time. They are in no result. By the
+        clock of arrival, rows without a time, and rows below the low-watermark that might bring back what was deleted:
+        see :class:`~.arrived.NewestArrived`.
     failed : dict of str to BaseException
         Queries that could not be evaluated, and why. They have been removed; the others are not disturbed.
     """
@@ -46,18 +50,6 @@ class Outcome:
     changes: dict[str, pl.DataFrame]
     late: dict[str, pl.DataFrame] = field(default_factory=dict)
     failed: dict[str, BaseException] = field(default_factory=dict)
-
-
-@dataclass
-class _Running:
-    """An operator, and the queries that need it."""
-
-    part: Part
-    operator: Operator
-    state: State
-    users: set[str]
-    begun: bool
-    whole_from: int | None
 
 
 class Evaluation:
@@ -80,6 +72,16 @@ class Evaluation:
     identify : callable
         From a node to the name of what it computes: nodes of one name share their state, so they have the same columns
         under the same names.
+    clock : str
+        ``event``: rows count from their event times on, and results are those at all times below the low-watermark.
+        ``arrival``: rows count at once, and results are those after each step. It takes plans that read newest rows
+        only: :func:`~upstream.queries.relations.clocks.on_arrival`. These then depend on how rows are split into
+        steps between two results; what a step adds up to depends only on what has arrived.
+
+    Raises
+    ------
+    CheckpointError
+        The store was written by the other clock.
 
     Examples
     --------
@@ -103,15 +105,29 @@ class Evaluation:
     [('a', 1, 1, 1), ('b', 2, 2, 1), ('a', 1, 4, -1)]
     """
 
-    def __init__(self, store: Store, compile_: Compile = computed, identify: Callable[[Node], str] = identity) -> None:
+    def __init__(
+        self,
+        store: Store,
+        compile_: Compile = computed,
+        identify: Callable[[Node], str] = identity,
+        clock: Clock = "event",
+    ) -> None:
         self._store = store
         self._compile = compile_
         self._identify = identify
+        self._clock: Clock = clock
         head = read_head(store)
+        if head.get("clock", clock) != clock:
+            raise CheckpointError(
+                f"the state was written by the clock of {head['clock']}",
+                expected=f"clock={head['clock']!r}, as it was begun",
+                hint="begin with an empty store for the other clock",
+            )
         self.low_watermark: int | None = head.get("low_watermark")
+        self.now: int | None = head.get("now")
         self._saved: dict[str, dict[str, object]] = head.get("operators", {})
         self._known: dict[str, str] = head.get("queries", {})
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, Running] = {}
         self._tops: dict[str, str] = {}
 
     @property
@@ -147,14 +163,18 @@ class Evaluation:
             There is a query of that name.
         SchemaError
             An aggregate or a key of a join does not fit its types.
+        QueryRefusedError
+            The clock is that of arrival, and the plan has a window that cannot be evaluated by it.
         """
         if name in self._tops:
             raise OptionError(
                 f"there is a query {name}", expected="a name of its own", hint="remove the other one first"
             )
-        made: dict[str, _Running] = {}
+        if self._clock == "arrival" and not on_arrival(plan):
+            raise _not_on_arrival(name, plan)
+        made: dict[str, Running] = {}
         wanted: set[str] = set()
-        for part in parts(plan, self._compile, self._identify, given):
+        for part in parts(plan, self._compile, self._identify, given, self._clock):
             wanted.add(part.key)
             if part.key not in self._running and part.key not in made:
                 made[part.key] = self._made(part)
@@ -195,8 +215,9 @@ class Evaluation:
         streams: Mapping[str, pl.DataFrame],
         low_watermark: int,
         received: Mapping[Node, pl.DataFrame] | None = None,
+        now: int | None = None,
     ) -> Outcome:
-        """Take rows, and evaluate all queries at all times below the low-watermark.
+        """Take rows, and evaluate all queries at all times below the low-watermark, or by the clock of arrival now.
 
         Parameters
         ----------
@@ -207,21 +228,19 @@ class Evaluation:
             Every row that is still to come has at least this time.
         received : mapping of Node to polars.DataFrame
             The changes, below the low-watermark, of relations that were ``given``.
+        now : int, optional
+            By the clock of arrival only: the time of the step's changes, such as the greatest arrival time so far. No
+            two steps have the same time: one that is not later than the step before becomes 1 µs later than it.
 
         Raises
         ------
         OptionError
-            The low-watermark is less than that of the step before.
+            The low-watermark is less than that of the step before, or ``now`` does not fit the clock.
         """
-        before = LOWEST if self.low_watermark is None else self.low_watermark
-        if low_watermark < before:
-            raise OptionError(
-                f"the low-watermark goes back from {before} to {low_watermark}", expected=f"{before} or more"
-            )
-        span = Span(before, low_watermark, BEGINNING if self.low_watermark is None else before - 1)
+        span = self._span(low_watermark, now)
         self._forget()
         given = {self._identify(node): frame for node, frame in (received or {}).items()}
-        there = _Contents(self._running, span)
+        there = Contents(self._running, span)
         for each in self._running.values():
             if not each.begun:
                 there.find(each.part)
@@ -231,7 +250,7 @@ class Evaluation:
         results: dict[str, pl.DataFrame] = {}
         broken: set[str] = set()
         failed: dict[str, BaseException] = {}
-        late: dict[str, pl.DataFrame] = {}
+        late: dict[str, list[pl.DataFrame]] = {}
         for key, each in self._running.items():
             if broken.intersection(each.part.inputs):
                 broken.add(key)
@@ -242,10 +261,8 @@ class Evaluation:
                 broken.add(key)
                 failed.update((name, error) for name in each.users if name not in failed)
                 continue
-            if isinstance(each.operator, Source):
-                put_aside = each.operator.late()
-                if put_aside.height:
-                    late[each.part.stream] = put_aside
+            if isinstance(each.operator, Source | NewestArrived) and each.operator.late().height:
+                late.setdefault(self._stream_of(each), []).append(each.operator.late())
         changes: dict[str, pl.DataFrame] = {}
         for name, key in self._tops.items():
             if name not in failed:
@@ -259,30 +276,58 @@ class Evaluation:
             self.remove(name)
         self._known = dict(self._tops)
         self.low_watermark = low_watermark
-        return Outcome(changes, late, failed)
+        if self._clock == "arrival":
+            self.now = span.until - 1
+        return Outcome(changes, {stream: _each_once(some) for stream, some in late.items()}, failed)
 
     def save(self) -> None:
         """Write what is not in the store yet. An evaluation over the same store continues from here."""
         self._forget()
         head = {
+            "clock": self._clock,
             "low_watermark": self.low_watermark,
+            "now": self.now,
             "queries": self._known,
             "operators": {key: self._describe(each) for key, each in self._running.items() if each.begun},
         }
         self._store.put(_HEAD, 0, json.dumps(head).encode())
 
+    def _span(self, low_watermark: int, now: int | None) -> Span:
+        begins = self.low_watermark is None
+        before = LOWEST if self.low_watermark is None else self.low_watermark
+        if low_watermark < before:
+            raise OptionError(
+                f"the low-watermark goes back from {before} to {low_watermark}", expected=f"{before} or more"
+            )
+        if (now is None) == (self._clock == "arrival"):
+            raise OptionError(
+                f"a step by the clock of {self._clock} got now={now}",
+                expected="the time of its changes" if now is None else "None: changes have event times",
+            )
+        if now is None:
+            return Span(before, low_watermark, BEGINNING if begins else before - 1)
+        last = LOWEST if self.now is None else self.now
+        now = max(now, last + 1)
+        return Span(LOWEST if begins else last + 1, now + 1, BEGINNING if begins else last, low_watermark)
+
+    def _stream_of(self, each: Running) -> str:
+        """Return the stream of the catalogue below a window."""
+        while not each.part.stream:
+            each = self._running[each.part.inputs[0]]
+        return each.part.stream
+
     def _is_new(self, name: str) -> bool:
         return self._known.get(name) != self._tops[name]
 
-    def _made(self, part: Part) -> _Running:
+    def _made(self, part: Part) -> Running:
         saved = self._saved.pop(part.key, None)
         state = State(self._store, part.key, {} if saved is None else saved["state"])  # pyright: ignore[reportArgumentType]
         whole = BEGINNING if saved is None else saved["whole_from"]
         assert whole is None or isinstance(whole, int)
-        return _Running(part, part.make(state), state, set(), saved is not None, whole)
+        return Running(part, part.make(state), state, set(), saved is not None, whole)
 
     @staticmethod
-    def _describe(each: _Running) -> dict[str, object]:
+    def _describe(each: Running) -> dict[str, object]:
         return {"state": each.state.to_json(), "whole_from": each.whole_from}
 
     def _forget(self) -> None:
@@ -293,9 +338,9 @@ class Evaluation:
 
     def _stepped(
         self,
-        each: _Running,
+        each: Running,
         results: dict[str, pl.DataFrame],
-        there: _Contents,
+        there: Contents,
         streams: Mapping[str, pl.DataFrame],
         given: Mapping[str, pl.DataFrame],
         span: Span,
@@ -314,7 +359,7 @@ class Evaluation:
             each.whole_from = self._whole_from(each, span)
         return each.operator.step(inputs, span)
 
-    def _whole_from(self, each: _Running, span: Span) -> int | None:
+    def _whole_from(self, each: Running, span: Span) -> int | None:
         if self.low_watermark is None:
             return BEGINNING
         since = [span.before] if not each.part.inputs else []
@@ -331,38 +376,16 @@ class Evaluation:
         return each.operator.whole_from(max(since))
 
 
-class _Contents:
-    """What relations contain between two steps, for the operators that begin there."""
+def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:
+    waits = next(each for each in walk(plan) if isinstance(each, Windowed) and not on_arrival(each))
+    return QueryRefusedError(
+        f"the query {name} has the window {waits.window}, whose rows count when the low-watermark has passed them",
+        expected="windows of newest rows only: LATEST(s)",
+        hint='evaluate it by the clock "event"',
+    )
 
-    def __init__(self, running: Mapping[str, _Running], span: Span) -> None:
-        self._running = running
-        self._span = span
-        self._found: dict[str, pl.DataFrame] = {}
 
-    def find(self, part: Part) -> None:
-        """Find the contents of the inputs of an operator that is new, if they are not."""
-        for key in part.inputs:
-            if self.has(key):
-                self.of(key)
-
-    def has(self, key: str) -> bool:
-        """Return whether this is a relation that was there before."""
-        each = self._running[key]
-        return each.begun and not each.part.is_stream
-
-    def of(self, key: str) -> pl.DataFrame:
-        """Return the contents as changes at the time just before the step."""
-        if key not in self._found:
-            self._found[key] = self._contents(self._running[key])
-        return self._found[key]
-
-    def _contents(self, each: _Running) -> pl.DataFrame:
-        found = each.operator.contents()
-        if found is None:
-            if each.operator.forgets:
-                return each.operator.nothing
-            again = each.part.make(State.in_memory())
-            inputs = [self.of(key) for key in each.part.inputs]
-            found = again.step(inputs, self._span._replace(before=LOWEST))
-        found = found.select(each.operator.nothing.columns).with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME))
-        return consolidated(found) if found.height else empty_delta(each.operator.schema)
+def _each_once(late: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return rows that one or several windows put aside, without the columns of streams between operators."""
+    rows = late[0] if len(late) == 1 else pl.concat(late).unique(maintain_order=True)
+    return rows.drop(SEQUENCE, TOMBSTONE, TIME, WEIGHT)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..expressions.nodes import Expression
+from ..relations.clocks import Clock
 from ..relations.nodes import (
     Aggregate,
     Changes,
@@ -30,6 +31,7 @@ from ..relations.nodes import (
     Windowed,
 )
 from .aggregate import Aggregated
+from .arrived import NewestArrived
 from .changes import Came, Everything
 from .functions import Call
 from .join import Joined, NotIn
@@ -83,6 +85,7 @@ def parts(
     compile_: Compile,
     identify: Callable[[Node], str] = identity,
     given: Collection[Node] = (),
+    clock: Clock = "event",
 ) -> Iterator[Part]:
     """Yield the parts of a plan, each after its inputs; a part may come more than once.
 
@@ -94,20 +97,22 @@ def parts(
         From a node to its key.
     given : collection of Node
         Relations whose changes come from elsewhere.
+    clock : str
+        ``arrival``, or by default ``event``.
     """
     key = identify(node)
     if node in given:
-        yield Part(key, (), lambda _: Received(node.schema))
+        yield Part(key, (), lambda _: Received(node.schema, clock))
         return
     for each in node.inputs:
-        yield from parts(each, compile_, identify, given)
+        yield from parts(each, compile_, identify, given, clock)
     for each in node.inputs:
         if _takes_rows(node) and isinstance(each, Changes):
             yield Part(_rows_of(each, identify), (identify(each),), _rows_maker(each.schema), is_stream=True)
     yield Part(
         key,
         tuple(_rows_of(each, identify) if _takes_rows(node) else identify(each) for each in node.inputs),
-        lambda state: _operator(node, compile_, state),
+        lambda state: _operator(node, compile_, state, clock),
         node.name if isinstance(node, Stream) else "",
         isinstance(node, Stream | Sample | Changes),
     )
@@ -125,14 +130,15 @@ def _rows_of(node: Node, identify: Callable[[Node], str]) -> str:
     return f"{identify(node)}-rows" if isinstance(node, Changes) else identify(node)
 
 
-def _operator(node: Node, compile_: Compile, state: State) -> Operator:
+def _operator(node: Node, compile_: Compile, state: State, clock: Clock) -> Operator:
     match node:
         case Stream(name, schema):
-            return Source(name, schema, "" if node.static else node.event_time, state)
+            event_time = "" if node.static else node.event_time
+            return Source(name, schema, event_time, state, any_time=clock == "arrival")
         case Sample(source, percent, seed):
             return Sampled(source.schema, percent, seed)
         case Windowed():
-            return _window(node, compile_, state)
+            return _window(node, compile_, state, clock)
         case Where(source, condition):
             return Filtered(node.schema, compile_(condition, source.schema))
         case Project(source, columns):
@@ -165,7 +171,7 @@ def _operator(node: Node, compile_: Compile, state: State) -> Operator:
             return Everything(node.schema, every, state) if kind == "rstream" else Came(node.schema, kind)
 
 
-def _window(node: Windowed, compile_: Compile, state: State) -> Operator:
+def _window(node: Windowed, compile_: Compile, state: State, clock: Clock) -> Operator:
     schema = node.stream.schema
     source = node.origin
     match node.window:
@@ -186,6 +192,8 @@ def _window(node: Windowed, compile_: Compile, state: State) -> Operator:
             return NewestWindow(schema, n, partition, condition, False, state)
         case Latest():
             assert isinstance(source, Stream)
+            if clock == "arrival":
+                return NewestArrived(schema, source.key, state)
             return NewestWindow(schema, 1, source.key, None, True, state)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
+from ..relations.clocks import Clock
 from .operator import Computed, Operator
 from .zsets import TIME, WEIGHT, Span, conformed, consolidated
 
@@ -74,10 +75,20 @@ class Received(Operator):
     Parameters
     ----------
     schema : pyarrow.Schema
+    clock : str
+        By the clock of arrival, changes have the time of the step in which they arrive here.
     """
+
+    def __init__(self, schema: pa.Schema, clock: Clock = "event") -> None:
+        super().__init__(schema)
+        self._clock = clock
 
     forgets = True
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
-        return consolidated(conformed(changes, self.dtypes)) if changes.height else self.nothing
+        if changes.height == 0:
+            return self.nothing
+        if self._clock == "arrival":
+            changes = changes.with_columns(pl.lit(span.until - 1, pl.Int64).alias(TIME))
+        return consolidated(conformed(changes, self.dtypes))

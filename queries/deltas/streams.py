@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
+from ...core.rows.exact_integers import LOWEST
 from .numbers import mixed
 from .operator import Operator
 from .state import State
@@ -44,10 +45,13 @@ class Source(Operator):
         The column of the time: a timestamp, or whole microseconds; "" for a stored relation, whose rows are there from
         the beginning: all come in the first step that has some.
     state : State
+    any_time : bool
+        Whether rows below the low-watermark pass too. Those without a time never do.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, event_time: str, state: State) -> None:
+    def __init__(self, name: str, schema: pa.Schema, event_time: str, state: State, *, any_time: bool = False) -> None:
         super().__init__(stream_schema(schema))
+        self._any_time = any_time
         self.name = name
         self._columns = schema.names
         self._event_time = event_time
@@ -84,13 +88,15 @@ class Source(Operator):
         rows = rows.select(pl.col(name).cast(dtype) for name, dtype in self.dtypes.items())
         rows = rows.with_columns(self._time(rows, span), pl.lit(1, pl.Int64).alias(WEIGHT))
         least = span.before if self._event_time or begin else span.start
+        if self._any_time and self._event_time:
+            least = LOWEST
         in_time = pl.col(TIME).is_not_null() & (pl.col(TIME) >= least)
         self._late = rows.filter(~in_time)
         return rows.filter(in_time) if self._late.height else rows
 
     def late(self) -> pl.DataFrame:
         """Return the rows of the last step that were put aside."""
-        return self._late.select(self._columns)
+        return self._late
 
     def _time(self, rows: pl.DataFrame, span: Span) -> pl.Series:
         if not self._event_time:

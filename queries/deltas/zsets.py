@@ -63,11 +63,14 @@ class Span(NamedTuple):
         ``until``.
     start : int
         The time of what a new operator finds there: just before ``before``, or :data:`BEGINNING` in the first step.
+    promised : int
+        By the clock of arrival, the low-watermark: every row that is still to come has at least this event time.
     """
 
     before: int
     until: int
     start: int
+    promised: int = LOWEST
 
     @classmethod
     def first(cls, until: int) -> Span:

@@ -1,0 +1,65 @@
+"""What runs, and what its relations contain between two steps, for queries that begin there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from ...core.rows.exact_integers import LOWEST
+from .lowering import Part
+from .operator import Operator
+from .state import State
+from .zsets import TIME, Span, consolidated, empty_delta
+
+__all__ = ["Contents", "Running"]
+
+
+@dataclass
+class Running:
+    """An operator, and the queries that need it."""
+
+    part: Part
+    operator: Operator
+    state: State
+    users: set[str]
+    begun: bool
+    whole_from: int | None
+
+
+class Contents:
+    """What relations contain between two steps, for the operators that begin there."""
+
+    def __init__(self, running: Mapping[str, Running], span: Span) -> None:
+        self._running = running
+        self._span = span
+        self._found: dict[str, pl.DataFrame] = {}
+
+    def find(self, part: Part) -> None:
+        """Find the contents of the inputs of an operator that is new, if they are not."""
+        for key in part.inputs:
+            if self.has(key):
+                self.of(key)
+
+    def has(self, key: str) -> bool:
+        """Return whether this is a relation that was there before."""
+        each = self._running[key]
+        return each.begun and not each.part.is_stream
+
+    def of(self, key: str) -> pl.DataFrame:
+        """Return the contents as changes at the time just before the step."""
+        if key not in self._found:
+            self._found[key] = self._contents(self._running[key])
+        return self._found[key]
+
+    def _contents(self, each: Running) -> pl.DataFrame:
+        found = each.operator.contents()
+        if found is None:
+            if each.operator.forgets:
+                return each.operator.nothing
+            again = each.part.make(State.in_memory())
+            inputs = [self.of(key) for key in each.part.inputs]
+            found = again.step(inputs, self._span._replace(before=LOWEST))
+        found = found.select(each.operator.nothing.columns).with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME))
+        return consolidated(found) if found.height else empty_delta(each.operator.schema)

@@ -1,0 +1,311 @@
+"""Newest rows by the clock of arrival: after each step what the query gives over the newest of what has arrived."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import replace
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError
+from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.runtime.store import CountingStore, DictStore
+from upstream.queries.deltas.arrived import NewestArrived
+from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.deltas.state import State
+from upstream.queries.deltas.streams import SEQUENCE, TOMBSTONE
+from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT, Span
+from upstream.queries.relations.nodes import (
+    Aggregate,
+    Aggregation,
+    Changes,
+    Distinct,
+    Join,
+    Latest,
+    Order,
+    Project,
+    Range,
+    Sample,
+    SetOperation,
+    Stream,
+    Top,
+    Unbounded,
+    Where,
+    Windowed,
+)
+
+from .checking import END, LONG, TEXT, Database, R, S, at, call, column, compiled, constant, frame, steps_of, window
+
+K, V, J, W = column("k", TEXT), column("v"), column("j", TEXT), column("w")
+N = Aggregation("n", "count", (), LONG)
+NEWEST_S, SQL_S = window(S, Latest())
+NEWEST_R, SQL_R = window(R, Latest())
+SQL_S, SQL_R = f"({SQL_S})", f"({SQL_R})"
+NAMES = Stream("names", pa.schema([("a", LONG), ("name", TEXT)]), static=True)
+NAMED = [(0, "none"), (2, "two"), (5, "five")]
+PLANS = {
+    "rows": (NEWEST_S, f"FROM {SQL_S}"),
+    "groups": (Aggregate(NEWEST_S, (("v", V),), (N,)), f"SELECT v, count(*) FROM {SQL_S} GROUP BY v"),
+    "all": (Aggregate(NEWEST_S, (), (N,)), f"SELECT count(*) FROM {SQL_S}"),
+    "pairs": (Join(NEWEST_S, NEWEST_R, "inner", ((V, W),)), f"FROM {SQL_S} JOIN {SQL_R} ON v = w"),
+    "full": (Join(NEWEST_S, NEWEST_R, "full", ((K, J),)), f"FROM {SQL_S} FULL JOIN {SQL_R} ON k = j"),
+    "values": (Distinct(Project(NEWEST_S, (("v", V),))), f"SELECT DISTINCT v FROM {SQL_S}"),
+    "missing": (
+        SetOperation(Project(NEWEST_S, (("v", V),)), Project(NEWEST_R, (("w", W),)), "except", False),
+        f"SELECT v FROM {SQL_S} EXCEPT SELECT w FROM {SQL_R}",
+    ),
+    "first": (
+        Top(Where(NEWEST_S, call("gt", V, constant(0))), (Order(V, descending=True),), 2),
+        f"FROM {SQL_S} WHERE v > 0 ORDER BY v DESC, t NULLS FIRST, k NULLS FIRST LIMIT 2",
+    ),
+    "named": (
+        Join(NEWEST_S, Windowed(NAMES, Unbounded()), "left", ((V, column("a")),)),
+        f"FROM {SQL_S} LEFT JOIN (VALUES {', '.join(map(str, NAMED))}) x(a, name) ON v = a",
+    ),
+}
+TIMES, KEYS = st.integers(0, 9), st.sampled_from(["a", "b", "c", None])
+ROWS = st.tuples(st.sampled_from("sr"), TIMES, KEYS, st.sampled_from([0, 1, 2, 5, None]), st.booleans())
+
+
+@st.composite
+def steps(draw, *, kept):
+    """Rows in any order, in any split, with low-watermarks that are kept or not, and times of arrival that may rest."""
+    drawn = [
+        (name, (*row, number, dead)) for number, (name, *row, dead) in enumerate(draw(st.lists(ROWS, max_size=14)))
+    ]
+    waiting, found, bound, now = draw(st.permutations(drawn)), [], -2, 100
+    while waiting:
+        size = draw(st.integers(1, len(waiting)))
+        taken, waiting = waiting[:size], waiting[size:]
+        most = min((row[0] for _, row in waiting), default=11) if kept else 11
+        bound, now = max(bound, draw(st.integers(-1, most))), now + draw(st.integers(0, 2))
+        found.append(({name: [row for of, row in taken if of == name] for name in "sr"}, bound, now))
+    return [*found, ({"s": [], "r": []}, max(bound, 11), now)]
+
+
+def names():
+    rows = [(*row, number, False) for number, row in enumerate(NAMED)]
+    kinds = {"a": pl.Int64, "name": pl.Utf8, SEQUENCE: pl.Int64, TOMBSTONE: pl.Boolean}
+    return pl.DataFrame(rows, schema=kinds, orient="row")
+
+
+class Running:
+    """All plans by the clock of arrival, each step from the store of the one before or not."""
+
+    def __init__(self, restart):
+        self.store, self.restart, self.evaluation = DictStore(), restart, None
+        self.began = False
+
+    def step(self, rows, bound, now):
+        if self.restart or self.evaluation is None:
+            self.evaluation = Evaluation(self.store, compiled, clock="arrival")
+            for name, (plan, _) in PLANS.items():
+                self.evaluation.add(name, plan)
+        streams = {"s": frame(S, rows["s"]), "r": frame(R, rows["r"])}
+        if not self.began:
+            streams["names"], self.began = names(), True
+        outcome = self.evaluation.step(streams, bound, now=now)
+        assert not outcome.failed, outcome.failed
+        self.evaluation.save()
+        return outcome
+
+
+def checked(given, restart):
+    """Check each step against the query over what has arrived, and return the rows that were put aside."""
+    running, last = Running(restart), LOWEST
+    arrived, so_far, aside = {"s": [], "r": []}, {name: [] for name in PLANS}, []
+    for rows, bound, now in given:
+        outcome = running.step(rows, bound, now)
+        time = running.evaluation.now
+        assert time == max(now, last + 1)
+        last = time
+        late = {name: Counter(found.rows()) for name, found in outcome.late.items()}
+        for name in "sr":
+            put = late.get(name, Counter())
+            aside.append((name, put))
+            arrived[name] += [row for row in rows[name] if put[row[:3]] == 0 or row[4]]
+        database = Database(arrived)
+        for name, (_, sql) in PLANS.items():
+            changes = outcome.changes[name]
+            assert set(changes[TIME]) <= {BEGINNING, time}
+            so_far[name].append(changes)
+            assert at(pl.concat(so_far[name]), time) == database.at(sql, END), (name, rows)
+    return aside
+
+
+@given(given=steps(kept=True), restart=st.booleans())
+def test_after_each_step_the_relation_is_that_of_the_newest_rows_that_have_arrived(given, restart):
+    assert not any(put for _, put in checked(given, restart))
+
+
+@given(given=steps(kept=False), restart=st.booleans())
+def test_rows_below_the_low_watermark_count_or_are_put_aside_if_they_might_bring_back_what_was_deleted(given, restart):
+    aside = iter(checked(given, restart))
+    kept, forgotten, before = {"s": {}, "r": {}}, {"s": LOWEST, "r": LOWEST}, LOWEST
+    for rows, bound, _ in given:
+        for name in "sr":
+            put, mine, of_key = Counter(), kept[name], {}
+            for row in rows[name]:
+                of_key.setdefault(row[1], []).append(row)
+            for key, some in of_key.items():
+                sure = [row for row in some if key in mine or row[0] > forgotten[name]]
+                if sure:
+                    mine[key] = max([*sure, *([mine[key]] if key in mine else [])], key=lambda row: (row[0], row[3]))
+                else:
+                    put.update(row[:3] for row in some if not row[4])
+            over = [key for key, row in mine.items() if row[4] and row[0] < bound]
+            forgotten[name] = max([forgotten[name], *(mine.pop(key)[0] for key in over)])
+            assert next(aside) == (name, put)
+            assert all(time < before for time, *_ in put)
+        before = bound
+
+
+@given(given=steps(kept=False))
+def test_a_step_that_is_run_again_gives_the_same_rows_in_the_same_order(given):
+    running = Running(restart=True)
+    for rows, bound, now in given:
+        before, began = copy.deepcopy(running.store.values), running.began
+        first = running.step(rows, bound, now)
+        after = running.store.values
+        running.store.values, running.began = before, began
+        again = running.step(rows, bound, now)
+        assert all(first.changes[name].equals(again.changes[name]) for name in PLANS)
+        assert {name: late.rows() for name, late in first.late.items()} == {
+            name: late.rows() for name, late in again.late.items()
+        }
+        assert running.store.values == after
+
+
+@given(given=steps(kept=False), after=st.integers(0, 3), name=st.sampled_from([*PLANS]))
+def test_a_query_that_comes_later_begins_with_what_is_there(given, after, name):
+    plan = PLANS[name][0]
+    one, two, found = Running(restart=True), DictStore(), []
+    whole = []
+    for number, (rows, bound, now) in enumerate(given):
+        whole.append(one.step(rows, bound, now).changes[name])
+        later = Evaluation(two, compiled, clock="arrival")
+        for other in ("rows", "full", "named"):  # among them all windows
+            later.add(other, PLANS[other][0])
+        if number >= min(after, len(given) - 1):
+            later.add("added", plan)
+        streams = {"s": frame(S, rows["s"]), "r": frame(R, rows["r"]), **({"names": names()} if number == 0 else {})}
+        changes = later.step(streams, bound, now=now).changes
+        later.save()
+        if "added" in changes:
+            found.append(changes["added"])
+            assert at(pl.concat(found), later.now) == at(pl.concat(whole), later.now)
+
+
+@given(given=steps(kept=True))
+def test_a_stream_of_changes_is_what_differs_between_two_steps(given):
+    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
+    plan = PLANS["groups"][0]
+    evaluation.add("groups", plan)
+    for kind in ("istream", "dstream", "rstream"):
+        evaluation.add(kind, Changes(plan, kind))
+    before, parts = Counter(), []
+    for rows, bound, now in given:
+        changes = evaluation.step({"s": frame(S, rows["s"]), "r": frame(R, rows["r"])}, bound, now=now).changes
+        parts.append(changes["groups"])
+        after, time = at(pl.concat(parts), evaluation.now), evaluation.now
+        assert steps_of(changes["istream"]) == {(*row, time): n for row, n in (after - before).items()}
+        assert steps_of(changes["dstream"]) == {(*row, time): n for row, n in (before - after).items()}
+        everything = {(*row, time): n for row, n in after.items()} if after != before else {}
+        assert steps_of(changes["rstream"]) == everything
+        before = after
+
+
+@given(given=steps(kept=True))
+def test_a_second_stage_gives_what_it_receives_the_time_of_its_own_step(given):
+    plan = PLANS["groups"][0]
+    whole, second = (
+        Evaluation(DictStore(), compiled, clock="arrival"),
+        Evaluation(DictStore(), compiled, clock="arrival"),
+    )
+    whole.add("q", plan)
+    second.add("q", plan, given=[NEWEST_S])
+    shards = [Evaluation(DictStore(), compiled, clock="arrival") for _ in range(2)]
+    for shard in shards:
+        shard.add("stage", NEWEST_S)
+    found, expected = [], []
+    for number, (rows, bound, now) in enumerate(given):
+        expected.append(whole.step({"s": frame(S, rows["s"])}, bound, now=now).changes["q"])
+        parts = []
+        for place, shard in enumerate(shards):  # shards have seen other rows, so their times differ
+            mine = [row for row in rows["s"] if (row[1] == "a") == bool(place)]
+            parts.append(shard.step({"s": frame(S, mine)}, bound, now=now + place * 7).changes["stage"])
+        changes = second.step({}, bound, {NEWEST_S: pl.concat(parts)}, now=50 + number).changes["q"]
+        assert set(changes[TIME]) <= {50 + number}
+        found.append(changes)
+        assert at(pl.concat(found), END * 9) == at(pl.concat(expected), END * 9)
+
+
+def test_a_tombstone_is_kept_until_the_low_watermark_has_passed_it():
+    state = State.in_memory()
+    operator = NewestArrived(S.schema, ["k"], state)
+
+    def step(number, promised, *rows):
+        given = frame(S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
+        return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
+
+    assert step(1, 0, (5, "a", 1, 0, True)) == []
+    assert state.rows == 2  # the tombstone, and its key by time
+    assert step(2, 5, (4, "a", 1, 1, False)) == []
+    assert state.rows == 2  # a row of time 5 may still come, and be the older one by its sequence
+    assert operator.late().height == 0
+    assert step(3, 6) == []
+    assert state.rows == 0
+    assert step(4, 6, (5, "a", 1, 2, False), (3, "b", 1, 3, False), (5, "c", 1, 4, True)) == []
+    assert sorted(operator.late()["k"]) == ["a", "b"]
+    assert step(5, 6, (6, "b", 1, 5, False), (2, "b", 1, 6, False)) == [(6, "b", 1, 5, 1)]
+    assert operator.late().height == 0
+    assert step(6, 9, (2, "b", 1, 7, False), (7, "b", 2, 8, False)) == [(6, "b", 1, 6, -1), (7, "b", 2, 6, 1)]
+
+
+def test_an_older_row_and_one_that_changes_nothing_write_nothing():
+    store = CountingStore(DictStore())
+    evaluation = Evaluation(store, compiled, clock="arrival")
+    evaluation.add("q", NEWEST_S)
+    evaluation.step({"s": frame(S, [(5, "a", 1, 0, False)])}, 0, now=1)
+    store.written = 0
+    assert evaluation.step({"s": frame(S, [(4, "a", 2, 1, False)])}, 0, now=2).changes["q"].height == 0
+    assert evaluation.step({}, 9, now=3).changes["q"].height == 0
+    assert store.written == 0
+
+
+def test_rows_that_two_windows_put_aside_are_late_once():
+    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
+    evaluation.add("q", NEWEST_S)
+    evaluation.add("p", Windowed(Sample(S, 100.0), Latest()))
+    evaluation.step({"s": frame(S, [(5, "a", 1, 0, True), (None, "d", 1, 9, False)])}, 6, now=1)
+    late = evaluation.step({"s": frame(S, [(4, "a", 2, 1, False), (4, "b", 2, 2, False)])}, 6, now=2).late["s"]
+    assert late.rows() == [(4, "a", 2), (4, "b", 2)]
+
+
+def test_rows_without_a_time_are_late():
+    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
+    evaluation.add("q", NEWEST_S)
+    assert evaluation.step({"s": frame(S, [(None, "d", 1, 9, False)])}, 6, now=1).late["s"].rows() == [(None, "d", 1)]
+
+
+def test_what_makes_no_sense_is_refused():
+    store = DictStore()
+    evaluation = Evaluation(store, compiled, clock="arrival")
+    with pytest.raises(QueryRefusedError, match=r"query q has the window Range\(range_us=5"):
+        evaluation.add("q", Join(NEWEST_S, Windowed(R, Range(5)), "inner", ((K, J),)))
+    evaluation.add("q", NEWEST_S)
+    with pytest.raises(OptionError, match="now=None"):
+        evaluation.step({}, 5)
+    evaluation.step({}, 5, now=3)
+    evaluation.save()
+    with pytest.raises(CheckpointError, match="written by the clock of arrival"):
+        Evaluation(store, compiled)
+    by_event = Evaluation(DictStore(), compiled)
+    by_event.add("q", replace(NEWEST_S))
+    with pytest.raises(OptionError, match="now=3"):
+        by_event.step({}, 5, now=3)
