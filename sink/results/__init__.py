@@ -1,0 +1,1 @@
+"""Many tables in one batch: each with a commit of its own, exactly once."""
