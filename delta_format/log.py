@@ -139,6 +139,11 @@ class LogReplay:
                 self._take(actions)
                 self.version += 1
 
+    def advance(self, actions: list[Action]) -> None:
+        """Take the actions of the next version, which this process has just committed, without reading them again."""
+        self._take(actions)
+        self.version += 1
+
     def vectors(self) -> dict[str, DeletionVector]:
         """Return the deletion vector of each file that has one, by the file's path."""
         return {

@@ -90,6 +90,8 @@ def summarise(
     snapshot: Snapshot,
     last: CommitSummary | None,
     clock_us: Callable[[], int],
+    *,
+    even_empty: bool = False,
 ) -> CommitSummary | None:
     """Return the account of a batch; None if there is nothing to record.
 
@@ -103,6 +105,8 @@ def summarise(
         The account of the query's commit before.
     clock_us
         Says when the commit is made.
+    even_empty
+        Whether a batch without rows is recorded as well.
     """
     target = identity.target
     marks = dict(last.low_watermarks) if last else {}
@@ -110,7 +114,7 @@ def summarise(
         for feed, bound in result.bounds.items():
             marks[feed] = later_bound(marks[feed], bound) if feed in marks else bound
     rows = sum(result.rows for result in results)
-    if rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
+    if not even_empty and rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
         return None
     updates = sum(result.updates for result in results)
     tally = merged.tally

@@ -20,10 +20,8 @@ from ...delta_format.log import commit_infos
 from ..figures.freshness import HISTORY_KEY, history_note
 from ..figures.summary import CommitSummary, last_summary
 from ..maintenance.runner import commit_hooks, maintain
-from ..merge.bucket import BucketMerge, BucketMerger
-from ..merge.newest_rows import newest_rows
-from ..merge.outputs import OUTPUTS_KEY, Outputs, SideRows, SideRowWriter, files_named
-from ..merge.pending import concat_pending
+from ..merge.bucket import BucketMerger
+from ..merge.outputs import OUTPUTS_KEY, Outputs, files_named
 from ..merge.task import TaskResult
 from ..spec import steps
 from ..spec.layout import Layout
@@ -31,14 +29,14 @@ from ..spec.options import SinkTarget
 from ..spec.steps import Step
 from ..table.files import DataFiles
 from ..table.log_entry import may_put_entries
-from ..table.table import Snapshot, create_table, load_table, replay_log, take_snapshot
+from ..table.table import create_table, load_table, replay_log, take_snapshot
 from ..table.tombstones import APP_ID
 from .account import Merged, summarise
 from .arrival_order import Numbering
 from .batch_identity import BatchIdentity
 from .entry_commit import EntryCommit
 from .last_commit import LastCommit, last_remembered
-from .rebase import buckets_changed
+from .merged_base import MergedBase
 from .writer_id import writer_id
 
 if TYPE_CHECKING:
@@ -70,10 +68,10 @@ class BatchCommit:
         clock_us: Callable[[], int] = now_us,
     ) -> None:
         self._outputs = Outputs(target, layout, layout.arrow_schema())
+        self._base = MergedBase(target, layout, merger, self._outputs)
         self._target = target
         self._layout = layout
         self._files = files
-        self._merger = merger
         self._clock_us = clock_us
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
@@ -141,12 +139,12 @@ class BatchCommit:
             self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
             # The rows that the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
-            self._check_base(results, snapshot)
+            self._base.check(results, snapshot)
             numbering = Numbering.of(self._target, query_id, table, snapshot, self._files)
             numbered = numbering.transactions(self._target, table, snapshot, self._files, results)
             steps.reached(Step.CHECKED)
             # Buckets that came in several tasks, or lie in other files by now, are merged once more.
-            merged = self._merge_again(merged, snapshot, made)
+            merged = self._base.merge_again(merged, snapshot, made)
             steps.reached(Step.MERGED_AGAIN)
             before = last_summary(table, query_id, near=None if last is None else last.version)
             summary = summarise(identity, results, merged, snapshot, before, self._clock_us)
@@ -206,42 +204,6 @@ class BatchCommit:
             self._outputs.discard(result.side_rows, held)
         self._files.remove({*staged, *made} - held)
 
-    def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
-        merges = [merge for result in results for merge in result.merges if not merge.blind]
-        seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
-        for bucket in sorted(buckets_changed(self._target.folder, snapshot, seen)):
-            raise TableError(
-                f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this "
-                "batch",
-                expected="one query writing to the table at a time; others may put files together, and change no row",
-                hint="restart the query; it repeats the batch upon the table as it is now",
-            )
-
-    def _merge_again(self, merged: Merged, snapshot: Snapshot, made: list[str]) -> Merged:
-        by_bucket: dict[int, list[BucketMerge]] = {}
-        for merge in merged.merges:
-            by_bucket.setdefault(merge.bucket, []).append(merge)
-        final: list[BucketMerge] = []
-        strays, side_rows = merged.strays, SideRowWriter(self._outputs)
-        for bucket, merges in by_bucket.items():
-            held = snapshot.of_bucket(bucket)
-            if merges[0].blind or (len(merges) == 1 and merges[0].held == held):
-                final += merges
-                continue
-            several = len(merges) > 1
-            strays += several
-            counts = (
-                (side_rows.lost,) if several else ()
-            )  # conflicts within one merge, and with what is held, are counted
-            came = newest_rows(
-                concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts
-            )
-            _, merge = self._merger.merge(bucket, held, came)
-            assert merge.won, "rows that won alone win together, and against the same rows in other files"
-            made += [file.path for file in merge.staged()]
-            final.append(merge)
-        return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]))
-
     def _transact(self, table: DeltaTable, commit: _Commit, made: list[str]) -> bool:
         """Commit, and return True; return False if another writer has taken the version."""
         from deltalake.exceptions import DeltaError
@@ -249,9 +211,11 @@ class BatchCommit:
         merges = commit.merged.merges
         if any(merge.replacement.parts_of(merge.held.rows) for merge in merges) or self._puts_entry(table):
             entry = EntryCommit(self._target, self._files, commit.at_ms)
-            return entry.commit(
-                table, [merge.replacement for merge in merges], commit.numbers, commit.commit_info, made
-            )
+            log, replacements = replay_log(self._target, table), [merge.replacement for merge in merges]
+            if entry.commit(log, replacements, commit.numbers, commit.commit_info, made) is None:
+                return False
+            entry.checkpoint(table)
+            return True
         before = table.version()
         try:
             self._replace_buckets(table, commit)

@@ -21,14 +21,16 @@ from ..table.log_entry import (
     removed_action,
     vector_protocol,
 )
-from ..table.table import replay_log
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+    from ...delta_format.log import LogReplay
     from ..spec.options import SinkTarget
 
 __all__ = ["EntryCommit"]
+
+Action = dict[str, Any]
 
 _CHECKPOINT_EVERY = 100
 
@@ -51,18 +53,19 @@ class EntryCommit:
 
     def commit(
         self,
-        table: DeltaTable,
+        log: LogReplay,
         replacements: Sequence[Replacement],
         numbers: Mapping[str, int],
         commit_info: Mapping[str, Any],
         made: list[str],
-    ) -> bool:
-        """Commit, and return True; return False if another writer has taken the version.
+        first: Sequence[Action] = (),
+    ) -> list[Action] | None:
+        """Commit, and return the entry's actions; return None if another writer has taken the version.
 
         Parameters
         ----------
-        table
-            The table at the version for which the replacements were computed.
+        log
+            The table's log at the version for which the replacements were computed; at none for a new table.
         replacements
             The changes of the buckets.
         numbers
@@ -71,17 +74,19 @@ class EntryCommit:
             The commit's record of itself.
         made
             Receives the path of the file of vectors, unless the table has it afterwards.
+        first
+            Actions that change what the table is: those of a new table, for example.
 
         Raises
         ------
         TableError
             The entry cannot be written, or the table has a feature by whose rules none is written here.
         """
-        before = table.version()
-        log = replay_log(self._target, table)
-        check_features(log, self._target.location)
+        version = log.version + 1
+        if version > 0:
+            check_features(log, self._target.location)
         marks = [mark for each in replacements for mark in each.marks]
-        actions: list[dict[str, Any]] = []
+        actions: list[Action] = list(first)
         vectors: str | None = None
         try:
             if marks:
@@ -106,23 +111,24 @@ class EntryCommit:
                 "operationParameters": {"mode": "Append", "partitionBy": f'["{BUCKET}"]'},
                 **commit_info,
             }
-            if not put_entry(self._target.folder, before + 1, info, actions):
-                return False
+            if not put_entry(self._target.folder, version, info, actions):
+                return None
         except OSError as error:
             raise TableError(
-                f"version {before + 1} cannot be committed to the table at {self._target.location}: "
+                f"version {version} cannot be committed to the table at {self._target.location}: "
                 f"{self._target.masked(error)}",
                 hint="check that the folder may be written to and has room; the restarted query repeats the batch",
             ) from error
         if vectors is not None:
             made.remove(vectors)
             made.remove(copy_of(vectors))
-        self._checkpoint(table, before + 1)
-        return True
+        return actions
 
-    def _checkpoint(self, table: DeltaTable, version: int) -> None:
+    def checkpoint(self, table: DeltaTable) -> None:
+        """Make a checkpoint of the log after a commit upon a loaded table, if it is due and maintenance makes none."""
         from deltalake.exceptions import DeltaError
 
+        version = table.version() + 1
         if (
             version % _CHECKPOINT_EVERY == 0 and self._target.options.maintenance == "off"
         ):  # else maintenance makes them

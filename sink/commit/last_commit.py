@@ -8,6 +8,7 @@ continue would lose batches silently.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..spec.options import SinkTarget
 
-__all__ = ["LastCommit", "last_remembered", "version_remembered"]
+__all__ = ["LastCommit", "last_remembered", "restored_over", "version_remembered"]
 
 _NAME = "last-commit.json"
 
@@ -103,19 +104,12 @@ class LastCommit:
                 f"the table at {location}, at version {table.version()}, does not hold this query's last commit"
             )
         newer = table.version() - self.version
-        entries = commit_infos(table, newer) if newer else []
-        mine = {self.version, *(int(entry["version"]) for entry in entries if _query_of(entry) == query_id)}
-        for entry in entries:
-            if entry.get("operation") != "RESTORE":
-                continue
-            restored_to = (entry.get("operationParameters") or {}).get("version")
-            made = int(entry["version"])
-            # Restored by a time: to which version is not said.
-            if restored_to is None or any(int(restored_to) < version < made for version in mine):
-                raise self._lost(
-                    f"version {made} of the table at {location} has restored it to an earlier one, without commits of "
-                    "this query"
-                )
+        restored = restored_over(commit_infos(table, newer), self.version, query_id) if newer else None
+        if restored is not None:
+            raise self._lost(
+                f"version {restored} of the table at {location} has restored it to an earlier one, without commits of "
+                "this query"
+            )
 
     def _lost(self, problem: str) -> TableError:
         return TableError(
@@ -128,6 +122,30 @@ class LastCommit:
             "beginning: rows that the table has, or has newer, change nothing. To go on without those rows, remove "
             f"{SINK}/{_NAME} from the query's checkpoint",
         )
+
+
+def restored_over(entries: Sequence[Mapping[str, Any]], version: int, query_id: str) -> int | None:
+    """Return the version that has restored a table to one without commits of a query; None if none has.
+
+    Parameters
+    ----------
+    entries
+        The `commitInfo` of each version after `version`, with its `version`.
+    version
+        With the query's last commit that is remembered.
+    query_id
+        Names the query in the commits' summaries.
+    """
+    mine = {version, *(int(entry["version"]) for entry in entries if _query_of(entry) == query_id)}
+    for entry in entries:
+        if entry.get("operation") != "RESTORE":
+            continue
+        restored_to = (entry.get("operationParameters") or {}).get("version")
+        made = int(entry["version"])
+        # Restored by a time: to which version is not said.
+        if restored_to is None or any(int(restored_to) < each < made for each in mine):
+            return made
+    return None
 
 
 def last_remembered(target: SinkTarget) -> LastCommit | None:
@@ -152,7 +170,7 @@ def version_remembered(target: SinkTarget) -> int | None:
     return None if last is None else last.version
 
 
-def _query_of(entry: dict[str, Any]) -> Any:
+def _query_of(entry: Mapping[str, Any]) -> Any:
     return (recorded_under(METADATA_KEY, entry) or {}).get("query_id")
 
 

@@ -93,6 +93,8 @@ def maintain(
     table: DeltaTable,
     clock_us: Callable[[], int] = now_us,
     compact: Callable[[DeltaTable], int] | None = None,
+    *,
+    due: bool = False,
 ) -> Maintained | None:
     """Do the maintenance that is due after a commit, within the budget.
 
@@ -106,6 +108,8 @@ def maintain(
         The clock.
     compact
         A function that puts small files together, if not bucket by bucket.
+    due
+        Whether it is due now, whatever the rules say of when.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def maintain(
             began = time.monotonic()
             late = began + rules.budget_s
             upkeep = Upkeep(folder, table, rules, clock_us, compact=compact)
-            if upkeep.due():
+            if due or upkeep.due():
                 done = upkeep.run()
             else:
                 upkeep.shorten_log()

@@ -15,7 +15,7 @@ from ...conf.errors import TableError
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["check_constraints", "demands_of"]
+__all__ = ["check_constraints", "check_demands", "demands_of"]
 
 Json = Any
 
@@ -32,7 +32,12 @@ def check_constraints(table: DeltaTable, location: str) -> None:
     TableError
         The table has such constraints. The message names each.
     """
-    demands = demands_of(json.loads(table.schema().to_json())["fields"], table.metadata().configuration)
+    check_demands(json.loads(table.schema().to_json())["fields"], table.metadata().configuration, location)
+
+
+def check_demands(fields: Iterable[Json], configuration: Mapping[str, str], location: str) -> None:
+    """Refuse as :func:`check_constraints` does, by a table's fields and properties."""
+    demands = demands_of(fields, configuration)
     if demands:
         raise TableError(
             f"the table at {location} asks of its rows what this sink does not evaluate: {'; '.join(demands)}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.column_names import columns_of
@@ -27,7 +27,7 @@ from ...delta_format.latest_table import (
     SEQ,
     TIME_PROPERTY,
 )
-from .constraints import check_constraints
+from .constraints import check_constraints, check_demands
 from .history import Keep
 from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, key_named, shown_type
 from .options import SinkOptions
@@ -233,7 +233,7 @@ class Layout:
         """
         self.check_recorded(table, location)
         _check_mapping(table, location)
-        self._check_columns(table, location, merging=merging)
+        self._check_columns(self.columns_of(table), location, merging=merging)
 
     def check_recorded(self, table: DeltaTable, location: str) -> None:
         """Refuse a table whose properties record another layout: they may change while it is being written.
@@ -245,8 +245,20 @@ class Layout:
             package does not evaluate.
         """
         meta = table.metadata()
-        recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
-        if LAYOUT_PROPERTY not in recorded or list(meta.partition_columns) != [BUCKET]:
+        self._check_properties(meta.configuration, meta.partition_columns, location)
+        check_constraints(table, location)
+
+    def check_metadata(self, metadata: Mapping[str, Any], location: str) -> None:
+        """Refuse as :meth:`check` does, by the table's metadata in its log, without delta-rs."""
+        schema, configuration = json.loads(metadata["schemaString"]), metadata["configuration"]
+        self._check_properties(configuration, metadata["partitionColumns"], location)
+        check_demands(schema["fields"], configuration, location)
+        check_mapping(schema, configuration, location)
+        self._check_columns(_columns_in(schema["fields"]), location, merging=False)
+
+    def _check_properties(self, configuration: Mapping[str, str], divided: Sequence[str], location: str) -> None:
+        recorded = {name: value for name, value in configuration.items() if name.startswith("upstream.")}
+        if LAYOUT_PROPERTY not in recorded or list(divided) != [BUCKET]:
             raise _foreign(location)
         wanted = self.properties()
         hints = {
@@ -265,16 +277,13 @@ class Layout:
                     f"this query has {wanted.get(name, 'unset')}",
                     hint=hint,
                 )
-        check_constraints(table, location)
 
     @staticmethod
     def columns_of(table: DeltaTable) -> dict[str, Json]:
         """Return the names and types of a table's columns, as :meth:`plain_schema` has them."""
-        described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
-        return {field["name"]: _delta_type(field["type"], field["name"]) for field in described}
+        return _columns_in(json.loads(table.schema().to_json())["fields"])
 
-    def _check_columns(self, table: DeltaTable, location: str, *, merging: bool) -> None:
-        present = self.columns_of(table)
+    def _check_columns(self, present: Mapping[str, Json], location: str, *, merging: bool) -> None:
         wanted: dict[str, Json] = {name: json.loads(kind) for name, kind in self.fields} | {
             SEQ: "long",
             BUCKET: "integer",
@@ -302,6 +311,10 @@ class Layout:
                     else "; mergeSchema=true takes new columns, wider types, and nulls for those that are missing"
                 ),
             )
+
+
+def _columns_in(fields: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    return {field["name"]: _delta_type(field["type"], field["name"]) for field in fields}
 
 
 def _foreign(location: str) -> TableError:

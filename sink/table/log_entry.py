@@ -36,6 +36,7 @@ __all__ = [
     "put_entry",
     "removed_action",
     "vector_protocol",
+    "with_features",
     "with_vectors",
 ]
 
@@ -155,15 +156,21 @@ def vector_protocol(log: LogReplay) -> list[Action]:
 
 def with_vectors(protocol: Mapping[str, Any]) -> Action | None:
     """Return the protocol that a table with deletion vectors needs; None if it has it."""
+    return with_features(protocol, [_FEATURE])
+
+
+def with_features(protocol: Mapping[str, Any], wanted: Iterable[str]) -> Action | None:
+    """Return the protocol with more features of readers and writers; None if it has them."""
+    new = set(wanted)
     features = _said_by(protocol.get("writerFeatures"), protocol["minWriterVersion"])
     readers: set[str] = set(protocol.get("readerFeatures") or ()) | ({MAPPING} & features)
-    if _FEATURE in features and _FEATURE in readers:
+    if new <= features and new <= readers:
         return None
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
-        "readerFeatures": sorted(readers | {_FEATURE}),
-        "writerFeatures": sorted(features | {_FEATURE}),
+        "readerFeatures": sorted(readers | new),
+        "writerFeatures": sorted(features | new),
     }
 
 

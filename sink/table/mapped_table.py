@@ -21,17 +21,26 @@ from ...delta_format.column_mapping import (
     mapping_protocol,
     plain_protocol,
 )
+from ...delta_format.latest_table import (
+    BUCKETS_PROPERTY,
+    KEEP_PROPERTY,
+    KEY_PROPERTY,
+    LAYOUT_PROPERTY,
+    TIME_PROPERTY,
+)
 from ...delta_format.log import LogReplay, entry_place
-from .log_entry import VECTORS_ENABLED, put_entry, with_vectors
+from .log_entry import VECTORS_ENABLED, put_entry, with_features, with_vectors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ..spec.options import SinkTarget
 
-__all__ = ["change_columns", "check_place", "make_table"]
+__all__ = ["change_columns", "check_place", "first_actions", "make_table", "replacing_actions"]
 
 Json = Any
+
+_OF_LAYOUT = {LAYOUT_PROPERTY, KEY_PROPERTY, KEEP_PROPERTY, TIME_PROPERTY, BUCKETS_PROPERTY}
 
 
 def check_place(target: SinkTarget) -> None:
@@ -84,6 +93,22 @@ def make_table(
     OSError, TableError
         The table cannot be written.
     """
+    actions = first_actions(target, schema, ids, partition_by, configuration, vectors=vectors)
+    made = put_entry(target.folder, 0, {"operation": "CREATE TABLE"}, actions)
+    target.folder.sync([entry_place(0)] if made else [])  # with the folders that were made for it
+    return made
+
+
+def first_actions(
+    target: SinkTarget,
+    schema: Json,
+    ids: Ids | None,
+    partition_by: Sequence[str],
+    configuration: Mapping[str, str],
+    *,
+    vectors: bool = False,
+) -> list[dict[str, Json]]:
+    """Return the actions that make a table, once there is a folder for its log. Parameters are of :func:`make_table`."""
     described = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -98,13 +123,34 @@ def make_table(
     }
     if target.is_local:
         os.makedirs(os.path.dirname(os.path.join(target.location, entry_place(0))), exist_ok=True)
-    info = {"operation": "CREATE TABLE"}
     protocol = plain_protocol(schema) if ids is None else mapping_protocol(schema)
     assert protocol is not None, "a new table has none yet"
     protocol = with_vectors(protocol) or protocol if vectors else protocol
-    made = put_entry(target.folder, 0, info, [{"protocol": protocol}, {"metaData": described}])
-    target.folder.sync([entry_place(0)] if made else [])  # with the folders that were made for it
-    return made
+    return [{"protocol": protocol}, {"metaData": described}]
+
+
+def replacing_actions(log: LogReplay, schema: Json, ids: Ids | None, configuration: Mapping[str, str]) -> list[dict[str, Json]]:
+    """Return the actions that give a table other columns and properties, where all of its files are replaced.
+
+    Parameters
+    ----------
+    log
+        The table's log.
+    schema, ids
+        The new columns; `ids` are None only if the table has no column mapping.
+    configuration
+        The properties of its new layout; the table's others stay.
+    """
+    before = log.metadata["configuration"]
+    kept = {name: value for name, value in before.items() if name not in _OF_LAYOUT}
+    properties = {**kept, **configuration, **({} if ids is None else mapping_properties(ids, last_id(before)))}
+    text = _text(schema if ids is None else mapped(schema, ids))
+    changed = {**log.metadata, "schemaString": text, "configuration": properties}
+    needed = plain_protocol(schema).get("writerFeatures", ())
+    protocol = with_features(log.protocol, needed) or log.protocol
+    if ids is not None:
+        protocol = mapping_protocol(schema, protocol) or protocol
+    return [*([] if protocol == log.protocol else [{"protocol": protocol}]), {"metaData": changed}]
 
 
 def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:

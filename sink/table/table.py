@@ -32,6 +32,8 @@ __all__ = [
     "Held",
     "Snapshot",
     "create_table",
+    "entry_fingerprint",
+    "has_entry_after",
     "load_table",
     "remove_unnamed",
     "replay_log",
@@ -176,8 +178,8 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
     cached = _cache.pop(place, None)
     version = None if cached is None else cached.table.version()
     try:
-        if cached is not None and version is not None and cached.last_entry == _fingerprint(target, version):
-            if _has_entry_after(target, version):
+        if cached is not None and version is not None and cached.last_entry == entry_fingerprint(target, version):
+            if has_entry_after(target, version):
                 cached.table.update_incremental()
         else:
             table = DeltaTable(target.location, storage_options=dict(target.storage) or None)
@@ -196,7 +198,7 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
             "checkpointLocation. Nothing was changed",
         ) from error
     if cached.last_entry is None or cached.table.version() != version:
-        cached.last_entry = _fingerprint(target, cached.table.version())
+        cached.last_entry = entry_fingerprint(target, cached.table.version())
     if cached.last_entry is not None:
         _cache[place] = cached
     return cached.table
@@ -303,7 +305,7 @@ def _place(target: SinkTarget) -> _Place:
     return target.location, tuple(sorted(target.storage.items()))
 
 
-def _has_entry_after(target: SinkTarget, version: int) -> bool:
+def has_entry_after(target: SinkTarget, version: int) -> bool:
     """Return whether the log may have entries after a version that it has; entries have no gaps.
 
     In an object store it is always True: to look is no cheaper than to load.
@@ -311,7 +313,7 @@ def _has_entry_after(target: SinkTarget, version: int) -> bool:
     return not target.is_local or os.path.exists(os.path.join(target.location, entry_place(version + 1)))
 
 
-def _fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
+def entry_fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
     """Return a fingerprint that distinguishes a version's entry from any other of that version; None without one."""
     place = entry_place(version)
     try:

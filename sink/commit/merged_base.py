@@ -1,0 +1,96 @@
+"""What the merges of a batch's tasks stand on: the rows that the table had must still be those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...conf.errors import TableError
+from ..merge.bucket import BucketMerge, BucketMerger
+from ..merge.newest_rows import newest_rows
+from ..merge.outputs import Outputs, SideRows, SideRowWriter
+from ..merge.pending import concat_pending
+from ..merge.task import TaskResult
+from ..spec.layout import Layout
+from ..spec.options import SinkTarget
+from ..table.table import Snapshot
+from .account import Merged
+from .rebase import buckets_changed
+
+__all__ = ["MergedBase"]
+
+
+class MergedBase:
+    """Compares the files that tasks merged with to those that the table has at the commit.
+
+    Parameters
+    ----------
+    target, layout, merger, outputs
+        The table.
+    """
+
+    def __init__(self, target: SinkTarget, layout: Layout, merger: BucketMerger, outputs: Outputs) -> None:
+        self._target = target
+        self._layout = layout
+        self._merger = merger
+        self._outputs = outputs
+
+    def check(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
+        """Refuse a batch whose buckets others have changed since the tasks read them.
+
+        Parameters
+        ----------
+        results
+            Of the batch's tasks.
+        snapshot
+            The table as it is now.
+
+        Raises
+        ------
+        TableError
+            A bucket has other rows now. Files that were only put together are no change.
+        """
+        merges = [merge for result in results for merge in result.merges if not merge.blind]
+        seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
+        for bucket in sorted(buckets_changed(self._target.folder, snapshot, seen)):
+            raise TableError(
+                f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this "
+                "batch",
+                expected="one query writing to the table at a time; others may put files together, and change no row",
+                hint="restart the query; it repeats the batch upon the table as it is now",
+            )
+
+    def merge_again(self, merged: Merged, snapshot: Snapshot, made: list[str]) -> Merged:
+        """Return the merges with each bucket once, upon the files that it has now.
+
+        Parameters
+        ----------
+        merged
+            What the tasks have come to.
+        snapshot
+            The table as it is now, with the rows that the tasks merged with.
+        made
+            Receives the files that are staged here.
+        """
+        by_bucket: dict[int, list[BucketMerge]] = {}
+        for merge in merged.merges:
+            by_bucket.setdefault(merge.bucket, []).append(merge)
+        final: list[BucketMerge] = []
+        strays, side_rows = merged.strays, SideRowWriter(self._outputs)
+        for bucket, merges in by_bucket.items():
+            held = snapshot.of_bucket(bucket)
+            if merges[0].blind or (len(merges) == 1 and merges[0].held == held):
+                final += merges
+                continue
+            several = len(merges) > 1
+            strays += several
+            counts = (
+                (side_rows.lost,) if several else ()
+            )  # conflicts within one merge, and with what is held, are counted
+            came = newest_rows(
+                concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts
+            )
+            _, merge = self._merger.merge(bucket, held, came)
+            assert merge.won, "rows that won alone win together, and against the same rows in other files"
+            made += [file.path for file in merge.staged()]
+            final.append(merge)
+        return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]))

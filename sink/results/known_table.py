@@ -1,0 +1,172 @@
+"""A result table as this process knows it: its log, followed entry by entry, without delta-rs.
+
+A batch may commit to a thousand small tables. To load one by delta-rs takes up to 30 ms, and to bring it up to date
+some. Here two looks at the folder find out that nobody else has committed, and the process's own commits are known.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import TableError
+from ...delta_format.column_mapping import field_ids, ids_of, is_mapped, last_id, needs_mapping
+from ...delta_format.latest_table import BUCKET, METADATA_KEY, Delivered, recorded_under
+from ...delta_format.log import LogReplay, commit_info, entry_place
+from ..figures.summary import CommitSummary
+from ..table.table import Snapshot, entry_fingerprint
+from ..table.tombstones import TombstoneList
+
+if TYPE_CHECKING:
+    from ...delta_format.column_mapping import Ids
+    from ..spec.options import SinkTarget
+
+__all__ = ["KnownTable", "known_table"]
+
+_LOG = "_delta_log"
+_VERSION = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.\d{10})?\.parquet)")
+# Our own commits follow each other; others may have come after the last one.
+_LOOK_BACK = 8
+
+
+class KnownTable:
+    """A table and what is known of it.
+
+    Parameters
+    ----------
+    target
+        Where it is.
+
+    Attributes
+    ----------
+    log : LogReplay
+        Its log; at version -1 if there is no table.
+    maintained : int
+        The version at which it was last maintained, as far as is known; -1 before.
+    """
+
+    def __init__(self, target: SinkTarget) -> None:
+        self._target = target
+        self._last_entry: Any = None
+        self._snapshot: Snapshot | None = None
+        self._last: tuple[int, CommitSummary | None] = (-1, None)
+        self.log = LogReplay(target.folder)
+        self.maintained = -1
+        self.is_new = True
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        return self.log.version >= 0
+
+    @property
+    def table_id(self) -> str:
+        """The id that Delta gave it when it was made; empty without a table."""
+        return str(self.log.metadata.get("id", ""))
+
+    def refresh(self) -> None:
+        """Bring what is known up to date.
+
+        Raises
+        ------
+        TableError
+            The log has a gap, or an entry that is not whole.
+        """
+        self.is_new = False
+        version = self.log.version
+        if version < 0 or entry_fingerprint(self._target, version) != self._last_entry:
+            self._load()
+            return
+        folder = self._target.folder
+        while folder.has(entry_place(version + 1)):
+            version += 1
+        if version > self.log.version:
+            try:
+                self.log.follow(version)
+            except TableError:  # it has been shortened meanwhile
+                self._load()
+                return
+            self._last_entry = entry_fingerprint(self._target, version)
+
+    def advance(self, actions: list[dict[str, Any]], summary: CommitSummary) -> None:
+        """Take over a commit that this process has just made."""
+        self.log.advance(actions)
+        self._last_entry = entry_fingerprint(self._target, self.log.version)
+        self._last = self.log.version, summary
+
+    def snapshot(self) -> Snapshot:
+        """Return the table's files at the version that is known."""
+        if not self.exists:
+            return Snapshot.empty()
+        if self._snapshot is None or self._snapshot.version != self.log.version:
+            self._snapshot = _snapshot(self.log)
+        return self._snapshot
+
+    def ids(self, schema: Any) -> Ids | None:
+        """Return the numbers that the columns of a schema have, or would get; None if they need none."""
+        if self.exists and is_mapped(configuration := self.log.metadata["configuration"]):
+            return field_ids(schema, ids_of(json.loads(self.log.metadata["schemaString"])), last_id(configuration))
+        return field_ids(schema) if needs_mapping(schema) else None
+
+    def last_summary(self, writer: str) -> CommitSummary | None:
+        """Return a writer's last account of a commit, if it is among the last few."""
+        version, summary = self._last
+        if version < 0 or version > self.log.version:
+            summary = self._find_summary(writer)
+            self._last = self.log.version, summary
+        return summary
+
+    def entries_after(self, version: int) -> list[dict[str, Any]]:
+        """Return the `commitInfo` of each later version, newest first, with its `version`; trimmed ones are left out."""
+        found: list[dict[str, Any]] = []
+        for each in range(self.log.version, version, -1):
+            try:
+                info = commit_info(self._target.folder, each)
+            except FileNotFoundError:
+                break
+            found += [] if info is None else [{**info, "version": each}]
+        return found
+
+    def named_beside(self, commits: int) -> set[str]:
+        """Return the files of deletions that the last commits name, for those who follow the table."""
+        entries = self.entries_after(max(self.log.version - commits, -1))
+        delivered = [Delivered.of_commit(entry) for entry in entries]
+        return {path for each in delivered if each is not None for path in each.deletions}
+
+    def _find_summary(self, writer: str) -> CommitSummary | None:
+        for info in self.entries_after(max(self.log.version - _LOOK_BACK, -1)):
+            recorded = recorded_under(METADATA_KEY, info)
+            if recorded is not None and recorded.get("query_id") == writer:
+                return CommitSummary.from_json(recorded)
+        return None
+
+    def _load(self) -> None:
+        self.log = LogReplay(self._target.folder)
+        self._last_entry, self._snapshot, self._last = None, None, (-1, None)
+        found = [int(match.group(1)) for name in self._target.folder.names(_LOG) if (match := _VERSION.fullmatch(name))]
+        if found:
+            self.log.follow(max(found))
+            self._last_entry = entry_fingerprint(self._target, self.log.version)
+
+
+_Place = tuple[str, tuple[tuple[str, str], ...]]
+_known: dict[_Place, KnownTable] = {}
+
+
+def known_table(target: SinkTarget) -> KnownTable:
+    """Return what this process knows of a table. One thread at a time may use it."""
+    place = target.location, tuple(sorted(target.storage.items()))
+    if place not in _known:
+        _known[place] = KnownTable(target)
+    return _known[place]
+
+
+def _snapshot(log: LogReplay) -> Snapshot:
+    found: dict[int, list[str]] = {}
+    rows: dict[str, int | None] = {}
+    for path, add in log.files.items():
+        found.setdefault(int(add["partitionValues"][BUCKET]), []).append(path)
+        rows[path] = json.loads(add.get("stats") or "{}").get("numRecords")
+    files = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
+    return Snapshot(log.version, files, rows, TombstoneList(), log.vectors())
