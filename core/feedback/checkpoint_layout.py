@@ -14,7 +14,7 @@
 | ``upstream-schema-*.json`` | the source | its inferred schema |
 | ``upstream-files`` | the source | lists of finished files |
 | ``upstream-plan`` | the driver | the operators that the state is bound to (:mod:`.plan_record`) |
-| ``upstream-sink`` | the sink | the table's last commit |
+| ``upstream-sink`` | the sink | the last commit to its table, or to each result table |
 | ``quarantine`` | shards of an input of Spark's own | rows that cannot be used |
 
 Operators of a kind are numbered from 0 along the stream, so that a job that is not changed finds its own.

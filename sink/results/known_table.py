@@ -118,7 +118,7 @@ class KnownTable:
         return summary
 
     def entries_after(self, version: int) -> list[dict[str, Any]]:
-        """Return the `commitInfo` of each later version, newest first, with its `version`; trimmed ones are left out."""
+        """Return the `commitInfo` of each later version that the log still has, newest first, with its `version`."""
         found: list[dict[str, Any]] = []
         for each in range(self.log.version, version, -1):
             try:

@@ -123,5 +123,7 @@ def _writer(table: ResultTable, ids: tuple[tuple[tuple[str, ...], int], ...] | N
     target = target_of(table)
     layout = dataclasses.replace(layout_of(table), ids=None if ids is None else dict(ids))
     files = DataFiles(target, layout.file_schema())
-    merger = merger_of(layout, files, tombstone_files(target, layout, files.schema), None, Engine(target, layout, files))
+    merger = merger_of(
+        layout, files, tombstone_files(target, layout, files.schema), None, Engine(target, layout, files)
+    )
     return TableWriter(target, layout, files, merger, Outputs(target, layout, layout.arrow_schema()))

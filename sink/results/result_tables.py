@@ -147,9 +147,7 @@ class ResultTables:
             return summary
 
         # A table that is begun costs nothing in a batch in which nothing comes.
-        due = [
-            table for name, table in present.items() if results.get(name) or not _has_begun(table, begun.get(name))
-        ]
+        due = [table for name, table in present.items() if results.get(name) or not _has_begun(table, begun.get(name))]
         made, failed = self._each(commit_to, due)
         now = {name: each for name, each in now.items() if name in present}
         if now != begun:
@@ -212,7 +210,7 @@ def _has_begun(table: ResultTable, begun: Begun | None) -> bool:
 
 
 def _threads_for(tables: Sequence[ResultTable]) -> int:
-    """Return how many threads commit: many where a commit waits for a store or a disk, one where Python has to do it."""
+    """Return how many threads commit: many where a commit waits for a store or a disk, else one."""
     waits = any(not (target := target_of(table)).is_local or target.is_durable for table in tables)
     return _WAITING if waits else 1
 

@@ -20,7 +20,6 @@ from ..commit.batch_identity import FINGERPRINT_PREFIX, BatchIdentity, Fingerpri
 from ..commit.entry_commit import EntryCommit
 from ..commit.merged_base import MergedBase
 from ..figures.freshness import HISTORY_KEY, history_note
-from ..figures.summary import APP_PREFIX
 from ..merge.contest import contest
 from ..merge.held_rows import Replacement
 from ..spec import steps

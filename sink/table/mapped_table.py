@@ -108,7 +108,10 @@ def first_actions(
     *,
     vectors: bool = False,
 ) -> list[dict[str, Json]]:
-    """Return the actions that make a table, once there is a folder for its log. Parameters are of :func:`make_table`."""
+    """Return the actions that make a table, after a folder for its log.
+
+    Parameters are as of :func:`make_table`.
+    """
     described = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -129,7 +132,9 @@ def first_actions(
     return [{"protocol": protocol}, {"metaData": described}]
 
 
-def replacing_actions(log: LogReplay, schema: Json, ids: Ids | None, configuration: Mapping[str, str]) -> list[dict[str, Json]]:
+def replacing_actions(
+    log: LogReplay, schema: Json, ids: Ids | None, configuration: Mapping[str, str]
+) -> list[dict[str, Json]]:
     """Return the actions that give a table other columns and properties, where all of its files are replaced.
 
     Parameters

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.sink.figures.summary import CommitSummary
@@ -62,11 +63,17 @@ class Hosted:
         return found
 
     def results(
-        self, tables: Sequence[ResultTable], rows: Mapping[str, Rows], deleted: Mapping[str, Sequence[Any]] | None = None
+        self,
+        tables: Sequence[ResultTable],
+        rows: Mapping[str, Rows],
+        deleted: Mapping[str, Sequence[Any]] | None = None,
     ) -> dict[str, list[bytes]]:
         seen = self.tables.look(tables)
         by_name = {table.name: table for table in tables}
         gone = deleted or {}
+        for name in {**rows, **gone}:
+            if name in seen.refused:
+                raise seen.refused[name]
         return {
             name: self.staged(by_name[name], seen.tables[name], rows.get(name, ()), deleted=gone.get(name, ()))
             for name in {**rows, **gone}
@@ -82,6 +89,9 @@ class Hosted:
     ) -> dict[str, CommitSummary]:
         results = self.results(tables, rows or {}, deleted)
         return self.tables.commit(tables, results, batch_id, offsets or f"offsets of {batch_id}")
+
+    def commits(self, table: ResultTable) -> int:
+        return DeltaTable(table.location).version() + 1
 
     def rows(self, table: ResultTable) -> list[tuple[Any, ...]]:
         found = read_table(table.location)

@@ -1,0 +1,28 @@
+"""What tasks stage for a table."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+from kit.result_tables import Hosted
+
+
+def test_a_bucket_in_several_tasks_is_merged_once_more(hosted: Hosted) -> None:
+    a = hosted.table("a", buckets=2)
+    hosted.batch(0, [a], {"a": [(key, "old") for key in range(10)]})
+    seen = pickle.loads(pickle.dumps(hosted.tables.look([a]))).tables["a"]
+    parts = [[(key, f"task {part}") for key in range(part, 12, 3)] for part in range(3)]
+    results = {"a": hosted.staged(a, seen, *parts)}
+    assert hosted.tables.commit([a], results, 1, None)["a"].stray_buckets > 0
+    assert hosted.rows(a) == [(key, f"task {key % 3}") for key in range(12)]
+
+
+def test_what_is_not_committed_is_removed(hosted: Hosted) -> None:
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x")]})
+    before = set(Path(a.location).rglob("*.parquet"))
+    results = hosted.results([a], {"a": [(2, "y")]}, {"a": [1]})
+    assert set(Path(a.location).rglob("*.parquet")) > before
+    hosted.tables.discard([a], results)
+    assert set(Path(a.location).rglob("*.parquet")) == before

@@ -1,0 +1,109 @@
+"""How a batch finds a query's table."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from kit.result_tables import Hosted
+
+from upstream.conf.errors import TableError
+from upstream.sink.latest_table import LatestTable
+
+OTHERS = pa.schema([("name", pa.string()), ("share", pa.float64())])
+
+
+def test_another_incarnation_replaces_all_rows_once(hosted: Hosted) -> None:
+    a = hosted.table("a", buckets=4)
+    hosted.batch(0, [a], {"a": [(key, "old") for key in range(30)]})
+    again = hosted.table("a", 2, buckets=4)
+    made = hosted.batch(1, [again], {"a": [(1, "new"), (40, "new")]}, {"a": [2]})
+    assert hosted.rows(again) == [(1, "new"), (40, "new")]
+    assert (made["a"].keys, made["a"].deleted, hosted.commits(a)) == (2, 29, 2)
+    hosted.restart()
+    assert hosted.batch(1, [again], {"a": [(1, "new"), (40, "new")]}) == {}
+    assert hosted.commits(a) == 2
+    hosted.batch(2, [again], {"a": [(1, "newer")]})
+    assert hosted.rows(again) == [(1, "newer"), (40, "new")]
+    # Twice, and to nothing.
+    for number, query_id in ((3, 3), (4, 4)):
+        assert hosted.batch(number, [hosted.table("a", query_id, buckets=4)]).keys() == {"a"}
+        assert hosted.rows(again) == []
+    assert LatestTable(a.location).check().healthy
+
+
+def test_an_earlier_incarnation_is_refused(hosted: Hosted) -> None:
+    hosted.batch(0, [hosted.table("a", 5)], {"a": [(1, "x")]})
+    with pytest.raises(TableError, match="started by change 5, and the batch is of change 3"):
+        hosted.batch(1, [hosted.table("a", 3)], {})
+
+
+def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hosted: Hosted) -> None:
+    forms: list[dict[str, Any]] = [
+        {},
+        {"schema": OTHERS, "key": ("name",), "buckets": 5},
+        {"key": (), "keep": "all"},
+        {"schema": pa.schema([("k", pa.int64()), ("at", pa.timestamp("us"))])},
+        {"schema": pa.schema([("k", pa.int64()), ("count(*) of it", pa.int64())])},
+        {},
+    ]
+    values: list[list[tuple[Any, ...]]] = [[(1, "x")], [("n", 0.5), ("m", 1.5)], [(1, "x"), (1, "x")], [], [(1, 9)], []]
+    for number, (form, rows) in enumerate(zip(forms, values, strict=True)):
+        table = hosted.table("a", number, **form)
+        hosted.batch(2 * number, [table], {"a": rows})
+        assert hosted.rows(table) == sorted(rows)
+        more = [row for row in rows[:1] for _ in range(2)] if form.get("keep") else rows[:1]
+        hosted.batch(2 * number + 1, [table], {"a": more})
+        assert hosted.rows(table) == sorted([*rows, *more] if form.get("keep") else rows)
+        report = LatestTable(table.location).check()
+        assert report.healthy, report.findings
+        found = DeltaTable(table.location).scan()  # noqa: F841 DuckDB finds it by its name
+        assert duckdb.sql("SELECT count(*) FROM found").fetchall() == [(len(hosted.rows(table)),)]
+        if number < 4:  # Polars does not read tables with names that plain Delta does not admit
+            assert pl.scan_delta(table.location).collect().height == len(hosted.rows(table))
+    assert (
+        DeltaTable(hosted.table("a").location).metadata().id == DeltaTable(hosted.table("a").location, 0).metadata().id
+    )
+
+
+def test_a_query_of_the_same_name_after_one_was_dropped(hosted: Hosted) -> None:
+    a, b = hosted.table("a"), hosted.table("b")
+    hosted.batch(0, [a, b], {"a": [(1, "x")], "b": [(1, "x")]})
+    hosted.batch(1, [b], {"b": [(2, "x")]})  # a is dropped, and its table stays
+    hosted.batch(2, [hosted.table("a", 7), b], {"a": [(5, "y")]})
+    assert hosted.rows(a) == [(5, "y")]
+    hosted.batch(3, [b])
+    shutil.rmtree(a.location)  # dropped with its table
+    hosted.batch(4, [hosted.table("a", 9), b])
+    assert hosted.rows(a) == []
+    assert hosted.commits(a) == 1
+
+
+def test_a_table_of_somebody_else_is_refused_and_the_others_are_committed(hosted: Hosted) -> None:
+    mine, theirs = hosted.table("mine"), hosted.table("theirs")
+    write_deltalake(theirs.location, pa.table({"k": [1], "v": ["precious"]}))
+    seen = hosted.tables.look([mine, theirs])
+    assert seen.tables.keys() == {"mine"}
+    assert "the query 'theirs' of this job has not made it" in str(seen.refused["theirs"])
+    with pytest.raises(TableError, match=r"there is a table at .*theirs already"):
+        hosted.batch(0, [mine, theirs], {"mine": [(1, "x")]})
+    assert hosted.rows(mine) == [(1, "x")]
+    assert DeltaTable(theirs.location).version() == 0
+    assert hosted.batch(0, [mine], {"mine": [(1, "x")]}) == {}  # the query has failed, the batch is repeated
+
+
+def test_a_table_of_another_job_is_refused(hosted: Hosted, tmp_path: Path) -> None:
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x")]})
+    other = Hosted(tmp_path, host="another")
+    shutil.rmtree(hosted.checkpoint)
+    other.tables = other.started()
+    with pytest.raises(TableError, match="has not made it") as caught:
+        other.batch(0, [a])
+    assert "another folder" in caught.value.hint
