@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
@@ -31,6 +31,7 @@ from ..plan.nodes import (
 from ..plan.numbering_node import Numbering
 from ..plan.places import check_late_locations, operators, places
 from ..plan.table_node import TableJoin, joins_tables
+from ..plan.together import Together
 from .grouped.build import build_groups, build_window_groups, build_window_versions
 from .intake.build import build_intake
 from .joins.build import build_join, build_latest_join, build_versions
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     from ..core.pushdown.source_steps import ArrowStep
 
-__all__ = ["BoundStream", "bind", "in_stages"]
+__all__ = ["BoundStream", "bind", "bind_together", "in_stages"]
 
 # What was built of a node, by the folders of the operators before it and the stages they are in: a column that a user
 # took from a stream's DataFrame is found again in later steps only if these stand on the same DataFrame.
@@ -101,12 +102,18 @@ class BoundStream:
 
 
 def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
-    """Build a plan on Spark.
+    """Build a plan on Spark: see :func:`bind_together`."""
+    found, fused = _bound_to(plan, checkpoint)
+    return BoundStream(plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found.values()))
+
+
+def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | None) -> list[BoundStream]:
+    """Build the plans of one query's streams on Spark.
 
     Parameters
     ----------
-    plan
-        The last step.
+    plans
+        The last step of each.
     checkpoint
         The query's; None if no operator reports below it.
 
@@ -119,6 +126,20 @@ def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
     EnvironmentMissingError
         The session's state store cannot hold the operators' state.
     """
+    first = plans[0]
+    found, fused = _bound_to(Together(first.key, first.time, first.schema, inputs=tuple(plans)), checkpoint)
+    return [
+        BoundStream(
+            plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found[each] for each in operators(plan))
+        )
+        for plan in plans
+    ]
+
+
+def _bound_to(
+    plan: Node, checkpoint: str | os.PathLike[str] | None
+) -> tuple[Mapping[Operator, str], Collection[Operator]]:
+    """Return the place of each operator, and those that run in the stage of another; record them in the checkpoint."""
     found = places(plan, checkpoint)
     if found:
         check_state_store(plan.session, next(iter(found)).text)
@@ -127,7 +148,7 @@ def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
     if record is not None:
         assert checkpoint is not None
         write_plan_record(os.fspath(checkpoint), record)
-    return BoundStream(plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found.values()))
+    return found, fused
 
 
 def in_stages(

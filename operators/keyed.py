@@ -25,7 +25,7 @@ from ..plan.places import needs_checkpoint, number_along, places
 from ..plan.retractions import check_table_key
 from ..plan.rewrites import rewritten
 from ..plan.row_steps import RowStep
-from .compile import BoundStream, bind, in_stages
+from .compile import BoundStream, bind, bind_together, in_stages
 from .row_steps import on_spark
 from .runtime.filters import arrow_step
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
     from typing_extensions import Self, Unpack
 
-__all__ = ["KeyedRows", "checkpoint_argument", "key_argument"]
+__all__ = ["KeyedRows", "bound_together", "checkpoint_argument", "key_argument"]
 
 
 class EarlierTime(TypedDict, total=False):
@@ -310,6 +310,19 @@ def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
     if not found:
         raise OptionError(f"key={value!r}", expected="the name of a column, or a list of several", hint="name the key")
     return (found,) if isinstance(found, str) else tuple(found)
+
+
+def bound_together(streams: Sequence[KeyedRows], checkpoint: str) -> list[BoundStream]:
+    """Return the streams of one query on Spark.
+
+    Parameters
+    ----------
+    streams
+        At least one. No two go through one operator.
+    checkpoint
+        The query's, to which all their operators are bound.
+    """
+    return bind_together([each._rewritten for each in streams], checkpoint)
 
 
 def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:

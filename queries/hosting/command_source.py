@@ -13,18 +13,15 @@ from typing import Any
 from ...conf.locations import checkpoint_location
 from ...operators.runtime.ticks import TickPlanner, TickSource
 from ...storage.folder import folder_at
-from .commands import offset_of
+from .commands import TICK, offset_of
 
-__all__ = ["CHANGES", "CHECKPOINT", "WAKE", "CommandPlanner", "CommandSource"]
+__all__ = ["CHANGES", "CHECKPOINT", "CommandPlanner", "CommandSource"]
 
 CHECKPOINT = "checkpoint"
 """Option: the query's checkpoint. ``slots`` is the other one."""
 
 CHANGES = "queries/changes"
 """The journal's folder below the checkpoint; each change has its number for a name."""
-
-WAKE = "wake"
-"""The control by which a shard is called though no row comes to it."""
 
 _EVERY_S = 1.0
 """Spark asks a source many times a second while nothing comes."""
@@ -81,7 +78,7 @@ class CommandPlanner:
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Return what wakes each shard."""
         del offset
-        return [(slot, WAKE) for slot in self._slots]
+        return [(slot, TICK) for slot in self._slots]
 
     def _version(self) -> int:
         now = time.monotonic()

@@ -17,9 +17,14 @@ from ...core.feedback.journaled_offsets import journaled_offsets
 from ...operators.runtime.shard_processor import batch_id
 from ...storage.folder import folder_at
 
-__all__ = ["Command", "CommandOfTask", "command_of_batch", "offset_of"]
+__all__ = ["TICK", "Command", "CommandOfTask", "command_of_batch", "offset_of"]
 
 _CHECKPOINT = "upstream_queries"
+
+TICK = '{"kind":"tick"}'
+"""The control of the row that calls a shard of the first stage though nothing else comes to it. What it is to do is in
+the batch's command.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.queries.hosting import command_source
 from upstream.queries.hosting.command_source import CommandSource
+from upstream.queries.hosting.commands import TICK
 
 LIMIT = ReadAllAvailable()
 
@@ -78,4 +79,4 @@ def test_each_shard_is_woken(tmp_path):
     reader = reader_of(tmp_path)
     (part,) = reader.partitions(reader.initialOffset(), {"version": 1})
     rows = pa.Table.from_batches(list(reader.read(part))).to_pylist()
-    assert rows == [{"slot": slot, "frame": None, "control": "wake"} for slot in (5, -7)]
+    assert rows == [{"slot": slot, "frame": None, "control": TICK} for slot in (5, -7)]

@@ -1,0 +1,80 @@
+"""The streaming query behind all continuous queries: streams and commands, two stages of shards, what leaves them.
+
+Its form is fixed for the life of a checkpoint, whichever queries come and go: they are data of the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from ...conf.session import register_data_source
+from ...conf.state_store import check_state_store
+from ...core.pushdown.source_steps import ArrowStep
+from ...operators.keyed import KeyedRows, bound_together
+from ...operators.runtime.pack import PACKED_DDL
+from ...operators.runtime.shard_processor import ShardProcessor
+from ...operators.runtime.sharded import InShards
+from .command_source import CHECKPOINT, CommandSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["PACKED", "build_host"]
+
+PACKED = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
+"""What goes into the stages and leaves them."""
+
+
+def build_host(
+    streams: Mapping[str, KeyedRows],
+    checkpoint: str,
+    slots: Sequence[int],
+    scan: Callable[[str], ArrowStep],
+    first: ShardProcessor,
+    second: ShardProcessor,
+) -> DataFrame:
+    """Return what leaves the second stage, as frames and controls.
+
+    Parameters
+    ----------
+    streams
+        By name. Spark numbers sources in the order of the names.
+    checkpoint
+        The query's.
+    slots
+        What the shards of both stages are grouped by.
+    scan
+        Given a stream's name, the step from its rows to frames for the first stage.
+    first, second
+        The stages.
+
+    Raises
+    ------
+    OptionError
+        Two streams go through one operator.
+    CheckpointError
+        The checkpoint was begun with other operators in the streams.
+    EnvironmentMissingError
+        The session's state store cannot hold the stages' state.
+    """
+    from pyspark.sql.types import StructType
+
+    names = sorted(streams)
+    session = streams[names[0]].session
+    check_state_store(session, "continuous queries")
+    bound = bound_together([streams[name] for name in names], checkpoint)
+    register_data_source(session)
+    session.dataSource.register(CommandSource)
+    options = {CHECKPOINT: checkpoint, "slots": ",".join(map(str, slots))}
+    inputs = [each.rows.packed(scan(name)) for name, each in zip(names, bound, strict=True)]
+    inputs.append(session.readStream.format(CommandSource.name()).options(**options).load())
+    schema = cast("StructType", StructType.fromDDL(PACKED_DDL))
+    df = reduce(lambda left, right: left.union(right), inputs)
+    for stage in (first, second):
+        df = InShards(PACKED, df, tuple(slots), stage).few((), schema)
+    return df
