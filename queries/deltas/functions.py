@@ -105,6 +105,9 @@ def _nth(columns: Sequence[str]) -> pl.Expr:
 
 _SUMMARIES: Mapping[str, Summary] = {
     "array_agg": lambda columns: _values(columns[0]).sort().implode(),
+    "bit_and": lambda columns: _values(columns[0]).bitwise_and(),
+    "bit_or": lambda columns: _values(columns[0]).bitwise_or(),
+    "bit_xor": lambda columns: _values(columns[0]).bitwise_xor(),
     "collect_list": lambda columns: _values(columns[0]).sort().implode(),
     "collect_set": lambda columns: _values(columns[0]).unique().sort().implode(),
     "max_by": lambda columns: _by(columns, True),

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
 from .coercion import cast, implicit, numbers_of_both
 from .kinds import (
     DATE,
@@ -25,21 +24,16 @@ from .kinds import (
     is_integral,
     is_number,
     is_time,
-    spark_name,
 )
 from .nodes import Call, Constant, Expression
+from .signatures import misfit
 
 __all__ = ["ARITHMETIC"]
 
 
-def _misfit(function: str, arguments: Sequence[Expression], expected: str, hint: str = "") -> SchemaError:
-    given = ", ".join(f"{each} ({spark_name(each.type)})" for each in arguments)
-    return SchemaError(f"{function} does not take ({given})", expected=expected, hint=hint)
-
-
 def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 2:
-        raise _misfit(function, arguments, "two numbers")
+        raise misfit(function, arguments, "two numbers")
     left, right = arguments
     timed = _with_times(function, left, right)
     if timed is not None:
@@ -47,7 +41,7 @@ def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
     both = numbers_of_both(left, right)
     if both is None:
         text = left.type == right.type == TEXT
-        raise _misfit(function, arguments, "two numbers", "cast the text to a number" if text else "")
+        raise misfit(function, arguments, "two numbers", "cast the text to a number" if text else "")
     operation = function.removeprefix("try_")
     if operation == "divide" and NULL in (left.type, right.type):
         both = cast(left, DOUBLE), cast(right, DOUBLE)
@@ -65,7 +59,7 @@ def _whole_division(function: str, left: Expression, right: Expression) -> Expre
     if is_decimal(left.type):
         return Call(function, (left, right), LONG)
     if not is_integral(left.type):
-        raise _misfit(function, (left, right), "whole numbers or decimals", "use / or floor(a / b)")
+        raise misfit(function, (left, right), "whole numbers or decimals", "use / or floor(a / b)")
     return Call(function, (cast(left, LONG), cast(right, LONG)), LONG)
 
 
@@ -92,7 +86,7 @@ def _with_times(function: str, left: Expression, right: Expression) -> Expressio
     if DURATION in kinds:
         return _with_duration(function, left, right)
     if {DATE, TIMESTAMP, MONTHS} & set(kinds):
-        raise _misfit(function, (left, right), "numbers, a time and an interval, or two times")
+        raise misfit(function, (left, right), "numbers, a time and an interval, or two times")
     return None
 
 
@@ -109,7 +103,7 @@ def _on_time(function: str, time: Expression, other: Expression) -> Expression:
         dtype = DATE if time.type == DATE and other.type in (DATE, TEXT) else TIMESTAMP
         both = implicit(time, dtype), implicit(other, dtype)
         return Call("subtract_times", tuple(each for each in both if each is not None), DURATION)
-    raise _misfit(
+    raise misfit(
         function,
         (time, other),
         "an interval, a number of days to add to a DATE, or another time to subtract",
@@ -134,7 +128,7 @@ def _with_duration(function: str, left: Expression, right: Expression) -> Expres
         duration, number = (left, right) if left.type == DURATION else (right, left)
         if is_integral(number.type):
             return Call(function, (duration, cast(number, LONG)), DURATION)
-    raise _misfit(
+    raise misfit(
         function, (left, right), "two intervals to add or subtract, or an interval to multiply by a whole number"
     )
 
@@ -145,7 +139,7 @@ def _unary(function: str, arguments: Sequence[Expression]) -> Expression:
     if value is not None and value.type in (TEXT, NULL):
         value = implicit(value, DOUBLE)
     if value is None or not (is_number(value.type) or (value.type == DURATION and name == "negate")):
-        raise _misfit(function, arguments, "a number")
+        raise misfit(function, arguments, "a number")
     return value if name == "positive" else Call(name, (value,), value.type)
 
 
@@ -156,7 +150,7 @@ def _rounded(function: str, arguments: Sequence[Expression]) -> Expression:
         value = implicit(value, DOUBLE) or value
     right_kinds = 1 <= len(arguments) <= 2 and is_number(value.type)
     if not right_kinds or not isinstance(digits, Constant) or not isinstance(digits.value, int):
-        raise _misfit(function, arguments, "a number, and a constant number of digits after the point")
+        raise misfit(function, arguments, "a number, and a constant number of digits after the point")
     dtype = value.type
     places = max(-MAX_PRECISION, min(int(digits.value), 400))
     if is_decimal(dtype):
@@ -175,7 +169,7 @@ def _whole(function: str, arguments: Sequence[Expression]) -> Expression:
     if value is not None and value.type in (TEXT, NULL):
         value = implicit(value, DOUBLE)
     if value is None or not is_number(value.type):
-        raise _misfit(function, arguments, "one number")
+        raise misfit(function, arguments, "one number")
     if is_integral(value.type):
         return cast(value, LONG)
     if is_decimal(value.type):
@@ -190,7 +184,7 @@ def _on_doubles(function: str, arguments: Sequence[Expression]) -> Expression:
     name, count = _ON_DOUBLES[function]
     made = [implicit(each, DOUBLE) for each in arguments]
     if None in made or len(made) != count:
-        raise _misfit(function, arguments, "a number" if count == 1 else "two numbers")
+        raise misfit(function, arguments, "a number" if count == 1 else "two numbers")
     return Call(name, tuple(each for each in made if each is not None), DOUBLE)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import QueryError, SchemaError
+from .bits import BITS
 from .building import Builder, Failure, Kernel, Stages, Value, as_constant, literal, polars_type, when_needed
 from .calendar import FIRST_DAY, LAST_DAY
 from .casts import CASTS
@@ -23,7 +24,7 @@ from .times import TIMES
 
 __all__ = ["Compiled", "CompiledColumns", "compiled", "compiled_columns"]
 
-_KERNELS: Mapping[str, Kernel] = {**NUMBERS, **COMPARISONS, **CASTS, **TEXTS, **PATTERNS, **TIMES, **NESTED}
+_KERNELS: Mapping[str, Kernel] = {**NUMBERS, **BITS, **COMPARISONS, **CASTS, **TEXTS, **PATTERNS, **TIMES, **NESTED}
 _RIGHT_FIRST = {"divide", "div", "mod"}
 """Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
 _ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "least"}

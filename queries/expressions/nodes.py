@@ -22,6 +22,9 @@ __all__ = ["Call", "Constant", "Expression", "Field", "all_of", "conjuncts", "fi
 _INFIX = {
     "add": "+",
     "and": "AND",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
     "div": "DIV",
     "divide": "/",
     "eq": "=",
@@ -38,7 +41,7 @@ _INFIX = {
     "rlike": "RLIKE",
     "subtract": "-",
 }
-_BEFORE = {"negate": "-", "not": "NOT "}
+_BEFORE = {"bitwise_not": "~", "negate": "-", "not": "NOT "}
 _AFTER = {"is_not_null": " IS NOT NULL", "is_null": " IS NULL"}
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
 from .arithmetic_types import ARITHMETIC
+from .bits import BIT_RULES
 from .coercion import cast, common, implicit, standardized, with_common_type
 from .kinds import (
     BOOLEAN,
@@ -27,11 +28,9 @@ from .kinds import (
     spark_name,
 )
 from .nodes import Call, Constant, Expression
+from .signatures import Rule, Signature, misfit
 
 __all__ = ["call", "cast", "common", "function_names"]
-
-Rule = Callable[[str, Sequence[Expression]], Expression]
-"""From a function's name and its arguments, in Spark's own types, to the call with casts."""
 
 _UNKNOWN_IN_STREAMS = {
     "current_date": "a query's answer depends on its rows alone; compare with the event time",
@@ -89,32 +88,9 @@ def function_names() -> tuple[str, ...]:
     return tuple(sorted(_rules()))
 
 
-def misfit(function: str, arguments: Sequence[Expression], expected: str) -> SchemaError:
-    """Return the error of a function that does not take these arguments."""
-    given = ", ".join(f"{each} ({spark_name(each.type)})" for each in arguments)
-    return SchemaError(f"{function} does not take ({given})", expected=expected)
-
-
 def _simple(result: pa.DataType, *takes: pa.DataType, optional: int = 0, name: str = "") -> Rule:
     """Return the rule of a function that takes and gives fixed types."""
-    return functools.partial(_fixed, result, takes, optional, name)
-
-
-def _fixed(
-    result: pa.DataType,
-    takes: Sequence[pa.DataType],
-    optional: int,
-    name: str,
-    function: str,
-    arguments: Sequence[Expression],
-) -> Expression:
-    expected = f"{function}({', '.join(map(spark_name, takes))})"
-    if not len(takes) - optional <= len(arguments) <= len(takes):
-        raise misfit(function, arguments, expected)
-    made = [implicit(value, dtype) for value, dtype in zip(arguments, takes, strict=False)]
-    if None in made:
-        raise misfit(function, arguments, expected)
-    return Call(name or function, tuple(each for each in made if each is not None), result)
+    return Signature(result, takes, optional, name)
 
 
 def _comparison(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -243,7 +219,7 @@ def _size(function: str, arguments: Sequence[Expression]) -> Expression:
 
 def _date_field(function: str, arguments: Sequence[Expression]) -> Expression:
     name = {"dayofmonth": "day"}.get(function, function)
-    return _fixed(INT, (DATE,), 0, name, function, arguments)
+    return Signature(INT, (DATE,), name=name)(function, arguments)
 
 
 def _date_part(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -271,7 +247,7 @@ _PARTS = {
 def _unix(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 1 or arguments[0].type == TEXT:
         raise misfit(function, arguments, "a TIMESTAMP or DATE: cast text to TIMESTAMP first")
-    return _fixed(LONG, (TIMESTAMP,), 0, "unix_seconds", function, arguments)
+    return Signature(LONG, (TIMESTAMP,), name="unix_seconds")(function, arguments)
 
 
 def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -279,7 +255,7 @@ def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expres
         raise misfit(function, arguments, "a number of seconds")
     value = arguments[0]
     if is_integral(value.type) or value.type in (TEXT, NULL):
-        return _fixed(TIMESTAMP, (LONG,), 0, "", function, arguments)
+        return Signature(TIMESTAMP, (LONG,))(function, arguments)
     if value.type == FLOAT:
         value = cast(value, DOUBLE)
     return Call(function, (value,), TIMESTAMP)
@@ -287,7 +263,7 @@ def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expres
 
 @functools.cache
 def _rules() -> Mapping[str, Rule]:
-    rules: dict[str, Rule] = {**ARITHMETIC}
+    rules: dict[str, Rule] = {**ARITHMETIC, **BIT_RULES}
     rules |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "equal_null"), _comparison)
     rules |= dict.fromkeys(("and", "or", "not"), _logic)
     rules |= dict.fromkeys(("is_null", "is_not_null"), _of_any)

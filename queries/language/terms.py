@@ -33,9 +33,11 @@ _LEVELS: tuple[dict[T, type[exp.Binary]], ...] = (
     {T.PIPE: exp.BitwiseOr},
     {T.CARET: exp.BitwiseXor},
     {T.AMP: exp.BitwiseAnd},
+    {},  # shifts, whose operators are several tokens
     {T.PLUS: exp.Add, T.DASH: exp.Sub, T.DPIPE: exp.DPipe},
     {T.STAR: exp.Mul, T.SLASH: exp.Div, T.MOD: exp.Mod, T.DIV: exp.IntDiv},
 )
+_SHIFTS = {"<<": "SHIFTLEFT", ">>": "SHIFTRIGHT", ">>>": "SHIFTRIGHTUNSIGNED"}
 # The types of 5Y, 5S, 5L, 5F, 5D, which sqlglot reads as casts.
 _SUFFIXES = {
     T.TINYINT: exp.DType.TINYINT,
@@ -151,7 +153,19 @@ class Terms(Reader):
         while kind := kinds.get(self._curr.token_type):
             self._advance()
             this = self.made(start, kind(this=this, expression=self._level(at + 1)))
+        while not kinds and (function := self._shift()):
+            this = self.made(start, exp.Anonymous(this=function, expressions=[this, self._level(at + 1)]))
         return this
+
+    def _shift(self) -> str | None:
+        """Take the operator of a shift, if there is one, and return the function that it means."""
+        operator, end = "", self._curr.start
+        while self._curr.token_type in (T.LT, T.GT) and self._curr.start == end and len(operator) < 3:
+            operator, end = operator + self._curr.text, end + 1
+            self._advance()
+        if operator and operator not in _SHIFTS:
+            self._retreat(self._index - len(operator))
+        return _SHIFTS.get(operator)
 
     def _sign(self) -> exp.Expr:
         start = self._curr

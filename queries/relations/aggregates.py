@@ -69,6 +69,10 @@ def _numeric(kind: pa.DataType) -> bool:
     return bool(patypes.is_integer(kind) or patypes.is_floating(kind) or patypes.is_decimal(kind))
 
 
+def _whole(kind: pa.DataType) -> bool:
+    return bool(patypes.is_signed_integer(kind))
+
+
 def _orderable(kind: pa.DataType) -> bool:
     return not (patypes.is_nested(kind) or patypes.is_null(kind))
 
@@ -93,6 +97,14 @@ _KINDS: dict[str, tuple[tuple[int, ...], Callable[[pa.DataType], bool], Callable
     "percentile": ((2,), _numeric, _double),
     "approx_count_distinct": ((1, 2), _any, _long),
     "collect_set": ((1,), _orderable, _list),
+    "bit_and": ((1,), _whole, _same),
+    "bit_or": ((1,), _whole, _same),
+    "bit_xor": ((1,), _whole, _same),
+}
+_EXPECTED: dict[Callable[[pa.DataType], bool], tuple[str, str]] = {
+    _numeric: ("a number", "cast it: CAST(x AS DOUBLE)"),
+    _whole: ("a whole number", "cast it: CAST(x AS BIGINT)"),
+    _orderable: ("values that have an order", "take a field of it"),
 }
 AGGREGATES = frozenset({*_KINDS, *_ALIASES, *ORDERLESS, "count", "count_if", "bool_and", "bool_or"})
 
@@ -147,14 +159,15 @@ def aggregation(
             return Aggregation(name, "count", (), pa.int64(), distinct=False, where=_also(where, arguments[0]))
         return aggregation(name, "min" if function == "bool_and" else "max", arguments, where=where)
     counts, fits, result = _KINDS[function]
+    expected, hint = _EXPECTED.get(fits, ("", ""))
     if len(types) not in counts:
         given = f"{len(types)} argument" + ("" if len(types) == 1 else "s")
         raise SchemaError(f"{function.upper()} got {given}", expected=" or ".join(str(each) for each in counts))
     if not fits(types[0]):
         raise SchemaError(
             f"{function.upper()} of {types[0]} is not possible",
-            expected="a number" if fits is _numeric else "values that have an order",
-            hint="cast it: CAST(x AS DOUBLE)" if fits is _numeric else "take a field of it",
+            expected=expected,
+            hint=hint,
         )
     if function in {"min_by", "max_by"} and not _orderable(types[1]):
         raise SchemaError(f"{function.upper()} by {types[1]} is not possible", expected="values that have an order")
@@ -168,6 +181,11 @@ def aggregation(
             )
         if not 0 <= float(second.value) <= 1:
             raise SchemaError(f"{second} is not between 0 and 1", hint="the median is PERCENTILE(x, 0.5)")
-    if function in {"min", "max", "collect_set", "approx_count_distinct", "min_by", "max_by"}:
+    if function == "bit_xor" and distinct:
+        raise SchemaError(
+            "BIT_XOR(DISTINCT …) is not supported",
+            hint="make the values distinct in a subquery: SELECT DISTINCT k, x",
+        )
+    if function in {"min", "max", "bit_and", "bit_or", "collect_set", "approx_count_distinct", "min_by", "max_by"}:
         distinct = False
     return Aggregation(name, function, tuple(arguments), result(types), distinct, where)

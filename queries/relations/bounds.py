@@ -33,7 +33,7 @@ from .nodes import (
 
 __all__ = ["State", "UnboundedError", "length_text", "state_of"]
 
-_PER_VALUE = {"median", "percentile", "collect_set"}
+_PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor"}
 
 
 class UnboundedError(Exception):

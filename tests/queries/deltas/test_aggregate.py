@@ -43,6 +43,9 @@ CALLS = [
     (Aggregation("x", "min_by", (column("k", TEXT), column("v")), TEXT), "(list(k ORDER BY v, k DESC NULLS LAST) FILTER (v IS NOT NULL))[1]"),  # noqa: E501
     (Aggregation("x", "collect_list", V, pa.list_(LONG)), "coalesce(list(v) FILTER (v IS NOT NULL), [])"),
     (Aggregation("x", "collect_set", V, pa.list_(LONG)), "coalesce(list(DISTINCT v) FILTER (v IS NOT NULL), [])"),
+    (Aggregation("x", "bit_and", V, LONG), "bit_and(v)"),
+    (Aggregation("x", "bit_or", V, LONG, where=LARGE), "bit_or(v) FILTER (v > 1)"),
+    (Aggregation("x", "bit_xor", V, LONG), "bit_xor(v)"),
     (Aggregation("x", "bool_or", (LARGE,), pa.bool_()), "bool_or(v > 1)"),
     (Aggregation("x", "every", (LARGE,), pa.bool_()), "bool_and(v > 1)"),
 ]  # fmt: skip

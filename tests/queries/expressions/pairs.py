@@ -224,6 +224,9 @@ _INFIX = {
     "divide": "/",
     "div": "DIV",
     "mod": "%",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
     "eq": "=",
     "ne": "<>",
     "lt": "<",
@@ -246,8 +249,8 @@ def made(function: str, *arguments: Pair) -> Pair:
         return Pair(f"(NOT {given[0]})", ours)
     if function in ("is_null", "is_not_null"):
         return Pair(f"({given[0]} {function.replace('_', ' ').upper()})", ours)
-    if function == "negate":
-        return Pair(f"(- {given[0]})", ours)
+    if function in ("negate", "bitwise_not"):
+        return Pair(f"({'-' if function == 'negate' else '~'} {given[0]})", ours)
     if function == "in":
         return Pair(f"({given[0]} IN ({', '.join(given[1:])}))", ours)
     if function == "between":
@@ -281,6 +284,7 @@ _TYPES = {
     "DECIMAL(38,18)": pa.decimal128(38, 18),
     "DECIMAL(20,0)": pa.decimal128(20, 0),
 }
+_WHOLE = ("by", "sh", "i", "l")
 _NUMBERS = ("by", "sh", "i", "l", "f", "d", "n", "m", "w")
 _PATTERNS = ("a%", "%b", "%X%", "a_b", "a\\%b", "%", "", "_", "a\\_b", "%line", "日%", "a%b%c")
 _EXPRESSIONS = ("a.c", "^a", "c$", "[a-c]+X?", "(a|b),", "\\d+", "\\w\\W", "x\\s*$", "^.$", "a{1,2}b?", "[^ab]", "X+?b")
@@ -290,6 +294,7 @@ _NUMBER_NAMES = (
     *("add", "subtract", "multiply", "divide", "mod", "div", "pmod", "try_add", "try_subtract", "try_multiply"),
     *("try_divide", "negate", "abs", "round", "bround", "floor", "ceil", "sign", "sqrt", "greatest", "least"),
     *("coalesce", "nullif", "case", "if", "length", "instr", "field", "datediff", "unix", "power", "nvl2"),
+    *("bits", "bitwise_not", "bit_count", "bit_get", "shift"),
 )
 _TEXT_NAMES = (
     *("concat", "substring", "substring2", "left", "right", "upper", "lower", "trim", "ltrim", "rtrim", "replace"),
@@ -387,6 +392,17 @@ class Drawn:
         if name == "unix":
             names = ("unix_seconds", "unix_millis", "unix_micros")
             return draw.choice((made(draw.choice(names), self._one("ts")), made("unix_date", self._one("dt"))))
+        if name == "bits":
+            pair = self._one(*_WHOLE), self._one(*_WHOLE, "q")
+            return made(draw.choice(("bitwise_and", "bitwise_or", "bitwise_xor")), *draw.sample(pair, 2))
+        if name in ("bitwise_not", "bit_count"):
+            return made(name, self._one(*_WHOLE, *(["bo"] if name == "bit_count" else [])))
+        if name == "bit_get":
+            return made(draw.choice((name, "getbit")), self._one(*_WHOLE), draw.choice((integer(7), self._one("by"))))
+        if name == "shift":
+            shifts = ("shiftleft", "shiftright", "shiftrightunsigned")
+            places = draw.choice((integer(1), integer(33), integer(-1), self._one("by")))
+            return made(draw.choice(shifts), self._one(*_WHOLE), places)
         if name == "power":
             return made(name, self._one("i", "d"), integer(draw.choice((0, 1, 2))))
         return made(name, number(depth), number(depth))

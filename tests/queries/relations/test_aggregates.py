@@ -31,6 +31,8 @@ def column(kind: pa.DataType) -> Field:
         ("count", pa.string(), pa.int64()),
         ("stddev", pa.int32(), pa.float64()),
         ("collect_set", pa.string(), pa.list_(pa.string())),
+        ("bit_and", pa.int16(), pa.int16()),
+        ("bit_xor", pa.int64(), pa.int64()),
     ],
 )
 def test_types_are_sparks(function: str, kind: pa.DataType, expected: pa.DataType) -> None:
@@ -53,6 +55,8 @@ def test_what_is_short_for_something_else() -> None:
 @pytest.mark.parametrize(
     ("function", "arguments", "part"),
     [
+        ("bit_or", [column(pa.string())], "a whole number"),
+        ("bit_or", [column(pa.bool_())], "a whole number"),
         ("sum", [column(pa.string())], "a number"),
         ("sum", [], "got 0 arguments"),
         ("max_by", [column(pa.int64())], "got 1 argument"),
@@ -75,3 +79,9 @@ def test_count_of_distinct_rows_needs_columns() -> None:
         aggregation("r", "count", [], distinct=True)
     assert "median" in AGGREGATES
     assert not is_aggregate("upper")
+
+
+def test_bits_of_distinct_values() -> None:
+    assert not aggregation("r", "bit_and", [column(pa.int64())], distinct=True).distinct
+    with pytest.raises(SchemaError, match="SELECT DISTINCT"):
+        aggregation("r", "bit_xor", [column(pa.int64())], distinct=True)
