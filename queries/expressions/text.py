@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import polars as pl
 
 from ...conf.errors import SchemaError
 from .building import Builder, Kernel
+from .kinds import TEXT
 
 __all__ = ["TEXTS"]
 
@@ -107,11 +109,40 @@ def _concat_ws(build: Builder, _: pl.Expr, *texts: pl.Expr) -> pl.Expr:
 
 
 def _instr(build: Builder, text: pl.Expr, part: pl.Expr) -> pl.Expr:
-    text, part = build.share(text), build.share(part)
+    part = build.share(part)
+    text = build.share(pl.when(part.is_not_null()).then(text))  # as many rows as parts, of a constant too
     before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int32) + 1
     found = pl.when(part == "").then(pl.lit(1, dtype=pl.Int32))
     found = found.when(text.str.contains(part, literal=True)).then(before).otherwise(pl.lit(0, dtype=pl.Int32))
-    return pl.when(text.is_not_null() & part.is_not_null()).then(found)
+    return pl.when(text.is_not_null()).then(found)
+
+
+def _reverse(build: Builder, value: pl.Expr) -> pl.Expr:
+    if build.type != TEXT:
+        return value.list.reverse()
+    return value.str.split("").list.reverse().list.join("")  # by code points; str.reverse goes by what one sees
+
+
+_TITLES = {chr(at): chr(at).title() for at in range(sys.maxunicode) if chr(at).title() != chr(at).upper()}
+"""The first letters of words that are not the upper-case letter, such as those of two letters in one."""
+
+
+def _initcap(_: Builder, text: pl.Expr) -> pl.Expr:
+    word = pl.element()
+    first = word.str.slice(0, 1)
+    rest = word.str.to_lowercase().str.slice(first.str.to_lowercase().str.len_chars())
+    title = pl.when(first.is_in(list(_TITLES))).then(first.replace(_TITLES)).otherwise(first.str.to_uppercase())
+    return text.str.split(" ").list.eval(pl.concat_str(title, rest)).list.join(" ")
+
+
+def _translate(build: Builder, text: pl.Expr, *_: pl.Expr) -> pl.Expr:
+    letters, by = build.constant(1, "the letters to replace"), build.constant(2, "the letters to put in their place")
+    if letters is None or by is None:
+        return pl.when(pl.lit(value=False)).then(text)
+    pairs: dict[str, str] = {}
+    for at, letter in enumerate(letters):
+        pairs.setdefault(letter, by[at : at + 1])
+    return text.str.replace_many(list(pairs), list(pairs.values())) if pairs else text
 
 
 def _searched(method: Callable[[pl.Expr, pl.Expr], Any]) -> Kernel:
@@ -140,4 +171,7 @@ TEXTS: Mapping[str, Kernel] = {
     "startswith": _searched(lambda text, part: text.str.starts_with(part)),
     "endswith": _searched(lambda text, part: text.str.ends_with(part)),
     "instr": _instr,
+    "reverse": _reverse,
+    "initcap": _initcap,
+    "translate": _translate,
 }

@@ -309,7 +309,14 @@ def _text_rules() -> dict[str, Rule]:
     rules |= {"regexp_extract": _simple(TEXT, TEXT, TEXT, INT, optional=1)}
     rules |= {"regexp_replace": _simple(TEXT, TEXT, TEXT, TEXT)}
     rules |= dict.fromkeys(("contains", "startswith", "endswith"), _simple(BOOLEAN, TEXT, TEXT))
+    rules |= {"reverse": _reversed, "initcap": _simple(TEXT, TEXT), "translate": _simple(TEXT, TEXT, TEXT, TEXT)}
     return rules | {"instr": _simple(INT, TEXT, TEXT), "locate": _located, "position": _located}
+
+
+def _reversed(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) == 1 and pa.types.is_list(arguments[0].type):
+        return Call(function, tuple(arguments), arguments[0].type)
+    return Signature(TEXT, (TEXT,))(function, arguments)
 
 
 def _located(function: str, arguments: Sequence[Expression]) -> Expression:

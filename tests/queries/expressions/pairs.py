@@ -76,6 +76,9 @@ _COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
             "line\nline",
             "aXbXc",
             "ΑΣ",
+            "x ΑΣ aΣ b",
+            "hello wORLD ab-cd d'e  1st ",
+            "ǆx ﬁx İx ßa",
         ],
     ),
     "q": (
@@ -299,7 +302,7 @@ _NUMBER_NAMES = (
 _TEXT_NAMES = (
     *("concat", "substring", "substring2", "left", "right", "upper", "lower", "trim", "ltrim", "rtrim", "replace"),
     *("split_part", "lpad", "rpad", "repeat", "regexp_extract", "regexp_replace", "concat_ws", "cast", "case"),
-    *("coalesce", "date_format", "greatest"),
+    *("coalesce", "date_format", "greatest", "reverse", "initcap", "translate"),
 )
 _TIME_NAMES = ("date_trunc", "trunc", "interval", "days", "add_months", "last_day", "cast", "of", "case", "dates")
 _CONDITION_NAMES = ("compare", "compare", "and", "or", "not", "null", "in", "between", "like", "rlike", "text")
@@ -460,10 +463,12 @@ class Drawn:
             return made("substring", value, draw.choice((some, self._one("by"))))
         if name in ("left", "right", "repeat"):
             return made(name, value, some)
-        if name in ("upper", "lower", "trim", "ltrim", "rtrim"):
+        if name in ("upper", "lower", "trim", "ltrim", "rtrim", "reverse", "initcap"):
             return made(name, value)
         if name == "replace":
             return made(name, value, text(draw.choice(("X", "", "a", "é"))), text(draw.choice(("", "$1", "日"))))
+        if name == "translate":
+            return made(name, value, text(draw.choice(("aXa", "日é,", ""))), text(draw.choice(("123", "X", ""))))
         if name == "split_part":
             return made(name, value, text(draw.choice((",", "X", "", "."))), integer(draw.choice((1, 2, -1, -2, 5, 0))))
         if name in ("lpad", "rpad"):

@@ -124,3 +124,44 @@ def test_what_has_to_be_a_constant_is_asked_for() -> None:
     for function, arguments in (("replace", given), ("split_part", [*given, Field("n", INT)]), ("trim", given)):
         with pytest.raises(SchemaError, match="Expected: a constant"):
             run(call(function, arguments), frame, pa.schema([*schema, ("n", INT)]))
+
+
+@given(texts=_TEXTS)
+def test_reverse_goes_by_code_points(texts: list[str | None]) -> None:
+    assert evaluate("reverse", (texts, TEXT)) == [None if text is None else text[::-1] for text in texts]
+    assert evaluate("reverse", (["e\u0301x", "\r\n"], TEXT)) == ["x\u0301e", "\n\r"]
+    assert evaluate("reverse", ([[1, None, 2], [], None], pa.list_(INT))) == [[2, None, 1], [], None]
+
+
+@given(words=st.lists(st.text(st.characters(max_codepoint=0x24F), max_size=5), max_size=4))
+def test_initcap_takes_words_between_spaces(words: list[str]) -> None:
+    words = [word.replace(" ", "_") for word in words]
+    expected = " ".join(word[:1].title() + (word.lower()[len(word[:1].lower()) :]) for word in words)
+    assert evaluate("initcap", ([" ".join(words), None], TEXT)) == [expected, None]
+
+
+def test_initcap_knows_letters_that_are_several() -> None:
+    assert evaluate("initcap", (["ǆx ﬁx ßa x'y  Z-A", ""], TEXT)) == ["ǅx Fix Ssa X'y  Z-a", ""]
+
+
+@given(texts=_TEXTS, letters=st.text("aé日,x", max_size=5), by=st.text("bé😀", max_size=4))
+@example(texts=["aab"], letters="aba", by="123")
+def test_translate_replaces_letter_by_letter_and_drops_what_has_none(
+    texts: list[str | None], letters: str, by: str
+) -> None:
+    table: dict[str, str] = {}
+    for at, letter in enumerate(letters):
+        table.setdefault(letter, by[at : at + 1])
+    expected = [None if text is None else "".join(table.get(each, each) for each in text) for text in texts]
+    assert evaluate("translate", (texts, TEXT), constants=[([letters], TEXT), ([by], TEXT)]) == expected
+
+
+def test_translate_by_columns_is_refused() -> None:
+    with pytest.raises(SchemaError, match="differs by row"):
+        evaluate("translate", (["a"], TEXT), (["a"], TEXT), (["b"], TEXT))
+    assert evaluate("translate", (["a"], TEXT), constants=[([None], TEXT), (["b"], TEXT)]) == [None]
+
+
+def test_a_constant_is_searched_for_a_column() -> None:
+    given, frame, schema = fields((["b", "X", "", None, "z"], TEXT))
+    assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]
