@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import errors as errors
     from . import testing as testing
+    from .api.queries import Queries as Queries
+    from .api.queries import queries as queries
     from .api.read import read as read
     from .api.stream import UpdateStream as UpdateStream
     from .conf.errors import UpstreamError as UpstreamError
@@ -74,11 +76,13 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 in groups, for readers
     # What a job is made of.
     "LatestTable",
+    "Queries",
     "UpdateStream",
     "Watermark",
     "errors",
     "interval",
     "latest",
+    "queries",
     "read",
     "session",
     "testing",
@@ -121,6 +125,7 @@ __all__ = [  # noqa: RUF022 in groups, for readers
 # Spark's worker processes import this package many times over; each name is fetched when somebody asks for it.
 _HOMES = {
     "LatestTable": ".sink.latest_table",
+    "Queries": ".api.queries",
     "UpdateStream": ".api.stream",
     "Watermark": ".core.watermark.choice",
     "interval": ".operators.joins.within",
@@ -151,7 +156,7 @@ _DEPRECATED = {
     "run_staleness": (".sink.figures.run", "LatestTable(path).staleness()"),
 }
 
-_MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors", "testing": ".testing"}
+_MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors", "queries": ".queries", "testing": ".testing"}
 
 
 def __getattr__(name: str) -> object:

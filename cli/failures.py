@@ -6,7 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
-from ..conf.errors import OptionError, UpstreamError
+from ..conf.errors import OptionError, QueryRefusedError, UpstreamError
 
 __all__ = ["FAILED", "INTERRUPTED", "MISUSED", "TERMINATED", "Failure", "failure_of", "record"]
 
@@ -47,8 +47,8 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, UpstreamError):
-        code = MISUSED if isinstance(error, OptionError) else FAILED
-        return Failure(str(error), code, "" if isinstance(error, OptionError) else _story(error))
+        misused = isinstance(error, (OptionError, QueryRefusedError))
+        return Failure(str(error), MISUSED if misused else FAILED, "" if misused else _story(error))
     text = str(error)
     ours = _OURS.findall(text)
     if ours:

@@ -21,6 +21,7 @@ from ..conf.locations import absolute_location, checkpoint_location, is_remote
 from ..conf.options import columns as column_names
 from .failures import INTERRUPTED, Failure, failure_of, record
 from .option_pairs import name_values, with_pairs_of_the_file
+from .queries import app as queries
 from .settings_file import DEFAULT_FILE, command_defaults, read_settings
 from .table_commands import commands
 
@@ -354,6 +355,7 @@ def serve(
 
 
 app.add_typer(commands)
+app.add_typer(queries, name="queries")
 
 
 @app.command()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import upstream
+from upstream.api.queries import queries
 from upstream.operators.grouped_windows import WindowedGroupsStream
 from upstream.operators.grouping import GroupedStream
 from upstream.operators.windowed import WindowedStream
@@ -19,6 +20,7 @@ from upstream.operators.windowed import WindowedStream
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
     "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "WindowedGroupsStream", "interval"],
+    "Continuous queries": ["queries", "Queries"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
     "Aggregate functions": list(upstream.aggregates.__all__),
@@ -33,12 +35,13 @@ NOT_FOR_USERS = {"UpdateStream.bound", "UpdateStream.time", "CommitSummary.to_js
 IN_MODULES = {"aggregates", "UpstreamError"}
 """Names at the top that have their part elsewhere on the page."""
 
-_NOT_AT_THE_TOP = {
+_NOT_AT_THE_TOP: dict[str, Any] = {
+    "queries": queries,
     "WindowedStream": WindowedStream,
     "GroupedStream": GroupedStream,
     "WindowedGroupsStream": WindowedGroupsStream,
 }
-"""Classes that methods return, and that nobody imports."""
+"""Classes that methods return, and that nobody imports; a function that has the name of a package."""
 
 _SECTION = re.compile(r"\n\n(\w+)\n-+\n")
 _ITEM = re.compile(r"^(?=\S)", re.MULTILINE)
@@ -106,7 +109,10 @@ class Entry:
         return f"us.{self.name}" if not head or static or head == "errors" else f"{_CALLED.get(head, head)}.{method}"
 
 
-_CALLED = {"UpdateStream": "stream", "WindowedStream": "windows", "LatestTable": "table", "Watermark": "watermark"}
+_CALLED = {
+    "UpdateStream": "stream", "WindowedStream": "windows", "LatestTable": "table", "Watermark": "watermark",
+    "Queries": "queries",
+}  # fmt: skip
 
 
 def entries() -> dict[str, list[Entry]]:
@@ -114,7 +120,7 @@ def entries() -> dict[str, list[Entry]]:
     parts = {part: [each for name in names for each in _of(name)] for part, names in GROUPS.items()}
     for name in upstream.__all__:
         value = getattr(upstream, name)
-        if isinstance(value, types.ModuleType) and name not in IN_MODULES:
+        if isinstance(value, types.ModuleType) and name not in IN_MODULES | _NOT_AT_THE_TOP.keys():
             own = [each for each in value.__all__ if each != "UpstreamError"]
             first = ["UpstreamError"] if "UpstreamError" in value.__all__ else []
             parts[f"`us.{name}`"] = [Entry(f"{name}.{each}", getattr(value, each)) for each in [*first, *own]]

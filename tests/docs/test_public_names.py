@@ -63,7 +63,7 @@ def test_each_public_name_is_on_the_page(reference: ModuleType, public: list[Any
     named = {entry.name for entry in public} | {alias for entry in public for alias in entry.aliases}
     assert set(us.__all__) - named == {"aggregates", "errors", "testing", "UpstreamError"}
     assert {f"errors.{name}" for name in us.errors.__all__} <= named
-    for owner in (us.UpdateStream, us.LatestTable, us.Watermark, WindowedStream):
+    for owner in (us.UpdateStream, us.LatestTable, us.Queries, us.Watermark, WindowedStream):
         own = {name for name, value in inspect.getmembers(owner, callable) if not name.startswith("_")}
         listed = {name.partition(".")[2] for name in named if name.startswith(owner.__name__ + ".")}
         aliases = {alias for entry in public for alias in entry.aliases if entry.name.startswith(owner.__name__ + ".")}

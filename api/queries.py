@@ -1,0 +1,405 @@
+"""Continuous queries: what they read, and which are in force."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..conf.arguments import path_argument, whole_argument
+from ..conf.errors import OptionError, SchemaError
+from ..conf.locations import absolute_location, checkpoint_location
+from ..core.rows.system_column import SYSTEM
+from ..operators.stream import UpdateStream
+from ..queries.language import explain
+from ..queries.registry.changes import Change
+from ..queries.registry.editing import record
+from ..queries.registry.journal import Journal
+from ..queries.registry.listing import listed, text_of
+from ..queries.registry.opening import define_stream, opened
+from ..queries.registry.registry import Registry, registry_at
+from ..queries.relations.nodes import Stream
+
+if TYPE_CHECKING:
+    import polars as pl
+    from pyspark.sql import SparkSession
+
+__all__ = ["Queries", "queries"]
+
+
+def queries(
+    spark: SparkSession | None = None,
+    *,
+    checkpoint: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None = None,
+    shards: int | None = None,
+) -> Queries:
+    """Open the continuous queries of a checkpoint, whether a job runs them or not.
+
+    Parameters
+    ----------
+    spark
+        The session that runs the job. Leave it out to change the queries of a job that runs elsewhere.
+    checkpoint
+        The job's checkpoint. A new one begins without queries.
+    to
+        The folder in which each query has a table of its name. An existing checkpoint remembers it.
+    shards
+        The number of parts into which the state is divided [default: 8]. An existing checkpoint remembers it.
+
+    Returns
+    -------
+    Queries
+
+    Raises
+    ------
+    OptionError
+        `to` is missing for a new checkpoint, or an argument differs from what the checkpoint was begun with.
+
+    Examples
+    --------
+    >>> queries = us.queries(checkpoint="queries_cp", to="lake")
+    >>> queries.list().height
+    0
+    """
+    place = checkpoint_location(path_argument("checkpoint", checkpoint))
+    folder = None if to is None else absolute_location(path_argument("to", to))
+    opened(place, folder, whole_argument("shards", shards))
+    return Queries(spark, place)
+
+
+class Queries:
+    """Queries that one streaming query answers together, each in a table of its own. Made by :func:`upstream.queries`.
+
+    Queries come and go while the job runs, from any process: a change is a file below the checkpoint, and the job takes
+    it over with its next batch.
+
+    Attributes
+    ----------
+    checkpoint : str
+        The job's checkpoint.
+
+    Notes
+    -----
+    Guarantee: a change is checked before it is written, against all changes that other processes have written, and is
+    on the disk when the call returns. The offset of each batch contains the version of the registry, so a batch that
+    runs again has the same queries.
+
+    Examples
+    --------
+    >>> queries = us.queries(spark, checkpoint="buses_cp", to="lake")
+    >>> queries.stream("buses", stream)
+    >>> queries.view("fast", "SELECT vehicle_id, speed FROM LATEST(buses) WHERE speed > 10")
+    >>> queries.register("fastest", "SELECT MAX(speed) AS speed FROM fast", weight=2)
+    >>> queries.list().select("name", "weight", "active").rows()
+    [('fastest', 2.0, True)]
+    """
+
+    def __init__(self, spark: SparkSession | None, checkpoint: str) -> None:
+        self.checkpoint = checkpoint
+        self._spark = spark
+        self._journal = Journal(checkpoint)
+        self._streams: dict[str, UpdateStream] = {}
+
+    def __repr__(self) -> str:
+        return f"Queries({self.checkpoint!r})"
+
+    def stream(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
+        """Let queries name a stream. A program does so each time before it starts the job.
+
+        Parameters
+        ----------
+        name
+            The stream's name in queries.
+        stream
+            The stream, with an event time.
+        updates
+            Whether a row replaces the earlier row of its key, and tombstones delete it. With False each row stays:
+            ``LATEST`` still finds the newest row of each key.
+
+        Raises
+        ------
+        OptionError
+            The stream has no event time, the name cannot be one or is taken, or a registered query does not fit.
+        SchemaError
+            The event time is not a timestamp, or the columns have a type that queries cannot take.
+        CheckpointError
+            The job has run with other streams: they are fixed for the life of a checkpoint.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="streams_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        """
+        define_stream(self.checkpoint, _definition(name, stream, updates=updates))
+        self._streams[name] = stream
+
+    def register(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
+        """Register a query. If a query of this name and text is there, nothing changes.
+
+        Parameters
+        ----------
+        name
+            The query's name, and its table's.
+        query
+            The query, as the page on the query language describes it.
+        weight
+            How much its freshness counts, compared with the other queries'.
+        active
+            Whether it runs at once.
+        buckets
+            The number of parts of its table. A table of many rows needs more than one.
+
+        Raises
+        ------
+        OptionError
+            The name is taken or cannot name a table, or another argument is wrong.
+        QueryRefusedError
+            The query cannot be read, does not fit its streams, or needs unbounded state. The message points at the
+            place.
+
+        Notes
+        -----
+        A query that is there stays as it is, also if somebody has altered its weight or deactivated it.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="register_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        """
+        self._record(Change("register", name, query, weight=weight, active=active, buckets=buckets))
+
+    def view(self, name: str, query: str) -> None:
+        """Let queries name a query. If a view of this name and text is there, nothing changes.
+
+        Parameters
+        ----------
+        name
+            The view's name.
+        query
+            The query that it stands for. It may name other views.
+
+        Raises
+        ------
+        OptionError
+            The name is taken or cannot be one.
+        QueryRefusedError
+            The query cannot be read, or does not fit its streams.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="view_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.view("fast", "SELECT * FROM LATEST(buses) WHERE speed > 10")
+        """
+        self._record(Change("view", name, query))
+
+    def alter(self, name: str, query: str | None = None, *, weight: float | None = None) -> None:
+        """Give a query another text, another weight, or both.
+
+        Parameters
+        ----------
+        name
+            The query's name.
+        query
+            The new text. The query begins again with it, and its table has the new result only.
+        weight
+            The new weight. The query goes on.
+
+        Raises
+        ------
+        OptionError
+            There is no query of this name, or there is nothing to alter.
+        QueryRefusedError
+            The text cannot be read, does not fit its streams, or needs unbounded state.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="alter_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.alter("count", weight=4)
+        """
+        self._record(Change("alter", name, query, weight=weight))
+
+    def activate(self, name: str) -> None:
+        """Run a query that is not active. It begins again.
+
+        Parameters
+        ----------
+        name
+            The query's name.
+
+        Raises
+        ------
+        OptionError
+            There is no query of this name.
+        QueryRefusedError
+            The query no longer fits its streams and views.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="activate_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)", active=False)
+        >>> queries.activate("count")
+        """
+        self._record(Change("activate", name))
+
+    def deactivate(self, name: str, *, reason: str | None = None) -> None:
+        """Stop a query. Its table stays as it is.
+
+        Parameters
+        ----------
+        name
+            The query's name.
+        reason
+            Why, for :meth:`list`.
+
+        Raises
+        ------
+        OptionError
+            There is no query of this name.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="deactivate_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.deactivate("count", reason="nobody reads it")
+        >>> queries.list()["reason"].to_list()
+        ['nobody reads it']
+        """
+        self._record(Change("deactivate", name, reason=reason))
+
+    def drop(self, name: str) -> None:
+        """Forget a query. Its table stays as it is.
+
+        Parameters
+        ----------
+        name
+            The query's name.
+
+        Raises
+        ------
+        OptionError
+            There is no query of this name.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="drop_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.drop("count")
+        """
+        self._record(Change("drop", name))
+
+    def drop_view(self, name: str) -> None:
+        """Forget a view that no query and no other view names.
+
+        Parameters
+        ----------
+        name
+            The view's name.
+
+        Raises
+        ------
+        OptionError
+            There is no view of this name, or it is in use.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="drop_view_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.view("fast", "SELECT * FROM LATEST(buses) WHERE speed > 10")
+        >>> queries.drop_view("fast")
+        """
+        self._record(Change("drop_view", name))
+
+    def explain(self, query: str) -> str:
+        """Return the plan of a query as text: its result, its operators, and what each keeps.
+
+        Parameters
+        ----------
+        query
+            The name of a query or a view, or the text of a query that is not registered.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        OptionError
+            There is no query and no view of this name.
+        QueryRefusedError
+            The text cannot be read, does not fit its streams, or needs unbounded state.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="explain_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
+        result: a relation (n int64)
+        """
+        registry = self._registry()
+        return explain(text_of(query, registry), registry.catalog)
+
+    def list(self) -> pl.DataFrame:
+        """Return the queries in the order in which they were registered.
+
+        Returns
+        -------
+        polars.DataFrame
+            The columns ``name``, ``text``, ``weight``, ``active``, and ``reason``: why a query is not active.
+
+        Examples
+        --------
+        >>> queries = us.queries(checkpoint="list_cp", to="lake")
+        >>> queries.list().columns
+        ['name', 'text', 'weight', 'active', 'reason']
+        """
+        return listed(self._registry())
+
+    def views(self) -> dict[str, str]:
+        """Return the texts of the views, by name.
+
+        Returns
+        -------
+        dict of str to str
+
+        Examples
+        --------
+        >>> us.queries(checkpoint="views_cp", to="lake").views()
+        {}
+        """
+        return dict(self._registry().catalog.views)
+
+    def _registry(self) -> Registry:
+        return registry_at(self.checkpoint, self._journal.version())
+
+    def _record(self, change: Change) -> None:
+        record(self.checkpoint, change)
+
+
+def _definition(name: str, stream: object, *, updates: bool) -> Stream:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if not isinstance(stream, UpdateStream):
+        raise OptionError(f"stream={stream!r}", expected="a stream, as us.read(…) gives it")
+    if stream.event_time is None:
+        raise OptionError(
+            f"the stream '{name}' has no event time",
+            expected="a column of timestamps that orders its rows",
+            hint="us.read(…, event_time=…)",
+        )
+    try:
+        columns = to_arrow_schema(stream.schema, timezone="UTC").remove_metadata()
+    except PySparkException as error:
+        raise SchemaError(
+            f"a column of the stream '{name}' has a type that Arrow does not have: {error}",
+            hint="cast it, or leave it out",
+        ) from error
+    own = columns.remove(columns.get_field_index(SYSTEM))
+    return Stream(name, own, stream.key, stream.event_time, updates=updates)

@@ -1,0 +1,178 @@
+"""``upstream queries``: the continuous queries of a checkpoint, whether their job runs or not. None needs Java."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from ..conf.locations import checkpoint_location
+from ..queries.registry.changes import Change
+from .table_commands import Format
+
+if TYPE_CHECKING:
+    from ..queries.registry.registry import Registry
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The query's name.")]
+_Text = Annotated[str, typer.Argument(metavar="QUERY", help="The query; - reads it from standard input.")]
+_Weight = Annotated[
+    float | None,
+    typer.Option(help="How much the freshness of its results counts, compared with the other queries'."),
+]
+
+
+@app.callback()
+def _checkpoint(
+    context: typer.Context,
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint of the job that runs the queries.")
+    ],
+) -> None:
+    """Change the continuous queries of a checkpoint. A running job takes a change over with its next batch.
+
+    upstream queries ./checkpoint register fast "SELECT * FROM LATEST(buses) WHERE speed > 10"
+    """
+    context.obj = checkpoint_location(checkpoint)
+
+
+@app.command(name="list")
+def list_queries(
+    context: typer.Context,
+    output: Annotated[
+        Format,
+        typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line."),
+    ] = Format.TABLE,
+) -> None:
+    """Print the queries and views."""
+    from ..queries.registry.listing import listed
+
+    registry = _registry(context)
+    frame = listed(registry)
+    if output is Format.CSV:
+        sys.stdout.write(frame.write_csv())
+        return
+    if output is Format.JSON:
+        sys.stdout.write(frame.write_ndjson())
+        return
+    table = Table("query", "weight", "active", "text")
+    for name, text, weight, active, reason in frame.rows():
+        table.add_row(name, f"{weight:g}", "yes" if active else f"no: {reason}" if reason else "no", text)
+    for name, text in registry.catalog.views.items():
+        table.add_row(name, "", "view", text)
+    # Into a pipe goes each text whole.
+    width = None if sys.stdout.isatty() else 10_000
+    Console(highlight=False, markup=False, width=width).print(table)
+
+
+@app.command()
+def register(
+    context: typer.Context,
+    name: _Name,
+    query: _Text,
+    weight: _Weight = 1.0,
+    inactive: Annotated[bool, typer.Option("--inactive", help="Do not run the query yet.")] = False,
+    buckets: Annotated[int, typer.Option(min=1, help="The number of parts of its table.")] = 1,
+) -> None:
+    """Register a query. Its table has its name."""
+    change = Change("register", name, _read(query), weight=weight, active=not inactive, buckets=buckets)
+    _record(context, change)
+
+
+@app.command()
+def alter(
+    context: typer.Context,
+    name: _Name,
+    query: Annotated[
+        str | None, typer.Argument(metavar="[QUERY]", help="The new text; the query begins again with it.")
+    ] = None,
+    weight: _Weight = None,
+) -> None:
+    """Give a query another text, another weight, or both."""
+    _record(context, Change("alter", name, None if query is None else _read(query), weight=weight))
+
+
+@app.command()
+def activate(context: typer.Context, name: _Name) -> None:
+    """Run a query that is not active. It begins again."""
+    _record(context, Change("activate", name))
+
+
+@app.command()
+def deactivate(
+    context: typer.Context,
+    name: _Name,
+    reason: Annotated[str | None, typer.Option(help="Why; [bold]list[/bold] prints it.")] = None,
+) -> None:
+    """Stop a query. Its table stays as it is."""
+    _record(context, Change("deactivate", name, reason=reason))
+
+
+@app.command()
+def drop(context: typer.Context, name: _Name) -> None:
+    """Forget a query. Its table stays as it is."""
+    _record(context, Change("drop", name))
+
+
+@app.command()
+def view(
+    context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The view's name.")], query: _Text
+) -> None:
+    """Let queries name a query."""
+    _record(context, Change("view", name, _read(query)))
+
+
+@app.command()
+def drop_view(
+    context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The view's name.")]
+) -> None:
+    """Forget a view that no query and no other view names."""
+    _record(context, Change("drop_view", name))
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY", help="The name of a query or a view, or the text of a query; - reads standard input."
+        ),
+    ],
+) -> None:
+    """Print the plan of a query: its result, its operators, and what each keeps."""
+    from ..queries.language import explain as explain_query
+    from ..queries.registry.listing import text_of
+
+    registry = _registry(context)
+    typer.echo(explain_query(text_of(_read(query), registry), registry.catalog))
+
+
+def _registry(context: typer.Context) -> Registry:
+    from ..queries.registry.journal import Journal
+    from ..queries.registry.registry import registry_at
+
+    checkpoint: str = context.obj
+    return registry_at(checkpoint, Journal(checkpoint).version())
+
+
+def _record(context: typer.Context, change: Change) -> None:
+    from ..queries.registry.editing import record
+
+    before = _registry(context).version
+    registry = record(context.obj, change)
+    if registry.version == before:
+        typer.echo(f"nothing to change: version {registry.version}")
+        return
+    done = f"{change.kind.replace('_', ' ')} {change.name}: version {registry.version}"
+    typer.echo(done)
+
+
+def _read(query: str) -> str:
+    return sys.stdin.read().rstrip() if query == "-" else query

@@ -1,0 +1,92 @@
+"""The beginning of a registry: where its tables lie, and which streams its queries can name."""
+
+from __future__ import annotations
+
+from ...conf.errors import OptionError, UpstreamError
+from ..language import bind
+from ..relations.nodes import Stream
+from .journal import Journal
+from .names import check_name, found
+from .registry import registry_at
+from .settings import Settings
+
+__all__ = ["SHARDS", "define_stream", "opened"]
+
+SHARDS = 8
+"""The number of parts of the state, unless it is given."""
+
+
+def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
+    """Return what the queries of a checkpoint have in common. A new checkpoint begins with it.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The checkpoint of the job that hosts the queries. Made if it is not there.
+    to : str or None
+        The absolute folder of the queries' tables; None for the one that the checkpoint was begun with.
+    shards : int or None
+        The number of parts of the state; None for the one that the checkpoint was begun with.
+
+    Raises
+    ------
+    OptionError
+        They differ from those that the checkpoint was begun with, or `to` is missing for a new one.
+    """
+    journal = Journal(checkpoint)
+    settings = journal.settings()
+    if settings is not None:
+        settings.check_same(to, shards)
+        return settings
+    if to is None:
+        raise OptionError(
+            f"{journal.location} has no queries yet, and 'to' is missing",
+            expected="the folder in which each query has its table",
+            hint="give to=…, or correct the checkpoint",
+        )
+    settings = Settings(to, SHARDS if shards is None else shards)
+    journal.write_settings(settings)
+    return settings
+
+
+def define_stream(checkpoint: str, stream: Stream) -> Settings:
+    """Let queries name a stream, or define it otherwise while the job has never run.
+
+    Parameters
+    ----------
+    checkpoint : str
+        The checkpoint of the job that hosts the queries; :func:`opened` has begun it.
+    stream : Stream
+        The stream.
+
+    Raises
+    ------
+    OptionError
+        The name cannot be one or is taken, or a registered query does not fit the new definition.
+    SchemaError
+        Key or event time are not columns of the stream, or the event time is no timestamp.
+    CheckpointError
+        The job has run without this stream, or with another definition of it.
+    """
+    check_name(stream.name, "a stream")
+    journal = Journal(checkpoint)
+    registry = registry_at(checkpoint, journal.version())
+    if registry.settings.stream(stream.name) == stream:
+        return registry.settings
+    taken = found(stream.name, [*registry.queries, *registry.catalog.views])
+    if taken is not None:
+        raise OptionError(f"there is a query or a view '{taken}' already", hint="choose another name for the stream")
+    changed = registry.settings.with_stream(stream)
+    catalog = changed.catalog()
+    for name, text in registry.catalog.views.items():
+        catalog = catalog.with_view(name, text)
+    for each in registry.active.values():
+        try:
+            bind(each.text, catalog)
+        except UpstreamError as error:
+            raise OptionError(
+                f"the query '{each.name}' does not fit the new definition of '{stream.name}': {error}",
+                hint=f"alter or drop '{each.name}' first",
+            ) from error
+    journal.write_settings(changed)
+    return changed

@@ -1,0 +1,154 @@
+"""Continuous queries from Python: each method journals its change, whether a job runs or not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from kit.registries import COUNTS, FAST, OF_FAST, begun
+
+import upstream as us
+from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError
+from upstream.queries.registry.journal import Journal
+from upstream.queries.relations.nodes import Stream
+from upstream.testing.inputs import Input
+
+BUSES = "vehicle_id STRING, route_id STRING, speed DOUBLE, timestamp TIMESTAMP"
+
+
+def stream(schema: str = BUSES, key: str = "vehicle_id", time: str | None = "timestamp") -> us.UpdateStream:
+    return us.UpdateStream._of(Input("", schema, (key,), time, None, None).node)
+
+
+@pytest.fixture
+def queries(tmp_path: Path) -> us.Queries:
+    made = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
+    made.stream("buses", stream())
+    return made
+
+
+def test_the_name_is_a_package_and_a_function(tmp_path: Path) -> None:
+    """In either order of imports."""
+    for first in ("import upstream.queries.language", "pass"):
+        program = (
+            f"{first}\nimport upstream as us, upstream.queries.language, sys\n"
+            "print(us.queries.language.bind.__name__, us.queries(checkpoint=sys.argv[1], to='lake').list().height)"
+        )
+        command = [sys.executable, "-c", program, str(tmp_path / "cp")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["bind", "0"]
+
+
+def test_a_stream_is_defined_by_its_columns(queries: us.Queries, tmp_path: Path) -> None:
+    settings = Journal(str(tmp_path / "cp")).settings()
+    assert settings is not None
+    (found,) = settings.streams
+    assert (found.name, found.key, found.event_time, found.updates) == ("buses", ("vehicle_id",), "timestamp", True)
+    assert [f"{each.name} {each.type}" for each in found.schema] == [
+        "vehicle_id string",
+        "route_id string",
+        "speed double",
+        "timestamp timestamp[us, tz=UTC]",
+    ]
+    assert (settings.to, settings.shards) == (str(tmp_path / "lake"), 8)
+    queries.stream("trade", stream(), updates=False)
+    assert Journal(str(tmp_path / "cp")).settings().stream("trade").updates is False
+
+
+def test_queries_come_and_go(queries: us.Queries, tmp_path: Path) -> None:
+    queries.view("fast", FAST)
+    queries.register("per_route", OF_FAST, weight=2)
+    queries.register("idle", COUNTS, active=False, buckets=4)
+    assert queries.views() == {"fast": FAST}
+    assert queries.list().rows() == [
+        ("per_route", OF_FAST, 2.0, True, None),
+        ("idle", COUNTS, 1.0, False, None),
+    ]
+    queries.alter("per_route", COUNTS, weight=3)
+    queries.activate("idle")
+    queries.deactivate("per_route", reason="too dear")
+    queries.drop_view("fast")
+    # Another process sees the same, and needs no folder of tables.
+    other = us.queries(checkpoint=str(tmp_path / "cp"))
+    assert other.list().rows() == [
+        ("per_route", COUNTS, 3.0, False, "too dear"),
+        ("idle", COUNTS, 1.0, True, None),
+    ]
+    other.drop("per_route")
+    assert queries.list()["name"].to_list() == ["idle"]
+    assert queries.views() == {}
+
+
+def test_a_program_that_starts_again_changes_nothing(queries: us.Queries, tmp_path: Path) -> None:
+    for _ in range(2):
+        again = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake", shards=8)
+        again.stream("buses", stream())
+        again.view("fast", FAST)
+        again.register("q", OF_FAST)
+        assert Journal(str(tmp_path / "cp")).version() == 2
+    nonce = Journal(str(tmp_path / "cp")).settings().nonce
+    again.stream("buses", stream())
+    assert Journal(str(tmp_path / "cp")).settings().nonce == nonce
+
+
+def test_an_empty_list_has_the_columns(queries: us.Queries) -> None:
+    assert queries.list().schema == {
+        "name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String,
+    }  # fmt: skip
+
+
+def test_explain_takes_names_and_texts(queries: us.Queries) -> None:
+    queries.register("per_route", COUNTS)
+    queries.view("fast", FAST)
+    assert queries.explain("PER_route") == queries.explain(COUNTS)
+    assert "key: route_id" in queries.explain(COUNTS)
+    assert "vehicle_id" in queries.explain("fast")
+    with pytest.raises(OptionError, match=r"no query 'per_rout'.*did you mean 'per_route'"):
+        queries.explain("per_rout")
+    with pytest.raises(QueryRefusedError):
+        queries.explain("SELECT speeed FROM LATEST(buses)")
+
+
+@pytest.mark.parametrize(
+    ("given", "part", "error"),
+    [
+        (stream(time=None), "no event time", OptionError),
+        (stream("k STRING, t DATE", "k", "t"), "has the type date32", SchemaError),
+        ("feed/", "as us.read", OptionError),
+    ],
+)
+def test_streams_that_queries_cannot_read(
+    queries: us.Queries, given: us.UpdateStream, part: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=part):
+        queries.stream("other", given)
+
+
+def test_what_a_checkpoint_was_begun_with_stays(queries: us.Queries, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="to="):
+        us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "sea")
+    with pytest.raises(OptionError, match="shards=4"):
+        us.queries(checkpoint=tmp_path / "cp", shards=4)
+    with pytest.raises(OptionError, match="'to' is missing"):
+        us.queries(checkpoint=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(OptionError, match="shards"):
+        us.queries(checkpoint=tmp_path / "other", to=tmp_path / "lake", shards=0)
+    (tmp_path / "cp" / "offsets").mkdir()
+    (tmp_path / "cp" / "offsets" / "0").write_text("v1")
+    queries.stream("buses", stream())
+    with pytest.raises(CheckpointError, match="fixed once its job has run"):
+        queries.stream("ships", stream())
+    with pytest.raises(CheckpointError, match="fixed once its job has run"):
+        queries.stream("buses", stream(BUSES + ", more INT"))
+
+
+def test_a_registry_that_another_program_began(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    found = us.queries(checkpoint=checkpoint, to="/lake")
+    found.register("trades", "SELECT COUNT(*) AS n FROM trade [RANGE 1 HOUR]")
+    assert isinstance(Journal(checkpoint).settings().stream("trade"), Stream)
+    assert repr(found) == f"Queries({checkpoint!r})"

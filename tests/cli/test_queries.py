@@ -1,0 +1,92 @@
+"""``upstream queries``: each command changes the registry of a checkpoint, without Java."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kit.programs import run_command
+from kit.registries import COUNTS, FAST, OF_FAST, begun
+from typer.testing import CliRunner, Result
+
+from upstream.cli.main import app
+from upstream.queries.registry.journal import Journal
+from upstream.queries.registry.registry import Registry, registry_at
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return begun(tmp_path)
+
+
+def run(checkpoint: str, *arguments: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["queries", checkpoint, *arguments], input=given, catch_exceptions=False)
+
+
+def done(checkpoint: str, *arguments: str, given: str | None = None) -> str:
+    result = run(checkpoint, *arguments, given=given)
+    assert result.exit_code == 0, result.output
+    return result.output.strip()
+
+
+def registry(checkpoint: str) -> Registry:
+    return registry_at(checkpoint, Journal(checkpoint).version())
+
+
+def test_each_command_makes_its_change(checkpoint: str) -> None:
+    assert done(checkpoint, "view", "fast", "-", given=FAST + "\n") == "view fast: version 1"
+    assert registry(checkpoint).catalog.views == {"fast": FAST}
+    assert done(checkpoint, "register", "q", OF_FAST, "--weight", "2", "--buckets", "3") == "register q: version 2"
+    query = registry(checkpoint).queries["q"]
+    assert (query.text, query.weight, query.buckets, query.active) == (OF_FAST, 2.0, 3, True)
+    assert done(checkpoint, "register", "idle", COUNTS, "--inactive") == "register idle: version 3"
+    assert not registry(checkpoint).queries["idle"].active
+    assert done(checkpoint, "activate", "idle") == "activate idle: version 4"
+    assert registry(checkpoint).queries["idle"].id == 4
+    assert done(checkpoint, "alter", "q", "-", given=COUNTS) == "alter q: version 5"
+    assert registry(checkpoint).queries["q"].text == COUNTS
+    assert done(checkpoint, "alter", "q", "--weight", "0.5") == "alter q: version 6"
+    assert registry(checkpoint).queries["q"].weight == 0.5
+    assert done(checkpoint, "alter", "q", "--weight", "0.5") == "nothing to change: version 6"
+    assert done(checkpoint, "deactivate", "q", "--reason", "too dear") == "deactivate q: version 7"
+    assert registry(checkpoint).queries["q"].reason == "too dear"
+    assert done(checkpoint, "drop-view", "fast") == "drop view fast: version 8"
+    assert registry(checkpoint).catalog.views == {}
+    assert done(checkpoint, "drop", "q") == "drop q: version 9"
+    assert registry(checkpoint).queries.keys() == {"idle"}
+
+
+def test_the_list_has_queries_and_views_in_each_form(checkpoint: str) -> None:
+    done(checkpoint, "view", "fast", FAST)
+    done(checkpoint, "register", "q", OF_FAST)
+    done(checkpoint, "deactivate", "q", "--reason", "too dear")
+    table = done(checkpoint, "list")
+    for part in ("fast", FAST, OF_FAST, "no: too dear"):
+        assert part in table
+    assert json.loads(done(checkpoint, "list", "--format", "json")) == {
+        "name": "q", "text": OF_FAST, "weight": 1.0, "active": False, "reason": "too dear",
+    }  # fmt: skip
+    assert done(checkpoint, "list", "--format", "csv").splitlines()[0] == "name,text,weight,active,reason"
+
+
+def test_a_plan_is_explained_by_name_or_text(checkpoint: str) -> None:
+    done(checkpoint, "register", "q", COUNTS)
+    assert "key: route_id" in done(checkpoint, "explain", "q")
+    assert done(checkpoint, "explain", "-", given=COUNTS) == done(checkpoint, "explain", "Q")
+
+
+def test_errors_point_at_the_place_and_change_nothing(checkpoint: str) -> None:
+    wrong = run_command("queries", checkpoint, "register", "q", "SELECT speeed FROM LATEST(buses)")
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines()[1:] == ["    SELECT speeed FROM LATEST(buses)", "           ^^^^^^"]
+    unknown = run_command("queries", checkpoint, "drop", "q")
+    assert (unknown.returncode, "no query 'q'" in unknown.stderr) == (2, True)
+    assert Journal(checkpoint).version() == 0
+
+
+def test_without_java_and_only_where_queries_are(checkpoint: str, tmp_path: Path) -> None:
+    listed = run_command("queries", checkpoint, "list", PATH=str(tmp_path), JAVA_HOME="")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    nothing = run_command("queries", str(tmp_path), "list")
+    assert (nothing.returncode, "has no registry of queries" in nothing.stderr) == (1, True)
