@@ -340,7 +340,7 @@ class Queries:
         >>> queries = us.queries(spark, checkpoint="explain_cp", to="lake")
         >>> queries.stream("buses", stream)
         >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
-        result: a relation (n int64)
+        result: a relation, kept as a table (n int64)
         """
         registry = self._registry()
         return explain(text_of(query, registry), registry.catalog)

@@ -9,10 +9,10 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import upstream
-from upstream.api.queries import queries
 from upstream.operators.grouped_windows import WindowedGroupsStream
 from upstream.operators.grouping import GroupedStream
 from upstream.operators.windowed import WindowedStream
@@ -36,7 +36,7 @@ IN_MODULES = {"aggregates", "UpstreamError"}
 """Names at the top that have their part elsewhere on the page."""
 
 _NOT_AT_THE_TOP: dict[str, Any] = {
-    "queries": queries,
+    "queries": import_module("upstream.api.queries").queries,
     "WindowedStream": WindowedStream,
     "GroupedStream": GroupedStream,
     "WindowedGroupsStream": WindowedGroupsStream,
