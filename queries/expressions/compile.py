@@ -15,6 +15,7 @@ from .casts import CASTS
 from .comparisons import COMPARISONS
 from .kinds import spark_name
 from .logic import CONDITIONALS
+from .months import MONTH_FUNCTIONS
 from .nested import NESTED
 from .nodes import Call, Constant, Expression, Field, walk
 from .numbers import NUMBERS
@@ -24,7 +25,17 @@ from .times import TIMES
 
 __all__ = ["Compiled", "CompiledColumns", "compiled", "compiled_columns"]
 
-_KERNELS: Mapping[str, Kernel] = {**NUMBERS, **BITS, **COMPARISONS, **CASTS, **TEXTS, **PATTERNS, **TIMES, **NESTED}
+_KERNELS: Mapping[str, Kernel] = {
+    **NUMBERS,
+    **BITS,
+    **COMPARISONS,
+    **CASTS,
+    **TEXTS,
+    **PATTERNS,
+    **TIMES,
+    **MONTH_FUNCTIONS,
+    **NESTED,
+}
 _RIGHT_FIRST = {"divide", "div", "mod"}
 """Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
 _ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "least"}

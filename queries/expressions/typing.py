@@ -27,6 +27,7 @@ from .kinds import (
     is_integral,
     spark_name,
 )
+from .months import MONTH_RULES
 from .nodes import Call, Constant, Expression
 from .signatures import Rule, Signature, misfit
 
@@ -263,7 +264,7 @@ def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expres
 
 @functools.cache
 def _rules() -> Mapping[str, Rule]:
-    rules: dict[str, Rule] = {**ARITHMETIC, **BIT_RULES}
+    rules: dict[str, Rule] = {**ARITHMETIC, **BIT_RULES, **MONTH_RULES}
     rules |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "equal_null"), _comparison)
     rules |= dict.fromkeys(("and", "or", "not"), _logic)
     rules |= dict.fromkeys(("is_null", "is_not_null"), _of_any)
@@ -337,7 +338,4 @@ def _time_rules() -> dict[str, Rule]:
     rules |= {"timestamp_seconds": _timestamp_seconds, "from_unixtime": _simple(TEXT, LONG)}
     rules |= dict.fromkeys(("timestamp_millis", "timestamp_micros"), _simple(TIMESTAMP, LONG))
     rules |= {"unix_date": _simple(INT, DATE), "date_from_unix_date": _simple(DATE, INT)}
-    rules |= dict.fromkeys(("date_add", "dateadd"), _simple(DATE, DATE, INT, name="date_add"))
-    rules |= {"date_sub": _simple(DATE, DATE, INT), "add_months": _simple(DATE, DATE, INT)}
-    rules |= dict.fromkeys(("datediff", "date_diff"), _simple(INT, DATE, DATE, name="datediff"))
-    return rules | {"last_day": _simple(DATE, DATE), "date_format": _simple(TEXT, TIMESTAMP, TEXT)}
+    return rules | {"date_sub": _simple(DATE, DATE, INT), "date_format": _simple(TEXT, TIMESTAMP, TEXT)}

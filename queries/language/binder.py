@@ -20,8 +20,9 @@ from .context import Bound, Context
 from .dialect import parse
 from .literals import length_us
 from .places import Text
+from .results import bind_order
 from .scope import Scope
-from .selects import bind_order, bind_select
+from .selects import bind_select
 from .syntax import Emit, StreamOperator
 
 __all__ = ["Query", "bind"]

@@ -1,4 +1,4 @@
-"""The grammar of queries: SELECT, sources with windows, joins, set operations, stream operators, EMIT."""
+"""The grammar of queries: SELECT, set operations, stream operators, EMIT."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
-from .syntax import STREAM_OPERATORS, TABLE_FUNCTIONS, Emit, StreamOperator, StreamWindow, TableFunction
-from .terms import Terms
+from .source_grammar import SourceGrammar
+from .syntax import STREAM_OPERATORS, Emit, StreamOperator
 
 __all__ = ["Grammar"]
 
@@ -19,25 +19,9 @@ _SET_OPERATIONS: dict[str, type[exp.SetOperation]] = {
     "MINUS": exp.Except,
     "INTERSECT": exp.Intersect,
 }
-# What Spark has and a continuous query has not; each with what would do instead.
-_NOT_HERE = {
-    "OFFSET": ("OFFSET is not supported", "LIMIT n keeps the first n; number rows with QUALIFY ROW_NUMBER()"),
-    "WINDOW": ("named windows are not supported", "write the window behind OVER"),
-    "LATERAL": ("LATERAL is not supported", "join with a subquery"),
-    "FETCH": ("FETCH is not supported", "write LIMIT n"),
-    "SORT": ("SORT BY is not supported", "write ORDER BY … LIMIT n"),
-    "SORT BY": ("SORT BY is not supported", "write ORDER BY … LIMIT n"),
-    "CLUSTER BY": ("CLUSTER BY is not supported", "leave it out: the plan decides where rows go"),
-    "DISTRIBUTE BY": ("DISTRIBUTE BY is not supported", "leave it out: the plan decides where rows go"),
-    "PIVOT": ("PIVOT is not supported", "write an aggregate with FILTER (WHERE …) for each column"),
-    "UNPIVOT": ("UNPIVOT is not supported", "write a UNION ALL of the columns"),
-    "NATURAL": ("NATURAL JOIN is not supported", "name the columns: JOIN … USING (k)"),
-    "GROUPING SETS": ("GROUPING SETS is not supported", "write a UNION ALL of the groupings"),
-    "VALUES": ("VALUES is not supported", "name a stream or a stored relation in FROM"),
-}
 
 
-class Grammar(Terms):
+class Grammar(SourceGrammar):
     """The parser of the dialect."""
 
     def _parse_statement(self) -> exp.Expr | None:
@@ -48,7 +32,7 @@ class Grammar(Terms):
         if self._match_texts(("EMIT",)):
             this = self._emit(start, this)
         if self._curr:
-            self._not_here()
+            self.not_here()
             self.unexpected("the end of the query")
         return this
 
@@ -60,12 +44,6 @@ class Grammar(Terms):
             problem = f"the text has {len(found)} queries" if found else "the text has no query"
             raise self.text.error(at, problem, expected="one query")
         return found[0]
-
-    def _not_here(self) -> None:
-        word = self._curr.text.upper()
-        if word in _NOT_HERE and self._curr.token_type is not T.IDENTIFIER:
-            problem, hint = _NOT_HERE[word]
-            self.refuse(problem, hint=hint)
 
     def _emit(self, start: Token, this: exp.Expr) -> exp.Expr:
         at = self._prev
@@ -132,9 +110,9 @@ class Grammar(Terms):
 
     def _intersection(self) -> exp.Expr:
         start = self._curr
-        this = self._operand()
+        this = self.operand()
         while self._match_texts(("INTERSECT",)):
-            this = self._set_of(start, this, exp.Intersect, self._operand)
+            this = self._set_of(start, this, exp.Intersect, self.operand)
         return this
 
     def _set_of(self, start: Token, this: exp.Expr, kind: type[exp.SetOperation], rule: Any) -> exp.Expr:
@@ -151,7 +129,8 @@ class Grammar(Terms):
             right = self.made(begin, exp.Subquery(this=right))
         return self.made(start, kind(this=this, expression=right, distinct=not every))
 
-    def _operand(self) -> exp.Expr:
+    def operand(self) -> exp.Expr:
+        """Read one operand of a set operation: a SELECT, a stream operator, or a query in brackets."""
         start = self._curr
         if self._match(T.L_PAREN):
             inner = self.query()
@@ -167,7 +146,7 @@ class Grammar(Terms):
                 self.refuse(f"{kind} is of a relation, and {inner.args['kind']}(…) is a stream", at=inner)
             return self.made(start, StreamOperator(this=inner, kind=kind))
         if not self._match(T.SELECT):
-            self._not_here()
+            self.not_here()
             self.unexpected("SELECT", hint="a query begins with SELECT, WITH, ISTREAM(, DSTREAM( or RSTREAM(")
         return self._select(start)
 
@@ -181,9 +160,9 @@ class Grammar(Terms):
         if not self._match(T.FROM):
             self.unexpected("a comma, or FROM and a stream")
         begin = self._prev
-        select.set("from_", self.made(begin, exp.From(this=self._source())))
+        select.set("from_", self.made(begin, exp.From(this=self.source())))
         joins: list[exp.Join] = []
-        while (join := self._join()) is not None:
+        while (join := self.join()) is not None:
             joins.append(join)
         if joins:
             select.set("joins", joins)
@@ -198,7 +177,7 @@ class Grammar(Terms):
             begin = self._prev
             if self._match_texts(("ALL",)):
                 self.refuse("GROUP BY ALL is not supported", at=self._prev, hint="name the columns")
-            self._not_here()
+            self.not_here()
             select.set("group", self.made(begin, exp.Group(expressions=self.commas(self.scalar))))
         if self._match(T.HAVING):
             begin = self._prev
@@ -206,7 +185,7 @@ class Grammar(Terms):
         if self._match(T.QUALIFY):
             begin = self._prev
             select.set("qualify", self.made(begin, exp.Qualify(this=self.scalar())))
-        self._not_here()
+        self.not_here()
 
     def _item(self) -> exp.Expr:
         start = self._curr
@@ -217,185 +196,3 @@ class Grammar(Terms):
             return this
         name = self.alias()
         return this if name is None else self.made(start, exp.Alias(this=this, alias=name))
-
-    # --- sources ----------------------------------------------------------------------------------------------------
-
-    def _join(self) -> exp.Join | None:
-        start = self._curr
-        if self._match(T.COMMA):
-            return self.made(start, exp.Join(this=self._source()))
-        words: list[str] = []
-        while self._match_texts(("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI")):
-            words.append(self._prev.text.upper())
-        if not words and self._curr.token_type is not T.JOIN:
-            self._not_here()
-            return None
-        self.need(T.JOIN, "JOIN")
-        kind = " ".join(words)
-        side, _, rest = kind.partition(" ")
-        if kind in {"SEMI", "ANTI"}:
-            side, rest = "LEFT", kind
-        if kind not in {"", "INNER", "CROSS", "SEMI", "ANTI"} and not (
-            (side in {"LEFT", "RIGHT", "FULL"} and rest in {"", "OUTER"})
-            or (side == "LEFT" and rest in {"SEMI", "ANTI"})
-        ):
-            self.refuse(
-                f"there is no {kind} JOIN", at=start, expected="[LEFT|RIGHT|FULL] JOIN, LEFT SEMI, LEFT ANTI, CROSS"
-            )
-        join = exp.Join(this=self._source())
-        if kind == "CROSS":
-            join.set("kind", "CROSS")
-        elif side in {"LEFT", "RIGHT", "FULL"}:
-            join.set("side", side)
-            if rest in {"SEMI", "ANTI"}:
-                join.set("kind", rest)
-        else:
-            join.set("kind", "INNER")
-        if self._match(T.ON):
-            join.set("on", self.scalar())
-        elif self._match(T.USING):
-            join.set("using", self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self._using))).expressions)
-        elif kind != "CROSS":
-            self.unexpected("ON or USING", hint="CROSS JOIN pairs all rows")
-        if kind == "CROSS" and (join.args.get("on") or join.args.get("using")):
-            self.refuse("CROSS JOIN has no condition", at=start, hint="write JOIN … ON")
-        return self.made(start, join)
-
-    def _using(self) -> exp.Identifier:
-        return self.name("a column of both sides")
-
-    def _source(self) -> exp.Expr:
-        start = self._curr
-        self._not_here()
-        word = self._curr.text.upper() if self._curr.token_type is not T.IDENTIFIER else ""
-        this: exp.Expr
-        if self._match(T.L_PAREN):
-            if not (self.begins_query() or self._curr.token_type is T.L_PAREN):
-                self.unexpected("a query in brackets", hint="joins are read from left to right without brackets")
-            this = exp.Subquery(this=self.query())
-            self.need(T.R_PAREN, ")")
-        elif word in STREAM_OPERATORS and self._next.token_type is T.L_PAREN:
-            this = exp.Subquery(this=self._operand())
-        elif self._next.token_type is T.L_PAREN and self.is_name(self._curr) and word != "SAMPLE":
-            this = exp.Table(this=self._table_function())
-        else:
-            this = exp.Table(this=self.name("a stream, a view, or a query in brackets"))
-            if self._curr.token_type is T.DOT:
-                self.refuse("names of streams have no dots", hint="put backquotes around the whole name")
-        self._after_source(this)
-        return self.made(start, this)
-
-    def _after_source(self, this: exp.Expr) -> None:
-        """Read a window, a sample and an alias, each at most once, in any order (CQL has the alias first)."""
-        while True:
-            start = self._curr
-            if start.token_type is T.L_BRACKET:
-                key, found = "stream_window", self._window()
-            elif self._curr.text.upper() in {"SAMPLE", "TABLESAMPLE"} and start.token_type is not T.IDENTIFIER:
-                key, found = "sample", self._sample()
-            else:
-                name = self.alias()
-                if name is None:
-                    return
-                if self._curr.token_type is T.L_PAREN:
-                    self.refuse(
-                        "lists of column names are not supported here", hint="name them with AS in the subquery"
-                    )
-                key, found = "alias", self.made(start, exp.TableAlias(this=name))
-            if this.args.get(key):
-                what = {"stream_window": "window", "sample": "sample", "alias": "alias"}[key]
-                self.refuse(f"this source has a second {what}", at=start)
-            this.set(key, found)
-
-    def _sample(self) -> exp.TableSample:
-        start = self._curr
-        word = self._curr.text.upper()
-        self._advance()
-        self.need(T.L_PAREN, "( and a percentage")
-        number = self.need(T.NUMBER, "a percentage")
-        literal = self.made(number, exp.Literal.number(number.text))
-        percent = self._match_texts(("PERCENT",))
-        if not percent and word == "TABLESAMPLE":
-            self.unexpected("PERCENT", hint="a sample of a stream is a share of its rows: TABLESAMPLE (1 PERCENT)")
-        self.need(T.R_PAREN, ")")
-        seed = None
-        if self._match_texts(("REPEATABLE",)):
-            self.need(T.L_PAREN, "( and a seed")
-            token = self.need(T.NUMBER, "a whole number as seed")
-            if not token.text.isdigit():
-                self.refuse(f"{token.text} is not a whole number", at=token)
-            seed = exp.Literal.number(token.text)
-            self.need(T.R_PAREN, ")")
-        return self.made(start, exp.TableSample(percent=literal, seed=seed))
-
-    def _table_function(self) -> TableFunction:
-        start = self._curr
-        kind = self._curr.text.upper()
-        if kind not in TABLE_FUNCTIONS:
-            self.refuse(f"there is no table function {kind}", expected=", ".join(TABLE_FUNCTIONS))
-        self._advance(2)
-        self._match_texts(("TABLE",))
-        this = self._function_source()
-        arguments: list[exp.Expr] = []
-        while self._match(T.COMMA):
-            described = self._match_text_seq("DESCRIPTOR", "(")
-            arguments.append(self.scalar())
-            if described:
-                self.need(T.R_PAREN, ")")
-        self.need(T.R_PAREN, "a comma or )")
-        return self.made(start, TableFunction(this=this, kind=kind, expressions=arguments))
-
-    def _function_source(self) -> exp.Expr:
-        start = self._curr
-        if self._match(T.L_PAREN):
-            this: exp.Expr = exp.Subquery(this=self.query())
-            self.need(T.R_PAREN, ")")
-        elif self._curr.text.upper() in STREAM_OPERATORS and self._next.token_type is T.L_PAREN:
-            this = exp.Subquery(this=self._operand())
-        else:
-            this = exp.Table(this=self.name("a stream"))
-        if self._curr.text.upper() in {"SAMPLE", "TABLESAMPLE"}:
-            this.set("sample", self._sample())
-        return self.made(start, this)
-
-    # --- windows ----------------------------------------------------------------------------------------------------
-
-    def _window(self) -> StreamWindow:
-        start = self._curr
-        self._advance()
-        found: dict[str, Any] = {}
-        if self._match(T.PARTITION_BY):
-            found["partition"] = self.commas(self._column)
-        if self._match_texts(("NOW",)):
-            found["now"] = True
-        elif self._match_texts(("RANGE",)):
-            if self._match_texts(("UNBOUNDED",)):
-                found["unbounded"] = True
-            else:
-                found["range"] = self._span_of("RANGE")
-            self._match_texts(("PRECEDING",))
-            if self._match_texts(("SLIDE",)):
-                if found.get("unbounded"):
-                    self.refuse("SLIDE needs a RANGE that ends", at=self._prev)
-                found["slide"] = self._span_of("SLIDE")
-        elif self._match_texts(("ROWS",)):
-            if self._match_texts(("UNBOUNDED",), advance=False):
-                self.refuse("ROWS has a number", hint="[RANGE UNBOUNDED] keeps all rows")
-            number = self.need(T.NUMBER, "a number of rows")
-            found["rows"] = self.made(number, exp.Literal.number(number.text))
-            self._match_texts(("PRECEDING",))
-        else:
-            self.unexpected("RANGE, ROWS or NOW in a window")
-        if self._match(T.WHERE):
-            found["where"] = self.scalar()
-        self.need(T.R_BRACKET, "SLIDE, WHERE or ] at the end of the window")
-        return self.made(start, StreamWindow(**found))
-
-    def _span_of(self, what: str) -> exp.Interval:
-        if self._match_texts(("INTERVAL",), advance=False):
-            return self.interval()
-        start = self._curr
-        number = self.need(T.NUMBER, f"a length of time after {what}")
-        if self._curr.token_type is T.R_BRACKET or self._curr.text.upper() in {"SLIDE", "PRECEDING", "WHERE"}:
-            self.unexpected(f"a unit of time: {what} {number.text} SECONDS")
-        return self.interval_of(start, number.text, self.unit())

@@ -22,7 +22,8 @@ from ..relations.nodes import Aggregate, Changes, Join, Now, Range, Relation, St
 from .context import Context
 from .literals import length_us
 from .predicates import Filtered
-from .scalars import Scalars, renamed_aggregation
+from .scalars import Scalars
+from .shapes import renamed_aggregation
 
 __all__ = ["bind_over"]
 

@@ -13,8 +13,9 @@ from ..expressions.typing import call
 from ..relations.nodes import Changes, Join, Project, Relation, Unbounded, Where, Windowed
 from .context import Context
 from .froms import From, bind_from, equalities
-from .scalars import Scalars, has_aggregate, has_query, unwrapped
+from .scalars import Scalars
 from .scope import OUTER, Scope, is_outer
+from .shapes import has_aggregate, has_query, unwrapped
 
 __all__ = ["Filtered", "bind_where", "terms"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +13,13 @@ from ..expressions.nodes import Call, Constant, Expression, Field, fields
 from ..expressions.typing import call, cast
 from ..relations.aggregates import aggregation, is_aggregate
 from ..relations.nodes import Aggregation
+from .calls import read_call
 from .literals import interval, number, type_of
 from .places import Text
 from .scope import Scope, is_outer
+from .shapes import unwrapped
 
-__all__ = ["Scalars", "has_aggregate", "has_query", "has_window", "renamed_aggregation", "unwrapped"]
+__all__ = ["Scalars"]
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Add: "add",
@@ -44,74 +45,7 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.BitwiseOr: "bitwise_or",
     exp.BitwiseXor: "bitwise_xor",
 }
-# What is another value at each evaluation: a replayed batch would give other rows.
-_UNSTEADY = frozenset(
-    [
-        "current_date",
-        "current_timestamp",
-        "current_time",
-        "localtimestamp",
-        "now",
-        "rand",
-        "random",
-        "randn",
-        "uuid",
-        "shuffle",
-        "monotonically_increasing_id",
-        "unix_timestamp_now",
-        "current_user",
-        "session_user",
-        "user",
-        "spark_partition_id",
-    ]
-)
-_NUMBERED = frozenset(
-    ["row_number", "rank", "dense_rank", "ntile", "lag", "lead", "percent_rank", "cume_dist", "nth_value"]
-)
 _NOTED = "\0aggregate\0"
-
-
-def renamed_aggregation(each: Aggregation, name: str) -> Aggregation:
-    """Return the aggregate with a name for its column."""
-    return replace(each, name=name)
-
-
-def unwrapped(node: exp.Expr) -> exp.Expr:
-    """Return the expression without the brackets around it."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return node
-
-
-def _inside(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> bool:
-    """Whether something is in the expression, outside of subqueries."""
-    if found(node):
-        return True
-    if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
-        return False
-    return any(_inside(each, found) for each in node.iter_expressions())
-
-
-def has_aggregate(node: exp.Expr) -> bool:
-    """Whether the expression has an aggregate that is not over a window."""
-    if isinstance(node, exp.Window):
-        function = node.this.this if isinstance(node.this, exp.Filter) else node.this
-        return any(has_aggregate(each) for each in function.iter_expressions())
-    if isinstance(node, exp.Anonymous) and is_aggregate(node.this.lower()):
-        return True
-    if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
-        return False
-    return any(has_aggregate(each) for each in node.iter_expressions())
-
-
-def has_window(node: exp.Expr) -> bool:
-    """Whether the expression has a function with OVER."""
-    return _inside(node, lambda each: isinstance(each, exp.Window))
-
-
-def has_query(node: exp.Expr) -> bool:
-    """Whether the expression has a subquery."""
-    return _inside(node, lambda each: isinstance(each, exp.Subquery | exp.Exists))
 
 
 class Scalars:
@@ -306,30 +240,10 @@ class Scalars:
         return self._named(node, inner, node.expression.this)
 
     def _named(self, node: exp.Expr, function: exp.Expr, where: exp.Expr | None) -> Expression:
-        name = function.this.lower()
-        arguments = function.expressions
-        distinct = len(arguments) == 1 and isinstance(arguments[0], exp.Distinct)
-        if distinct:
-            arguments = arguments[0].expressions
-        star = len(arguments) == 1 and isinstance(arguments[0], exp.Star)
-        if name in _UNSTEADY:
-            raise self.text.error(
-                node,
-                f"{name.upper()} is another value at each evaluation, so a replayed batch would give other rows",
-                hint="use the stream's event time, or a window",
-            )
-        if name in _NUMBERED:
-            raise self.text.error(
-                node, f"{name.upper()} needs OVER", hint="QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n"
-            )
-        if not is_aggregate(name):
-            if distinct or star:
-                what = "DISTINCT" if distinct else "*"
-                raise self.text.error(node, f"{what} is only for aggregates, and {name.upper()} is none")
-            return self._call(node, name, [self.bind(each) for each in arguments])
-        if star and name != "count":
-            raise self.text.error(node, f"{name.upper()}(*) is not possible", hint="name a column")
-        return self._aggregate(node, name, [] if star else arguments, where, distinct=distinct)
+        called = read_call(node, function, self.text)
+        if not is_aggregate(called.name):
+            return self._call(node, called.name, [self.bind(each) for each in called.arguments])
+        return self._aggregate(node, called.name, called.arguments, where, distinct=called.distinct)
 
     def _aggregate(
         self, node: exp.Expr, name: str, arguments: Sequence[exp.Expr], where: exp.Expr | None, *, distinct: bool
@@ -403,6 +317,10 @@ def _through(self: Scalars, node: exp.Expr) -> Expression:
     return self.bind(node.this)
 
 
+def _word(_: Scalars, node: exp.Expr) -> Expression:
+    return Constant(node.name, pa.string())
+
+
 def _invert(self: Scalars, node: exp.Expr) -> Expression:
     return self._call(node, "bitwise_not", [self.bind(node.this)])
 
@@ -436,5 +354,6 @@ _RULES: dict[type[exp.Expr], Callable[[Scalars, Any], Expression]] = {
     exp.Subquery: Scalars._subquery,
     exp.TryCast: Scalars._cast,
     exp.Tuple: _alone,
+    exp.Var: _word,
     exp.Window: Scalars._window,
 }

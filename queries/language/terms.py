@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
+from ..expressions.months import UNITS
 from .reader import STRINGS, Reader
 from .syntax import NOT_NAMES
 
@@ -37,6 +38,7 @@ _LEVELS: tuple[dict[T, type[exp.Binary]], ...] = (
     {T.PLUS: exp.Add, T.DASH: exp.Sub, T.DPIPE: exp.DPipe},
     {T.STAR: exp.Mul, T.SLASH: exp.Div, T.MOD: exp.Mod, T.DIV: exp.IntDiv},
 )
+_WITH_UNITS = frozenset(["TIMESTAMPADD", "TIMESTAMPDIFF", "DATEADD", "DATE_ADD", "DATEDIFF", "DATE_DIFF"])
 _SHIFTS = {"<<": "SHIFTLEFT", ">>": "SHIFTRIGHT", ">>>": "SHIFTRIGHTUNSIGNED"}
 # The types of 5Y, 5S, 5L, 5F, 5D, which sqlglot reads as casts.
 _SUFFIXES = {
@@ -324,7 +326,23 @@ class Terms(Reader):
             found.append(self.scalar())
             if self._match_texts(("FOR",)):
                 found.append(self.scalar())
+        if name in _WITH_UNITS and len(found) == 3:
+            found[0] = self._unit_of(name, found[0])
         return found
+
+    def _unit_of(self, name: str, node: exp.Expr) -> exp.Expr:
+        """Return the first argument of ``TIMESTAMPADD(MONTH, 1, t)``, which is a word and no column."""
+        word = node.name.upper() if isinstance(node, exp.Column) and not node.text("table") else ""
+        if word not in UNITS:
+            self.refuse(
+                f"this is no unit of {name}",
+                at=node,
+                expected=", ".join(UNITS),
+                hint=f"{name}(MONTH, …), without quotes",
+            )
+        unit = exp.Var(this=word)
+        unit.meta.update(node.meta)
+        return unit
 
     def _over(self, start: Token, this: exp.Expr) -> exp.Expr:
         if self._match_texts(("FILTER",)):

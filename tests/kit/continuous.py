@@ -82,6 +82,7 @@ FORMS = (
     "SELECT sym, BIT_AND(n) AS a, BIT_OR(n & 6) AS o, BIT_XOR(~n) AS x FROM trade [RANGE 1 HOUR] GROUP BY sym",
     "SELECT SHIFTLEFT(n, 2) | n ^ 1 AS b, BIT_COUNT(n) AS c, BIT_GET(n, 1) AS g FROM trade [NOW]",
     "SELECT REVERSE(sym) AS r, INITCAP(sym) AS i, TRANSLATE(sym, 'ab', 'x') AS t FROM trade [RANGE 1 HOUR]",
+    "SELECT TIMESTAMPADD(MONTH, n, t) AS a, DATEDIFF(HOUR, t, DATE '2024-01-01') AS d, DATE_ADD(t, 3) AS p FROM trade",
     "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
 )
 

@@ -204,6 +204,10 @@ def text(value: str) -> Pair:
     return Pair(f"'{quoted}'", Constant(value, TEXT))
 
 
+def unit(word: str) -> Pair:
+    return Pair(word, Constant(word, TEXT))
+
+
 def null() -> Pair:
     return Pair("NULL", Constant(None, pa.null()))
 
@@ -297,7 +301,7 @@ _NUMBER_NAMES = (
     *("add", "subtract", "multiply", "divide", "mod", "div", "pmod", "try_add", "try_subtract", "try_multiply"),
     *("try_divide", "negate", "abs", "round", "bround", "floor", "ceil", "sign", "sqrt", "greatest", "least"),
     *("coalesce", "nullif", "case", "if", "length", "instr", "field", "datediff", "unix", "power", "nvl2"),
-    *("bits", "bitwise_not", "bit_count", "bit_get", "shift"),
+    *("timestampdiff", "months_between", "bits", "bitwise_not", "bit_count", "bit_get", "shift"),
 )
 _TEXT_NAMES = (
     *("concat", "substring", "substring2", "left", "right", "upper", "lower", "trim", "ltrim", "rtrim", "replace"),
@@ -305,6 +309,9 @@ _TEXT_NAMES = (
     *("coalesce", "date_format", "greatest", "reverse", "initcap", "translate"),
 )
 _TIME_NAMES = ("date_trunc", "trunc", "interval", "days", "add_months", "last_day", "cast", "of", "case", "dates")
+_TIME_NAMES += ("make_date", "timestampadd")
+_UNITS = ("DAYOFYEAR", "MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER")
+_UNITS += ("YEAR",)
 _CONDITION_NAMES = ("compare", "compare", "and", "or", "not", "null", "in", "between", "like", "rlike", "text")
 
 
@@ -395,6 +402,11 @@ class Drawn:
         if name == "unix":
             names = ("unix_seconds", "unix_millis", "unix_micros")
             return draw.choice((made(draw.choice(names), self._one("ts")), made("unix_date", self._one("dt"))))
+        if name == "timestampdiff":
+            function = draw.choice((name, "datediff", "date_diff"))
+            return made(function, unit(draw.choice(_UNITS[1:])), self.time(depth), self._one("dt", "ts"))
+        if name == "months_between":
+            return made(name, self.time(depth), self._one("dt", "ts"), *draw.choice(((), (self._one("bo"),))))
         if name == "bits":
             pair = self._one(*_WHOLE), self._one(*_WHOLE, "q")
             return made(draw.choice(("bitwise_and", "bitwise_or", "bitwise_xor")), *draw.sample(pair, 2))
@@ -514,6 +526,14 @@ class Drawn:
             )
         if name == "add_months":
             return made(name, self._one("dt"), draw.choice((integer(1), self._one("by"))))
+        if name == "make_date":
+            years = draw.choice((integer(2020), integer(1), made("year", self._one("dt"))))
+            some = [draw.choice((integer(1), integer(2), made(part, self._one("dt")))) for part in ("month", "day")]
+            return made(name, years, some[0], draw.choice((some[1], self._one("by"))))
+        if name == "timestampadd":
+            function = draw.choice((name, "dateadd", "date_add"))
+            count = draw.choice((integer(1), integer(-13), self._one("by", "sh")))
+            return made(function, unit(draw.choice(_UNITS)), count, value)
         if name == "last_day":
             return made(name, self._one("dt"))
         if name == "cast":

@@ -71,6 +71,9 @@ def tree(expression: str) -> str:
         ("if(a, b, c)", "IF(a, b, c)"),
         ("left(a, 2)", "LEFT(a, 2)"),
         ("SUBSTRING(a FROM 2 FOR 3)", "SUBSTRING(a, 2, 3)"),
+        ("timestampadd(month, 1, t)", "TIMESTAMPADD(MONTH, 1, t)"),
+        ("datediff(week, a, b)", "DATEDIFF(WEEK, a, b)"),
+        ("date_add(day, 3)", "DATE_ADD(day, 3)"),
         ("INTERVAL 10 MINUTES", "INTERVAL '10' MINUTE"),
         ("INTERVAL '10 minutes'", "INTERVAL '10' MINUTE"),
         ("INTERVAL '-1.5' SECOND", "INTERVAL '-1.5' SECOND"),
@@ -122,3 +125,8 @@ def test_values_of_literals() -> None:
         "null",
         "decimal128(20, 0)",
     ]
+
+
+def test_a_unit_is_a_word_without_quotes() -> None:
+    refused("SELECT TIMESTAMPADD('MONTH', 1, t) AS a FROM trade", "without quotes", at="'MONTH'")
+    refused("SELECT DATEDIFF(FORTNIGHT, t, t) AS a FROM trade", "no unit of DATEDIFF", "QUARTER", at="FORTNIGHT")

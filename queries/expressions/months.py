@@ -1,0 +1,196 @@
+"""Months of the calendar: dates made of their parts, times moved by months, and what lies between two times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ...conf.errors import SchemaError
+from .arrays import on_arrays
+from .building import Builder, Kernel
+from .calendar import Int64s, civil_of_days, days_in_month, days_of_civil
+from .coercion import cast, implicit
+from .instants import DAY, LEAVE_OUT, OUTSIDE, SECOND, dates_of, days_of, micros_of, on_days, timestamps_of
+from .kinds import BOOLEAN, DATE, DOUBLE, INT, LOCAL_TIMESTAMP, LONG, TEXT, TIMESTAMP
+from .nodes import Call, Constant, Expression
+from .signatures import Rule, Signature, misfit
+from .unscaled import int128
+
+__all__ = ["MONTH_FUNCTIONS", "MONTH_RULES", "UNITS", "months_added"]
+
+_LENGTHS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": SECOND,
+    "MINUTE": 60 * SECOND,
+    "HOUR": 3_600 * SECOND,
+    "DAY": DAY,
+    "DAYOFYEAR": DAY,
+    "WEEK": 7 * DAY,
+}
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+UNITS = (*_LENGTHS, *_MONTHS)
+"""The units of ``timestampadd`` and ``timestampdiff``, from the shortest to the longest."""
+
+
+def _unit(function: str, arguments: Sequence[Expression], units: Sequence[str] = UNITS) -> Constant:
+    unit = arguments[0] if len(arguments) == 3 else None
+    if not isinstance(unit, Constant) or str(unit.value).upper() not in units:
+        raise misfit(function, arguments, f"a unit and two values; the unit is one of {', '.join(units)}")
+    return Constant(str(unit.value).upper(), TEXT)
+
+
+def _time(function: str, arguments: Sequence[Expression], value: Expression) -> Expression:
+    found = value if value.type == LOCAL_TIMESTAMP else implicit(value, TIMESTAMP)
+    if found is None:
+        raise misfit(function, arguments, "a TIMESTAMP or DATE")
+    return found
+
+
+def _later_rule(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) == 2 and function != "timestampadd":
+        return Signature(DATE, (DATE, INT), name="date_add")(function, arguments)
+    unit = _unit(function, arguments)
+    count, time = implicit(arguments[1], LONG), _time(function, arguments, arguments[2])
+    if count is None:
+        raise misfit(function, arguments, "a unit, a number of units, and a time")
+    return Call("timestampadd", (unit, count, time), time.type)
+
+
+def _between_rule(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) == 2 and function != "timestampdiff":
+        return Signature(INT, (DATE, DATE), name="datediff")(function, arguments)
+    unit = _unit(function, arguments, [each for each in UNITS if each != "DAYOFYEAR"])  # as in Spark
+    times = [cast(_time(function, arguments, each), TIMESTAMP) for each in arguments[1:]]
+    return Call("timestampdiff", (unit, *times), LONG)
+
+
+MONTH_RULES: Mapping[str, Rule] = {
+    "make_date": Signature(DATE, (INT, INT, INT)),
+    "add_months": Signature(DATE, (DATE, INT)),
+    "last_day": Signature(DATE, (DATE,)),
+    "months_between": Signature(DOUBLE, (TIMESTAMP, TIMESTAMP, BOOLEAN), optional=1),
+    **dict.fromkeys(("date_add", "dateadd", "timestampadd"), _later_rule),
+    **dict.fromkeys(("datediff", "date_diff", "timestampdiff"), _between_rule),
+}
+
+
+def months_later(days: Int64s, months: Int64s | int) -> Int64s:
+    """Return the same day of a later month, or the last one if that month is shorter."""
+    year, month, day = civil_of_days(days)
+    count = year * 12 + month - 1 + months
+    year, month = count // 12, count % 12 + 1
+    return days_of_civil(year, month, np.minimum(day, days_in_month(year, month)))
+
+
+def _make_date(build: Builder, *parts: pl.Expr) -> pl.Expr:
+    year, month, day = (build.share(part.cast(pl.Int64)) for part in parts)
+    given = pl.all_horizontal(each.is_not_null() for each in (year, month, day))
+    build.fail(~month.is_between(1, 12) & given, "there is no such month", "number the months from 1 to 12")
+    known = pl.when(month.is_between(1, 12))
+    last = on_days(days_in_month, year, known.then(month).otherwise(1))
+    real = build.share(month.is_between(1, 12) & day.is_between(1, last))
+    build.fail(~real & month.is_between(1, 12) & given, "the month has no such day", LEAVE_OUT)
+    inside = year.is_between(1, 9999)
+    build.fail(~inside & given, OUTSIDE, LEAVE_OUT, lasting=True)
+    made = on_days(days_of_civil, *(pl.when(real & inside).then(each) for each in (year, month, day)))
+    return made.cast(pl.Int32).cast(pl.Date)
+
+
+def _add_months(build: Builder, date: pl.Expr, months: pl.Expr) -> pl.Expr:
+    return dates_of(build, on_days(months_later, days_of(date), months.cast(pl.Int64)))
+
+
+def _last_day(build: Builder, date: pl.Expr) -> pl.Expr:
+    def run(days: Int64s) -> Int64s:
+        year, month, day = civil_of_days(days)
+        return days - day + days_in_month(year, month)
+
+    return dates_of(build, on_days(run, days_of(date)))
+
+
+def months_added(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
+    """Return times moved by the interval of months that the call's second argument is."""
+    interval = build.call.arguments[1]
+    if not isinstance(interval, Constant):
+        raise SchemaError(f"{interval} differs by row", expected="a constant interval of months")
+    if interval.value is None:
+        return pl.when(pl.lit(value=False)).then(time)
+    months, days, nanos = (sign * int(part) for part in interval.value)
+    if build.type == DATE:
+        return dates_of(build, on_days(lambda array: months_later(array, months) + days, days_of(time)))
+    micros = build.share(micros_of(time))
+    moved = on_days(lambda array: months_later(array, months) + days, micros // DAY)
+    exact = moved.cast(pl.Int128) * DAY + micros % DAY + nanos // 1_000
+    return timestamps_of(build, exact).cast(pl.Datetime("us", build.type.tz))
+
+
+def _months_between(_: Builder, one: pl.Expr, other: pl.Expr, rounded: pl.Expr | None = None) -> pl.Expr:
+    """Return whole months, and what remains in months of 31 days, as Spark and Hive count it."""
+
+    def run(one: Int64s, other: Int64s, rounds: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        (year, month, day), (years, months, days) = civil_of_days(one // DAY), civil_of_days(other // DAY)
+        whole = ((year * 12 + month) - (years * 12 + months)).astype(np.float64)
+        ends = (day == days_in_month(year, month)) & (days == days_in_month(years, months))
+        seconds = (day - days) * 86_400 + one % DAY // SECOND - other % DAY // SECOND
+        exact = whole + seconds / (31 * 86_400.0)
+        near = exact * 1e8
+        floor = np.floor(near)
+        exact = np.where(rounds, (floor + (near - floor >= 0.5)) / 1e8, exact)
+        return np.where((day == days) | ends, whole, exact)
+
+    rounds = pl.lit(value=True) if rounded is None else rounded
+    return on_arrays(run, micros_of(one), micros_of(other), rounds.cast(pl.Int8), dtype=pl.Float64)
+
+
+_MOST_MONTHS = 200_000
+"""More months than there are in all years: adding so many leaves the years."""
+
+
+def _timestampadd(build: Builder, _: pl.Expr, count: pl.Expr, time: pl.Expr) -> pl.Expr:
+    unit = build.constant(0, "the unit")
+    if unit in _LENGTHS:
+        moved = micros_of(time).cast(pl.Int128) + count.cast(pl.Int128) * int128(_LENGTHS[unit])
+        return timestamps_of(build, moved).cast(pl.Datetime("us", build.type.tz))
+    months = count.clip(-_MOST_MONTHS, _MOST_MONTHS) * _MONTHS[unit]
+    return _moved(build, time, on_days(months_later, micros_of(time) // DAY, months))
+
+
+def _moved(build: Builder, time: pl.Expr, days: pl.Expr) -> pl.Expr:
+    """Return the times of day on other days."""
+    moved = timestamps_of(build, days.cast(pl.Int128) * DAY + micros_of(time) % DAY)
+    return moved.cast(pl.Datetime("us", build.type.tz))
+
+
+def _timestampdiff(build: Builder, _: pl.Expr, start: pl.Expr, end: pl.Expr) -> pl.Expr:
+    unit = build.constant(0, "the unit")
+
+    def run(start: Int64s, end: Int64s) -> Any:
+        if unit in _LENGTHS:
+            return _towards_zero(end - start, _LENGTHS[unit])
+        (year, month, day), (years, months, days) = civil_of_days(start // DAY), civil_of_days(end // DAY)
+        # By month, day and time of day at once: a part of a month is less than 32 days.
+        size = 32 * DAY
+        later = (years * 12 + months - year * 12 - month) * size
+        later += (days - day) * DAY + end % DAY - start % DAY
+        return _towards_zero(later, size * _MONTHS[unit])
+
+    return on_arrays(run, micros_of(start), micros_of(end), dtype=pl.Int64)
+
+
+def _towards_zero(value: Int64s, by: int) -> Int64s:
+    return np.sign(value) * (np.abs(value) // by)
+
+
+MONTH_FUNCTIONS: Mapping[str, Kernel] = {
+    "make_date": _make_date,
+    "add_months": _add_months,
+    "last_day": _last_day,
+    "months_between": _months_between,
+    "timestampadd": _timestampadd,
+    "timestampdiff": _timestampdiff,
+}

@@ -1,0 +1,35 @@
+"""Times outside of the years 1 to 9999 are errors, and never other times."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+
+import pytest
+
+from upstream.conf.errors import QueryError
+from upstream.queries.expressions.instants import DAY, SECOND
+from upstream.queries.expressions.kinds import INT, LONG
+
+from .values import evaluate
+
+_FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
+_LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, timezone.utc)
+
+
+def test_the_first_and_the_last_moment_are_inside() -> None:
+    first, last = -719_162 * DAY, 2_932_897 * DAY - 1
+    assert DAY == 86_400 * SECOND
+    assert evaluate("timestamp_micros", ([first, last, None], LONG)) == [_FIRST, _LAST, None]
+    assert evaluate("date_from_unix_date", ([-719_162, 2_932_896], INT)) == [date(1, 1, 1), date(9999, 12, 31)]
+
+
+@pytest.mark.parametrize("micros", [-719_162 * DAY - 1, 2_932_897 * DAY])
+def test_one_microsecond_outside_is_an_error(micros: int) -> None:
+    with pytest.raises(QueryError, match="outside the years"):
+        evaluate("timestamp_micros", ([0, micros], LONG))
+
+
+@pytest.mark.parametrize("day", [-719_163, 2_932_897])
+def test_one_day_outside_is_an_error(day: int) -> None:
+    with pytest.raises(QueryError, match="outside the years"):
+        evaluate("date_from_unix_date", ([0, day], INT))

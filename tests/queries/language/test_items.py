@@ -1,0 +1,36 @@
+"""Names of columns, and stars."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import refused, relation
+
+NOW = "FROM trade [NOW]"
+
+
+def test_names_of_columns_that_have_none() -> None:
+    plan = relation(
+        f"SELECT COUNT(*), COUNT(px), MAX(px), 1 + 1, CAST(sym AS STRING), COUNT(*) AS count_2 {NOW} GROUP BY sym"
+    )
+    assert plan.schema.names == ["count", "count_3", "max", "column", "sym", "count_2"]
+
+
+def test_stars_of_one_source() -> None:
+    assert relation("SELECT b.*, a.n FROM trade [NOW] a JOIN quote [NOW] b ON a.sym = b.sym").schema.names == [
+        "sym",
+        "bid",
+        "t",
+        "n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "at"),
+    [
+        (f"SELECT sym, SYM {NOW}", "two columns are named 'SYM'", "SYM"),
+        (f"SELECT x.* {NOW} a", "there is no source 'x'", "x.*"),
+        (f"SELECT a.* AS b {NOW} a", "a comma, or FROM", "AS"),
+    ],
+)
+def test_what_is_refused(sql: str, part: str, at: str) -> None:
+    refused(sql, part, at=at)

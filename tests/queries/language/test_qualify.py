@@ -1,0 +1,37 @@
+"""QUALIFY keeps the first rows of each group."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import only, refused, relation
+
+from upstream.queries.relations.nodes import Top, Where
+
+NOW = "FROM trade [NOW]"
+
+
+def test_qualify_with_a_condition_beside_the_rank() -> None:
+    plan = relation(f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px, n DESC) < 3 AND n > 1")
+    top = only(plan, Top)
+    assert (top.n, [str(each) for each in top.by]) == (2, ["sym"])
+    assert isinstance(only(plan, Where).source, Top)
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "at"),
+    [
+        (f"SELECT sym {NOW} QUALIFY n > 1", "no function with OVER", "QUALIFY n > 1"),
+        (f"SELECT sym {NOW} QUALIFY RANK() OVER (ORDER BY n) = 1", "ROW_NUMBER()", "RANK() OVER (ORDER BY n) = 1"),
+        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (PARTITION BY sym) = 1", "needs ORDER BY", ""),
+        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n) = 2", "= 1, or <= n", ""),
+        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n) <= 0", "= 1, or <= n", ""),
+        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n ROWS 3 PRECEDING) = 1", "takes no frame", ""),
+        (
+            f"SELECT sym, COUNT(*) {NOW} GROUP BY sym QUALIFY ROW_NUMBER() OVER (ORDER BY sym) = 1",
+            "aggregate in a subquery",
+            "",
+        ),
+    ],
+)
+def test_what_is_refused(sql: str, part: str, at: str) -> None:
+    refused(sql, part, at=at)

@@ -1,0 +1,43 @@
+"""DISTINCT, and ORDER BY with LIMIT."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from kit.continuous import refused, relation
+
+from upstream.queries.expressions.nodes import Field
+from upstream.queries.relations.nodes import Distinct, Order, Project, Top
+
+NOW = "FROM trade [NOW]"
+
+
+def test_distinct_orders_by_what_it_selects() -> None:
+    plan = relation(f"SELECT DISTINCT sym, n AS m {NOW} ORDER BY m DESC, sym LIMIT 3")
+    assert isinstance(plan, Top)
+    assert isinstance(plan.source, Distinct)
+    assert plan.order == (
+        Order(Field("m", pa.int64()), descending=True, nulls_first=False),
+        Order(Field("sym", pa.string())),
+    )
+    refused(f"SELECT DISTINCT sym {NOW} ORDER BY n LIMIT 3", "orders only by what it selects", at="n")
+
+
+def test_order_by_columns_that_are_not_selected() -> None:
+    plan = relation(f"SELECT sym {NOW} ORDER BY px DESC NULLS FIRST LIMIT 3")
+    assert isinstance(plan, Project)
+    assert plan.source.order == (Order(Field("px", pa.float64()), descending=True, nulls_first=True),)
+    assert relation(f"SELECT sym, px {NOW} ORDER BY 2 LIMIT 3").order[0].expression == Field("px", pa.float64())
+    assert relation(f"SELECT sym {NOW} LIMIT 3").order == ()
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "at"),
+    [
+        (f"SELECT sym {NOW} ORDER BY sym", "a relation has no order", "ORDER BY sym"),
+        (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 keeps no rows", "0"),
+        (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is no column", "3"),
+    ],
+)
+def test_what_is_refused(sql: str, part: str, at: str) -> None:
+    refused(sql, part, at=at)
