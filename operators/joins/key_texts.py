@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import SchemaError
 
-__all__ = ["NO_ROW", "check_key_texts", "key_texts"]
+__all__ = ["NO_ROW", "check_key_texts", "key_texts", "value_texts"]
 
 NO_ROW = "\\N"
 """The text where a result has no row of a side. No key has it: a backslash in a key is doubled."""
@@ -51,13 +51,14 @@ def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
     key
         Columns without nulls.
     """
-    parts = [pc.replace_substring(_text(rows.column(name)), "\\", "\\\\") for name in key]
+    parts = [pc.replace_substring(value_texts(rows.column(name)), "\\", "\\\\") for name in key]
     if len(parts) == 1:
         return parts[0]
     return pc.binary_join_element_wise(*(pc.replace_substring(each, ",", "\\,") for each in parts), ",")
 
 
-def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def value_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as text: of 0.0 and -0.0 the same, of times that in UTC."""
     kind = column.type
     if pa.types.is_floating(kind):
         column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 and 0.0 are one key

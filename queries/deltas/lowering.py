@@ -13,6 +13,7 @@ from ..relations.clocks import Clock
 from ..relations.nodes import (
     Aggregate,
     Changes,
+    Copies,
     Distinct,
     Hop,
     Join,
@@ -35,7 +36,7 @@ from .arrived import NewestArrived
 from .changes import Came, Everything
 from .functions import Call
 from .join import Joined, NotIn
-from .multiplicities import RULES, Multiplicities
+from .multiplicities import RULES, Multiplicities, NumberedCopies
 from .newest import NewestWindow
 from .operator import Computed, Operator
 from .state import State
@@ -160,6 +161,8 @@ def _operator(node: Node, compile_: Compile, state: State, clock: Clock) -> Oper
             return Aggregated(node.schema, [(name, compile_(each, source.schema)) for name, each in by], calls, state)
         case Distinct():
             return Multiplicities(node.schema, 1, RULES["distinct"], state)
+        case Copies(source, name):
+            return NumberedCopies(source.schema, name, state)
         case SetOperation(_, _, kind, all_):
             if kind == "union":
                 return Together(node.schema) if all_ else Multiplicities(node.schema, 2, RULES["distinct"], state)

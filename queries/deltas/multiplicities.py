@@ -1,4 +1,4 @@
-"""Operators that only ask how many of each row there are: DISTINCT, UNION, EXCEPT and INTERSECT."""
+"""Operators that only ask how many of each row there are: DISTINCT, UNION, EXCEPT, INTERSECT, and numbered copies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,23 @@ from ...core.rows.exact_integers import Int64s
 from .numbers import key_numbers
 from .operator import Operator
 from .state import State
-from .zsets import OLD, TIME, WEIGHT, Span, cumulated, delta_frame, differences, dtypes_of, int64s, numbered
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Span,
+    Steps,
+    cumulated,
+    delta_frame,
+    differences,
+    dtypes_of,
+    empty_delta,
+    expanded,
+    int64s,
+    numbered,
+)
 
-__all__ = ["RULES", "Multiplicities", "Rule"]
+__all__ = ["RULES", "Multiplicities", "NumberedCopies", "Rule"]
 
 Rule = Callable[[Sequence[Int64s]], Int64s]
 
@@ -54,6 +68,13 @@ class Multiplicities(Operator):
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         if not any(each.height for each in inputs):
             return self.nothing
+        distinct, steps = self._counted(inputs)
+        more = differences(steps.ids, self._rule(steps.values))
+        changed = np.flatnonzero((steps.times != OLD) & (more != 0))
+        return delta_frame(distinct[steps.ids[changed]], steps.times[changed], more[changed])
+
+    def _counted(self, inputs: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, Steps]:
+        """Return the distinct rows, and how many of each are in each input, and keep that."""
         columns = list(self.dtypes)
         changes = pl.concat([self._placed(each, number) for number, each in enumerate(inputs)])
         numbers = key_numbers(changes, columns)
@@ -61,15 +82,13 @@ class Multiplicities(Operator):
         together = pl.concat([old, changes.select(old.columns)])
         rows = numbered(together, columns)
         steps = cumulated(rows.ids, int64s(together, TIME), *(int64s(together, name) for name in self._weights))
-        more = differences(steps.ids, self._rule(steps.values))
         distinct = together.select(columns)[rows.first]
         last = steps.lasts
         kept = distinct.with_columns(
             pl.Series(name, values[last]) for name, values in zip(self._weights, steps.values, strict=True)
         ).filter(pl.any_horizontal(pl.col(name) != 0 for name in self._weights))
         self._kept.write(kept, key_numbers(kept, columns))
-        changed = np.flatnonzero((steps.times != OLD) & (more != 0))
-        return delta_frame(distinct[steps.ids[changed]], steps.times[changed], more[changed])
+        return distinct, steps
 
     def _placed(self, changes: pl.DataFrame, number: int) -> pl.DataFrame:
         names = [*self.dtypes, TIME, WEIGHT]
@@ -82,3 +101,35 @@ class Multiplicities(Operator):
                 for each, name in enumerate(self._weights)
             ),
         )
+
+
+class NumberedCopies(Multiplicities):
+    """Each copy of a row by itself, with a number from 0 on.
+
+    State: each distinct row with its weight.
+
+    Parameters
+    ----------
+    source : pyarrow.Schema
+        Of the rows.
+    name : str
+        Of the column with the number, which is the last one.
+    state : State
+    """
+
+    def __init__(self, source: pa.Schema, name: str, state: State) -> None:
+        super().__init__(source, 1, lambda counts: np.maximum(counts[0], 0), state)
+        self._name = name
+        self.schema = source.append(pa.field(name, pa.int64()))
+        self.nothing = empty_delta(self.schema)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        if not inputs[0].height:
+            return self.nothing
+        rows, steps = self._counted(inputs)
+        copies = self._rule(steps.values)
+        more = differences(steps.ids, copies)
+        more[steps.times == OLD] = 0
+        which, numbers = expanded(np.minimum(copies - more, copies), np.maximum(copies - more, copies))
+        numbered_rows = rows[steps.ids[which]].with_columns(pl.Series(self._name, numbers, dtype=pl.Int64))
+        return delta_frame(numbered_rows, steps.times[which], np.sign(more[which]))

@@ -8,6 +8,7 @@ from ..relations.keys import key_of
 from ..relations.nodes import (
     Aggregate,
     Changes,
+    Copies,
     Distinct,
     Hop,
     Join,
@@ -160,6 +161,8 @@ def _head(node: Node) -> str:
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
     if isinstance(node, Distinct):
         return "Distinct"
+    if isinstance(node, Copies):
+        return f"Copies, numbered by {node.name}"
     if isinstance(node, SetOperation):
         return node.kind.capitalize() + (" all" if node.all else "")
     if isinstance(node, Top):

@@ -14,6 +14,7 @@ from .growth import Growth, goes_on, interval_of
 from .nodes import (
     Aggregate,
     Changes,
+    Copies,
     Distinct,
     Hop,
     Join,
@@ -31,7 +32,7 @@ from .nodes import (
     Windowed,
 )
 
-__all__ = ["State", "UnboundedError", "length_text", "state_of"]
+__all__ = ["State", "UnboundedError", "growth_of", "length_text", "state_of"]
 
 _PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor"}
 
@@ -103,6 +104,17 @@ def state_of(plan: Node) -> tuple[State, ...]:
     return tuple(states)
 
 
+def growth_of(plan: Node) -> Growth:
+    """Return whether rows come for ever, whether any leaves, and which columns go on with time.
+
+    Raises
+    ------
+    UnboundedError
+        As :func:`state_of`.
+    """
+    return _growth(plan, [])
+
+
 def _names(expressions: Sequence[Expression]) -> str:
     return ", ".join(str(each) for each in expressions)
 
@@ -133,9 +145,9 @@ def _growth(node: Node, states: list[State]) -> Growth:
         return replace(inner, times=times, clocks=clocks)
     if isinstance(node, Aggregate):
         return _aggregate(node, inner, states)
-    if isinstance(node, Distinct):
-        columns = tuple(Field(each.name, each.type) for each in node.schema)
-        _few(columns, inner, "DISTINCT", node)
+    if isinstance(node, Distinct | Copies):
+        columns = tuple(Field(each.name, each.type) for each in node.inputs[0].schema)
+        _few(columns, inner, "DISTINCT" if isinstance(node, Distinct) else "a table of equal rows", node)
         states.append(State(node, f"a weight per distinct ({_names(columns)})"))
         return Growth(grows=False, retracts=inner.retracts, static=inner.static, times=inner.times)
     if isinstance(node, Top):

@@ -10,6 +10,7 @@ from ..expressions.nodes import Expression
 from .nodes import (
     Aggregate,
     Changes,
+    Copies,
     Distinct,
     Hop,
     Join,
@@ -119,6 +120,8 @@ def _canonical(node: Node, memory: dict[Node, Canonical]) -> Canonical:
         return _aggregate(node, inner, names)
     if isinstance(node, Distinct):
         return Canonical(_keyed("distinct", inner.key), inner.columns, inner.width)
+    if isinstance(node, Copies):
+        return Canonical(_keyed("copies", inner.key), (*inner.columns, inner.width), inner.width + 1)
     if isinstance(node, Top):
         orders = [
             f"{canonical_text(each.expression, names.__getitem__)} {each.descending} {each.nulls_first}"

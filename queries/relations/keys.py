@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..expressions.nodes import Expression, Field
 from .nodes import (
     Aggregate,
+    Copies,
     Distinct,
     Join,
     Latest,
@@ -79,7 +80,7 @@ def _all_keys(node: Node) -> list[Key]:
             return _of_join(node)
         case Aggregate(_, by, _):
             return [tuple(name for name, _ in by)]
-        case Distinct(source):
+        case Distinct(source) | Copies(source):
             return [*_keys(source), _columns(node)]
         case SetOperation():
             return _of_set(node)

@@ -20,6 +20,7 @@ __all__ = [
     "Aggregate",
     "Aggregation",
     "Changes",
+    "Copies",
     "Distinct",
     "Hop",
     "Join",
@@ -296,6 +297,26 @@ class Distinct:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """Each row by itself: the copies of equal rows have the numbers from 0 on, in a column at the end.
+
+    No two rows are equal then, and the columns of all of them identify each. When one of n equal rows leaves, the one
+    with the number n − 1 does.
+    """
+
+    source: Relation
+    name: str = "copy"
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.source.schema.append(pa.field(self.name, pa.int64()))
+
+
+@dataclass(frozen=True)
 class SetOperation:
     """UNION, EXCEPT or INTERSECT of rows with the same types by position; the names are the left's.
 
@@ -369,7 +390,7 @@ class Changes:
 
 
 StreamNode: TypeAlias = Stream | Sample | Changes
-Relation: TypeAlias = Windowed | Where | Project | Join | Aggregate | Distinct | SetOperation | Top
+Relation: TypeAlias = Windowed | Where | Project | Join | Aggregate | Distinct | Copies | SetOperation | Top
 Node: TypeAlias = StreamNode | Relation
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
-from .nodes import Aggregate, Changes, Distinct, Join, Node, Project, Relation, SetOperation, Top, Where, Windowed
+from .nodes import Aggregate, Changes, Copies, Distinct, Join, Node, Project, Relation, SetOperation, Top, Where, Windowed
 from .rewriting import never_fails, size
 
 __all__ = ["normalized"]
@@ -45,7 +45,7 @@ def _rewritten(node: Any) -> Any:
     if isinstance(node, Distinct):
         source = _rewritten(node.source)
         return source if isinstance(source, Distinct) else Distinct(source)
-    if isinstance(node, Aggregate | Top | Changes):
+    if isinstance(node, Aggregate | Copies | Top | Changes):
         return replace(node, source=_rewritten(node.source))
     if isinstance(node, Windowed):
         return replace(node, stream=_rewritten(node.stream))

@@ -15,6 +15,7 @@ from ..expressions.nodes import Expression, Field, all_of, renamed
 from .nodes import (
     Aggregate,
     Changes,
+    Copies,
     Distinct,
     Join,
     Order,
@@ -109,6 +110,8 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
         return Where(source, condition), names
     if isinstance(node, Distinct):
         return Distinct(source), names
+    if isinstance(node, Copies):
+        return _copies(source, node.name, names)
     if isinstance(node, Project):
         return _project(node, source, names)
     return _aggregate(node, source, names)
@@ -140,6 +143,13 @@ def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, 
     if set(made) == set(source.schema.names) and all(isinstance(each, Field) for each in made.values()):
         return source, found
     return Project(source, tuple(sorted(made.items()))), found
+
+
+def _copies(source: Relation, name: str, names: _Names) -> tuple[Relation, _Names]:
+    made = "copy"
+    while made in source.schema.names:
+        made += "|"
+    return Copies(source, made), {**names, name: made}
 
 
 def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relation, _Names]:

@@ -1,11 +1,11 @@
-"""DISTINCT and the set operations: at any time what SQL finds, with and without ALL."""
+"""DISTINCT, the set operations and numbered copies: at any time what SQL finds, with and without ALL."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 
-from upstream.queries.relations.nodes import Distinct, Project, Range, SetOperation
+from upstream.queries.relations.nodes import Copies, Distinct, Project, Range, SetOperation
 
 from .checking import TEXT, R, S, arrivals, check, column, window, windows
 
@@ -26,6 +26,13 @@ def test_a_set_operation_is_what_sql_finds(kind, all_, left, right, given):
     for mine, its, ours, theirs in ((K, J, "k", "j"), (V, W, "k, v", "j, w")):
         plan = SetOperation(Project(left[0], mine), Project(right[0], its), kind, all_)
         check(plan, f"SELECT {ours} FROM ({left[1]}) {operation} SELECT {theirs} FROM ({right[1]})", given)
+
+
+@given(source=windows(S), given=arrivals())
+def test_copies_of_a_row_are_numbered_and_each_is_there_once(source, given):
+    number = "ROW_NUMBER() OVER (PARTITION BY k, v) - 1"
+    check(Copies(Project(source[0], V), "copy"), f"SELECT k, v, {number} FROM ({source[1]})", given)
+    check(Copies(Project(source[0], K), "n"), f"SELECT k, ROW_NUMBER() OVER (PARTITION BY k) - 1 FROM ({source[1]})", given)
 
 
 @given(given=arrivals())

@@ -1,0 +1,1 @@
+"""Where the parts of a continuous query's plan are computed, and what table its result has."""
