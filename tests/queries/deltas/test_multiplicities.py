@@ -32,7 +32,11 @@ def test_a_set_operation_is_what_sql_finds(kind, all_, left, right, given):
 def test_copies_of_a_row_are_numbered_and_each_is_there_once(source, given):
     number = "ROW_NUMBER() OVER (PARTITION BY k, v) - 1"
     check(Copies(Project(source[0], V), "copy"), f"SELECT k, v, {number} FROM ({source[1]})", given)
-    check(Copies(Project(source[0], K), "n"), f"SELECT k, ROW_NUMBER() OVER (PARTITION BY k) - 1 FROM ({source[1]})", given)
+    check(
+        Copies(Project(source[0], K), "n"),
+        f"SELECT k, ROW_NUMBER() OVER (PARTITION BY k) - 1 FROM ({source[1]})",
+        given,
+    )
 
 
 @given(given=arrivals())

@@ -25,13 +25,13 @@ LATEST = (
     ("SELECT COUNT(*) AS n FROM LATEST(buses)", ("row_key",), ["row_key", "n"]),
     ("SELECT COUNT(*) AS row_key FROM LATEST(buses)", ("row_key_",), ["row_key_", "row_key"]),
     ("SELECT speed FROM LATEST(buses)", ("row_key",), ["row_key", "speed", "copy"]),
-    ("SELECT speed AS copy, vehicle_id AS copy_ FROM LATEST(buses) UNION ALL SELECT px, sym FROM trade [NOW] "
-     "EMIT CHANGES", ("row_key",), ["row_key", "copy", "copy_", "copy__"]),
+    (("SELECT speed AS copy, vehicle_id AS copy_ FROM LATEST(buses) UNION ALL SELECT px, sym FROM trade [NOW] "
+     "EMIT CHANGES"), ("row_key",), ["row_key", "copy", "copy_", "copy__"]),
     ("SELECT DISTINCT speed FROM LATEST(buses) WHERE speed > 1", ("row_key",), ["row_key", "speed"]),
     ("SELECT sym FROM trade [PARTITION BY sym ROWS 2 WHERE sym IS NOT NULL] WHERE sym > 'a' EMIT CHANGES",
      ("sym", "copy"), ["sym", "copy"]),
-    ("SELECT vehicle_id, sym, bid FROM LATEST(buses) JOIN quote [PARTITION BY sym ROWS 1] ON route_id = sym "
-     "EMIT CHANGES",
+    (("SELECT vehicle_id, sym, bid FROM LATEST(buses) JOIN quote [PARTITION BY sym ROWS 1] ON route_id = sym "
+     "EMIT CHANGES"),
      ("vehicle_id",), ["vehicle_id", "sym", "bid"]),
 )  # fmt: skip
 
