@@ -7,7 +7,20 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
-from .nodes import Aggregate, Changes, Copies, Distinct, Join, Node, Project, Relation, SetOperation, Top, Where, Windowed
+from .nodes import (
+    Aggregate,
+    Changes,
+    Copies,
+    Distinct,
+    Join,
+    Node,
+    Project,
+    Relation,
+    SetOperation,
+    Top,
+    Where,
+    Windowed,
+)
 from .rewriting import never_fails, size
 
 __all__ = ["normalized"]

@@ -1,0 +1,211 @@
+"""One evaluation of a stage in a batch: opened over its state, given the queries in force, stepped, and saved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from ...core.rows.exact_integers import LOWEST
+from ...operators.runtime.store import Store
+from ..deltas.evaluation import Evaluation
+from ..deltas.failures import FAILURES
+from ..deltas.zsets import BEGINNING
+from ..relations.clocks import Clock
+from ..relations.nodes import Node
+from .host_plan import Hosted, Piece
+from .stage_store import Part
+
+__all__ = ["Evaluations", "Job", "Moment", "Stepped"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What an evaluation computes for one or several queries.
+
+    Attributes
+    ----------
+    name : str
+    plan : Node
+    queries : tuple of Hosted
+        The queries that need it.
+    piece : Piece or None
+        The part of these queries that it computes, in the first stage.
+    given : tuple of Node
+        Parts of the plan whose changes come from the stage before.
+    """
+
+    name: str
+    plan: Node
+    queries: tuple[Hosted, ...]
+    piece: Piece | None = None
+    given: tuple[Node, ...] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        """The incarnations of the queries."""
+        return [each.id for each in self.queries]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """To which time an evaluation steps.
+
+    Attributes
+    ----------
+    before : int or None
+        The low-watermark before the batch; None if there was none.
+    low_watermark : int or None
+    now_us : int
+        The newest arrival so far.
+    since : int or None
+        Changes before this time have passed for what begins now; None if none have.
+    newest : int
+        The greatest event time of the rows that came before the batch; the least number if none did.
+    missed : bool
+        Whether rows came before the first batch of what is evaluated to this time.
+    """
+
+    before: int | None
+    low_watermark: int | None
+    now_us: int
+    since: int | None = None
+    newest: int = LOWEST
+    missed: bool = False
+
+
+@dataclass
+class Stepped:
+    """What a step has found.
+
+    Attributes
+    ----------
+    changes : dict of str to polars.DataFrame
+        By job, where there are some.
+    late : dict of str to int
+        The number of rows by stream that came below the low-watermark.
+    failed : dict of str to str
+        Jobs that failed, and why.
+    begun : dict of str to (int or None)
+        Jobs of which this is the first step: from when on they lack nothing.
+    """
+
+    changes: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
+    late: dict[str, int] = field(default_factory=dict[str, int])
+    failed: dict[str, str] = field(default_factory=dict[str, str])
+    begun: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+
+
+class Evaluations:
+    """The evaluations of a stage in one shard.
+
+    Parameters
+    ----------
+    store : Store
+        The shard's.
+    saved
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, store: Store, saved: Any) -> None:
+        self._store = store
+        self._known: dict[str, dict[str, Any]] = dict(saved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value: what each evaluation computed last, and how far."""
+        return self._known
+
+    def keep(self, names: set[str]) -> None:
+        """Remove the state of all evaluations but these."""
+        for name in [each for each in self._known if each not in names]:
+            part = Part(self._store, name)
+            Evaluation(part, clock=self._known.pop(name)["clock"]).save()
+            part.remove("head", 0)
+
+    def step(
+        self,
+        name: str,
+        clock: Clock,
+        jobs: Mapping[str, Job],
+        moment: Moment,
+        streams: Mapping[str, pl.DataFrame],
+        received: Mapping[Node, pl.DataFrame],
+    ) -> Stepped:
+        """Step one evaluation. With nothing to do it is not even opened.
+
+        Parameters
+        ----------
+        name : str
+            The evaluation's.
+        clock : str
+        jobs : mapping of str to Job
+            All that it computes from now on; what is not among them is forgotten.
+        moment : Moment
+            Its low-watermark is not None, or the clock is that of arrival.
+        streams : mapping of str to polars.DataFrame
+        received : mapping of Node to polars.DataFrame
+        """
+        known = self._known.get(name)
+        until = LOWEST if moment.low_watermark is None else moment.low_watermark
+        digest = hashlib.sha256("\n".join(sorted(jobs)).encode()).hexdigest()[:16]
+        idle = not any(frame.height for frame in (*streams.values(), *received.values()))
+        if known is not None and idle and known["jobs"] == digest and (clock == "arrival" or known["until"] == until):
+            return Stepped()
+        evaluation = Evaluation(Part(self._store, name), clock=clock)
+        now = moment.now_us if clock == "arrival" else None
+        begins = known is None
+        if begins and moment.before is not None:
+            # Rows have passed that this evaluation has not seen: it begins as one that has seen none of them.
+            evaluation.step({}, moment.before, now=None if now is None else now - 1)
+        before = set() if known is None else set(known["names"])
+        found = Stepped()
+        for job in jobs.values():
+            try:
+                evaluation.add(job.name, job.plan, job.given)
+            except FAILURES as error:
+                found.failed[job.name] = str(error)
+        outcome = evaluation.step(streams, until, received, now=now)
+        found.failed |= {job: _reason(error) for job, error in outcome.failed.items()}
+        found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
+        found.late = {stream: rows.height for stream, rows in outcome.late.items()}
+        there = set(evaluation.queries)
+        whole = _Whole({} if known is None else known["whole"], moment, first=begins)
+        found.begun = {job: whole.of(evaluation.whole_from(job)) for job in jobs if job in there and job not in before}
+        evaluation.save()
+        names = sorted(there)
+        self._known[name] = {"clock": clock, "jobs": digest, "names": names, "until": until, "whole": whole.to_json()}
+        return found
+
+
+class _Whole:
+    """From when on results lack nothing, where rows came before an evaluation began, or ahead of the low-watermark.
+
+    An evaluation counts from the low-watermark at which a window begins. A row that came before with a greater time is
+    not in that window either, so what it gives is whole by as much later.
+    """
+
+    def __init__(self, saved: Mapping[str, Any], moment: Moment, *, first: bool) -> None:
+        self._later = int(saved.get("later", 0))
+        self._unsure = bool(saved.get("unsure", False)) or (first and moment.before is None and moment.missed)
+        self._moment = moment
+
+    def to_json(self) -> dict[str, Any]:
+        return {"later": self._later, "unsure": self._unsure}
+
+    def of(self, whole_from: int | None) -> int | None:
+        """Return the time for a job that begins in this step."""
+        if whole_from is None or (whole_from == BEGINNING and self._unsure):
+            return None
+        if whole_from == BEGINNING:
+            return whole_from
+        before, newest = self._moment.before, self._moment.newest
+        if before is not None and newest != LOWEST:
+            self._later = max(self._later, newest + 1 - before)
+        return whole_from + self._later
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

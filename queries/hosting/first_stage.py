@@ -1,0 +1,234 @@
+"""The first stage: rows of the streams in, finished results and changes for the second stage out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...operators.runtime.shard_processor import ShardProcessor
+from ...operators.runtime.state_head import check_identity, other_layout, read_head
+from ...operators.runtime.store import Store
+from ..deltas.failures import FAILURES
+from .arrived_rows import in_order, oldest_arrival, rows_of
+from .commands import Command
+from .evaluating import Evaluations, Job, Moment, Stepped
+from .host_plan import Group, HostPlan, HostPlans
+from .known_queries import KnownQueries
+from .leaving import Results
+from .messages import Message, Outbox, by_kind, control_of, read_messages
+from .results import Stamp
+from .scanning import divided, shards_of
+from .stage_store import Waiting
+from .watermarks import Watermarks
+
+__all__ = ["FirstShard", "FirstStage"]
+
+_VERSION = 1
+
+
+class FirstStage(ShardProcessor):
+    """Runs each shard's batch.
+
+    Parameters
+    ----------
+    commands : callable
+        Returns the command of the batch.
+    plans : HostPlans
+
+    Notes
+    -----
+    Guarantee: a batch is a function of the state before it, the rows, and the command, which stands in the offsets of
+    the batch. A batch that is run again gives the same rows, byte for byte.
+    """
+
+    state = "upstream_queries_first_v1"
+
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans) -> None:
+        self._commands = commands
+        self._plans = plans
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        command = self._commands()
+        return FirstShard(shard, self._plans(command.version), store).run(read_messages(rows), command)
+
+
+class FirstShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    shard : int
+    plan : HostPlan
+    store : Store
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another number of shards, or by another version.
+    """
+
+    def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
+        self._shard = shard
+        self._plan = plan
+        self._store = store
+        head = read_head(store)
+        if head:
+            check_identity(
+                head["plan"],
+                _identity(plan),
+                "the queries of this checkpoint were begun",
+                "number of shards",
+                other_layout(head["layout"], _VERSION),
+            )
+        self._known = KnownQueries(head.get("queries", {}))
+        self._watermarks = Watermarks(head.get("watermarks", {}))
+        self._evaluations = Evaluations(store, head.get("evaluations", {}))
+        self._waiting = Waiting(store, head.get("waiting", {}))
+        self._out = Outbox(plan.slots)
+
+    def run(self, messages: list[Message], command: Command) -> pa.Table:
+        """Take what has come, and return what leaves."""
+        plan, known = self._plan, self._known
+        kinds = by_kind(messages)
+        known.follow(plan)
+        self._unroutable(kinds.get("unroutable", []))
+        moments = self._watermarks.moments(
+            {each.domain.name: each.domain for each in plan.queries.values()}.values(), kinds.get("scan", [])
+        )
+        tables: dict[str, list[pa.Table]] = {}
+        for message in kinds.get("rows", []):
+            assert message.frame is not None
+            tables.setdefault(message.control["routing"], []).append(from_frame(message.frame))
+        rows = {routing: in_order(each) for routing, each in tables.items()}
+        firsts: dict[str, int] = {}
+        whole: dict[str, int | None] = {}
+        results = Results(plan, known, self._out)
+        jobs = self._jobs()
+        self._evaluations.keep(set(jobs))
+        self._waiting.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
+        for name, (group, some) in jobs.items():
+            moment = moments[group.domain.name]
+            taken = self._taken(group, rows, moment)
+            if taken is None:
+                continue
+            oldest = [found for table in taken.values() if (found := oldest_arrival(table)) is not None]
+            first = min(oldest, default=moment.now_us)
+            firsts[group.domain.name] = min(first, firsts.get(group.domain.name, first))
+            streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
+            stepped = self._evaluations.step(name, group.domain.clock, some, moment, streams, {})
+            stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
+            whole |= self._put(group, some, stepped, stamp, results, moment.since)
+        results.failures()
+        domains = {
+            name: [each.low_watermark, firsts.get(name, each.now_us), each.since] for name, each in moments.items()
+        }
+        now_us = max((each.now_us for each in moments.values()), default=0)
+        self._out.put_to_all(control_of("heard", shard=self._shard, domains=domains, whole=whole, now=now_us))
+        self._save()
+        return self._out.table()
+
+    def _jobs(self) -> dict[str, tuple[Group, dict[str, Job]]]:
+        """Return what each evaluation of this shard computes: by group and by job."""
+        found: dict[str, tuple[Group, dict[str, Job]]] = {}
+        for query in self._known.running(self._plan):
+            for piece in query.pieces:
+                group = self._plan.groups[piece.group]
+                if group.shard not in (None, self._shard):
+                    continue
+                _, jobs = found.setdefault(group.name, (group, {}))
+                name = self._known.job_name(query, piece)
+                queries = (*jobs[name].queries, query) if name in jobs else (query,)
+                jobs[name] = Job(name, piece.fragment.plan, queries, piece)
+        return found
+
+    def _unroutable(self, messages: list[Message]) -> None:
+        """Let queries fail whose rows cannot be divided."""
+        reasons = {message.control["routing"]: message.control["reason"] for message in messages}
+        for query in self._plan.queries.values():
+            routings = {name for piece in query.pieces for name in self._plan.groups[piece.group].routings.values()}
+            for name in sorted(routings & reasons.keys()):
+                self._known.fail([query.id], reasons[name])
+
+    def _taken(self, group: Group, rows: dict[str, pa.Table], moment: Moment) -> dict[str, pa.Table] | None:
+        """Return a group's rows by stream; None if they have to wait for a first low-watermark."""
+        found: dict[str, pa.Table] = {}
+        waits = moment.low_watermark is None and group.domain.clock == "event"
+        for stream, routing in group.routings.items():
+            came = [rows[routing]] if routing in rows else []
+            name = _waits(group, stream)
+            if waits:
+                for table in came:
+                    self._waiting.put(name, table)
+                continue
+            came = [*self._waiting.take(name), *came]
+            if came:
+                found[stream] = in_order(came) if len(came) > 1 else came[0]
+        return None if waits else found
+
+    def _put(
+        self, group: Group, jobs: Mapping[str, Job], stepped: Stepped, stamp: Stamp, results: Results, since: int | None
+    ) -> dict[str, int | None]:
+        """Put out what a step has found; return from when on the pieces for the second stage are whole that begin."""
+        whole: dict[str, int | None] = {}
+        for name, reason in stepped.failed.items():
+            self._known.fail(jobs[name].ids, reason)
+        for name, whole_from in stepped.begun.items():
+            if _is_finished(jobs[name]):
+                results.begin(jobs[name].queries[0], whole_from, since)
+            else:
+                whole[name] = whole_from
+        for name, changes in stepped.changes.items():
+            if _is_finished(jobs[name]):
+                results.take(jobs[name].queries[0], changes, stamp)
+            else:
+                self._send(jobs[name], changes)
+        results.late(group.domain, jobs.values(), stepped)
+        return whole
+
+    def _send(self, job: Job, changes: pl.DataFrame) -> None:
+        """Send changes to the shards of the second stage."""
+        piece = job.piece
+        assert piece is not None
+        assert piece.fragment.onward is not None
+        control = control_of("changes", job=job.name, shard=self._shard)
+        table = changes.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if piece.shard is not None:
+            self._out.put(piece.shard, control, to_frame(table))
+            return
+        try:
+            shard = shards_of(changes, piece.fragment.onward, piece.fragment.plan.schema, self._plan.shards)
+        except FAILURES as error:
+            self._known.fail(job.ids, str(error))
+            return
+        for number, at in divided(shard, self._plan.shards):
+            self._out.put(number, control, to_frame(table.take(pa.array(at))))
+
+    def _save(self) -> None:
+        head: dict[str, Any] = {
+            "layout": _VERSION,
+            "plan": _identity(self._plan),
+            "queries": self._known.to_json(),
+            "watermarks": self._watermarks.to_json(),
+            "evaluations": self._evaluations.to_json(),
+            "waiting": self._waiting.to_json(),
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+
+
+def _waits(group: Group, stream: str) -> str:
+    return f"{group.name}/{stream}"
+
+
+def _is_finished(job: Job) -> bool:
+    return job.piece is not None and job.piece.fragment.onward is None
+
+
+def _identity(plan: HostPlan) -> dict[str, str]:
+    return {"shards": str(plan.shards)}

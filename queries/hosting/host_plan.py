@@ -1,0 +1,310 @@
+"""What one version of the registry makes of the two stages: which parts of which queries are evaluated together, where
+rows go, and what becomes of results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...conf.errors import UpstreamError
+from ..deltas.lowering import identity
+from ..expressions.nodes import Expression
+from ..placing.placement import Fragment, Placement, Route
+from ..placing.placing import placed
+from ..placing.results import Result, result_of
+from ..relations.clocks import Clock, on_arrival
+from ..relations.nodes import Changes, Node, Sample, Stream, walk
+from ..relations.sharing import shareable
+
+if TYPE_CHECKING:
+    from ..registry.registry import Registered, Registry
+
+__all__ = ["Domain", "Group", "HostPlan", "HostPlans", "Hosted", "Piece", "Routing", "named"]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Streams that are read together, and the clock: what is evaluated to one time.
+
+    Attributes
+    ----------
+    name : str
+    streams : tuple of str
+        In order. Stored relations are not among them: they have no time.
+    clock : str
+        ``event`` or ``arrival``.
+    """
+
+    name: str
+    streams: tuple[str, ...]
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How the rows of a stream are divided among the shards of the first stage.
+
+    Attributes
+    ----------
+    name : str
+    stream : Stream
+    by : tuple of Expression
+        Over the stream's columns; none sends all rows to one shard.
+    shard : int or None
+        That shard.
+    """
+
+    name: str
+    stream: Stream
+    by: tuple[Expression, ...]
+    shard: int | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parts of queries that one evaluation of the first stage computes in each shard.
+
+    Attributes
+    ----------
+    name : str
+    domain : Domain
+    routings : mapping of str to str
+        By stream, the name of the routing by which its rows come.
+    shard : int or None
+        The one shard that evaluates it; None for all.
+    """
+
+    name: str
+    domain: Domain
+    routings: Mapping[str, str]
+    shard: int | None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a query in the first stage.
+
+    Attributes
+    ----------
+    name : str
+        Equal for equal parts whose changes go the same ways.
+    fragment : Fragment
+    group : str
+    shard : int or None
+        The one shard of the second stage to which its changes go; None where its values decide.
+    """
+
+    name: str
+    fragment: Fragment
+    group: str
+    shard: int | None
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """A query that is hosted.
+
+    Attributes
+    ----------
+    id : int
+        Its incarnation.
+    name : str
+    buckets : int
+    result : Result
+        What its table or feed is.
+    domain : Domain
+    pieces : tuple of Piece
+    second : Node or None
+        What the second stage computes over the pieces.
+    shard : int or None
+        The one shard of the second stage that computes it; None for all.
+    """
+
+    id: int
+    name: str
+    buckets: int
+    result: Result
+    domain: Domain
+    pieces: tuple[Piece, ...]
+    second: Node | None
+    shard: int | None
+
+
+class HostPlan:
+    """The hosted queries of one version of the registry.
+
+    Attributes
+    ----------
+    version : int
+    slots : tuple of int
+        The number by which Spark groups each shard's rows, in both stages and for results.
+    queries : dict of int to Hosted
+        By incarnation.
+    refused : dict of int to (str, str)
+        Queries that cannot be hosted: their names, and why.
+    groups : dict of str to Group
+    routings : dict of str to tuple of Routing
+        By stream.
+    """
+
+    def __init__(self, version: int, slots: Sequence[int]) -> None:
+        self.version = version
+        self.slots = tuple(slots)
+        self.queries: dict[int, Hosted] = {}
+        self.refused: dict[int, tuple[str, str]] = {}
+        self.groups: dict[str, Group] = {}
+        self.routings: dict[str, tuple[Routing, ...]] = {}
+        self._registered: dict[int, Registered] = {}
+        self._streams: Mapping[str, Stream] = {}
+
+    def stream(self, name: str) -> Stream:
+        """Return a stream of the catalogue."""
+        return self._streams[name]
+
+    @property
+    def shards(self) -> int:
+        """The number of shards of each stage."""
+        return len(self.slots)
+
+    @classmethod
+    def of(cls, registry: Registry, slots: Sequence[int], before: HostPlan | None = None) -> HostPlan:
+        """Return the plan of a registry.
+
+        Parameters
+        ----------
+        registry : Registry
+        slots : sequence of int
+            The number by which Spark groups each shard's rows.
+        before : HostPlan, optional
+            The plan of another version: what both have is not planned again.
+        """
+        plan = cls(registry.version, slots)
+        plan._streams = registry.catalog.streams
+        for each in sorted(registry.active.values(), key=lambda one: one.id):
+            plan._registered[each.id] = each
+            if before is not None and before.slots == plan.slots and before._registered.get(each.id) is each:
+                plan._take_over(before, each.id)
+            else:
+                plan._add(each)
+        return plan
+
+    def _add(self, registered: Registered) -> None:
+        try:
+            result = result_of(registered.query.plan)
+            plan = _shareable(result.plan)
+            placement = placed(plan)
+        except UpstreamError as error:
+            self.refused[registered.id] = registered.name, str(error)
+            return
+        self._place(registered, result, plan, placement)
+
+    def _place(self, registered: Registered, result: Result, plan: Node, placement: Placement) -> None:
+        domain = _domain(plan)
+        streams = {each.name: each for each in walk(plan) if isinstance(each, Stream)}
+        gathered = placement.gathered_in(self.shards)
+        pieces = tuple(self._piece(each, domain, streams, gathered) for each in placement.fragments)
+        alone = placement.second is not None and all(each.fragment.onward == () for each in pieces)
+        self.queries[registered.id] = Hosted(
+            registered.id,
+            registered.name,
+            registered.buckets,
+            result,
+            domain,
+            pieces,
+            placement.second,
+            gathered if alone else None,
+        )
+
+    def _piece(self, fragment: Fragment, domain: Domain, streams: Mapping[str, Stream], gathered: int) -> Piece:
+        first = fragment.gathered_in(self.shards)
+        routings = {each.stream: _routing(streams[each.stream], each, first) for each in fragment.routes}
+        shard = next((each.shard for each in routings.values() if each.shard is not None), None)
+        names = {stream: routing.name for stream, routing in routings.items()}
+        group = Group(named("group", domain.name, sorted(names.items())), domain, names, shard)
+        self._enter(group, routings.values())
+        onward = fragment.onward
+        second = gathered if onward == () else None
+        name = named("piece", identity(fragment.plan), repr(onward), second, group.name)
+        return Piece(name, fragment, group.name, second)
+
+    def _enter(self, group: Group, routings: Iterable[Routing]) -> None:
+        self.groups[group.name] = group
+        for each in routings:
+            known = self.routings.get(each.stream.name, ())
+            if all(one.name != each.name for one in known):
+                self.routings[each.stream.name] = (*known, each)
+
+    def _take_over(self, before: HostPlan, number: int) -> None:
+        if number in before.refused:
+            self.refused[number] = before.refused[number]
+            return
+        query = self.queries[number] = before.queries[number]
+        for piece in query.pieces:
+            group = before.groups[piece.group]
+            routings = {
+                stream: next(each for each in before.routings[stream] if each.name == name)
+                for stream, name in group.routings.items()
+            }
+            self._enter(group, routings.values())
+
+
+class HostPlans:
+    """The plans of the versions of a registry; a process remembers the last ones.
+
+    Parameters
+    ----------
+    registry_of : callable
+        From a version to the registry. With one that can be pickled, this can be, too.
+    slots : sequence of int
+        The number by which Spark groups each shard's rows.
+    """
+
+    def __init__(self, registry_of: Callable[[int], Registry], slots: Sequence[int]) -> None:
+        self.registry_of = registry_of
+        self.slots = tuple(slots)
+
+    def __call__(self, version: int) -> HostPlan:
+        """Return the plan of a version."""
+        registry = self.registry_of(version)
+        with _lock:
+            found = next((plan for known, plan in _plans if known is registry and plan.slots == self.slots), None)
+            if found is None:
+                before = next((plan for _, plan in reversed(_plans) if plan.slots == self.slots), None)
+                found = HostPlan.of(registry, self.slots, before)
+                _plans.append((registry, found))
+                del _plans[:-_KEPT]
+            return found
+
+
+_KEPT = 8
+_lock = threading.RLock()
+_plans: list[tuple[Registry, HostPlan]] = []
+
+
+def _shareable(plan: Node) -> Node:
+    assert not isinstance(plan, Stream | Sample)
+    return shareable(plan)
+
+
+def _domain(plan: Node) -> Domain:
+    clock: Clock = "arrival" if on_arrival(plan) and not _periodic(plan) else "event"
+    streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
+    return Domain(named("domain", streams, clock), streams, clock)
+
+
+def _periodic(plan: Node) -> bool:
+    return any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
+
+
+def _routing(stream: Stream, route: Route, gathered: int) -> Routing:
+    shard = None if route.by else gathered
+    return Routing(named("routing", identity(stream), repr(route.by), shard), stream, route.by, shard)
+
+
+def named(*parts: object) -> str:
+    """Return a name for some values: the same in every process."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,115 @@
+"""All hosted queries without Spark: the scan, the stages and their stores in one process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...operators.runtime.shard_processor import ShardProcessor
+from ...operators.runtime.store import DictStore
+from .commands import Command
+from .first_stage import FirstStage
+from .host_plan import HostPlan, HostPlans
+from .leaving import Leaving
+from .messages import control_of
+from .scanning import ScanStep
+from .second_stage import SecondStage
+
+if TYPE_CHECKING:
+    from ..registry.registry import Registry
+
+__all__ = ["Left", "LocalHost"]
+
+
+@dataclass(frozen=True)
+class Left:
+    """A row that left the second stage.
+
+    Attributes
+    ----------
+    leaving : Leaving
+    frame : bytes or None
+    """
+
+    leaving: Leaving
+    frame: bytes | None
+
+
+class LocalHost:
+    """Runs the batches of hosted queries with the classes that Spark runs, over stores in memory.
+
+    Parameters
+    ----------
+    registry_of : callable
+        From a version to the registry.
+    shards : int
+    shuffle : random.Random, optional
+        In which order rows come to a shard. Spark promises none; by default it is that in which they are sent.
+    """
+
+    def __init__(
+        self, registry_of: Callable[[int], Registry], shards: int, shuffle: random.Random | None = None
+    ) -> None:
+        self._plans = HostPlans(registry_of, range(shards))
+        self._shuffle = shuffle
+        self.first = [DictStore() for _ in range(shards)]
+        """The state of each shard of the first stage."""
+        self.second = [DictStore() for _ in range(shards)]
+        """The state of each shard of the second stage."""
+
+    def plan(self, version: int) -> HostPlan:
+        """Return the plan of a version of the registry."""
+        return self._plans(version)
+
+    def batch(self, command: Command, tasks: Mapping[str, Sequence[pa.Table]]) -> list[Left]:
+        """Run a batch.
+
+        Parameters
+        ----------
+        command : Command
+        tasks : mapping of str to sequence of pyarrow.Table
+            By stream, the rows of each task of its scan, with the system column.
+
+        Returns
+        -------
+        list of Left
+            What leaves the second stage, in the order of its shards.
+        """
+        shards = len(self.first)
+        sent = [Row(slot=shard, frame=None, control=control_of("tick")) for shard in range(shards)]
+        for stream, tables in tasks.items():
+            step = ScanStep(lambda: command, self._plans, stream)
+            for table in tables:
+                sent += _rows(step(iter(table.to_batches())))
+        between = self._stage(FirstStage(lambda: command, self._plans), self.first, sent)
+        results = self._stage(SecondStage(lambda: command, self._plans), self.second, between)
+        return [Left(Leaving.of(each.control), each.frame) for each in results]
+
+    def snapshot(self, shuffle: random.Random | None = None) -> LocalHost:
+        """Return a host with a copy of the state, as a job that is started again has it."""
+        again = LocalHost(self._plans.registry_of, len(self.first), shuffle)
+        for mine, other in zip([*self.first, *self.second], [*again.first, *again.second], strict=True):
+            other.values.update(mine.values)
+        return again
+
+    def _stage(self, processor: ShardProcessor, stores: Sequence[DictStore], rows: Iterable[Row]) -> list[Row]:
+        by_shard: list[list[Row]] = [[] for _ in stores]
+        for row in rows:
+            by_shard[row.slot].append(row)
+        found: list[Row] = []
+        for shard, (store, some) in enumerate(zip(stores, by_shard, strict=True)):
+            if some:
+                if self._shuffle is not None:
+                    self._shuffle.shuffle(some)
+                table = processor.batch(shard, store, iter(some))
+                found += [] if table is None else _rows(table.to_batches())
+        return found
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    return [Row(**row) for batch in batches for row in batch.to_pylist()]

@@ -1,0 +1,110 @@
+"""What passes between the scan, the stages and the tables: rows of a slot, a frame and a control in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Row
+
+from ...core.rows.split import frames_column
+
+__all__ = ["Message", "Outbox", "by_kind", "control_of", "read_messages"]
+
+_TICK = '{"kind":"tick"}'
+_SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
+
+
+class Message(NamedTuple):
+    """A row that has come.
+
+    Attributes
+    ----------
+    control : dict
+        Its ``kind`` says what it is.
+    frame : bytes or None
+    text : str
+        The control as it came.
+    """
+
+    control: dict[str, Any]
+    frame: bytes | None
+    text: str
+
+    @property
+    def kind(self) -> str:
+        """What the message is."""
+        return str(self.control["kind"])
+
+
+def control_of(kind: str, **values: Any) -> str:
+    """Return a control. Equal values give equal text."""
+    return json.dumps({"kind": kind, **values}, sort_keys=True, separators=(",", ":"))
+
+
+def read_messages(rows: Iterable[Row]) -> list[Message]:
+    """Return what has come, in an order that does not depend on the order of arrival. Ticks are left out."""
+    found: list[tuple[str, bytes | None]] = []
+    for row in rows:
+        control, frame = row.control, row.frame
+        if control is not None and control != _TICK:
+            found.append((control, None if frame is None else bytes(frame)))
+    found.sort(key=lambda each: (each[0], each[1] or b""))
+    return [Message(json.loads(control), frame, control) for control, frame in found]
+
+
+class Outbox:
+    """Collects the rows that leave.
+
+    Parameters
+    ----------
+    slots : sequence of int
+        The number by which Spark groups each shard's rows.
+    """
+
+    def __init__(self, slots: Sequence[int]) -> None:
+        self._slots = slots
+        self._rows: list[tuple[int, bytes | None, str]] = []
+
+    def put(self, shard: int, control: str, frame: bytes | None = None) -> None:
+        """Send a row to one shard."""
+        self._rows.append((self._slots[shard], frame, control))
+
+    def put_to_all(self, control: str) -> None:
+        """Send a row without a frame to every shard."""
+        self._rows += [(slot, None, control) for slot in self._slots]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the rows."""
+        frames = frames_column([frame or b"" for _, frame, _ in self._rows])
+        empty = pa.array([frame is None for _, frame, _ in self._rows], pa.bool_())
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([slot for slot, _, _ in self._rows], pa.int32()),
+                _without(frames, empty),
+                pa.array([control for _, _, control in self._rows], pa.string()),
+            ],
+            schema=_SCHEMA,
+        )
+
+    def table(self) -> pa.Table:
+        """Return the rows."""
+        return pa.Table.from_batches([self.batch()])
+
+
+def _without(frames: pa.BinaryArray, empty: pa.BooleanArray) -> pa.Array:
+    return pc.if_else(empty, pa.scalar(None, pa.binary()), frames)
+
+
+def by_kind(messages: Sequence[Message]) -> Mapping[str, list[Message]]:
+    """Return messages by their kind."""
+    found: dict[str, list[Message]] = {}
+    for each in messages:
+        found.setdefault(each.kind, []).append(each)
+    return found

@@ -1,0 +1,119 @@
+"""From the changes of a query in a step to the rows that its table takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import QueryError
+from ...core.pushdown.ipc_frames import to_frame
+from ...core.rows.buckets import bucket_of
+from ...core.rows.system_column import SYSTEM, system_array
+from ..deltas.zsets import TIME, WEIGHT, expanded, int64s, to_table
+from ..placing.results import Result
+from .host_plan import Hosted
+
+__all__ = ["Stamp", "net", "result_frames"]
+
+_BATCH = 1 << 36
+_UPSERT = 1 << 35
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the system column of results says.
+
+    Attributes
+    ----------
+    batch : int
+    shard, shards : int
+    now_us : int
+        The newest arrival.
+    first_us : int
+        The arrival of the oldest row that the step took.
+    """
+
+    batch: int
+    shard: int
+    shards: int
+    now_us: int
+    first_us: int
+
+    def system(self, deleted: np.ndarray) -> pa.StructArray:
+        """Return the system column of rows, some of them tombstones.
+
+        Sequence numbers increase from batch to batch. In one batch that of an upsert is greater than that of a
+        tombstone: a key may leave one shard and come to another, and is there then.
+        """
+        size = len(deleted)
+        seq = max(self.batch, 0) * _BATCH + np.where(deleted, 0, _UPSERT) + np.arange(size) * self.shards + self.shard
+        return system_array(
+            source="",
+            seq=seq.astype(np.int64),
+            arrival_us=np.full(size, self.now_us, dtype=np.int64),
+            first_arrival_us=np.full(size, self.first_us, dtype=np.int64),
+            deleted=deleted,
+        )
+
+
+def net(changes: pl.DataFrame) -> pl.DataFrame:
+    """Return what changes add up to over all their times: rows with their weights, none of which is 0."""
+    by = [name for name in changes.columns if name not in (TIME, WEIGHT)]
+    return changes.group_by(by, maintain_order=True).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+
+
+def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tuple[int, bytes]]:
+    """Return the bucket and the frame of what a query's table takes.
+
+    Parameters
+    ----------
+    query : Hosted
+    changes : polars.DataFrame
+        The query's, with their times and weights.
+    stamp : Stamp
+
+    Raises
+    ------
+    QueryError
+        Two rows have one key.
+    """
+    result = query.result
+    changes = result.of(changes)
+    table = _appended(result, changes, stamp) if result.kind == "feed" else _upserted(query, changes, stamp)
+    if table.num_rows == 0:
+        return []
+    if query.buckets == 1:
+        return [(0, to_frame(table))]
+    if result.kind == "feed":
+        return [(stamp.shard % query.buckets, to_frame(table))]
+    bucket = bucket_of([table.column(name) for name in result.key], query.buckets)
+    return [(number, to_frame(table.filter(pa.array(bucket == number)))) for number in np.unique(bucket).tolist()]
+
+
+def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
+    """Return upserts of the rows that have come, and tombstones of the keys that have gone: one row for each key."""
+    result = query.result
+    key = list(result.key)
+    moved = net(changes)
+    came = moved.filter(pl.col(WEIGHT) > 0)
+    if came.height and (came.get_column(WEIGHT).max() != 1 or came.select(key).is_duplicated().any()):
+        raise QueryError(
+            f"two rows of the query '{query.name}' have one key ({', '.join(key)})",
+            expected="one row for each key at any time",
+            hint="register it with another grouping, or report it",
+        )
+    gone = moved.filter(pl.col(WEIGHT) < 0).select(key).unique(maintain_order=True)
+    gone = gone.join(came.select(key), on=key, how="anti", nulls_equal=True, maintain_order="left")
+    rows = pl.concat([came.drop(WEIGHT), gone], how="diagonal")
+    deleted = np.arange(rows.height) >= came.height
+    return to_table(rows, result.schema).append_column(SYSTEM, stamp.system(deleted))
+
+
+def _appended(result: Result, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
+    """Return each row of a stream with its time, as often as its weight says."""
+    at, _ = expanded(np.zeros(changes.height, dtype=np.int64), int64s(changes, WEIGHT))
+    rows = changes[at]
+    return to_table(rows, result.schema).append_column(SYSTEM, stamp.system(np.zeros(rows.height, dtype=np.bool_)))

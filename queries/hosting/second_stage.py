@@ -1,0 +1,237 @@
+"""The second stage: what needs another key than the streams have, computed over the changes of the first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...core.pushdown.ipc_frames import from_frame
+from ...operators.runtime.shard_processor import ShardProcessor
+from ...operators.runtime.state_head import check_identity, other_layout, read_head
+from ...operators.runtime.store import Store
+from ..deltas.zsets import TIME
+from ..relations.nodes import Node
+from .commands import Command
+from .evaluating import Evaluations, Job, Moment
+from .host_plan import Domain, Hosted, HostPlan, HostPlans, named
+from .known_queries import KnownQueries
+from .leaving import Results
+from .messages import Message, Outbox, by_kind, read_messages
+from .results import Stamp
+from .stage_store import Waiting
+
+__all__ = ["SecondShard", "SecondStage"]
+
+_VERSION = 1
+_OWN = ("changes", "heard")
+
+
+class SecondStage(ShardProcessor):
+    """Runs each shard's batch.
+
+    Parameters
+    ----------
+    commands : callable
+        Returns the command of the batch.
+    plans : HostPlans
+
+    Notes
+    -----
+    Guarantee: as for :class:`~.first_stage.FirstStage`.
+    """
+
+    state = "upstream_queries_second_v1"
+
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans) -> None:
+        self._commands = commands
+        self._plans = plans
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        command = self._commands()
+        return SecondShard(shard, self._plans(command.version), store).run(read_messages(rows), command)
+
+
+class SecondShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    shard : int
+    plan : HostPlan
+    store : Store
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another number of shards, or by another version.
+    """
+
+    def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
+        self._shard = shard
+        self._plan = plan
+        self._store = store
+        head = read_head(store)
+        if head:
+            check_identity(
+                head["plan"],
+                _identity(plan),
+                "the queries of this checkpoint were begun",
+                "number of shards",
+                other_layout(head["layout"], _VERSION),
+            )
+        self._known = KnownQueries(head.get("queries", {}))
+        self._heard = _Heard(head.get("heard", {}))
+        self._evaluations = Evaluations(store, head.get("evaluations", {}))
+        self._waiting = Waiting(store, head.get("waiting", {}))
+        self._out = Outbox(plan.slots)
+
+    def run(self, messages: list[Message], command: Command) -> pa.Table | None:
+        """Take what has come, and return what leaves."""
+        plan, known = self._plan, self._known
+        for message in messages:
+            if message.kind not in _OWN:
+                self._out.put(self._shard, message.text, message.frame)
+        kinds = by_kind(messages)
+        known.follow(plan)
+        self._heard.hear(kinds.get("heard", []))
+        came = _tables(kinds.get("changes", []))
+        results = Results(plan, known, self._out)
+        groups = self._groups()
+        self._evaluations.keep(set(groups))
+        self._waiting.keep({name for _, _, given in groups.values() for name in given})
+        for name, (domain, jobs, given) in groups.items():
+            moment, first = self._heard.moment(domain, plan.shards)
+            received = self._received(given, came, domain, moment)
+            if received is None:
+                continue
+            stepped = self._evaluations.step(name, domain.clock, jobs, moment, {}, received)
+            for job, reason in stepped.failed.items():
+                known.fail(jobs[job].ids, reason)
+            for job in stepped.begun:
+                (query,) = jobs[job].queries
+                pieces = [known.job_name(query, each) for each in query.pieces]
+                results.begin(query, self._heard.whole_from(pieces), moment.since)
+            stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
+            for job, changes in stepped.changes.items():
+                results.take(jobs[job].queries[0], changes, stamp)
+        self._heard.forget({name for _, _, given in groups.values() for name in given})
+        results.failures()
+        self._save()
+        return self._out.table() if len(self._out) else None
+
+    def _groups(self) -> dict[str, tuple[Domain, dict[str, Job], dict[str, Node]]]:
+        """Return what each evaluation of this shard computes: its domain, jobs, and what is given by its name."""
+        found: dict[str, tuple[Domain, dict[str, Job], dict[str, Node]]] = {}
+        for query in self._known.running(self._plan):
+            if query.second is None or query.shard not in (None, self._shard):
+                continue
+            given = {self._known.job_name(query, each): each.fragment.plan for each in query.pieces}
+            name = _group_name(query, given)
+            _, jobs, _ = found.setdefault(name, (query.domain, {}, given))
+            job = str(query.id)
+            jobs[job] = Job(job, query.second, (query,), None, tuple(given.values()))
+        return found
+
+    def _received(
+        self, given: Mapping[str, Node], came: Mapping[str, pa.Table], domain: Domain, moment: Moment
+    ) -> dict[Node, pl.DataFrame] | None:
+        """Return the changes that are below the low-watermark; the others wait. None if there is no low-watermark."""
+        waits = moment.low_watermark is None and domain.clock == "event"
+        found: dict[Node, pl.DataFrame] = {}
+        for name, node in given.items():
+            if waits:
+                if name in came:
+                    self._waiting.put(name, came[name])
+                continue
+            tables = [*self._waiting.take(name), *([came[name]] if name in came else [])]
+            if tables:
+                frame = pl.from_arrow(pa.concat_tables(tables))
+                assert isinstance(frame, pl.DataFrame)
+                if domain.clock == "event":
+                    due = pl.col(TIME) < moment.low_watermark
+                    self._waiting.put(name, frame.filter(~due).to_arrow(compat_level=pl.CompatLevel.oldest()))
+                    frame = frame.filter(due)
+                found[node] = frame
+        return None if waits else found
+
+    def _save(self) -> None:
+        head: dict[str, Any] = {
+            "layout": _VERSION,
+            "plan": _identity(self._plan),
+            "queries": self._known.to_json(),
+            "heard": self._heard.to_json(),
+            "evaluations": self._evaluations.to_json(),
+            "waiting": self._waiting.to_json(),
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+
+
+class _Heard:
+    """How far each shard of the first stage has come."""
+
+    def __init__(self, saved: Any) -> None:
+        self._domains: dict[str, dict[str, int | None]] = saved.get("domains", {})
+        self._whole: dict[str, int | None] = saved.get("whole", {})
+        self._now_us = int(saved.get("now", 0))
+        self._firsts: dict[str, int] = {}
+        self._sinces: dict[str, int | None] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"domains": self._domains, "whole": self._whole, "now": self._now_us}
+
+    def hear(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            control = message.control
+            self._domains[str(control["shard"])] = {name: low for name, (low, _, _) in control["domains"].items()}
+            self._now_us = max(self._now_us, int(control["now"]))
+            for name, (_, first, since) in control["domains"].items():
+                self._sinces[name] = since
+                self._firsts[name] = min(first, self._firsts.get(name, first))
+            for name, since in control["whole"].items():
+                known = self._whole.get(name, since)
+                self._whole[name] = None if since is None or known is None else max(since, known)
+
+    def moment(self, domain: Domain, shards: int) -> tuple[Moment, int]:
+        """Return to which time a domain is evaluated, and the arrival of the oldest row behind it."""
+        lows = [each.get(domain.name) for each in self._domains.values()]
+        known = [low for low in lows if low is not None]
+        low = min(known) if len(known) == shards else None
+        moment = Moment(None, low, self._now_us, self._sinces.get(domain.name))
+        return moment, self._firsts.get(domain.name, self._now_us)
+
+    def whole_from(self, jobs: Iterable[str]) -> int | None:
+        """Return the time from which on nothing is lacking of what some jobs give."""
+        since = [self._whole.get(name) for name in jobs]
+        known = [each for each in since if each is not None]
+        return max(known) if len(known) == len(since) else None
+
+    def forget(self, but: set[str]) -> None:
+        """Forget jobs that are not needed."""
+        self._whole = {name: since for name, since in self._whole.items() if name in but}
+
+
+def _group_name(query: Hosted, given: Mapping[str, Node]) -> str:
+    """Return the name of the evaluation of a query: the same for queries that are given the same."""
+    return named("second", query.domain.name, query.shard, sorted(given))
+
+
+def _tables(messages: Iterable[Message]) -> dict[str, pa.Table]:
+    """Return changes by job, in the order of the shards that sent them."""
+    found: dict[str, list[tuple[int, bytes]]] = {}
+    for message in messages:
+        assert message.frame is not None
+        found.setdefault(message.control["job"], []).append((message.control["shard"], message.frame))
+    return {
+        job: pa.concat_tables([from_frame(frame) for _, frame in sorted(each, key=lambda one: one[0])])
+        for job, each in found.items()
+    }
+
+
+def _identity(plan: HostPlan) -> dict[str, str]:
+    return {"shards": str(plan.shards)}

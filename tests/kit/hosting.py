@@ -1,0 +1,163 @@
+"""Hosted queries without Spark: registries in memory, rows as scans see them, and the tables that results make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from upstream.core.pushdown.ipc_frames import from_frame
+from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_array
+from upstream.core.watermark.bounds import AFTER_ALL
+from upstream.operators.runtime.feeds import punctuation_rows
+from upstream.queries.deltas.zsets import dtypes_of
+from upstream.queries.expressions.nodes import Field
+from upstream.queries.hosting.host_plan import HostPlan
+from upstream.queries.hosting.local_host import Left
+from upstream.queries.language import bind
+from upstream.queries.placing.placement import Fragment, Placement, Route
+from upstream.queries.registry.registry import Registered, Registry
+from upstream.queries.registry.settings import Settings
+from upstream.queries.relations.nodes import Changes, Latest, Node, Rows, Stream, Windowed, walk
+
+from .continuous import BUSES, CATALOG, QUOTE, TRADE
+
+STREAMS = (TRADE, QUOTE, BUSES)
+HOUR_US = 3_600_000_000
+
+
+def windows_first(plan: Node) -> Placement:
+    """Place the windows over streams in the first stage, divided by what they keep together; gather the rest."""
+    windows = {each for each in walk(plan) if isinstance(each, Windowed) and not isinstance(each.origin, Changes)}
+    if plan in windows or any(isinstance(each.origin, Stream) and each.origin.static for each in windows):
+        names = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
+        return Placement((Fragment(plan, tuple(Route(name, ()) for name in names), None),), None)
+    return Placement(tuple(_window(each) for each in sorted(windows, key=repr)), plan)
+
+
+def _window(node: Windowed) -> Fragment:
+    stream = node.origin
+    assert isinstance(stream, Stream)
+    names: Sequence[str] = stream.schema.names
+    if isinstance(node.window, Latest):
+        names = stream.key
+    elif isinstance(node.window, Rows):
+        names = node.window.partition
+    by = tuple(Field(name, stream.schema.field(name).type) for name in names)
+    return Fragment(node, (Route(stream.name, by),), ())
+
+
+class Versions:
+    """A registry at some versions: by version, the queries in force as (incarnation, text) by name."""
+
+    def __init__(self, versions: Mapping[int, Mapping[str, tuple[int, str]]], buckets: int = 1) -> None:
+        known: dict[tuple[int, str], Registered] = {}
+        self._made: dict[int, Registry] = {}
+        for version, texts in versions.items():
+            queries: dict[str, Registered] = {}
+            for name, (number, text) in texts.items():
+                if (number, name) not in known:
+                    query = bind(text, CATALOG)
+                    known[number, name] = Registered(number, name, text, 1.0, True, None, buckets, f"/t/{name}", query)
+                queries[name] = known[number, name]
+            self._made[version] = Registry(version, CATALOG, queries, Settings("/t", 8, STREAMS))
+
+    def __call__(self, version: int) -> Registry:
+        return self._made[version]
+
+
+def scanned(
+    stream: Stream,
+    rows: pl.DataFrame,
+    arrivals: Sequence[int],
+    bounds: Mapping[str, int | None] | None = None,
+    *,
+    sequences: Sequence[int] | None = None,
+    deleted: Sequence[bool] | None = None,
+    feed: str = "f",
+) -> pa.Table:
+    """Return rows with the system column, then punctuation of feeds; a bound of None ends its feed."""
+    table = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(stream.schema)
+    size = table.num_rows
+    system = system_array(
+        source=feed,
+        seq=np.array(arrivals if sequences is None else sequences, dtype=np.int64),
+        arrival_us=np.array(arrivals, dtype=np.int64),
+        deleted=np.zeros(size, dtype=np.bool_) if deleted is None else np.array(deleted, dtype=np.bool_),
+    )
+    table = table.append_column(SYSTEM, system)
+    if not bounds:
+        return table
+    times = pa.array(list(bounds.values()), pa.int64()).cast(stream.schema.field(stream.event_time).type)
+    now = max(arrivals, default=0)
+    return pa.concat_tables([table, punctuation_rows(table.schema, list(bounds), now, **{stream.event_time: times})])
+
+
+@dataclass
+class Tables:
+    """The tables and feeds that results make, as the sink does it."""
+
+    plan: HostPlan
+    rows: dict[int, dict[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=dict)
+    feeds: dict[int, Counter[tuple[Any, ...]]] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    begun: dict[int, int | None] = field(default_factory=dict)
+    late: Counter[str] = field(default_factory=Counter)
+
+    def take(self, left: Iterable[Left]) -> None:
+        """Take what a batch gives."""
+        parts: dict[int, list[pa.Table]] = {}
+        for each in left:
+            leaving = each.leaving
+            if leaving.kind == "rows":
+                assert each.frame is not None
+                parts.setdefault(leaving.query, []).append(from_frame(each.frame))
+            elif leaving.kind == "begun":
+                known = self.begun.get(leaving.query, leaving.whole_from)
+                both = (known, leaving.whole_from)
+                self.begun[leaving.query] = None if None in both else max(each for each in both if each is not None)
+            elif leaving.kind == "failed":
+                self.failed[leaving.query] = leaving.reason
+            elif leaving.kind == "late":
+                self.late[leaving.name] += leaving.count
+        for query, tables in parts.items():
+            if query not in self.failed:
+                self._merge(query, pa.concat_tables(tables))
+
+    def _merge(self, query: int, table: pa.Table) -> None:
+        result = self.plan.queries[query].result
+        names = result.schema.names
+        assert table.schema.names == [*names, SYSTEM]
+        if result.kind == "feed":
+            self.feeds.setdefault(query, Counter()).update(
+                tuple(row[name] for name in names) for row in table.to_pylist()
+            )
+            return
+        there = self.rows.setdefault(query, {})
+        seen: set[tuple[Any, ...]] = set()
+        for row in sorted(table.to_pylist(), key=lambda each: -each[SYSTEM]["seq"]):
+            key = tuple(row[name] for name in result.key)
+            if key not in seen:
+                seen.add(key)
+                if row[SYSTEM]["deleted"]:
+                    assert key in there, "a tombstone of a key that is not there"
+                    del there[key]
+                else:
+                    there[key] = tuple(row[name] for name in names)
+
+    def contents(self, query: int) -> Counter[tuple[Any, ...]]:
+        """Return the rows of a table, or all rows of a feed."""
+        return self.feeds.get(query) or Counter(self.rows.get(query, {}).values())
+
+
+def frame(stream: Stream, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
+    """Return rows of a stream."""
+    return pl.DataFrame(list(rows), schema=dtypes_of(stream.schema), orient="row")
+
+
+__all__ = ["AFTER_ALL", "HOUR_US", "STREAMS", "TIMESTAMP", "Tables", "Versions", "frame", "scanned", "windows_first"]

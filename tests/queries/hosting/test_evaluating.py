@@ -1,0 +1,117 @@
+"""One evaluation of a stage in a batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from unittest.mock import patch
+
+import polars as pl
+from kit.continuous import CATALOG, EPOCH, TRADE
+from kit.hosting import frame
+
+from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.streams import SEQUENCE
+from upstream.queries.deltas.zsets import BEGINNING
+from upstream.queries.hosting import evaluating
+from upstream.queries.hosting.evaluating import Evaluations, Job, Moment
+from upstream.queries.language import bind
+from upstream.queries.relations.sharing import shareable
+
+MINUTE_US = 60_000_000
+START_US = int(EPOCH.timestamp() * 1_000_000)
+COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym"
+RATIO = "SELECT sym, SUM(1 / n) AS r FROM trade [RANGE 10 MINUTES] GROUP BY sym"
+
+
+def job(name: str, text: str = COUNT) -> dict[str, Job]:
+    return {name: Job(name, shareable(bind(text, CATALOG).plan), ())}
+
+
+def rows(*minutes: int, n: int = 1) -> dict[str, pl.DataFrame]:
+    came = frame(TRADE, [("a", 1.0, n, EPOCH + timedelta(minutes=minute)) for minute in minutes])
+    return {"trade": came.with_columns(pl.Series(SEQUENCE, range(came.height), dtype=pl.Int64))}
+
+
+def moment(before: int | None, now: int) -> Moment:
+    return Moment(None if before is None else START_US + before * MINUTE_US, START_US + now * MINUTE_US, 0)
+
+
+def again(evaluations: Evaluations, store: DictStore) -> Evaluations:
+    return Evaluations(store, json.loads(json.dumps(evaluations.to_json())))
+
+
+def test_it_goes_on_from_its_state() -> None:
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    first = evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+    assert first.changes["q"].get_column("n").to_list() == [1]
+    assert first.begun == {"q": BEGINNING}
+    evaluations = again(evaluations, store)
+    second = evaluations.step("e", "event", job("q"), moment(5, 6), rows(5), {})
+    assert sorted(second.changes["q"].get_column("n").to_list()) == [1, 2]
+    assert second.begun == {}
+
+
+def test_with_nothing_to_do_it_is_not_opened() -> None:
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        found = again(evaluations, store).step("e", "event", job("q"), moment(5, 5), {}, {})
+    assert found.changes == {}
+    more = again(evaluations, store).step("e", "event", {**job("q"), **job("r")}, moment(5, 5), {}, {})
+    assert more.changes["r"].get_column("n").to_list() == [1]
+    late = evaluations.step("e", "event", job("q"), moment(5, 30), {}, {})
+    assert late.changes["q"].get_column("n").to_list() == [1]
+
+
+def test_an_evaluation_that_begins_later_is_whole_when_its_window_is_full() -> None:
+    evaluations = Evaluations(DictStore(), {})
+    found = evaluations.step("e", "event", job("q"), moment(5, 6), rows(4, 5), {})
+    assert found.late == {"trade": 1}
+    assert found.begun == {"q": START_US + 15 * MINUTE_US}
+    assert found.changes["q"].get_column("n").to_list() == [1]
+
+
+def test_rows_that_came_before_make_what_begins_whole_later() -> None:
+    evaluations = Evaluations(DictStore(), {})
+    late = Moment(START_US, START_US + MINUTE_US, 0, newest=START_US + 3 * MINUTE_US)
+    found = evaluations.step("e", "event", job("q"), late, {}, {})
+    assert found.begun == {"q": START_US + 13 * MINUTE_US + 1}
+    shares = evaluations.step("e", "event", {**job("q"), **job("r")}, moment(1, 1), {}, {})
+    assert shares.begun == {"r": START_US + 13 * MINUTE_US + 1}
+    unsure = Evaluations(DictStore(), {})
+    assert unsure.step("e", "event", job("q"), replace(moment(None, 1), missed=True), {}, {}).begun == {"q": None}
+
+
+def test_a_job_that_fails_does_not_disturb_the_others() -> None:
+    evaluations = Evaluations(DictStore(), {})
+    found = evaluations.step("e", "event", {**job("q"), **job("r", RATIO)}, moment(None, 5), rows(1, n=0), {})
+    assert found.failed.keys() == {"r"}
+    assert found.failed["r"].startswith("QueryError: ")
+    assert found.changes.keys() == found.begun.keys() == {"q"}
+
+
+def test_a_job_that_cannot_be_added_fails_alone() -> None:
+    evaluations = Evaluations(DictStore(), {})
+    found = evaluations.step("e", "arrival", job("q"), moment(None, 5), {}, {})
+    assert found.failed.keys() == {"q"}
+    assert found.begun == {}
+
+
+def test_the_state_of_jobs_and_of_evaluations_that_are_gone_is_removed() -> None:
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+    alone = {kind for kind, _ in store.values}
+    evaluations.step("e", "event", {**job("q"), **job("r", RATIO)}, moment(5, 6), rows(5), {})
+    assert {kind for kind, _ in store.values} > alone
+    evaluations = again(evaluations, store)
+    evaluations.step("e", "event", job("q"), moment(6, 7), rows(6), {})
+    assert {kind for kind, _ in store.values} == alone
+    evaluations = again(evaluations, store)
+    evaluations.keep(set())
+    assert store.values == {}
+    assert evaluations.to_json() == {}

@@ -1,0 +1,88 @@
+"""What leaves the stages for the tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from kit.hosting import Versions
+
+from upstream.core.pushdown.ipc_frames import from_frame
+from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
+from upstream.queries.hosting.evaluating import Job, Stepped
+from upstream.queries.hosting.host_plan import HostPlan
+from upstream.queries.hosting.known_queries import KnownQueries
+from upstream.queries.hosting.leaving import Leaving, Results
+from upstream.queries.hosting.messages import Outbox
+from upstream.queries.hosting.results import Stamp
+
+COUNTS = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
+PLAN = HostPlan.of(Versions({1: {"q": (7, COUNTS), "r": (8, COUNTS)}})(1), range(4))
+STAMP = Stamp(3, 1, 4, 90, 80)
+
+
+def sent(known: KnownQueries) -> tuple[Results, Outbox]:
+    out = Outbox(PLAN.slots)
+    return Results(PLAN, known, out), out
+
+
+def begun() -> KnownQueries:
+    known = KnownQueries({})
+    known.follow(PLAN)
+    return known
+
+
+def test_a_control_is_read_as_it_was_written() -> None:
+    for each in (
+        Leaving("rows", 7, "q", 2),
+        Leaving("begun", 7, "q", whole_from=BEGINNING),
+        Leaving("begun", 7, "q"),
+        Leaving("failed", 7, "q", reason='a "b"'),
+        Leaving("late", name="s", count=3, queries=(1, 2)),
+    ):
+        assert Leaving.of(each.control()) == each
+    assert Leaving("rows", 7, "q").control() == '{"kind":"rows","name":"q","query":7}'
+
+
+def test_rows_of_a_query_go_to_one_slot_whatever_shard_they_come_from() -> None:
+    results, out = sent(begun())
+    changes = pl.DataFrame({"route_id": ["a"], "n": [1], TIME: [5], WEIGHT: [1]})
+    for shard in range(4):
+        results.take(PLAN.queries[7], changes, Stamp(3, shard, 4, 90, 80))
+    table = out.table()
+    assert len(set(table.column("slot").to_pylist())) == 1
+    assert from_frame(table.column("frame")[0].as_py()).column("n").to_pylist() == [1]
+    assert Leaving.of(table.column("control")[0].as_py()) == Leaving("rows", 7, "q")
+
+
+def test_slots_of_queries_differ() -> None:
+    results, out = sent(begun())
+    plan = HostPlan.of(Versions({1: {f"q{at}": (at, COUNTS) for at in range(40)}})(1), range(4))
+    for query in plan.queries.values():
+        results.begin(query, None, None)
+    counts = np.bincount(out.table().column("slot").to_numpy(), minlength=4)
+    assert (counts > 3).all()
+
+
+def test_a_query_whose_rows_have_one_key_fails_and_says_so_until_it_is_gone() -> None:
+    known = begun()
+    results, out = sent(known)
+    twice = pl.DataFrame({"route_id": ["a", "a"], "n": [1, 2], TIME: [5, 5], WEIGHT: [1, 1]})
+    results.take(PLAN.queries[7], twice, STAMP)
+    results.failures()
+    (control,) = out.table().column("control").to_pylist()
+    leaving = Leaving.of(control)
+    assert (leaving.kind, leaving.query, leaving.name) == ("failed", 7, "q")
+    assert "one key (row_key)" in leaving.reason
+    assert [each.id for each in known.running(PLAN)] == [8]
+
+
+def test_late_rows_are_counted_for_the_queries_that_miss_them() -> None:
+    results, out = sent(begun())
+    query = PLAN.queries[7]
+    jobs = [Job("a", query.result.plan, (query, PLAN.queries[8])), Job("b", query.result.plan, (query,))]
+    results.late(query.domain, jobs, Stepped(late={"buses": 2}))
+    (control,) = out.table().column("control").to_pylist()
+    assert Leaving.of(control) == Leaving("late", name="buses", count=2, queries=(7, 8))
+    assert out.table().column("frame").null_count == 1
+    assert out.table().schema.field("frame").type == pa.binary()

@@ -1,0 +1,176 @@
+"""What hosted queries add up to is what each gives by itself, however rows are ordered, divided, and run again."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from kit.continuous import END_US, FORMS, rows_of_streams
+from kit.hosting import STREAMS, Tables, Versions, scanned, windows_first
+
+from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.deltas.streams import SEQUENCE
+from upstream.queries.deltas.zsets import TIME
+from upstream.queries.hosting import host_plan
+from upstream.queries.hosting.commands import Command
+from upstream.queries.hosting.host_plan import Hosted
+from upstream.queries.hosting.local_host import LocalHost
+from upstream.queries.placing.placing import placed
+from upstream.queries.relations.sharing import shareable
+
+HOSTABLE = tuple(each for each in FORMS if "Requests" not in each)
+Rows = dict[str, pl.DataFrame]
+
+
+def contents(query: Hosted, rows: Rows) -> Counter[tuple[Any, ...]]:
+    """What a query by itself makes of all rows."""
+    evaluation = Evaluation(DictStore(), clock="event")
+    evaluation.add("q", shareable(query.result.plan))
+    changes = query.result.of(evaluation.step(rows, END_US).changes["q"])
+    found: Counter[tuple[Any, ...]] = Counter()
+    for *row, weight in changes.drop(TIME).rows():
+        found[tuple(row)] += weight
+    assert all(weight >= 0 for weight in found.values())
+    return +found
+
+
+class Arrivals:
+    """Rows of each stream in the order in which they come, in batches, with the bounds that hold."""
+
+    def __init__(self, rows: Rows, draw: st.DataObject, batches: int) -> None:
+        self.rows: Rows = {}
+        self.batches: list[dict[str, list[pa.Table]]] = [{} for _ in range(batches + 1)]
+        for stream in STREAMS:
+            came = rows[stream.name]
+            order = draw.draw(st.permutations(range(came.height)))
+            batch_of = sorted(
+                draw.draw(st.lists(st.integers(0, batches - 1), min_size=len(order), max_size=len(order)))
+            )
+            came = came[list(order)] if order else came
+            self.rows[stream.name] = came.with_columns(pl.Series(SEQUENCE, range(came.height), dtype=pl.Int64))
+            times = came.get_column(stream.event_time).dt.epoch("us").to_list()
+            # Some heartbeats are missing; the bounds that are sent are the greatest that hold.
+            silent = draw.draw(st.sets(st.integers(0, batches - 1)))
+            for batch in range(batches + 1):
+                at = [place for place, number in enumerate(batch_of) if number == batch]
+                later = [time for time, number in zip(times, batch_of, strict=True) if number > batch]
+                bound = {"f": min(later, default=END_US)}
+                if batch == batches:
+                    bound = {"f": END_US}
+                elif batch in silent:
+                    bound = {}
+                tasks = [at[::2], at[1::2]]
+                self.batches[batch][stream.name] = [
+                    scanned(stream, came[some] if some else came[:0], [1 + one for one in some], bound)
+                    for some in tasks
+                    if some or bound
+                ]
+
+
+def run(host: LocalHost, command: Command, tasks: dict[str, list[pa.Table]], tables: Tables) -> LocalHost:
+    """Run a batch, then run it again from a copy of the state, as after a crash; go on with either."""
+    again = host.snapshot(random.Random(command.batch + 1))
+    reversed_tasks = {name: each[::-1] for name, each in reversed(tasks.items())}
+    left = host.batch(command, tasks)
+    assert again.batch(command, reversed_tasks) == left
+    for one, other in zip([*host.first, *host.second], [*again.first, *again.second], strict=True):
+        assert one.values == other.values
+    tables.take(left)
+    return again
+
+
+PLACINGS = {"gathered": placed, "windows first": windows_first}
+
+
+@pytest.mark.parametrize("placing", PLACINGS)
+@given(
+    texts=st.lists(st.sampled_from(HOSTABLE), min_size=1, max_size=6),
+    rows=rows_of_streams(),
+    shards=st.integers(1, 4),
+    batches=st.integers(1, 3),
+    draw=st.data(),
+)
+def test_hosted_queries_give_what_each_gives_by_itself(
+    placing: str, texts: list[str], rows: Rows, shards: int, batches: int, draw: st.DataObject
+) -> None:
+    versions = Versions({1: {f"q{number}": (number, text) for number, text in enumerate(texts, 1)}})
+    arrivals = Arrivals(rows, draw, batches)
+    with patch.object(host_plan, "placed", PLACINGS[placing]):
+        host = LocalHost(versions, shards)
+        tables = Tables(host.plan(1))
+    for batch, tasks in enumerate(arrivals.batches):
+        host = run(host, Command(batch, 1), tasks, tables)
+    assert not tables.failed
+    assert not tables.late
+    for number, text in enumerate(texts, 1):
+        query = host.plan(1).queries[number]
+        if query.domain.clock == "event" or query.result.kind == "latest":
+            assert tables.contents(number) == contents(query, arrivals.rows), text
+    assert set(tables.begun) == set(range(1, len(texts) + 1))
+
+
+CHANGING = (
+    "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym",
+    "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym EMIT CHANGES",
+    "ISTREAM(SELECT sym, n FROM trade [RANGE 10 MINUTES] WHERE n > 0)",
+    "SELECT a.sym, b.bid FROM trade [RANGE 5 MINUTES] AS a JOIN quote [RANGE 5 MINUTES] AS b ON a.sym = b.sym",
+    "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id",
+    "SELECT sym, SUM(1 / n) AS r FROM trade [RANGE 10 MINUTES] GROUP BY sym",
+)
+
+
+@pytest.mark.parametrize("placing", PLACINGS)
+@settings(phases=[Phase.generate])
+@given(rows=rows_of_streams(), shards=st.integers(2, 4), draw=st.data())
+def test_queries_that_come_go_and_fail_do_not_disturb_the_others(
+    placing: str, rows: Rows, shards: int, draw: st.DataObject
+) -> None:
+    batches = 4
+    texts = dict(enumerate(CHANGING, 1))
+    spans = {number: sorted(draw.draw(st.tuples(st.integers(1, 4), st.integers(2, 6)))) for number in texts}
+    spans = {number: (0, 9) if number in (2, 5) else span for number, span in spans.items()}
+    versions = Versions(
+        {
+            at: {
+                f"q{number}": (number, text)
+                for number, text in texts.items()
+                if spans[number][0] <= at < spans[number][1]
+            }
+            for at in range(1, batches + 2)
+        }
+    )
+    arrivals = Arrivals(rows, draw, batches)
+    with patch.object(host_plan, "placed", PLACINGS[placing]):
+        host, alone = LocalHost(versions, shards), LocalHost(versions, 1)
+        found, expected = Tables(host.plan(1)), Tables(alone.plan(1))
+        for batch, tasks in enumerate(arrivals.batches):
+            command = Command(batch, batch + 1)
+            found.plan, expected.plan = host.plan(batch + 1), alone.plan(batch + 1)
+            host = run(host, command, tasks, found)
+            expected.take(alone.batch(command, tasks))
+        last = host.plan(batches + 1).queries
+    assert found.failed.keys() == expected.failed.keys() <= {6}
+    assert found.begun == expected.begun
+    assert found.late == expected.late == Counter()
+    for number, text in texts.items():
+        if number not in found.failed:
+            assert found.contents(number) == expected.contents(number), text
+        since = found.begun.get(number)
+        if number in last and since is not None and number != 6:
+            by_itself = contents(last[number], arrivals.rows)
+            if last[number].result.kind == "latest":
+                assert since > END_US or found.contents(number) == by_itself, text
+            else:
+                assert _since(found.contents(number), since) == _since(by_itself, since), text
+
+
+def _since(rows: Counter[tuple[Any, ...]], since_us: int) -> Counter[tuple[Any, ...]]:
+    return Counter({row: count for row, count in rows.items() if row[-1].timestamp() * 1e6 >= since_us})
