@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
+from kit.continuous import BUSES
+from kit.registries import COUNTS
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.checkpoint_layout import queue_folder, times_folder
@@ -16,6 +20,11 @@ from upstream.core.feedback.source_counts import journaled_counts
 from upstream.datasource.quarantine import Quarantine, count_quarantined
 from upstream.datasource.recorded_schema import keep_schema, recorded_schema, schema_name
 from upstream.datasource.registry import parse_source_options
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.journal import Journal
+from upstream.queries.registry.opening import define_stream, opened
+from upstream.queries.registry.registry import registry_at
 from upstream.storage.atomic_write import write_whole
 from upstream.storage.folder import TableFolder
 
@@ -121,3 +130,30 @@ def test_the_source_keeps_its_schema_and_malformed_rows_there(stored: Make) -> N
         malformed.report(text="y", place="somewhere", line=2, reason="so")
         assert malformed.write() == 2
     assert count_quarantined(place) == 2
+
+
+def test_the_registry_of_queries_is_in_the_store(stored: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several writers. The server has no TLS, which no variable of the environment permits."""
+    sink = stored()
+    monkeypatch.setattr("upstream.queries.registry.journal.TableFolder", partial(TableFolder, storage=sink.storage))
+    checkpoint = f"s3a://lake/{sink.folder.name}_queries"
+    with pytest.raises(CheckpointError, match="no registry"):
+        registry_at(checkpoint, 0)
+    opened(checkpoint, "s3a://lake/tables", None)
+    define_stream(checkpoint, BUSES)
+
+    def register(number: int) -> None:
+        record(checkpoint, Change("register", f"q{number % 6}", COUNTS))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(register, range(12)))
+    journal = Journal(checkpoint)
+    assert journal.version() == 6
+    record(checkpoint, Change("drop", "q3"))
+    assert journal.version() == 7
+    found = registry_at(checkpoint, 7)
+    assert found.active.keys() == {"q0", "q1", "q2", "q4", "q5"}
+    assert found.active["q0"].location == "s3a://lake/tables/q0"
+    assert not journal.started()
+    TableFolder(checkpoint, sink.storage).write("offsets/0", b"v1")
+    assert journal.started()

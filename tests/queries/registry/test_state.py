@@ -85,3 +85,8 @@ def test_a_reason_leaves_with_the_activation() -> None:
     assert again.reason is None
     assert again.id == 3
     assert state.after([Change("activate", "q"), Change("activate", "q")]).entries["q"].id == 3
+
+
+def test_an_equal_text_begins_nothing_again() -> None:
+    state = State().after([Change("register", "q", "one"), Change("alter", "q", "one", weight=2.0)])
+    assert (state.entries["q"].id, state.entries["q"].weight) == (1, 2.0)
