@@ -18,12 +18,13 @@ __all__ = ["Contents", "Running"]
 
 @dataclass
 class Running:
-    """An operator, and the queries that need it."""
+    """An operator, the queries that need it, and those of them that need its result at all change points."""
 
     part: Part
     operator: Operator
     state: State
     users: set[str]
+    points: set[str]
     begun: bool
     whole_from: int | None
 

@@ -7,27 +7,23 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
-import pyarrow as pa
 
-from ...conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
+from ...conf.errors import CheckpointError, OptionError, QueryRefusedError
 from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..relations.clocks import Clock, on_arrival
 from ..relations.nodes import Node, Windowed, walk
-from .arrived import NewestArrived
 from .computing import computed
-from .contents import Contents, Running
+from .contents import Running
 from .lowering import Compile, Part, identity, parts
 from .state import State
-from .streams import SEQUENCE, TOMBSTONE, Source
-from .zsets import BEGINNING, TIME, WEIGHT, Span
+from .stepping import Stepping
+from .zsets import BEGINNING, TIME, Span
 
 __all__ = ["Evaluation", "Outcome"]
 
 _HEAD = "head"
-# What ends one query and not the others. A panic of Polars is an exception that is no Exception.
-_FAILURES = (UpstreamError, pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -129,6 +125,7 @@ class Evaluation:
         self._known: dict[str, str] = head.get("queries", {})
         self._running: dict[str, Running] = {}
         self._tops: dict[str, str] = {}
+        self._collapses: set[str] = set()
 
     @property
     def queries(self) -> list[str]:
@@ -145,7 +142,7 @@ class Evaluation:
         """The number of rows in the state."""
         return sum(each.state.rows for each in self._running.values())
 
-    def add(self, name: str, plan: Node, given: Collection[Node] = ()) -> None:
+    def add(self, name: str, plan: Node, given: Collection[Node] = (), *, collapse: bool = False) -> None:
         """Add a query, from the next step on.
 
         Parameters
@@ -156,6 +153,11 @@ class Evaluation:
             A relation, or a stream of changes.
         given : collection of Node
             Parts of the plan whose changes are computed elsewhere; see :meth:`step`.
+        collapse : bool
+            Whether the net change of each step is enough, as it is for a table: all of it has the step's last time. A
+            row that comes and leaves within a step is in no result, and an error that only it would cause fails
+            nothing. Below ``ISTREAM``, ``DSTREAM`` and ``RSTREAM`` all changes count, and those of a stream are all
+            returned.
 
         Raises
         ------
@@ -174,13 +176,20 @@ class Evaluation:
             raise _not_on_arrival(name, plan)
         made: dict[str, Running] = {}
         wanted: set[str] = set()
-        for part in parts(plan, self._compile, self._identify, given, self._clock):
+        points: set[str] = set()
+        for part in parts(plan, self._compile, self._identify, given, self._clock, points=not collapse):
             wanted.add(part.key)
+            if part.points:
+                points.add(part.key)
             if part.key not in self._running and part.key not in made:
                 made[part.key] = self._made(part)
         self._running.update(made)
         for key in wanted:
             self._running[key].users.add(name)
+        for key in points:
+            self._running[key].points.add(name)
+        if collapse:
+            self._collapses.add(name)
         self._tops[name] = self._identify(plan)
 
     def remove(self, name: str) -> None:
@@ -195,8 +204,10 @@ class Evaluation:
             raise OptionError(f"there is no query {name}", expected=f"one of {', '.join(self._tops)}")
         del self._tops[name]
         self._known.pop(name, None)
+        self._collapses.discard(name)
         for key, each in list(self._running.items()):
             each.users.discard(name)
+            each.points.discard(name)
             if not each.users:
                 if each.begun:
                     self._saved[key] = self._describe(each)
@@ -240,45 +251,23 @@ class Evaluation:
         span = self._span(low_watermark, now)
         self._forget()
         given = {self._identify(node): frame for node, frame in (received or {}).items()}
-        there = Contents(self._running, span)
-        for each in self._running.values():
-            if not each.begun:
-                there.find(each.part)
-        for name, key in self._tops.items():
-            if self._is_new(name) and there.has(key):
-                there.of(key)
-        results: dict[str, pl.DataFrame] = {}
-        broken: set[str] = set()
-        failed: dict[str, BaseException] = {}
-        late: dict[str, list[pl.DataFrame]] = {}
-        for key, each in self._running.items():
-            if broken.intersection(each.part.inputs):
-                broken.add(key)
-                continue
-            try:
-                results[key] = self._stepped(each, results, there, streams, given, span)
-            except _FAILURES as error:
-                broken.add(key)
-                failed.update((name, error) for name in each.users if name not in failed)
-                continue
-            if isinstance(each.operator, Source | NewestArrived) and each.operator.late().height:
-                late.setdefault(self._stream_of(each), []).append(each.operator.late())
-        changes: dict[str, pl.DataFrame] = {}
-        for name, key in self._tops.items():
-            if name not in failed:
-                found = results[key]
-                if self._is_new(name) and there.has(key):
-                    found = pl.concat([there.of(key), found])
-                changes[name] = found.sort(TIME, maintain_order=True)
+        step = Stepping(self._running, span, begins=self.low_watermark is None)
+        step.find(key for name, key in self._tops.items() if self._is_new(name))
+        step.run(streams, given)
+        changes = {
+            name: step.changes(key, net=name in self._collapses, new=self._is_new(name)).sort(TIME, maintain_order=True)
+            for name, key in self._tops.items()
+            if name not in step.failed
+        }
         for each in self._running.values():
             each.begun = True
-        for name in failed:
+        for name in step.failed:
             self.remove(name)
         self._known = dict(self._tops)
         self.low_watermark = low_watermark
         if self._clock == "arrival":
             self.now = span.until - 1
-        return Outcome(changes, {stream: _each_once(some) for stream, some in late.items()}, failed)
+        return Outcome(changes, step.late(), step.failed)
 
     def save(self) -> None:
         """Write what is not in the store yet. An evaluation over the same store continues from here."""
@@ -310,12 +299,6 @@ class Evaluation:
         now = max(now, last + 1)
         return Span(LOWEST if begins else last + 1, now + 1, BEGINNING if begins else last, low_watermark)
 
-    def _stream_of(self, each: Running) -> str:
-        """Return the stream of the catalogue below a window."""
-        while not each.part.stream:
-            each = self._running[each.part.inputs[0]]
-        return each.part.stream
-
     def _is_new(self, name: str) -> bool:
         return self._known.get(name) != self._tops[name]
 
@@ -324,7 +307,7 @@ class Evaluation:
         state = State(self._store, part.key, {} if saved is None else saved["state"])  # pyright: ignore[reportArgumentType]
         whole = BEGINNING if saved is None else saved["whole_from"]
         assert whole is None or isinstance(whole, int)
-        return Running(part, part.make(state), state, set(), saved is not None, whole)
+        return Running(part, part.make(state), state, set(), set(), saved is not None, whole)
 
     @staticmethod
     def _describe(each: Running) -> dict[str, object]:
@@ -336,45 +319,6 @@ class Evaluation:
             State(self._store, key, saved["state"]).clear()  # pyright: ignore[reportArgumentType]
         self._saved.clear()
 
-    def _stepped(
-        self,
-        each: Running,
-        results: dict[str, pl.DataFrame],
-        there: Contents,
-        streams: Mapping[str, pl.DataFrame],
-        given: Mapping[str, pl.DataFrame],
-        span: Span,
-    ) -> pl.DataFrame:
-        part = each.part
-        if part.stream:
-            inputs = [streams.get(part.stream, each.operator.nothing)]
-        elif not part.inputs:
-            inputs = [given.get(part.key, each.operator.nothing)]
-        else:
-            inputs = [results[key] for key in part.inputs]
-        if not each.begun:
-            for place, key in enumerate(part.inputs):
-                if there.has(key):
-                    inputs[place] = pl.concat([there.of(key), inputs[place]])
-            each.whole_from = self._whole_from(each, span)
-        return each.operator.step(inputs, span)
-
-    def _whole_from(self, each: Running, span: Span) -> int | None:
-        if self.low_watermark is None:
-            return BEGINNING
-        since = [span.before] if not each.part.inputs else []
-        for key in each.part.inputs:
-            below = self._running[key]
-            if below.begun and (below.part.is_stream or below.operator.forgets):
-                if not below.part.is_stream:
-                    return None
-                since.append(span.before)
-            elif below.whole_from is None:
-                return None
-            else:
-                since.append(below.whole_from)
-        return each.operator.whole_from(max(since))
-
 
 def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:
     waits = next(each for each in walk(plan) if isinstance(each, Windowed) and not on_arrival(each))
@@ -383,9 +327,3 @@ def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:
         expected="windows of newest rows only: LATEST(s)",
         hint='evaluate it by the clock "event"',
     )
-
-
-def _each_once(late: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return rows that one or several windows put aside, without the columns of streams between operators."""
-    rows = late[0] if len(late) == 1 else pl.concat(late).unique(maintain_order=True)
-    return rows.drop(SEQUENCE, TOMBSTONE, TIME, WEIGHT)

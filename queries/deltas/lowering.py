@@ -67,6 +67,8 @@ class Part:
         The stream of the catalogue whose rows it takes; "" if it takes none.
     is_stream : bool
         Whether its result is a stream, which has no contents.
+    points : bool
+        Whether its result is needed at all change points of a step; otherwise the net change is enough.
     """
 
     key: str
@@ -74,6 +76,7 @@ class Part:
     make: Callable[[State], Operator]
     stream: str = ""
     is_stream: bool = False
+    points: bool = True
 
 
 def identity(node: Node) -> str:
@@ -87,6 +90,8 @@ def parts(
     identify: Callable[[Node], str] = identity,
     given: Collection[Node] = (),
     clock: Clock = "event",
+    *,
+    points: bool = True,
 ) -> Iterator[Part]:
     """Yield the parts of a plan, each after its inputs; a part may come more than once.
 
@@ -100,13 +105,16 @@ def parts(
         Relations whose changes come from elsewhere.
     clock : str
         ``arrival``, or by default ``event``.
+    points : bool
+        Whether the result is needed at all change points.
     """
     key = identify(node)
+    points = points or isinstance(node, Changes)
     if node in given:
-        yield Part(key, (), lambda _: Received(node.schema, clock))
+        yield Part(key, (), lambda _: Received(node.schema, clock), points=points)
         return
     for each in node.inputs:
-        yield from parts(each, compile_, identify, given, clock)
+        yield from parts(each, compile_, identify, given, clock, points=points)
     for each in node.inputs:
         if _takes_rows(node) and isinstance(each, Changes):
             yield Part(_rows_of(each, identify), (identify(each),), _rows_maker(each.schema), is_stream=True)
@@ -116,6 +124,7 @@ def parts(
         lambda state: _operator(node, compile_, state, clock),
         node.name if isinstance(node, Stream) else "",
         isinstance(node, Stream | Sample | Changes),
+        points,
     )
 
 

@@ -12,7 +12,7 @@ from .numbers import key_numbers
 from .operator import Computed, Operator
 from .state import State
 from .streams import SEQUENCE, TOMBSTONE, stream_schema
-from .zsets import OLD, TIME, Span, consolidated, delta_frame, int64s, numbered
+from .zsets import OLD, TIME, Span, delta_frame, int64s, numbered, settled
 
 __all__ = ["NewestWindow"]
 
@@ -89,9 +89,8 @@ class NewestWindow(Operator):
         came = np.flatnonzero(in_and_out & (enters != OLD))
         left = np.flatnonzero(in_and_out & ~stays)
         rows = together.select(*self.dtypes)
-        return consolidated(
-            pl.concat([delta_frame(rows[came], enters[came], 1), delta_frame(rows[left], leaves[left], -1)])
-        )
+        moved = pl.concat([delta_frame(rows[came], enters[came], 1), delta_frame(rows[left], leaves[left], -1)])
+        return settled(moved, span)
 
     def contents(self) -> pl.DataFrame | None:
         rows = self._kept.read_all()

@@ -12,7 +12,7 @@ from ...core.rows.exact_integers import HIGHEST, Int64s
 from .operator import Operator
 from .state import State
 from .streams import TOMBSTONE
-from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s
+from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s, settled
 
 __all__ = ["HopWindow", "StoredRelation", "TimeWindow", "next_multiple"]
 
@@ -59,13 +59,15 @@ class TimeWindow(Operator):
             return self.nothing
         came = self._entering(rows.filter(~pl.col(TOMBSTONE)), due.columns)
         entering = pl.concat([due.filter(pl.col(WEIGHT) > 0), came.filter(pl.col(TIME) < span.until)])
+        if span.net:
+            entering = entering.filter(pl.col(_LEAVES) >= span.until)
         leaving = due.filter(pl.col(WEIGHT) < 0)
         staying = entering.filter(pl.col(_LEAVES) != HIGHEST).with_columns(pl.col(_LEAVES).alias(TIME), -pl.col(WEIGHT))
         self._pending.add(
             pl.concat([came.filter(pl.col(TIME) >= span.until), staying.filter(pl.col(TIME) >= span.until)])
         )
         leaves = staying.filter(pl.col(TIME) < span.until)
-        return consolidated(pl.concat([entering, leaves, leaving]).drop(_LEAVES))
+        return settled(pl.concat([entering, leaves, leaving]).drop(_LEAVES), span)
 
     def contents(self) -> pl.DataFrame | None:
         if self._range is None:
@@ -121,6 +123,8 @@ class HopWindow(Operator):
         # A row changes at each multiple from its next one to its last; those below the low-watermark are due.
         end = np.minimum(last, -(-span.until // self._slide) * self._slide - self._slide)
         changes = np.maximum((end - following) // self._slide + 1, 0)
+        if span.net:
+            return self._moved_once(due, following, last, changes, span)
         which, number = expanded(np.zeros(len(changes), dtype=np.int64), changes)
         times = following[which] + number * self._slide
         first = next_multiple(int64s(due, _AT), self._slide)[which]
@@ -131,9 +135,32 @@ class HopWindow(Operator):
                 self._windows(due[which[leaves]], times[leaves], times[leaves] - self._slide, -1),
             ]
         )
-        rest = due.with_columns(pl.Series(TIME, following + changes * self._slide))
-        self._pending.add(rest.filter(pl.Series(int64s(rest, TIME) <= last)))
+        self._wait(due, following + changes * self._slide, last)
         return consolidated(moved)
+
+    def _moved_once(
+        self, due: pl.DataFrame, following: Int64s, last: Int64s, changes: Int64s, span: Span
+    ) -> pl.DataFrame:
+        """Return the net change: each row leaves the window in which it was, and enters the one in which it is now."""
+        now = following + (changes - 1) * self._slide
+        moves = changes > 0
+        leaves = moves & (following > next_multiple(int64s(due, _AT), self._slide))
+        enters = moves & (now < last)
+        self._wait(due, now + self._slide, last)
+        time = np.full(due.height, span.until - 1)
+        return consolidated(
+            pl.concat(
+                [
+                    self._windows(due.filter(pl.Series(enters)), time[enters], now[enters], 1),
+                    self._windows(due.filter(pl.Series(leaves)), time[leaves], following[leaves] - self._slide, -1),
+                ]
+            )
+        )
+
+    def _wait(self, due: pl.DataFrame, following: Int64s, last: Int64s) -> None:
+        """Keep rows until their next change, if there is one."""
+        rest = due.with_columns(pl.Series(TIME, following))
+        self._pending.add(rest.filter(pl.Series(following <= last)))
 
     def contents(self) -> pl.DataFrame | None:
         rows = self._pending.all()

@@ -26,6 +26,7 @@ __all__ = [
     "Numbered",
     "Span",
     "Steps",
+    "collapsed",
     "columns_of",
     "conformed",
     "consolidated",
@@ -38,6 +39,7 @@ __all__ = [
     "int64s",
     "live",
     "numbered",
+    "settled",
     "to_table",
 ]
 
@@ -65,12 +67,15 @@ class Span(NamedTuple):
         The time of what a new operator finds there: just before ``before``, or :data:`BEGINNING` in the first step.
     promised : int
         By the clock of arrival, the low-watermark: every row that is still to come has at least this event time.
+    net : bool
+        Whether the net change by the end is enough. All changes then may have the time ``until - 1``.
     """
 
     before: int
     until: int
     start: int
     promised: int = LOWEST
+    net: bool = False
 
     @classmethod
     def first(cls, until: int) -> Span:
@@ -136,6 +141,23 @@ def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
         return delta
     by = [name for name in delta.columns if name != WEIGHT]
     return delta.group_by(by, maintain_order=True).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+
+
+def collapsed(delta: pl.DataFrame, time: int) -> pl.DataFrame:
+    """Add up the weights of equal rows whatever their times, which become this one."""
+    if delta.height == 0:
+        return delta
+    times = delta.get_column(TIME)
+    if times.min() == time == times.max():
+        return delta
+    return consolidated(delta.with_columns(pl.lit(time, pl.Int64).alias(TIME)))
+
+
+def settled(delta: pl.DataFrame, span: Span) -> pl.DataFrame:
+    """Consolidate changes, at all times or, if the net change of the span is enough, at its last one."""
+    if span.net and delta.height:
+        delta = delta.with_columns(pl.lit(span.until - 1, pl.Int64).alias(TIME))
+    return consolidated(delta)
 
 
 class Numbered(NamedTuple):

@@ -34,7 +34,7 @@ def running(plan, rows, until):
     for part in parts(plan, compiled):
         if part.key not in made:
             state = State(DictStore(), part.key, {})
-            made[part.key] = Running(part, part.make(state), state, set(), True, BEGINNING)
+            made[part.key] = Running(part, part.make(state), state, set(), {"q"}, True, BEGINNING)
             inputs = [frame(S, rows)] if part.stream else [found[key] for key in part.inputs]
             found[part.key] = made[part.key].operator.step(inputs, Span.first(until))
     return made, list(made)[-1]
