@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["KnownTable", "known_table"]
 
 _LOG = "_delta_log"
-_VERSION = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\.\d{10}\.\d{10})?\.parquet)")
+_VERSION = re.compile(r"(\d{20})\.(json|checkpoint(?:\.\d{10}\.\d{10})?\.parquet)")
 # Our own commits follow each other; others may have come after the last one.
 _LOOK_BACK = 8
 
@@ -53,7 +53,6 @@ class KnownTable:
         self._last: tuple[int, CommitSummary | None] = (-1, None)
         self.log = LogReplay(target.folder)
         self.maintained = -1
-        self.is_new = True
 
     @property
     def exists(self) -> bool:
@@ -73,7 +72,6 @@ class KnownTable:
         TableError
             The log has a gap, or an entry that is not whole.
         """
-        self.is_new = False
         version = self.log.version
         if version < 0 or entry_fingerprint(self._target, version) != self._last_entry:
             self._load()
@@ -144,9 +142,10 @@ class KnownTable:
     def _load(self) -> None:
         self.log = LogReplay(self._target.folder)
         self._last_entry, self._snapshot, self._last = None, None, (-1, None)
-        found = [int(match.group(1)) for name in self._target.folder.names(_LOG) if (match := _VERSION.fullmatch(name))]
+        found = [match for name in self._target.folder.names(_LOG) if (match := _VERSION.fullmatch(name))]
+        self.maintained = max((int(match.group(1)) for match in found if match.group(2) != "json"), default=-1)
         if found:
-            self.log.follow(max(found))
+            self.log.follow(max(int(match.group(1)) for match in found))
             self._last_entry = entry_fingerprint(self._target, self.log.version)
 
 

@@ -18,6 +18,7 @@ from .known_table import known_table
 from .result_table import target_of
 from .staging import SeenTable, staged_in
 from .table_commit import TableCommit
+from .upkeep import maintain_some
 
 if TYPE_CHECKING:
     from ..figures.summary import CommitSummary
@@ -154,6 +155,9 @@ class ResultTables:
             write_begun(self._checkpoint, now)
             self._begun = now
         steps.reached(Step.REMEMBERED)
+        changed = [present[name] for name, summary in made.items() if summary is not None]
+        maintain_some([(table, known_table(target_of(table))) for table in changed], self._clock_us)
+        steps.reached(Step.MAINTAINED)
         if failed:
             raise _together(failed)
         return {name: summary for name, summary in made.items() if summary is not None}
