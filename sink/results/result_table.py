@@ -59,7 +59,7 @@ class ResultTable:
     key: tuple[str, ...] = ()
     keep: Literal["latest", "all"] = "latest"
     buckets: int = 1
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)  # with secrets of a store
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,8 +51,9 @@ class Hosted:
         self.tables = self.started()
 
     def table(self, name: str, query_id: int = 1, **more: Any) -> ResultTable:
-        given: dict[str, Any] = {"schema": COLUMNS, "key": ("k",), **more}
-        return ResultTable(query_id, name, str(self.folder / "results" / name), **given)
+        place = str(self.folder / "results" / name)
+        given: dict[str, Any] = {"location": place, "schema": COLUMNS, "key": ("k",), **more}
+        return ResultTable(query_id, name, **given)
 
     def staged(self, table: ResultTable, seen: Any, *tasks: Rows, deleted: Sequence[Any] = ()) -> list[bytes]:
         """What the tasks of a batch hand to the commit; the first one's also has deletions of keys."""
