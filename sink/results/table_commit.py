@@ -124,8 +124,6 @@ class TableCommit:
             if self._repeats(identity):
                 self.discard(staged, made)
                 return None, Begun(self._table.query_id, known.table_id, known.log.version, batch_id)
-            if not staged and not start.begins:
-                return None, begun
             steps.reached(Step.NEW)
             results = [each.result for each in staged]
             self._check_ids(staged, start)

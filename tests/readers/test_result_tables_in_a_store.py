@@ -20,9 +20,7 @@ from upstream.sink.spec.steps import Step
 def _tables(hosted: Hosted, storage: dict[str, str], query_id: int = 1) -> list[Any]:
     options = tuple((f"storage.{name}", value) for name, value in storage.items())
     place = f"s3://lake/{hosted.folder.name}"
-    return [
-        hosted.table(f"t{number}", query_id, location=f"{place}/t{number}", options=options) for number in range(6)
-    ]
+    return [hosted.table(f"t{number}", query_id, location=f"{place}/t{number}", options=options) for number in range(6)]
 
 
 def _rows(hosted: Hosted, table: Any, storage: dict[str, str]) -> list[tuple[Any, ...]]:

@@ -67,6 +67,13 @@ class TableLog:
             return found
         if not any(each.get(kind, {}).get("dataChange") for each in actions for kind in ("add", "remove")):
             return _NOTHING
+        if made:
+            raise FeedChangedError(
+                f"version {version} of the table at {self._folder.location} has replaced its rows by others with other "
+                "columns",
+                expected="the same columns for the life of a checkpoint",
+                hint=NEW_CHECKPOINT,
+            )
         if recorded_under(METADATA_KEY, info) is not None:
             raise FeedChangedError(
                 f"version {version} of the table at {self._folder.location} was committed by a release of this package "

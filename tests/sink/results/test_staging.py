@@ -5,7 +5,13 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-from kit.result_tables import Hosted
+import pyarrow as pa
+import pytest
+from kit.result_tables import COLUMNS, Hosted
+
+from upstream.conf.errors import TableError
+from upstream.sink.latest_table import LatestTable
+from upstream.sink.results.staging import SeenTable
 
 
 def test_a_bucket_in_several_tasks_is_merged_once_more(hosted: Hosted) -> None:
@@ -26,3 +32,17 @@ def test_what_is_not_committed_is_removed(hosted: Hosted) -> None:
     assert set(Path(a.location).rglob("*.parquet")) > before
     hosted.tables.discard([a], results)
     assert set(Path(a.location).rglob("*.parquet")) == before
+
+
+def test_files_with_other_numbers_of_columns_than_the_table_has_are_refused(hosted: Hosted) -> None:
+    a = hosted.table("a", schema=COLUMNS.append(pa.field("a b", pa.int64())))
+    hosted.batch(0, [a], {"a": [(1, "x", 1)]})
+    seen = hosted.tables.look([a]).tables["a"]
+    assert seen.ids is not None
+    others = {path: number + 10 for path, number in seen.ids.items()}
+    staged = hosted.staged(a, SeenTable(seen.snapshot, others), [(2, "y", 2)])
+    with pytest.raises(TableError, match=r"the columns of the table at .* were changed by another writer"):
+        hosted.tables.commit([a], {"a": staged}, 1, None)
+    assert hosted.rows(a) == [(1, "x", 1)]
+    assert hosted.batch(1, [a], {"a": [(2, "y", 2)]}).keys() == {"a"}
+    assert LatestTable(a.location).check().healthy

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from upstream.conf.errors import SchemaError, TableError
 from upstream.sink.latest_table import LatestTable
 from upstream.sink.results.table_commit import TableCommit
 from upstream.sink.spec import steps
+from upstream.storage.folder import TableFolder
 
 
 def test_a_repeated_batch_is_passed_over_and_leaves_no_file(hosted: Hosted) -> None:
@@ -93,6 +95,52 @@ def test_who_follows_a_table_hears_what_another_incarnation_took_away(hosted: Ho
     assert sum(delivered["rows"].values()) == 2
     keys = [pa.parquet.read_table(f"{a.location}/{path}").column("k").to_pylist() for path in delivered["deletions"]]
     assert sorted(itertools.chain(*keys)) == [1, 2, 3, 4, 5]
+
+
+def _files(table: Any) -> set[str]:
+    """Which data files lie in the table's folder, those of deletions included."""
+    return {str(path.relative_to(table.location)) for path in Path(table.location).rglob("part-*.parquet")}
+
+
+def test_only_what_commits_name_stays(hosted: Hosted) -> None:
+    """Also where a task staged more than was needed, or one commit was sent twice."""
+    a = hosted.table("a", buckets=2)
+    named: set[str] = set()
+    for number in range(3):
+        seen = hosted.tables.look([a]).tables["a"]
+        parts = [[(key, f"{number}") for key in range(part + number, 12, 3)] for part in range(3)]
+        results = {"a": hosted.staged(a, seen, *parts, deleted=[20, number])}
+        hosted.tables.commit([a], results, number, None)
+        assert hosted.tables.commit([a], results, number, None) == {}
+        delivered = DeltaTable(a.location).history(1)[0]["upstreamDelivered"]
+        named |= {*delivered["rows"], *delivered["deletions"]}
+        assert _files(a) == named
+    assert any("deleted/" in path for path in named)
+
+
+def test_files_are_on_the_disk_before_the_entry_that_names_them(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = hosted.table("a", buckets=2, options=(("durability", "power"),))
+    synced: set[str] = set()
+    put, sync = TableFolder.put_new, TableFolder.sync
+
+    def syncs(folder: TableFolder, paths: Iterable[str]) -> None:
+        listed = list(paths)
+        synced.update(listed)
+        sync(folder, listed)
+
+    def puts(folder: TableFolder, path: str, content: bytes) -> bool:
+        delivered = json.loads(content.splitlines()[0])["commitInfo"]["upstreamDelivered"]
+        assert {*delivered["rows"], *delivered["deletions"]} <= synced
+        return put(folder, path, content)
+
+    monkeypatch.setattr(TableFolder, "sync", syncs)
+    monkeypatch.setattr(TableFolder, "put_new", puts)
+    hosted.batch(0, [a], {"a": [(key, "x") for key in range(9)]})
+    hosted.batch(1, [a], {"a": [(1, "y")]}, {"a": [2, 3]})
+    hosted.batch(2, [hosted.table("a", 2, buckets=2, options=a.options)], {"a": [(1, "z")]})
+    assert len(synced) >= 6
 
 
 def _scenario(hosted: Hosted) -> Callable[[], Any]:

@@ -13,8 +13,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from kit.result_tables import Hosted
 
-from upstream.conf.errors import TableError
+from upstream.conf.errors import FeedChangedError, TableError
+from upstream.datasource.connectors.latest_table.log import TableLog
 from upstream.sink.latest_table import LatestTable
+from upstream.sink.table.log_entry import put_entry
+from upstream.storage.folder import TableFolder
 
 OTHERS = pa.schema([("name", pa.string()), ("share", pa.float64())])
 
@@ -107,3 +110,35 @@ def test_a_table_of_another_job_is_refused(hosted: Hosted, tmp_path: Path) -> No
     with pytest.raises(TableError, match="has not made it") as caught:
         other.batch(0, [a])
     assert "another folder" in caught.value.hint
+
+
+def test_a_constraint_of_somebody_else_is_refused_before_the_table_is_replaced(hosted: Hosted) -> None:
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x")]})
+    DeltaTable(a.location).alter.add_constraint({"small": "k < 5"})
+    for table in (a, hosted.table("a", 2), hosted.table("a", 2, schema=OTHERS, key=("name",))):
+        assert "the constraint small CHECK (k < 5)" in str(hosted.tables.look([table]).refused["a"])
+    assert hosted.rows(a) == [(1, "x")]
+
+
+def test_a_feature_that_entries_here_do_not_follow_is_refused(hosted: Hosted) -> None:
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x")]})
+    features = {"readerFeatures": [], "writerFeatures": ["rowTracking"]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    assert put_entry(TableFolder(a.location), 1, {"operation": "UPGRADE PROTOCOL"}, [{"protocol": protocol}])
+    for table in (a, hosted.table("a", 2)):
+        assert "rowTracking" in str(hosted.tables.look([table]).refused["a"])
+
+
+def test_who_follows_a_table_is_told_that_its_columns_are_others(hosted: Hosted) -> None:
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x")]})
+    log = TableLog(TableFolder(a.location))
+    table_id = str(DeltaTable(a.location).metadata().id)
+    made = log.delivered(0, table_id)
+    assert made is not None
+    assert sum(made.rows.values()) == 1
+    hosted.batch(1, [hosted.table("a", 2, schema=OTHERS, key=("name",))], {"a": [("n", 1.0)]})
+    with pytest.raises(FeedChangedError, match=r"version 1 .* has replaced its rows by others with other columns"):
+        log.delivered(1, table_id)
