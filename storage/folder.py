@@ -300,6 +300,13 @@ class TableFolder:
             shown = shown.replace(secret, _MASK)
         return shown
 
+    def masked_error(self, error: UpstreamError) -> UpstreamError:
+        """Return an error without the secrets among the storage options, also in what caused it."""
+        if not self._tells(error):
+            return error
+        parts = (self.masked(part) for part in (error.expected, error.hint))
+        return type(error)(self.masked(error.problem), **dict(zip(("expected", "hint"), parts, strict=True)))
+
     @contextlib.contextmanager
     def guarded(self) -> Generator[None, None, None]:
         """Mask secrets in errors that leave this block, and add advice if an object store refuses.
@@ -316,10 +323,7 @@ class TableFolder:
         except UpstreamError as error:
             if not self._tells(error):
                 raise
-            parts = (self.masked(part) for part in (error.expected, error.hint))
-            raise type(error)(
-                self.masked(error.problem), **dict(zip(("expected", "hint"), parts, strict=True))
-            ) from None
+            raise self.masked_error(error) from None
         except Exception as error:
             if self.is_local or not (self._tells(error) or _of_store(error)):
                 raise

@@ -149,6 +149,9 @@ class KnownTable:
             self._last_entry = entry_fingerprint(self._target, self.log.version)
 
 
+# A job with more tables reads their logs again, time after time.
+_MOST = 20_000
+
 _Place = tuple[str, tuple[tuple[str, str], ...]]
 _known: dict[_Place, KnownTable] = {}
 
@@ -156,9 +159,12 @@ _known: dict[_Place, KnownTable] = {}
 def known_table(target: SinkTarget) -> KnownTable:
     """Return what this process knows of a table. One thread at a time may use it."""
     place = target.location, tuple(sorted(target.storage.items()))
-    if place not in _known:
-        _known[place] = KnownTable(target)
-    return _known[place]
+    found = _known.get(place)
+    if found is None:
+        found = _known[place] = KnownTable(target)
+        while len(_known) > _MOST:  # those of queries that were dropped, as a rule
+            _known.pop(next(iter(_known)), None)
+    return found
 
 
 def _snapshot(log: LogReplay) -> Snapshot:

@@ -89,17 +89,25 @@ class ResultTables:
         ------
         CheckpointError
             The checkpoint cannot be read.
+        TableError
+            An object store fails: that is no reason against a table.
         """
         begun = self._remembered()
 
-        def look_at(table: ResultTable) -> SeenTable:
-            commit = self._commit_of(table)
-            with target_of(table).folder.guarded():
-                start = commit.start(begun.get(table.name))
+        def look_at(table: ResultTable) -> SeenTable | UpstreamError:
+            commit, folder = self._commit_of(table), target_of(table).folder
+            with folder.guarded():
+                try:
+                    start = commit.start(begun.get(table.name))
+                except UpstreamError as error:
+                    return folder.masked_error(error)
                 return SeenTable(Snapshot.empty() if start.begins else commit.snapshot(), start.ids)
 
-        seen, refused = self._each(look_at, tables)
-        return Seen(seen, refused)
+        found, failed = self._each(look_at, tables)
+        if failed:
+            raise _together(failed)
+        refused = {name: each for name, each in found.items() if isinstance(each, UpstreamError)}
+        return Seen({name: each for name, each in found.items() if isinstance(each, SeenTable)}, refused)
 
     def commit(
         self,

@@ -16,6 +16,8 @@ from upstream.sink.results.table_commit import TableCommit
 from upstream.sink.spec import steps
 from upstream.sink.spec.steps import Step
 
+from .stored import SECRETS
+
 
 def _tables(hosted: Hosted, storage: dict[str, str], query_id: int = 1) -> list[Any]:
     options = tuple((f"storage.{name}", value) for name, value in storage.items())
@@ -78,3 +80,12 @@ def test_another_writer_is_noticed(tmp_path: Path, storage: dict[str, str]) -> N
         hosted.tables.commit([table], results, 1, None)
     hosted.batch(1, [table], {"t0": [(1, "y")]})
     assert _rows(hosted, table, storage) == [(1, "y")]
+
+
+def test_a_store_that_fails_is_no_reason_against_a_table(tmp_path: Path, refusing_store: str) -> None:
+    """Its query would be failed for good."""
+    hosted = Hosted(tmp_path)
+    storage = {"endpoint_url": refusing_store, "allow_http": "true", "region": "us-east-1", **SECRETS}
+    with pytest.raises(TableError) as caught:
+        hosted.tables.look(_tables(hosted, storage))
+    assert not any(secret in str(caught.value) for secret in SECRETS.values())

@@ -67,7 +67,7 @@ class TableLog:
             return found
         if not any(each.get(kind, {}).get("dataChange") for each in actions for kind in ("add", "remove")):
             return _NOTHING
-        if made:
+        if made and recorded_under(METADATA_KEY, info) is not None:
             raise FeedChangedError(
                 f"version {version} of the table at {self._folder.location} has replaced its rows by others with other "
                 "columns",

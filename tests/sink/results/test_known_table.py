@@ -100,3 +100,13 @@ def test_the_last_account_is_found_by_another_process(hosted: Hosted) -> None:
         assert found is not None
         assert (found.batch_id, found.rows) == (0, 1)
         assert KnownTable(target_of(a)).last_summary("host/b") is None
+
+
+def test_a_process_forgets_the_tables_that_it_met_first(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_known", {})
+    monkeypatch.setattr(module, "_MOST", 2)
+    tables = [hosted.table(name) for name in "abc"]
+    for batch in range(2):
+        hosted.batch(batch, tables, {table.name: [(batch, "x")] for table in tables})
+        assert len(module._known) == 2
+    assert [hosted.rows(table) for table in tables] == [[(0, "x"), (1, "x")]] * 3
