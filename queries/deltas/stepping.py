@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import polars as pl
-import pyarrow as pa
 
-from ...conf.errors import UpstreamError
 from .arrived import NewestArrived
 from .contents import Contents, Running
+from .failures import FAILURES
 from .streams import SEQUENCE, TOMBSTONE, Source
 from .zsets import BEGINNING, TIME, WEIGHT, Span, collapsed
 
 __all__ = ["Stepping"]
-
-# What ends one query and not the others. A panic of Polars is an exception that is no Exception.
-_FAILURES = (UpstreamError, pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
 
 
 class Stepping:
@@ -67,7 +63,7 @@ class Stepping:
                 continue
             try:
                 self._results[key] = self._stepped(each, streams, given)
-            except _FAILURES as error:
+            except FAILURES as error:
                 broken.add(key)
                 self.failed.update((name, error) for name in each.users if name not in self.failed)
                 continue

@@ -36,6 +36,8 @@ class Job:
         The part of these queries that it computes, in the first stage.
     given : tuple of Node
         Parts of the plan whose changes come from the stage before.
+    collapse : bool
+        Whether the net change of a step is enough.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Job:
     queries: tuple[Hosted, ...]
     piece: Piece | None = None
     given: tuple[Node, ...] = ()
+    collapse: bool = False
 
     @property
     def ids(self) -> list[int]:
@@ -164,7 +167,7 @@ class Evaluations:
         found = Stepped()
         for job in jobs.values():
             try:
-                evaluation.add(job.name, job.plan, job.given)
+                evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
             except FAILURES as error:
                 found.failed[job.name] = str(error)
         outcome = evaluation.step(streams, until, received, now=now)

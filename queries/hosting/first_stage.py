@@ -17,8 +17,9 @@ from ...operators.runtime.store import Store
 from ..deltas.failures import FAILURES
 from .arrived_rows import in_order, oldest_arrival, rows_of
 from .commands import Command
+from .deferring import Deferred
 from .evaluating import Evaluations, Job, Moment, Stepped
-from .host_plan import Group, HostPlan, HostPlans
+from .host_plan import Group, Hosted, HostPlan, HostPlans, Piece
 from .known_queries import KnownQueries
 from .leaving import Results
 from .messages import Message, Outbox, by_kind, control_of, read_messages
@@ -91,6 +92,7 @@ class FirstShard:
         self._watermarks = Watermarks(head.get("watermarks", {}))
         self._evaluations = Evaluations(store, head.get("evaluations", {}))
         self._waiting = Waiting(store, head.get("waiting", {}))
+        self._deferred = Deferred(store, head.get("deferred", {}))
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table:
@@ -109,7 +111,7 @@ class FirstShard:
         rows = {routing: in_order(each) for routing, each in tables.items()}
         firsts: dict[str, int] = {}
         whole: dict[str, int | None] = {}
-        results = Results(plan, known, self._out)
+        results = Results(plan, known, self._out, self._deferred, command.served)
         jobs = self._jobs()
         self._evaluations.keep(set(jobs))
         self._waiting.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
@@ -125,11 +127,11 @@ class FirstShard:
             stepped = self._evaluations.step(name, group.domain.clock, some, moment, streams, {})
             stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
             whole |= self._put(group, some, stepped, stamp, results, moment.since)
-        results.failures()
+        now_us = max((each.now_us for each in moments.values()), default=0)
+        results.close(Stamp(command.batch, self._shard, plan.shards, now_us, now_us))
         domains = {
             name: [each.low_watermark, firsts.get(name, each.now_us), each.since] for name, each in moments.items()
         }
-        now_us = max((each.now_us for each in moments.values()), default=0)
         self._out.put_to_all(control_of("heard", shard=self._shard, domains=domains, whole=whole, now=now_us))
         self._save()
         return self._out.table()
@@ -145,7 +147,7 @@ class FirstShard:
                 _, jobs = found.setdefault(group.name, (group, {}))
                 name = self._known.job_name(query, piece)
                 queries = (*jobs[name].queries, query) if name in jobs else (query,)
-                jobs[name] = Job(name, piece.fragment.plan, queries, piece)
+                jobs[name] = Job(name, piece.fragment.plan, queries, piece, collapse=_collapses(query, piece))
         return found
 
     def _unroutable(self, messages: list[Message]) -> None:
@@ -218,8 +220,16 @@ class FirstShard:
             "watermarks": self._watermarks.to_json(),
             "evaluations": self._evaluations.to_json(),
             "waiting": self._waiting.to_json(),
+            "deferred": self._deferred.to_json(),
         }
         self._store.put("head", 0, json.dumps(head).encode())
+
+
+def _collapses(query: Hosted, piece: Piece) -> bool:
+    """Return whether the net changes of a piece are enough."""
+    if piece.fragment.onward is None:
+        return query.result.kind == "latest"
+    return not piece.fragment.every_change
 
 
 def _waits(group: Group, stream: str) -> str:

@@ -228,7 +228,7 @@ class HostPlan:
         self._enter(group, routings.values())
         onward = fragment.onward
         second = gathered if onward == () else None
-        name = named("piece", identity(fragment.plan), repr(onward), second, group.name)
+        name = named("piece", identity(fragment.plan), repr(onward), second, fragment.every_change, group.name)
         return Piece(name, fragment, group.name, second)
 
     def _enter(self, group: Group, routings: Iterable[Routing]) -> None:

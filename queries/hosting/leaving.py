@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from ..deltas.failures import FAILURES
+from .deferring import Deferred
 from .evaluating import Job, Stepped
 from .host_plan import Domain, Hosted, HostPlan
 from .known_queries import KnownQueries
@@ -28,9 +29,10 @@ class Leaving:
     kind : str
         ``rows``: the frame has rows for the table of a query. ``begun``: the query's first batch; its table begins
         anew, also if no rows come. ``failed``: nothing of the query is to be kept. ``late``: rows of a stream that came
-        below the low-watermark of some queries, in this shard.
+        below the low-watermark of some queries, in this shard. ``waiting``: queries with results in this shard that
+        this batch did not put out.
     query : int
-        The query's incarnation; -1 for ``late``.
+        The query's incarnation; -1 for ``late`` and ``waiting``.
     name : str
         The query's name, or the stream's.
     bucket : int
@@ -42,7 +44,7 @@ class Leaving:
     count : int
         The number of late rows.
     queries : tuple of int
-        To which they were late.
+        To which rows were late, or which wait.
     """
 
     kind: str
@@ -79,15 +81,46 @@ class Results:
     known : KnownQueries
         Learns which queries fail.
     out : Outbox
+    deferred : Deferred
+    served : frozenset of int or None
+        The queries whose results are put out; None for all. Those of others wait.
     """
 
-    def __init__(self, plan: HostPlan, known: KnownQueries, out: Outbox) -> None:
+    def __init__(
+        self, plan: HostPlan, known: KnownQueries, out: Outbox, deferred: Deferred, served: frozenset[int] | None
+    ) -> None:
         self._plan = plan
         self._known = known
         self._out = out
+        self._deferred = deferred
+        self._served = served
+        deferred.keep([each.id for each in known.running(plan)])
 
     def take(self, query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> None:
-        """Put out what changes make of a query's table."""
+        """Put out what changes make of a query's table, or let them wait."""
+        if self._served is not None and query.id not in self._served:
+            self._deferred.put(query, changes, stamp.first_us)
+            return
+        frames, first_us = self._deferred.take(query)
+        if first_us is not None:
+            changes = pl.concat([*frames, changes])
+            stamp = replace(stamp, first_us=min(first_us, stamp.first_us))
+        self._leave(query, changes, stamp)
+
+    def close(self, stamp: Stamp) -> None:
+        """Put out what waited for this batch, then what still waits, and which queries failed."""
+        for number in sorted(self._deferred.queries):
+            if number not in self._known.failed and (self._served is None or number in self._served):
+                frames, first_us = self._deferred.take(self._plan.queries[number])
+                assert first_us is not None
+                self._leave(self._plan.queries[number], pl.concat(frames), replace(stamp, first_us=first_us))
+        self._deferred.keep([each.id for each in self._known.running(self._plan)])
+        if self._deferred.queries:
+            waiting = Leaving("waiting", queries=tuple(sorted(self._deferred.queries)))
+            self._out.put(self._shard("waiting"), waiting.control())
+        self._failures()
+
+    def _leave(self, query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> None:
         try:
             frames = result_frames(query, changes, stamp)
         except FAILURES as error:
@@ -109,7 +142,7 @@ class Results:
             leaving = Leaving("late", name=stream, count=count, queries=tuple(queries))
             self._out.put(self._shard(domain.name), leaving.control())
 
-    def failures(self) -> None:
+    def _failures(self) -> None:
         """Put out which queries have failed in this shard, in this batch or before."""
         names = {number: each.name for number, each in self._plan.queries.items()}
         names |= {number: name for number, (name, _) in self._plan.refused.items()}

@@ -17,6 +17,7 @@ from ...operators.runtime.store import Store
 from ..deltas.zsets import TIME
 from ..relations.nodes import Node
 from .commands import Command
+from .deferring import Deferred
 from .evaluating import Evaluations, Job, Moment
 from .host_plan import Domain, Hosted, HostPlan, HostPlans, named
 from .known_queries import KnownQueries
@@ -89,6 +90,7 @@ class SecondShard:
         self._heard = _Heard(head.get("heard", {}))
         self._evaluations = Evaluations(store, head.get("evaluations", {}))
         self._waiting = Waiting(store, head.get("waiting", {}))
+        self._deferred = Deferred(store, head.get("deferred", {}))
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
@@ -101,7 +103,7 @@ class SecondShard:
         known.follow(plan)
         self._heard.hear(kinds.get("heard", []))
         came = _tables(kinds.get("changes", []))
-        results = Results(plan, known, self._out)
+        results = Results(plan, known, self._out, self._deferred, command.served)
         groups = self._groups()
         self._evaluations.keep(set(groups))
         self._waiting.keep({name for _, _, given in groups.values() for name in given})
@@ -121,7 +123,7 @@ class SecondShard:
             for job, changes in stepped.changes.items():
                 results.take(jobs[job].queries[0], changes, stamp)
         self._heard.forget({name for _, _, given in groups.values() for name in given})
-        results.failures()
+        results.close(Stamp(command.batch, self._shard, plan.shards, self._heard.now_us, self._heard.now_us))
         self._save()
         return self._out.table() if len(self._out) else None
 
@@ -135,7 +137,8 @@ class SecondShard:
             name = _group_name(query, given)
             _, jobs, _ = found.setdefault(name, (query.domain, {}, given))
             job = str(query.id)
-            jobs[job] = Job(job, query.second, (query,), None, tuple(given.values()))
+            collapse = query.result.kind == "latest"
+            jobs[job] = Job(job, query.second, (query,), given=tuple(given.values()), collapse=collapse)
         return found
 
     def _received(
@@ -168,6 +171,7 @@ class SecondShard:
             "heard": self._heard.to_json(),
             "evaluations": self._evaluations.to_json(),
             "waiting": self._waiting.to_json(),
+            "deferred": self._deferred.to_json(),
         }
         self._store.put("head", 0, json.dumps(head).encode())
 
@@ -178,18 +182,18 @@ class _Heard:
     def __init__(self, saved: Any) -> None:
         self._domains: dict[str, dict[str, int | None]] = saved.get("domains", {})
         self._whole: dict[str, int | None] = saved.get("whole", {})
-        self._now_us = int(saved.get("now", 0))
+        self.now_us = int(saved.get("now", 0))
         self._firsts: dict[str, int] = {}
         self._sinces: dict[str, int | None] = {}
 
     def to_json(self) -> dict[str, Any]:
-        return {"domains": self._domains, "whole": self._whole, "now": self._now_us}
+        return {"domains": self._domains, "whole": self._whole, "now": self.now_us}
 
     def hear(self, messages: Iterable[Message]) -> None:
         for message in messages:
             control = message.control
             self._domains[str(control["shard"])] = {name: low for name, (low, _, _) in control["domains"].items()}
-            self._now_us = max(self._now_us, int(control["now"]))
+            self.now_us = max(self.now_us, int(control["now"]))
             for name, (_, first, since) in control["domains"].items():
                 self._sinces[name] = since
                 self._firsts[name] = min(first, self._firsts.get(name, first))
@@ -202,8 +206,8 @@ class _Heard:
         lows = [each.get(domain.name) for each in self._domains.values()]
         known = [low for low in lows if low is not None]
         low = min(known) if len(known) == shards else None
-        moment = Moment(None, low, self._now_us, self._sinces.get(domain.name))
-        return moment, self._firsts.get(domain.name, self._now_us)
+        moment = Moment(None, low, self.now_us, self._sinces.get(domain.name))
+        return moment, self._firsts.get(domain.name, self.now_us)
 
     def whole_from(self, jobs: Iterable[str]) -> int | None:
         """Return the time from which on nothing is lacking of what some jobs give."""

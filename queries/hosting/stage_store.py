@@ -47,10 +47,13 @@ class Waiting:
     store : Store
     saved
         What :meth:`to_json` gave; empty at first.
+    kind : str
+        What the tables are called in the store.
     """
 
-    def __init__(self, store: Store, saved: Any) -> None:
+    def __init__(self, store: Store, saved: Any, kind: str = "waiting") -> None:
         self._store = store
+        self._kind = kind
         self._counts: dict[str, int] = dict(saved)
 
     def to_json(self) -> dict[str, int]:
@@ -61,8 +64,12 @@ class Waiting:
         """Let a table wait."""
         if table.num_rows:
             number = self._counts.get(name, 0)
-            self._store.put(f"waiting/{name}", number, to_frame(table))
+            self._store.put(f"{self._kind}/{name}", number, to_frame(table))
             self._counts[name] = number + 1
+
+    def count(self, name: str) -> int:
+        """Return how many tables wait under a name."""
+        return self._counts.get(name, 0)
 
     def keep(self, names: set[str]) -> None:
         """Forget what waits under other names."""
@@ -73,8 +80,8 @@ class Waiting:
         """Return what waits under a name, in the order in which it came. It waits no longer."""
         found: list[pa.Table] = []
         for number in range(self._counts.pop(name, 0)):
-            frame = self._store.get(f"waiting/{name}", number)
+            frame = self._store.get(f"{self._kind}/{name}", number)
             assert frame is not None
             found.append(from_frame(frame))
-            self._store.remove(f"waiting/{name}", number)
+            self._store.remove(f"{self._kind}/{name}", number)
         return found

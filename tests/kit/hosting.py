@@ -37,10 +37,11 @@ def windows_first(plan: Node) -> Placement:
     if plan in windows or any(isinstance(each.origin, Stream) and each.origin.static for each in windows):
         names = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
         return Placement((Fragment(plan, tuple(Route(name, ()) for name in names), None),), None)
-    return Placement(tuple(_window(each) for each in sorted(windows, key=repr)), plan)
+    every_change = any(isinstance(each, Changes) for each in walk(plan))
+    return Placement(tuple(_window(each, every_change) for each in sorted(windows, key=repr)), plan)
 
 
-def _window(node: Windowed) -> Fragment:
+def _window(node: Windowed, every_change: bool) -> Fragment:
     stream = node.origin
     assert isinstance(stream, Stream)
     names: Sequence[str] = stream.schema.names
@@ -49,7 +50,7 @@ def _window(node: Windowed) -> Fragment:
     elif isinstance(node.window, Rows):
         names = node.window.partition
     by = tuple(Field(name, stream.schema.field(name).type) for name in names)
-    return Fragment(node, (Route(stream.name, by),), ())
+    return Fragment(node, (Route(stream.name, by),), (), every_change)
 
 
 class Versions:
@@ -108,10 +109,13 @@ class Tables:
     failed: dict[int, str] = field(default_factory=dict)
     begun: dict[int, int | None] = field(default_factory=dict)
     late: Counter[str] = field(default_factory=Counter)
+    written: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
 
     def take(self, left: Iterable[Left]) -> None:
         """Take what a batch gives."""
         parts: dict[int, list[pa.Table]] = {}
+        self.waiting = set()
         for each in left:
             leaving = each.leaving
             if leaving.kind == "rows":
@@ -125,6 +129,10 @@ class Tables:
                 self.failed[leaving.query] = leaving.reason
             elif leaving.kind == "late":
                 self.late[leaving.name] += leaving.count
+            else:
+                assert leaving.kind == "waiting"
+                self.waiting.update(leaving.queries)
+        self.written = set(parts)
         for query, tables in parts.items():
             if query not in self.failed:
                 self._merge(query, pa.concat_tables(tables))

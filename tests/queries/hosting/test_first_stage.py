@@ -157,3 +157,8 @@ def test_another_number_of_shards_is_refused() -> None:
     shard.plans = HostPlans(VERSIONS, (0, 1))
     with pytest.raises(CheckpointError, match="shards '1', now '2'"):
         shard.run(1, {})
+
+
+def test_what_comes_and_leaves_within_a_step_is_nothing_to_a_table() -> None:
+    found = Shard().run(5, {TRADE: trades([1], bound=30, n=0)})
+    assert [(each["kind"], each.get("query")) for each in found[:-1]] == [("begun", 1), ("begun", 2)]

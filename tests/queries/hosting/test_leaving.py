@@ -8,7 +8,9 @@ import pyarrow as pa
 from kit.hosting import Versions
 
 from upstream.core.pushdown.ipc_frames import from_frame
+from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
+from upstream.queries.hosting.deferring import Deferred
 from upstream.queries.hosting.evaluating import Job, Stepped
 from upstream.queries.hosting.host_plan import HostPlan
 from upstream.queries.hosting.known_queries import KnownQueries
@@ -21,9 +23,22 @@ PLAN = HostPlan.of(Versions({1: {"q": (7, COUNTS), "r": (8, COUNTS)}})(1), range
 STAMP = Stamp(3, 1, 4, 90, 80)
 
 
-def sent(known: KnownQueries) -> tuple[Results, Outbox]:
+def sent(
+    known: KnownQueries, deferred: Deferred | None = None, served: frozenset[int] | None = None
+) -> tuple[Results, Outbox]:
     out = Outbox(PLAN.slots)
-    return Results(PLAN, known, out), out
+    return Results(PLAN, known, out, deferred or Deferred(DictStore(), {}), served), out
+
+
+def counted(n: int, weight: int = 1) -> pl.DataFrame:
+    return pl.DataFrame({"route_id": ["a"], "n": [n], TIME: [5], WEIGHT: [weight]})
+
+
+def left(out: Outbox) -> list[tuple[Leaving, list[int]]]:
+    return [
+        (Leaving.of(row["control"]), [] if row["frame"] is None else from_frame(row["frame"]).column("n").to_pylist())
+        for row in out.table().to_pylist()
+    ]
 
 
 def begun() -> KnownQueries:
@@ -69,7 +84,7 @@ def test_a_query_whose_rows_have_one_key_fails_and_says_so_until_it_is_gone() ->
     results, out = sent(known)
     twice = pl.DataFrame({"route_id": ["a", "a"], "n": [1, 2], TIME: [5, 5], WEIGHT: [1, 1]})
     results.take(PLAN.queries[7], twice, STAMP)
-    results.failures()
+    results.close(STAMP)
     (control,) = out.table().column("control").to_pylist()
     leaving = Leaving.of(control)
     assert (leaving.kind, leaving.query, leaving.name) == ("failed", 7, "q")
@@ -86,3 +101,42 @@ def test_late_rows_are_counted_for_the_queries_that_miss_them() -> None:
     assert Leaving.of(control) == Leaving("late", name="buses", count=2, queries=(7, 8))
     assert out.table().column("frame").null_count == 1
     assert out.table().schema.field("frame").type == pa.binary()
+
+
+def test_results_of_queries_that_are_not_served_wait_until_they_are() -> None:
+    known, store = begun(), DictStore()
+    deferred = Deferred(store, {})
+    results, out = sent(known, deferred, frozenset([8]))
+    results.take(PLAN.queries[7], counted(1), Stamp(3, 1, 4, 90, 80))
+    results.take(PLAN.queries[8], counted(1), Stamp(3, 1, 4, 90, 80))
+    results.close(STAMP)
+    assert left(out) == [(Leaving("rows", 8, "r"), [1]), (Leaving("waiting", queries=(7,)), [])]
+    results, out = sent(known, deferred, frozenset([7]))
+    results.take(PLAN.queries[7], pl.concat([counted(1, -1), counted(2)]), Stamp(4, 1, 4, 95, 94))
+    results.close(Stamp(4, 1, 4, 95, 95))
+    assert left(out) == [(Leaving("rows", 7, "q"), [2])]
+    system = from_frame(out.table().column("frame")[0].as_py()).column("_upstream")[0].as_py()
+    assert system["first_arrival"].timestamp() * 1e6 == 80
+    assert store.values == {}
+
+
+def test_results_that_wait_leave_when_nothing_more_comes() -> None:
+    known, deferred = begun(), Deferred(DictStore(), {})
+    results, _ = sent(known, deferred, frozenset())
+    results.take(PLAN.queries[7], counted(1), Stamp(3, 1, 4, 90, 80))
+    results.close(STAMP)
+    results, out = sent(known, deferred)
+    results.close(STAMP)
+    assert left(out) == [(Leaving("rows", 7, "q"), [1])]
+
+
+def test_what_waits_of_a_query_that_fails_is_forgotten() -> None:
+    known, store = begun(), DictStore()
+    deferred = Deferred(store, {})
+    results, _ = sent(known, deferred, frozenset())
+    results.take(PLAN.queries[7], counted(1), STAMP)
+    known.fail([7], "no")
+    results, out = sent(known, deferred)
+    results.close(STAMP)
+    assert [leaving.kind for leaving, _ in left(out)] == ["failed"]
+    assert store.values == {}

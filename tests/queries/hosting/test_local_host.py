@@ -107,8 +107,11 @@ def test_hosted_queries_give_what_each_gives_by_itself(
         host = LocalHost(versions, shards)
         tables = Tables(host.plan(1))
     for batch, tasks in enumerate(arrivals.batches):
-        host = run(host, Command(batch, 1), tasks, tables)
+        served = draw.draw(st.none() | st.frozensets(st.integers(1, len(texts)))) if batch < batches else None
+        host = run(host, Command(batch, 1, served=served), tasks, tables)
+        assert served is None or tables.written <= served
     assert not tables.failed
+    assert not tables.waiting
     assert not tables.late
     for number, text in enumerate(texts, 1):
         query = host.plan(1).queries[number]
