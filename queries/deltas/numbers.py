@@ -14,7 +14,7 @@ from ...conf.errors import SchemaError
 from ...core.rows.buckets import spark_hash
 from ...core.rows.exact_integers import Int64s
 
-__all__ = ["key_numbers", "mixed"]
+__all__ = ["is_hashable", "key_numbers", "mixed"]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -29,7 +29,7 @@ def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
     if frame.height == 0 or not columns:
         return np.zeros(frame.height, dtype=np.int64)
     table = frame.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
-    hashed = [column for column in table.columns if _hashable(column.type)]
+    hashed = [column for column in table.columns if is_hashable(column.type)]
     if not hashed:
         return np.zeros(frame.height, dtype=np.int64)
     return spark_hash(hashed).astype(np.int64)
@@ -48,7 +48,8 @@ def mixed(*parts: Int64s | int) -> npt.NDArray[np.uint64]:
 
 
 @lru_cache(maxsize=256)
-def _hashable(kind: pa.DataType) -> bool:
+def is_hashable(kind: pa.DataType) -> bool:
+    """Return whether values of a type contribute to the numbers of keys."""
     try:
         spark_hash([pa.nulls(1, kind)])
     except SchemaError:
