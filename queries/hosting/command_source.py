@@ -10,18 +10,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ...conf.locations import checkpoint_location
 from ...operators.runtime.ticks import TickPlanner, TickSource
-from ...storage.folder import folder_at
+from ..registry.journal import Journal
 from .commands import TICK, offset_of
 
-__all__ = ["CHANGES", "CHECKPOINT", "CommandPlanner", "CommandSource"]
+__all__ = ["CHECKPOINT", "CommandPlanner", "CommandSource"]
 
 CHECKPOINT = "checkpoint"
 """Option: the query's checkpoint. ``slots`` is the other one."""
-
-CHANGES = "queries/changes"
-"""The journal's folder below the checkpoint; each change has its number for a name."""
 
 _EVERY_S = 1.0
 """Spark asks a source many times a second while nothing comes."""
@@ -54,7 +50,7 @@ class CommandPlanner:
     def __init__(self, checkpoint: str, slots: tuple[int, ...]) -> None:
         self._checkpoint = checkpoint
         self._slots = slots
-        self._folder = folder_at(checkpoint_location(checkpoint)).below(CHANGES)
+        self._journal = Journal(checkpoint)
         self._asked = float("-inf")
         self._known = 0
         self._fixed = False
@@ -73,7 +69,7 @@ class CommandPlanner:
 
     def stop(self) -> None:
         """Follow the journal no further: all batches of this run have the version of now."""
-        self._known, self._fixed = self._newest(), True
+        self._known, self._fixed = self._journal.version(), True
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
         """Return what wakes each shard."""
@@ -83,9 +79,5 @@ class CommandPlanner:
     def _version(self) -> int:
         now = time.monotonic()
         if not self._fixed and now - self._asked >= _EVERY_S:
-            self._known, self._asked = self._newest(), now
+            self._known, self._asked = self._journal.version(), now
         return self._known
-
-    def _newest(self) -> int:
-        numbers = (name.partition(".")[0] for name in self._folder.names(""))
-        return max((int(number) for number in numbers if number.isdigit()), default=0)

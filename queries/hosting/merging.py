@@ -1,0 +1,99 @@
+"""What a task does with results: merge those of each query into its table's buckets, and stage the files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from ...conf.errors import UpstreamError
+from ...core.pushdown.ipc_frames import from_frame
+from ...sink.results.result_table import ResultTable
+from ...sink.results.staging import SeenTable, stage
+from .host_plan import Hosted, HostPlans
+from .leaving import Leaving
+
+__all__ = ["MERGED_DDL", "MergeStep", "tables_of"]
+
+MERGED_DDL = "control STRING, staged BINARY"
+"""What comes back to the driver: what there is to know about queries, and what the commit of a table needs."""
+
+_MERGED = pa.schema([("control", pa.string()), ("staged", pa.binary())])
+
+
+def tables_of(plans: HostPlans, version: int) -> dict[int, ResultTable]:
+    """Return the tables of the queries in force, by incarnation.
+
+    Parameters
+    ----------
+    plans
+        The plans of the registry's versions.
+    version
+        Of the registry.
+    """
+    queries, known = plans(version).queries, plans.registry_of(version).queries
+    return {number: _table_of(each, known[each.name].location) for number, each in queries.items()}
+
+
+def _table_of(query: Hosted, location: str) -> ResultTable:
+    result = query.result
+    return ResultTable(
+        query.id,
+        query.name,
+        location,
+        result.schema,
+        result.key,
+        "all" if result.kind == "feed" else "latest",
+        query.buckets,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeStep:
+    """From what left the second stage to what the driver commits.
+
+    A table that cannot take its rows fails its query, and no other.
+
+    Attributes
+    ----------
+    plans : HostPlans
+    version : int
+        Of the registry.
+    seen : mapping of str to SeenTable
+        What the driver has seen of the tables, by the query's name. A query without one gets nothing.
+    """
+
+    plans: HostPlans
+    version: int
+    seen: Mapping[str, SeenTable]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row for the rows of each bucket, and each other control as it came."""
+        frames: dict[str, list[pa.Buffer]] = {}
+        controls: list[str] = []
+        for batch in batches:
+            for control, frame in zip(batch.column("control").to_pylist(), batch.column("frame"), strict=True):
+                if frame.is_valid:
+                    frames.setdefault(control, []).append(frame.as_buffer())
+                else:
+                    controls.append(control)  # equal ones of two shards are two
+        staged: list[bytes | None] = [None] * len(controls)
+        tables = tables_of(self.plans, self.version) if frames else {}
+        for control, of_one in frames.items():
+            leaving = Leaving.of(control)
+            if leaving.name in self.seen:
+                leaving, result = self._merged(leaving, tables[leaving.query], of_one)
+                controls.append(leaving.control())
+                staged.append(result)
+        if controls:
+            yield pa.RecordBatch.from_arrays([pa.array(controls), pa.array(staged, pa.binary())], schema=_MERGED)
+
+    def _merged(self, leaving: Leaving, table: ResultTable, frames: list[pa.Buffer]) -> tuple[Leaving, bytes | None]:
+        rows = [from_frame(frame) for frame in frames]
+        try:
+            batches = (batch for each in rows for batch in each.to_batches())
+            result = stage(table, self.seen[leaving.name], batches)
+        except UpstreamError as error:
+            return Leaving("failed", leaving.query, leaving.name, reason=str(error)), None
+        return dataclasses.replace(leaving, count=sum(each.num_rows for each in rows)), result

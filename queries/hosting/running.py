@@ -1,0 +1,183 @@
+"""The streaming query that hosts all continuous queries: started, and each of its batches committed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...conf.connect_client import is_client
+from ...conf.errors import EnvironmentMissingError, OptionError
+from ...conf.locations import checkpoint_location
+from ...core.rows.buckets import integers_with_hash
+from ...operators.keyed import KeyedRows
+from ...plan.completeness import check_complete
+from ...plan.nodes import Map, Transform, walk
+from ...sink.commit.batch_identity import read_offsets
+from ...sink.commit.running_batch import running_batch
+from ...sink.results.result_table import ResultTable
+from ...sink.results.result_tables import ResultTables
+from ...storage.folder import TableFolder, folder_at
+from ..registry.changes import Change
+from ..registry.editing import record
+from ..registry.journal import Journal
+from ..registry.registry import registry_at
+from .build import build_host
+from .commands import Command, CommandOfTask, command_of_batch
+from .first_stage import FirstStage
+from .host_plan import HostPlans
+from .merging import MERGED_DDL, MergeStep, tables_of
+from .outcome import Outcome, outcome_of
+from .reports import Reports
+from .scanning import ScanStep
+from .second_stage import SecondStage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from ...sink.figures.summary import CommitSummary
+
+__all__ = ["HostedBatches", "host_writer", "start"]
+
+
+def start(
+    streams: Mapping[str, KeyedRows], checkpoint: str, *, name: str | None = None, **trigger: Any
+) -> StreamingQuery:
+    """Start the streaming query that hosts the queries of a checkpoint.
+
+    Parameters
+    ----------
+    streams
+        All streams that the registry of the checkpoint has, by name.
+    checkpoint
+        The checkpoint, with a registry.
+    name
+        The streaming query's name in Spark.
+    **trigger
+        As for Spark's ``trigger``, such as ``processingTime="5 seconds"`` or ``availableNow=True``.
+
+    Raises
+    ------
+    OptionError
+        A stream is missing, or the registry does not have it.
+    SchemaError
+        A stream leaves rows out.
+    CheckpointError
+        The checkpoint has no registry, or was begun with other operators in the streams.
+    EnvironmentMissingError
+        The session is a client of Spark Connect, or its state store cannot hold the queries' state.
+    """
+    writer = host_writer(streams, checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str) -> DataStreamWriter:
+    """Return the writer of the streaming query, to be given a trigger and started: see :func:`start`."""
+    place = checkpoint_location(checkpoint)
+    registry = registry_at(place, Journal(place).version())
+    _check_streams(streams, [each.name for each in registry.settings.streams])
+    slots = integers_with_hash(range(registry.settings.shards))
+    plans = HostPlans(functools.partial(registry_at, place), slots)
+    commands = CommandOfTask(place)
+    df = build_host(
+        streams,
+        place,
+        slots,
+        lambda stream: ScanStep(commands, plans, stream),
+        FirstStage(commands, plans),
+        SecondStage(commands, plans),
+    )
+    batches = HostedBatches(place, plans)
+    return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
+
+
+def _check_streams(streams: Mapping[str, KeyedRows], known: list[str]) -> None:
+    missing, unknown = [name for name in known if name not in streams], [name for name in streams if name not in known]
+    if missing or unknown or not known:
+        problem = [f"{', '.join(missing)} missing"] if missing else []
+        problem += [f"{', '.join(unknown)} unknown"] if unknown else []
+        raise OptionError(
+            f"the streams of the queries: {'; '.join(problem) or 'there is none'}",
+            expected=f"those with which the checkpoint was begun: {', '.join(known)}"
+            if known
+            else "at least one stream",
+            hint="call queries.stream(name, …) for each before queries.start()",
+        )
+    for name, stream in streams.items():
+        if is_client(stream.session):
+            raise EnvironmentMissingError(
+                "the session is a client of Spark Connect",
+                expected="a session of the driver: the results of queries are committed beside it",
+                hint="run the job that hosts the queries on the server, for example by spark-submit",
+            )
+        for step in walk(stream.plan):
+            # Steps on each row only make tombstones, which queries take.
+            if not isinstance(step, Transform | Map):
+                check_complete(step.left_out, f"queries would lack rows of the stream '{name}'")
+
+
+class HostedBatches:
+    """Commits each batch: Spark calls it with the rows that left the second stage.
+
+    Parameters
+    ----------
+    checkpoint
+        The host's.
+    plans
+        The plans of the registry's versions.
+
+    Notes
+    -----
+    Guarantee: each table has each batch once, in one commit, whatever fails meanwhile. A query that fails gets no
+    commit in that batch, and the next change of the journal deactivates it; the others go on.
+    """
+
+    def __init__(self, checkpoint: str, plans: HostPlans) -> None:
+        self._checkpoint = checkpoint
+        self._plans = plans
+        self._folder: TableFolder = folder_at(checkpoint)
+        self._reports = Reports(self._folder)
+        self._tables: ResultTables | None = None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Run a batch and commit it."""
+        command = command_of_batch(self._checkpoint, batch_id)
+        sink = self._sink(df)
+        tables = tables_of(self._plans, command.version)
+        seen = sink.look(tables.values())
+        step = MergeStep(self._plans, command.version, seen.tables)
+        tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
+        rows = df.repartition(tasks, "slot").mapInArrow(step, MERGED_DDL).collect()
+        outcome = outcome_of((row.control, row.staged) for row in rows)
+        for number, table in tables.items():
+            if table.name in seen.refused:
+                outcome.fail(number, table.name, str(seen.refused[table.name]))
+        made = self._commit(sink, tables, outcome, command)
+        for number, (name, reason) in sorted(outcome.failed.items()):
+            record(self._checkpoint, Change("fail", name, reason=reason, id=number))
+        committed = {number: _figures(made[table.name]) for number, table in tables.items() if table.name in made}
+        self._reports.take(batch_id, outcome, tables.keys(), committed)
+
+    def _commit(
+        self, sink: ResultTables, tables: Mapping[int, ResultTable], outcome: Outcome, command: Command
+    ) -> dict[str, CommitSummary]:
+        staged = {tables[number].name: found for number, found in outcome.staged.items()}
+        failed = [tables[number] for number in outcome.failed if number in tables]
+        staying = [table for number, table in tables.items() if number not in outcome.failed]
+        sink.discard(failed, staged)
+        return sink.commit(staying, staged, command.batch, read_offsets(self._folder, command.batch))
+
+    def _sink(self, df: DataFrame) -> ResultTables:
+        if self._tables is None:
+            running = running_batch(df.sparkSession)
+            assert running is not None, "called outside of a foreachBatch"
+            self._tables = ResultTables(running.name.application, self._checkpoint)
+        return self._tables
+
+
+def _figures(summary: CommitSummary) -> tuple[int, float | None]:
+    return summary.committed_at_us, None if summary.staleness is None else summary.staleness.p99

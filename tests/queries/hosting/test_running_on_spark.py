@@ -1,0 +1,195 @@
+"""The host on real Spark: queries come, change, fail and go while it runs, and others read their tables."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from kit.feeds import write_csv
+from pyspark.sql.pandas.types import to_arrow_schema
+
+import upstream as us
+from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.core.rows.system_column import SYSTEM
+from upstream.queries.hosting.reports import Reports
+from upstream.queries.hosting.running import start
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.journal import Journal
+from upstream.queries.registry.opening import define_stream, opened
+from upstream.queries.registry.registry import registry_at
+from upstream.queries.relations.nodes import Stream
+from upstream.storage.folder import folder_at
+
+pytestmark = pytest.mark.spark
+
+BUSES = "bus STRING, t TIMESTAMP, route STRING, speed BIGINT"
+ROUTES = "route STRING, t TIMESTAMP, name STRING"
+PER_ROUTE = "SELECT route, COUNT(*) AS n, AVG(speed) AS speed FROM LATEST(buses) GROUP BY route"
+
+
+class Hosted:
+    """A job over one or two feeds, and its registry."""
+
+    def __init__(self, spark, place):
+        self.spark, self.place = spark, place
+        self.checkpoint = str(place / "checkpoint")
+        self._files = 0
+        opened(self.checkpoint, str(place / "lake"), 3)
+        for name, stream in self.streams().items():
+            own = to_arrow_schema(stream.schema, timezone="UTC").remove_metadata()
+            own = own.remove(own.get_field_index(SYSTEM))
+            define_stream(self.checkpoint, Stream(name, own, stream.key, stream.event_time, updates=True))
+
+    def streams(self):
+        def feed(name, key, schema, stays):
+            (self.place / name).mkdir(exist_ok=True)
+            rows = us.read(
+                self.spark, self.place / name, key=key, event_time="t", schema=schema, fileFormat="csv",
+                watermark=us.Watermark.bounded("5 seconds"),
+            )  # fmt: skip
+            return rows.where(stays, on_leave="delete")
+
+        return {
+            "buses": feed("buses", "bus", BUSES, "speed <> -1"),
+            "routes": feed("routes", "route", ROUTES, "name <> 'gone'"),
+        }
+
+    def write(self, name, *rows):
+        header = "bus,t,route,speed" if name == "buses" else "route,t,name"
+        cells = [[row[0], f"2026-01-01 00:00:{row[1]:02d}", *row[2:]] for row in rows]
+        self._files += 1
+        write_csv(self.place / name / f"{self._files}.csv", header, cells)
+
+    def change(self, kind, name, text=None, **values):
+        record(self.checkpoint, Change(kind, name, text, **values))
+
+    def run(self):
+        start(self.streams(), self.checkpoint, availableNow=True).awaitTermination()
+
+    def rows(self, name, order):
+        columns = [field.name for field in DeltaTable(self._table(name)).schema().fields]
+        shown = [each for each in columns if not each.startswith("_upstream") and each != "row_key"]
+        return pl.read_delta(self._table(name)).select(shown).sort(order).rows()
+
+    def versions(self, name):
+        return DeltaTable(self._table(name)).version()
+
+    def query(self, name):
+        return registry_at(self.checkpoint, Journal(self.checkpoint).version()).queries[name]
+
+    def report(self, name):
+        return Reports(folder_at(self.checkpoint)).read()[self.query(name).id]
+
+    def _table(self, name):
+        return str(self.place / "lake" / name)
+
+
+def taken(query):
+    """The version of the registry in the last batch."""
+    offsets = [json.loads(each.endOffset) for each in query.lastProgress.sources if each.endOffset]
+    return next(offset["version"] for offset in offsets if "upstream_queries" in offset)
+
+
+def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    job.change("register", "per_route", PER_ROUTE)
+    job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 10 SECONDS]")
+    job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
+    query = start(job.streams(), job.checkpoint, name="host", processingTime="0 seconds")
+
+    def settled():
+        """The job has taken all files, and the registry of now."""
+        wanted = Journal(job.checkpoint).version()
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            query.processAllAvailable()
+            if query.lastProgress is not None and taken(query) >= wanted:
+                return
+            time.sleep(0.2)
+        raise AssertionError(f"the job has not taken version {wanted}: {query.lastProgress}")
+
+    settled()
+    assert job.rows("per_route", "route") == [("r1", 2, 15.0), ("r2", 1, 30.0)]
+    assert job.rows("recent", "n") == [], "it waits for the first low-watermark"
+    assert not job.report("recent").begun
+    # A bus changes its route, and another one goes: the groups change in one commit.
+    version = job.versions("per_route")
+    job.write("buses", ("a", 5, "r2", 50), ("b", 6, "r1", -1))
+    settled()
+    assert job.rows("per_route", "route") == [("r2", 2, 40.0)]
+    assert job.versions("per_route") == version + 1
+    # A query comes, another one is altered, one fails, one goes. The others go on.
+    job.change("register", "per_bus", "SELECT bus, 60 / speed AS pace FROM LATEST(buses)")
+    job.change("alter", "per_route", "SELECT route, MAX(speed) AS speed FROM LATEST(buses) GROUP BY route")
+    job.change("register", "short", "SELECT bus FROM LATEST(buses)")
+    settled()
+    assert job.rows("per_route", "route") == [("r2", 50)], "it begins with the newest rows, which others keep"
+    assert job.rows("per_bus", "bus") == [("a", 1.2), ("c", 2.0)]
+    job.change("drop", "short")
+    settled()
+    job.write("buses", ("a", 7, "r2", 60), ("c", 8, "r1", 15))
+    settled()
+    assert job.rows("per_route", "route") == [("r1", 15), ("r2", 60)]
+    assert job.rows("per_bus", "bus") == [("a", 1.0), ("c", 4.0)]
+    job.write("buses", ("d", 9, "r2", 0), ("a", 9, "r2", 30))
+    settled()
+    settled()  # with the change that the failure has made
+    assert not job.query("per_bus").active
+    assert "division by zero" in job.query("per_bus").reason.lower()
+    assert job.rows("per_bus", "bus") == [("a", 1.0), ("c", 4.0)], "a batch in which it failed commits nothing"
+    assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
+    assert job.rows("short", "bus") == [("a",), ("c",)], "its table stays as it was when it was dropped"
+    query.stop()
+    assert query.exception() is None
+    report = job.report("per_route")
+    assert (report.begun, report.rows, report.late) == (True, 4, 0)
+    table = str(tmp_path / "lake" / "per_route")
+    rows = DeltaTable(table).to_pyarrow_dataset()
+    assert duckdb.sql("SELECT route, speed FROM rows ORDER BY route").fetchall() == [("r1", 15), ("r2", 30)]
+    assert rows.count_rows() == 2
+    assert us.LatestTable(table).check().healthy
+    # A restart goes on where the job was, with what was registered meanwhile.
+    job.change("activate", "per_bus")
+    job.write("buses", ("d", 10, "r2", 20))
+    job.run()
+    assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
+    assert job.rows("per_bus", "bus") == [("a", 2.0), ("c", 4.0), ("d", 3.0)]
+
+
+def test_two_streams_meet_over_restarts(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    job.change(
+        "view", "named", "SELECT bus, speed, name FROM LATEST(buses) AS b JOIN LATEST(routes) AS r USING (route)"
+    )
+    job.change("register", "per_name", "SELECT name, SUM(speed) AS speed FROM named GROUP BY name")
+    job.change("register", "seen", "ISTREAM(SELECT bus FROM buses [NOW] WHERE speed > 25)")
+    job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
+    job.run()
+    job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
+    job.write("buses", ("d", 20, "r2", 40), ("d", 21, "r2", 41), ("d", 22, "r2", 42))
+    job.run()
+    assert job.rows("per_name", "name") == [("one", 30), ("two", 72)]
+    job.write("routes", ("r1", 2, "uno"), ("r2", 2, "gone"))
+    job.write("buses", ("d", 40, "r1", 1), ("d", 41, "r1", 1), ("d", 42, "r1", 2))
+    job.run()
+    assert job.rows("per_name", "name") == [("uno", 32)]
+    assert [row[0] for row in job.rows("seen", ["time", "bus"])] == ["c", "d", "d", "d"]
+
+
+def test_what_cannot_be_hosted_is_refused(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    streams = job.streams()
+    with pytest.raises(OptionError, match="routes missing; other unknown"):
+        start({"buses": streams["buses"], "other": streams["routes"]}, job.checkpoint)
+    coalesced = us.read(
+        spark, tmp_path / "buses", key="bus", event_time="t", schema=BUSES, fileFormat="csv", coalesce=True
+    )
+    with pytest.raises(SchemaError, match="queries would lack rows of the stream 'buses'"):
+        start({**streams, "buses": coalesced}, job.checkpoint)
+    with pytest.raises(CheckpointError, match="no registry"):
+        start(streams, str(tmp_path / "other"))
