@@ -211,7 +211,10 @@ class BucketMerger:
             # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it
             # away as well.
             won = against_rows.won & (against_tombstones.won | (met & deleted))
-            outcome = BucketOutcome(won, deleted, won & (met | ~deleted), won & deleted & against_tombstones.won)
+            delivered, remembered = won & (met | ~deleted), won & deleted & against_tombstones.won
+            if self._layout.time is None:  # no table remembers them; another task's rows may meet those of absent keys
+                remembered &= ~delivered
+            outcome = BucketOutcome(won, deleted, delivered, remembered)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
             verdict = Verdict(won, outcome.delivered, lost_pairs)
             if not won.any():
