@@ -56,6 +56,9 @@ class NewestArrived(Operator):
         """Return the rows of the last step that were put aside."""
         return self._aside
 
+    def acts(self, span: Span) -> bool:
+        return self._deleted.due(span.promised)
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
         self._aside = rows.clear()

@@ -58,6 +58,9 @@ class Everything(Operator):
 
     forgets = True
 
+    def acts(self, span: Span) -> bool:
+        return self._every is not None and self._kept.rows > 0
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
         columns = list(self.dtypes)

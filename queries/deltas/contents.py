@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,13 @@ class Running:
     points: set[str]
     begun: bool
     whole_from: int | None
+    described: str | None = None
+
+    def describe(self) -> str:
+        """Return what is remembered of it between two processes, as JSON; made anew after a step."""
+        if self.described is None:
+            self.described = json.dumps({"state": self.state.to_json(), "whole_from": self.whole_from})
+        return self.described
 
 
 class Contents:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 import polars as pl
 
@@ -23,7 +24,7 @@ from .zsets import BEGINNING, TIME, Span
 
 __all__ = ["Evaluation", "Outcome"]
 
-_HEAD = "head"
+_HEAD, _OPERATORS, _QUERIES = "head", "operators", "queries"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Evaluation:
         identify: Callable[[Node], str] = identity,
         clock: Clock = "event",
     ) -> None:
-        self._store = store
+        self._store = _Bound(store)
         self._compile = compile_
         self._identify = identify
         self._clock: Clock = clock
@@ -121,8 +122,12 @@ class Evaluation:
             )
         self.low_watermark: int | None = head.get("low_watermark")
         self.now: int | None = head.get("now")
-        self._saved: dict[str, dict[str, object]] = head.get("operators", {})
-        self._known: dict[str, str] = head.get("queries", {})
+        self.token: str | None = head.get("token")
+        operators = store.get(_OPERATORS, 0)
+        self._saved: dict[str, dict[str, object]] = {} if operators is None else json.loads(operators)
+        self._changed = False
+        known = store.get(_QUERIES, 0)
+        self._known: dict[str, str] = {} if known is None else json.loads(known)
         self._running: dict[str, Running] = {}
         self._tops: dict[str, str] = {}
         self._collapses: set[str] = set()
@@ -174,6 +179,7 @@ class Evaluation:
             )
         if self._clock == "arrival" and not on_arrival(plan):
             raise _not_on_arrival(name, plan)
+        self._changed = True
         made: dict[str, Running] = {}
         wanted: set[str] = set()
         points: set[str] = set()
@@ -202,6 +208,7 @@ class Evaluation:
         """
         if name not in self._tops:
             raise OptionError(f"there is no query {name}", expected=f"one of {', '.join(self._tops)}")
+        self._changed = True
         del self._tops[name]
         self._known.pop(name, None)
         self._collapses.discard(name)
@@ -210,7 +217,7 @@ class Evaluation:
             each.points.discard(name)
             if not each.users:
                 if each.begun:
-                    self._saved[key] = self._describe(each)
+                    self._saved[key] = json.loads(each.describe())
                 del self._running[key]
 
     def whole_from(self, name: str) -> int | None:
@@ -249,21 +256,25 @@ class Evaluation:
             The low-watermark is less than that of the step before, or ``now`` does not fit the clock.
         """
         span = self._span(low_watermark, now)
+        self.token = None
         self._forget()
         given = {self._identify(node): frame for node, frame in (received or {}).items()}
         step = Stepping(self._running, span, begins=self.low_watermark is None)
         step.find(key for name, key in self._tops.items() if self._is_new(name))
         step.run(streams, given)
-        changes = {
-            name: step.changes(key, net=name in self._collapses, new=self._is_new(name)).sort(TIME, maintain_order=True)
-            for name, key in self._tops.items()
-            if name not in step.failed
-        }
+        self._changed |= step.stepped
+        changes: dict[str, pl.DataFrame] = {}
+        for name, key in self._tops.items():
+            if name not in step.failed:
+                found = step.changes(key, net=name in self._collapses, new=self._is_new(name))
+                changes[name] = found.sort(TIME, maintain_order=True) if found.height else found
         for each in self._running.values():
             each.begun = True
         for name in step.failed:
             self.remove(name)
-        self._known = dict(self._tops)
+        if self._known != self._tops:
+            self._known = dict(self._tops)
+            self._changed = True
         self.low_watermark = low_watermark
         if self._clock == "arrival":
             self.now = span.until - 1
@@ -272,14 +283,49 @@ class Evaluation:
     def save(self) -> None:
         """Write what is not in the store yet. An evaluation over the same store continues from here."""
         self._forget()
-        head = {
-            "clock": self._clock,
-            "low_watermark": self.low_watermark,
-            "now": self.now,
-            "queries": self._known,
-            "operators": {key: self._describe(each) for key, each in self._running.items() if each.begun},
-        }
+        if self._changed:
+            operators = (f"{json.dumps(key)}:{each.describe()}" for key, each in self._running.items() if each.begun)
+            self._store.put(_OPERATORS, 0, f"{{{','.join(operators)}}}".encode())
+            self._store.put(_QUERIES, 0, json.dumps(self._known).encode())
+            self._changed = False
+        self.token = uuid4().hex
+        head = {"clock": self._clock, "low_watermark": self.low_watermark, "now": self.now, "token": self.token}
         self._store.put(_HEAD, 0, json.dumps(head).encode())
+
+    def rebind(self, store: Store) -> bool:
+        """Continue over the store of the next batch, if it is as this evaluation left it.
+
+        To make an evaluation and add its queries costs more than a step with few rows. A process keeps the evaluation
+        between two batches, and asks here whether it may be used again. It may not after a batch that did not come to
+        :meth:`save`, that another process ran, or that runs again: then make a new one, as for the first batch.
+
+        Parameters
+        ----------
+        store : Store
+
+        Returns
+        -------
+        bool
+            Whether it is. Otherwise nothing has changed.
+
+        Examples
+        --------
+        >>> from upstream.operators.runtime.store import DictStore
+        >>> from upstream.queries.deltas.evaluation import Evaluation
+        >>> store = DictStore()
+        >>> kept = Evaluation(store)
+        >>> kept.rebind(store)
+        False
+        >>> kept.step({}, 5).changes
+        {}
+        >>> kept.save()
+        >>> kept.rebind(store), kept.rebind(DictStore())
+        (True, False)
+        """
+        if self.token is None or read_head(store).get("token") != self.token:
+            return False
+        self._store.store = store
+        return True
 
     def _span(self, low_watermark: int, now: int | None) -> Span:
         begins = self.low_watermark is None
@@ -309,15 +355,27 @@ class Evaluation:
         assert whole is None or isinstance(whole, int)
         return Running(part, part.make(state), state, set(), set(), saved is not None, whole)
 
-    @staticmethod
-    def _describe(each: Running) -> dict[str, object]:
-        return {"state": each.state.to_json(), "whole_from": each.whole_from}
-
     def _forget(self) -> None:
         """Remove the state of operators that no query needs."""
         for key, saved in self._saved.items():
             State(self._store, key, saved["state"]).clear()  # pyright: ignore[reportArgumentType]
         self._saved.clear()
+
+
+class _Bound:
+    """A store that can become another one under all operators that use it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        return self.store.get(kind, page)
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self.store.put(kind, page, value)
+
+    def remove(self, kind: str, page: int) -> None:
+        self.store.remove(kind, page)
 
 
 def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:

@@ -54,6 +54,9 @@ class NewestWindow(Operator):
         self._pending = state.pending("pending", rows.append(pa.field(TIME, pa.int64())))
         self._kept = state.arrangement("kept", rows.append(pa.field(_AT, pa.int64())))
 
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
         due = self._pending.take(span.until)

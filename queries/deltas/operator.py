@@ -71,6 +71,15 @@ class Operator(ABC):
         span : Span
         """
 
+    def acts(self, span: Span) -> bool:
+        """Return whether there is something to do in a step in which no input changes; never in the first one.
+
+        Parameters
+        ----------
+        span : Span
+        """
+        return False
+
     def contents(self) -> pl.DataFrame | None:
         """Return the relation as it is after the last step, with weights, where the state has it.
 

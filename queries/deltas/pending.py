@@ -39,6 +39,7 @@ class Pending:
         self._kind = kind
         self._schema = schema
         self._dtypes = dtypes_of(schema)
+        self._nothing = pl.DataFrame(schema=self._dtypes)
         self._pages: list[list[int]] = [list(page) for page in saved.get("pages", [])]
         self._next = int(saved.get("next", 0))
 
@@ -69,9 +70,15 @@ class Pending:
             for begin in range(0, together.height, _ROWS):
                 self._append(together.slice(begin, _ROWS))
 
+    def due(self, until: int) -> bool:
+        """Return whether there are rows with a time below ``until``."""
+        return any(page[1] < until for page in self._pages)
+
     def take(self, until: int) -> pl.DataFrame:
         """Remove and return the rows with a time below ``until``."""
-        found = [pl.DataFrame(schema=self._dtypes)]
+        if not self.due(until):
+            return self._nothing
+        found = [self._nothing]
         for page in [page for page in self._pages if page[1] < until]:
             rows = self._load(page)
             self._remove(page)
@@ -84,7 +91,7 @@ class Pending:
 
     def all(self) -> pl.DataFrame:
         """Return all rows, and keep them."""
-        return pl.concat([pl.DataFrame(schema=self._dtypes), *(self._load(page) for page in self._pages)])
+        return pl.concat([self._nothing, *(self._load(page) for page in self._pages)])
 
     def _append(self, rows: pl.DataFrame) -> None:
         times = rows.get_column(TIME)

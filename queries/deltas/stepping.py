@@ -33,6 +33,8 @@ class Stepping:
     ----------
     failed : dict of str to BaseException
         By query.
+    stepped : bool
+        Whether any operator had something to do.
     """
 
     def __init__(self, running: Mapping[str, Running], span: Span, *, begins: bool) -> None:
@@ -44,6 +46,7 @@ class Stepping:
         self._collapsed: dict[str, pl.DataFrame] = {}
         self._late: dict[str, list[pl.DataFrame]] = {}
         self.failed: dict[str, BaseException] = {}
+        self.stepped = False
 
     def find(self, tops: Iterable[str]) -> None:
         """Find what new operators, and new queries with these ones at their top, begin with: before any other step."""
@@ -58,11 +61,17 @@ class Stepping:
         """Step all operators."""
         broken: set[str] = set()
         for key, each in self._running.items():
-            if broken.intersection(each.part.inputs):
+            if broken and not broken.isdisjoint(each.part.inputs):
                 broken.add(key)
                 continue
+            if each.begun and self._rests(key, each, streams, given):
+                continue
+            each.described = None
+            self.stepped = True
             try:
-                self._results[key] = self._stepped(each, streams, given)
+                found = self._stepped(each, streams, given)
+                if found.height:
+                    self._results[key] = found
             except FAILURES as error:
                 broken.add(key)
                 self.failed.update((name, error) for name in each.users if name not in self.failed)
@@ -81,7 +90,9 @@ class Stepping:
         new : bool
             Whether what was there before comes first.
         """
-        found = self._results[key]
+        if not new and key not in self._results:
+            return self._running[key].operator.nothing
+        found = self._results.get(key, self._running[key].operator.nothing)
         stream = self._running[key].part.is_stream
         if new and self._there.has(key):
             found = pl.concat([self._there.of(key), found])
@@ -99,6 +110,16 @@ class Stepping:
             rows = some[0] if len(some) == 1 else pl.concat(some).unique(maintain_order=True)
             found[stream] = rows.drop(SEQUENCE, TOMBSTONE, TIME, WEIGHT)
         return found
+
+    def _rests(
+        self, key: str, each: Running, streams: Mapping[str, pl.DataFrame], given: Mapping[str, pl.DataFrame]
+    ) -> bool:
+        """Return whether an operator has nothing to do."""
+        part = each.part
+        if part.inputs:
+            return self._results.keys().isdisjoint(part.inputs) and not each.operator.acts(self._span)
+        came = streams.get(part.stream) if part.stream else given.get(key)
+        return (came is None or came.height == 0) and not each.operator.acts(self._span)
 
     def _stepped(
         self, each: Running, streams: Mapping[str, pl.DataFrame], given: Mapping[str, pl.DataFrame]

@@ -52,6 +52,9 @@ class TimeWindow(Operator):
         more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _LEAVES)]
         self._pending = state.pending("pending", pa.schema([*schema, *more]))
 
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
         due = self._pending.take(span.until)
@@ -109,6 +112,9 @@ class HopWindow(Operator):
         self._bounds = schema.names[-2:]
         more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _AT)]
         self._pending = state.pending("pending", pa.schema([*list(schema)[:-2], *more]))
+
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs

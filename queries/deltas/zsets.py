@@ -9,6 +9,7 @@ there before the step at the time :data:`OLD`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -90,11 +91,17 @@ class Span(NamedTuple):
 
 def dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
     """Return the types of a frame with these columns."""
+    return dict(_dtypes_of(schema))
+
+
+@lru_cache(maxsize=4096)
+def _dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
     empty = pl.from_arrow(schema.empty_table())
     assert isinstance(empty, pl.DataFrame)
     return dict(empty.schema)
 
 
+@lru_cache(maxsize=4096)
 def empty_delta(schema: pa.Schema) -> pl.DataFrame:
     """Return no changes of a relation with these columns."""
     return pl.DataFrame(schema={**dtypes_of(schema), TIME: pl.Int64(), WEIGHT: pl.Int64()})

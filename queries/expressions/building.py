@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -150,6 +151,7 @@ Kernel = Callable[..., pl.Expr]
 """From a Builder and the operands' expressions to the values' expression."""
 
 
+@lru_cache(maxsize=4096)
 def polars_type(dtype: pa.DataType) -> pl.DataType:
     """Return the type that values of an Arrow type have in Polars."""
     if dtype == MONTHS:

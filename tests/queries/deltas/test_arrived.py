@@ -178,7 +178,10 @@ def test_a_step_that_is_run_again_gives_the_same_rows_in_the_same_order(given):
         assert {name: late.rows() for name, late in first.late.items()} == {
             name: late.rows() for name, late in again.late.items()
         }
-        assert running.store.values == after
+        head = ("head", 0)  # the token differs
+        assert {key: value for key, value in running.store.values.items() if key != head} == {
+            key: value for key, value in after.items() if key != head
+        }
 
 
 @given(given=steps(kept=False), after=st.integers(0, 3), name=st.sampled_from([*PLANS]))
@@ -265,6 +268,20 @@ def test_a_tombstone_is_kept_until_the_low_watermark_has_passed_it():
     assert step(5, 6, (6, "b", 1, 5, False), (2, "b", 1, 6, False)) == [(6, "b", 1, 5, 1)]
     assert operator.late().height == 0
     assert step(6, 9, (2, "b", 1, 7, False), (7, "b", 2, 8, False)) == [(6, "b", 1, 6, -1), (7, "b", 2, 6, 1)]
+
+
+def test_the_latest_deletion_that_was_forgotten_counts():
+    operator = NewestArrived(S.schema, ["k"], State.in_memory())
+
+    def step(number, promised, *rows):
+        given = frame(S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
+        return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
+
+    assert len(step(1, 0, (1, "a", 1, 0, False), (9, "b", 1, 1, True))) == 1
+    assert step(2, 10) == []
+    assert step(3, 10, (2, "a", 1, 2, True)) == [(1, "a", 1, 3, -1)]  # also forgotten, and older
+    assert step(4, 10, (8, "b", 1, 3, False)) == []
+    assert operator.late()["k"].to_list() == ["b"]
 
 
 def test_an_older_row_and_one_that_changes_nothing_write_nothing():

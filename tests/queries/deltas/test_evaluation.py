@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
 from upstream.operators.runtime.store import CountingStore, DictStore
+from upstream.queries.deltas.aggregate import Aggregated
 from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.deltas.join import Joined
+from upstream.queries.deltas.multiplicities import Multiplicities
+from upstream.queries.deltas.newest import NewestWindow
+from upstream.queries.deltas.stateless import Projected
+from upstream.queries.deltas.streams import Source
+from upstream.queries.deltas.top import TopRows
+from upstream.queries.deltas.windows import TimeWindow
 from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
 from upstream.queries.relations.nodes import (
     Aggregate,
@@ -215,6 +223,109 @@ def test_a_step_without_anything_to_do_writes_nothing():
     store.written = 0
     evaluation.step({}, 4)
     assert store.written == 0
+    evaluation.save()
+    store.written = 0
+    evaluation.step({}, 4)
+    evaluation.save()
+    assert 0 < store.written < 200  # the low-watermark alone
+
+
+def test_a_step_without_anything_to_do_asks_no_operator(monkeypatch):
+    evaluation = Evaluation(DictStore(), compiled)
+    for name, plan in PLANS.items():
+        evaluation.add(name, plan)
+    evaluation.step(rows(1), 3)
+    steps = []
+    for kind in (Aggregated, Joined, Multiplicities, NewestWindow, Projected, Source, TimeWindow, TopRows):
+        step = kind.step
+        monkeypatch.setattr(kind, "step", lambda self, *given, step=step: steps.append(self) or step(self, *given))
+    assert all(changes.height == 0 for changes in evaluation.step({"s": frame(S, [])}, 6).changes.values())
+    assert steps == []
+    changes = evaluation.step({}, 7).changes  # the row leaves at 6
+    assert changes["all"].rows() == [(1, 6, -1), (0, 6, 1)]
+    assert 0 < len(steps) < evaluation.operators
+
+
+@given(given=arrivals(), fates=st.lists(st.sampled_from(["done", "lost", "replayed", "elsewhere"]), max_size=9))
+def test_an_evaluation_that_a_process_keeps_gives_what_a_new_one_over_the_same_store_gives(given, fates):
+    """Batches are lost before or after they saved, run again with other rows, or run in another process."""
+    store, expected, kept, ours = DictStore(), DictStore(), None, False
+
+    def made(over):
+        evaluation = Evaluation(over, compiled)
+        for name, plan in PLANS.items():
+            evaluation.add(name, plan, collapse=name == "left")
+        return evaluation
+
+    for number, (some, bound) in enumerate(given.steps):
+        streams = {"s": frame(S, some["s"]), "r": frame(R, some["r"])}
+        before, fate = copy.deepcopy(store.values), fates[number] if number < len(fates) else "done"
+        if fate in {"lost", "replayed"}:  # the process runs a batch of which nothing stays
+            if kept is None or not kept.rebind(store):
+                kept = made(store)
+            kept.step({"r": frame(R, [(min(bound, END) + 3, "c", 7, 99, False)])}, bound)
+            if fate == "replayed":
+                kept.save()
+            store = DictStore()
+            store.values = before
+            assert not kept.rebind(store)
+            ours = False
+        again = kept is not None and kept.rebind(store)
+        assert again == ours
+        mine, fresh = kept if again and fate != "elsewhere" else made(store), made(expected)
+        found, wanted = mine.step(streams, bound).changes, fresh.step(streams, bound).changes
+        assert all(found[name].equals(wanted[name]) for name in PLANS)
+        mine.save()
+        fresh.save()
+        ours = fate != "elsewhere"
+        kept = mine if ours else kept
+        same = {kind: value for kind, value in store.values.items() if kind != ("head", 0)}
+        assert same == {kind: value for kind, value in expected.values.items() if kind != ("head", 0)}
+
+
+def test_an_evaluation_that_did_not_save_is_not_used_again():
+    store = DictStore()
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["all"])
+    assert not evaluation.rebind(store)
+    evaluation.step(rows(1), 3)
+    evaluation.save()
+    assert evaluation.rebind(store)
+    evaluation.step(rows(4), 5)
+    assert not evaluation.rebind(store)
+
+
+def test_a_kept_evaluation_takes_and_gives_up_queries():
+    store, moved = DictStore(), DictStore()
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["all"])
+    evaluation.step(rows(1), 3)
+    evaluation.save()
+    moved.values, store.values = store.values, {}
+    assert evaluation.rebind(moved)
+    evaluation.add("again", PLANS["all"])
+    evaluation.add("counts", PLANS["counts"])
+    evaluation.step({}, 3)
+    evaluation.remove("counts")
+    evaluation.save()
+    assert store.values == {}
+    evaluation = Evaluation(moved, compiled)
+    evaluation.add("again", PLANS["all"])
+    assert evaluation.step({}, 4).changes["again"].height == 0  # it was there before
+
+
+def test_a_query_that_comes_to_what_runs_is_remembered_although_nothing_is_computed():
+    store = DictStore()
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["all"])
+    evaluation.step(rows(1), 3)
+    evaluation.add("again", PLANS["all"])
+    evaluation.save()
+    assert evaluation.step({}, 3).changes["again"].height == 1
+    evaluation.save()
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("again", PLANS["all"])
+    assert evaluation.step({}, 3).changes["again"].height == 0
 
 
 def test_what_makes_no_sense_is_refused():

@@ -171,3 +171,16 @@ def test_what_fails_only_between_two_change_points_fails_a_query_that_needs_them
     outcome = evaluation.step(rows, 30)
     assert bool(outcome.failed) == (not collapse)
     assert isinstance(outcome.changes.get("q", pl.DataFrame()), pl.DataFrame)
+
+
+def test_change_points_are_computed_as_long_as_somebody_needs_them():
+    total = Aggregate(SLIDING, (), (Aggregation("x", "sum", (V,), LONG),))
+    evaluation = Evaluation(DictStore(), compiled)
+    evaluation.add("table", total, collapse=True)
+    evaluation.add("stream", Changes(total, "istream"))
+    evaluation.remove("stream")
+    rows = {"s": frame(S, [(1, "a", 2**63 - 1, 0, False), (2, "a", 1, 1, False)])}
+    assert not evaluation.step(rows, 30).failed
+    evaluation.add("stream", Changes(total, "istream"))
+    rows = {"s": frame(S, [(31, "a", 2**63 - 1, 2, False), (32, "a", 1, 3, False)])}
+    assert set(evaluation.step(rows, 60).failed) == {"table", "stream"}
