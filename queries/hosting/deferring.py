@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import polars as pl
@@ -13,7 +13,7 @@ from .host_plan import Hosted
 from .results import net
 from .stage_store import Waiting
 
-__all__ = ["Deferred"]
+__all__ = ["Deferred", "added_up"]
 
 _PAGES = 8
 
@@ -49,7 +49,7 @@ class Deferred:
         name = str(query.id)
         self._firsts[query.id] = min(first_us, self._firsts.get(query.id, first_us))
         if query.result.kind == "latest" and self._pages.count(name) + 1 >= _PAGES:
-            changes = _net(pl.concat([*self._frames(query), changes]))
+            changes = added_up(query, [*self._frames(query), changes])
             if changes.height == 0:
                 del self._firsts[query.id]
         self._pages.put(name, changes.to_arrow(compat_level=pl.CompatLevel.oldest()))
@@ -71,7 +71,10 @@ class Deferred:
         return [each for each in frames if isinstance(each, pl.DataFrame)]
 
 
-def _net(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return the net changes, at the last of their times."""
+def added_up(query: Hosted, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the changes of several batches: of a table the net changes, at the last of their times."""
+    changes = pl.concat(frames)
+    if query.result.kind == "feed":
+        return changes
     last = pl.lit(changes.get_column(TIME).max(), pl.Int64).alias(TIME)
     return net(changes).with_columns(last).select(*(each for each in changes.columns if each != WEIGHT), WEIGHT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from ...core.rows.exact_integers import LOWEST
+from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..deltas.evaluation import Evaluation
 from ..deltas.failures import FAILURES
@@ -126,7 +129,8 @@ class Evaluations:
         for name in [each for each in self._known if each not in names]:
             part = Part(self._store, name)
             Evaluation(part, clock=self._known.pop(name)["clock"]).save()
-            part.remove("head", 0)
+            for kind in ("head", "operators", "queries"):
+                part.remove(kind, 0)
 
     def step(
         self,
@@ -157,7 +161,7 @@ class Evaluations:
         idle = not any(frame.height for frame in (*streams.values(), *received.values()))
         if known is not None and idle and known["jobs"] == digest and (clock == "arrival" or known["until"] == until):
             return Stepped()
-        evaluation = Evaluation(Part(self._store, name), clock=clock)
+        evaluation = _kept.taken(Part(self._store, name), clock)
         now = moment.now_us if clock == "arrival" else None
         begins = known is None
         if begins and moment.before is not None:
@@ -165,7 +169,12 @@ class Evaluations:
             evaluation.step({}, moment.before, now=None if now is None else now - 1)
         before = set() if known is None else set(known["names"])
         found = Stepped()
+        running = set(evaluation.queries)
+        for each in running - jobs.keys():
+            evaluation.remove(each)
         for job in jobs.values():
+            if job.name in running:
+                continue
             try:
                 evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
             except FAILURES as error:
@@ -178,9 +187,41 @@ class Evaluations:
         whole = _Whole({} if known is None else known["whole"], moment, first=begins)
         found.begun = {job: whole.of(evaluation.whole_from(job)) for job in jobs if job in there and job not in before}
         evaluation.save()
+        _kept.keep(evaluation)
         names = sorted(there)
         self._known[name] = {"clock": clock, "jobs": digest, "names": names, "until": until, "whole": whole.to_json()}
         return found
+
+
+class _Kept:
+    """Evaluations that this process keeps between batches, by the token that each has written to its state.
+
+    To open one with a thousand queries costs a second. A state that another process went on with, or that a batch is
+    run on again, has a token that is not here, so its evaluation is made from the state.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._by_token: OrderedDict[str, Evaluation] = OrderedDict()
+
+    def taken(self, store: Store, clock: Clock) -> Evaluation:
+        """Return the evaluation of a state. Nothing else has it then."""
+        token = read_head(store).get("token")
+        with self._lock:
+            kept = None if token is None else self._by_token.pop(token, None)
+        return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock)
+
+    def keep(self, evaluation: Evaluation) -> None:
+        """Keep an evaluation that is saved; of too many, the one that has not been used for longest is dropped."""
+        assert evaluation.token is not None
+        with self._lock:
+            self._by_token[evaluation.token] = evaluation
+            while len(self._by_token) > self._most:
+                self._by_token.popitem(last=False)
+
+
+_kept = _Kept(256)
 
 
 class _Whole:

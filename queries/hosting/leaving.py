@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from ..deltas.failures import FAILURES
-from .deferring import Deferred
+from .deferring import Deferred, added_up
 from .evaluating import Job, Stepped
 from .host_plan import Domain, Hosted, HostPlan
 from .known_queries import KnownQueries
@@ -103,17 +103,17 @@ class Results:
             return
         frames, first_us = self._deferred.take(query)
         if first_us is not None:
-            changes = pl.concat([*frames, changes])
+            changes = added_up(query, [*frames, changes])
             stamp = replace(stamp, first_us=min(first_us, stamp.first_us))
         self._leave(query, changes, stamp)
 
     def close(self, stamp: Stamp) -> None:
         """Put out what waited for this batch, then what still waits, and which queries failed."""
-        for number in sorted(self._deferred.queries):
-            if number not in self._known.failed and (self._served is None or number in self._served):
-                frames, first_us = self._deferred.take(self._plan.queries[number])
+        for query in [self._plan.queries[number] for number in sorted(self._deferred.queries)]:
+            if query.id not in self._known.failed and (self._served is None or query.id in self._served):
+                frames, first_us = self._deferred.take(query)
                 assert first_us is not None
-                self._leave(self._plan.queries[number], pl.concat(frames), replace(stamp, first_us=first_us))
+                self._leave(query, added_up(query, frames), replace(stamp, first_us=first_us))
         self._deferred.keep([each.id for each in self._known.running(self._plan)])
         if self._deferred.queries:
             waiting = Leaving("waiting", queries=tuple(sorted(self._deferred.queries)))

@@ -72,7 +72,7 @@ def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tu
     ----------
     query : Hosted
     changes : polars.DataFrame
-        The query's, with their times and weights.
+        The query's, consolidated, with their times and weights.
     stamp : Stamp
 
     Raises
@@ -96,19 +96,23 @@ def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tu
 def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
     """Return upserts of the rows that have come, and tombstones of the keys that have gone: one row for each key."""
     result = query.result
-    key = list(result.key)
-    moved = net(changes)
-    came = moved.filter(pl.col(WEIGHT) > 0)
-    if came.height and (came.get_column(WEIGHT).max() != 1 or came.select(key).is_duplicated().any()):
+    # Queries are many and their changes few: what counts is the number of calls.
+    times = changes.get_column(TIME)
+    moved = changes if times.min() == times.max() else net(changes)
+    weights = int64s(moved, WEIGHT)
+    order = np.argsort(weights < 0, kind="stable")
+    rows, came = moved[order], int(np.count_nonzero(weights > 0))
+    key = rows.get_column(result.key[0]) if len(result.key) == 1 else rows.select(pl.struct(result.key)).to_series()
+    first = key.is_first_distinct().to_numpy()
+    if not first[:came].all() or weights.max(initial=1) > 1:
         raise QueryError(
-            f"two rows of the query '{query.name}' have one key ({', '.join(key)})",
+            f"two rows of the query '{query.name}' have one key ({', '.join(result.key)})",
             expected="one row for each key at any time",
             hint="register it with another grouping, or report it",
         )
-    gone = moved.filter(pl.col(WEIGHT) < 0).select(key).unique(maintain_order=True)
-    gone = gone.join(came.select(key), on=key, how="anti", nulls_equal=True, maintain_order="left")
-    rows = pl.concat([came.drop(WEIGHT), gone], how="diagonal")
-    deleted = np.arange(rows.height) >= came.height
+    deleted = np.arange(len(first)) >= came
+    if not first.all():
+        rows, deleted = rows.filter(pl.Series(first)), deleted[first]
     return to_table(rows, result.schema).append_column(SYSTEM, stamp.system(deleted))
 
 

@@ -12,8 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from upstream.core.pushdown.ipc_frames import from_frame
-from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_array
-from upstream.core.watermark.bounds import AFTER_ALL
+from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.queries.deltas.zsets import dtypes_of
 from upstream.queries.expressions.nodes import Field
@@ -23,12 +22,11 @@ from upstream.queries.language import bind
 from upstream.queries.placing.placement import Fragment, Placement, Route
 from upstream.queries.registry.registry import Registered, Registry
 from upstream.queries.registry.settings import Settings
-from upstream.queries.relations.nodes import Changes, Latest, Node, Rows, Stream, Windowed, walk
+from upstream.queries.relations.nodes import Aggregate, Changes, Latest, Node, Rows, Stream, Windowed, walk
 
 from .continuous import BUSES, CATALOG, QUOTE, TRADE
 
 STREAMS = (TRADE, QUOTE, BUSES)
-HOUR_US = 3_600_000_000
 
 
 def windows_first(plan: Node) -> Placement:
@@ -39,6 +37,17 @@ def windows_first(plan: Node) -> Placement:
         return Placement((Fragment(plan, tuple(Route(name, ()) for name in names), None),), None)
     every_change = any(isinstance(each, Changes) for each in walk(plan))
     return Placement(tuple(_window(each, every_change) for each in sorted(windows, key=repr)), plan)
+
+
+def groups_second(plan: Node) -> Placement:
+    """Place what the groups of a query are made of in the first stage, and divide it by group; else as above."""
+    windows = windows_first(plan)
+    for each in walk(plan):
+        if isinstance(each, Aggregate) and each.by and len(windows.fragments) == 1 and windows.second is not None:
+            ((route,), every_change) = windows.fragments[0].routes, windows.fragments[0].every_change
+            by = tuple(expression for _, expression in each.by)
+            return Placement((Fragment(each.source, (route,), by, every_change),), plan)
+    return windows
 
 
 def _window(node: Windowed, every_change: bool) -> Fragment:
@@ -168,4 +177,4 @@ def frame(stream: Stream, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=dtypes_of(stream.schema), orient="row")
 
 
-__all__ = ["AFTER_ALL", "HOUR_US", "STREAMS", "TIMESTAMP", "Tables", "Versions", "frame", "scanned", "windows_first"]
+__all__ = ["STREAMS", "Tables", "Versions", "frame", "groups_second", "scanned", "windows_first"]

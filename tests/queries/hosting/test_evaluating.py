@@ -12,10 +12,11 @@ from kit.continuous import CATALOG, EPOCH, TRADE
 from kit.hosting import frame
 
 from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.streams import SEQUENCE
 from upstream.queries.deltas.zsets import BEGINNING
 from upstream.queries.hosting import evaluating
-from upstream.queries.hosting.evaluating import Evaluations, Job, Moment
+from upstream.queries.hosting.evaluating import Evaluations, Job, Moment, _Kept
 from upstream.queries.language import bind
 from upstream.queries.relations.sharing import shareable
 
@@ -73,6 +74,38 @@ def test_an_evaluation_that_begins_later_is_whole_when_its_window_is_full() -> N
     assert found.late == {"trade": 1}
     assert found.begun == {"q": START_US + 15 * MINUTE_US}
     assert found.changes["q"].get_column("n").to_list() == [1]
+
+
+def test_a_process_keeps_an_evaluation_between_batches_of_one_state_only() -> None:
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+    copy = DictStore()
+    copy.values.update(store.values)
+    saved = json.loads(json.dumps(evaluations.to_json()))
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        first = evaluations.step("e", "event", {**job("q"), **job("r")}, moment(5, 6), rows(5), {})
+    with patch.object(evaluating, "Evaluation", wraps=evaluating.Evaluation) as made:
+        again = Evaluations(copy, saved).step("e", "event", {**job("q"), **job("r")}, moment(5, 6), rows(5), {})
+    assert made.call_count == 1
+    assert {name: each.rows() for name, each in first.changes.items()} == {
+        name: each.rows() for name, each in again.changes.items()
+    }
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        last = evaluations.step("e", "event", job("r"), moment(6, 7), rows(6), {})
+    assert last.changes.keys() == {"r"}
+
+
+def test_only_so_many_evaluations_are_kept() -> None:
+    kept = _Kept(1)
+    stores = [DictStore(), DictStore()]
+    made = [Evaluation(store) for store in stores]
+    for each in made:
+        each.save()
+        kept.keep(each)
+    assert kept.taken(stores[0], "event") is not made[0]
+    assert kept.taken(stores[1], "event") is made[1]
+    assert kept.taken(stores[1], "event") is not made[1]
 
 
 def test_rows_that_came_before_make_what_begins_whole_later() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kit.continuous import END_US, FORMS, rows_of_streams
-from kit.hosting import STREAMS, Tables, Versions, scanned, windows_first
+from kit.hosting import STREAMS, Tables, Versions, groups_second, scanned, windows_first
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
@@ -76,18 +76,21 @@ class Arrivals:
 
 
 def run(host: LocalHost, command: Command, tasks: dict[str, list[pa.Table]], tables: Tables) -> LocalHost:
-    """Run a batch, then run it again from a copy of the state, as after a crash; go on with either."""
+    """Run a batch, then run it again from a copy of the state, as in another process after a crash; go on from there.
+
+    The first run uses the evaluations that this process has kept, the second makes new ones.
+    """
     again = host.snapshot(random.Random(command.batch + 1))
     reversed_tasks = {name: each[::-1] for name, each in reversed(tasks.items())}
     left = host.batch(command, tasks)
     assert again.batch(command, reversed_tasks) == left
     for one, other in zip([*host.first, *host.second], [*again.first, *again.second], strict=True):
-        assert one.values == other.values
+        assert one.values.keys() == other.values.keys()
     tables.take(left)
     return again
 
 
-PLACINGS = {"gathered": placed, "windows first": windows_first}
+PLACINGS = {"placed": placed, "windows first": windows_first, "groups second": groups_second}
 
 
 @pytest.mark.parametrize("placing", PLACINGS)
@@ -161,7 +164,8 @@ def test_queries_that_come_go_and_fail_do_not_disturb_the_others(
             expected.take(alone.batch(command, tasks))
         last = host.plan(batches + 1).queries
     assert found.failed.keys() == expected.failed.keys() <= {6}
-    assert found.begun == expected.begun
+    # Where a query fails in its first step, it may begin in other shards.
+    assert {**found.begun, 6: None} == {**expected.begun, 6: None}
     assert found.late == expected.late == Counter()
     for number, text in texts.items():
         if number not in found.failed:
