@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kit.hosted_job import check_hosted, write_hosted_feed
 from kit.join_pairs import expected, meet_in_job, pairs_in, write_join_feed
 from kit.places import ROOT
 
@@ -82,6 +83,25 @@ def test_a_join_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> N
     assert len(ran) == 2, "each worker has an executor"
     assert all("StateStore" in each for each in ran), "shards of the join ran on both"
     assert pairs_in(pl.read_delta(str(table))) == expected(left, right, meet_in_job, "full")
+
+
+@pytest.mark.long
+def test_continuous_queries_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
+    feed, lake, checkpoint, log = (tmp_path / name for name in ("feed", "lake", "checkpoint", "queries.log"))
+    rows = write_hosted_feed(feed, 4)
+    job = cluster.submit(
+        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "tests" / "fault" / "hosting_job.py",
+        feed, lake, checkpoint, cluster.url, log=log,
+    )  # fmt: skip
+    try:
+        assert job.wait(500) == 0, log.read_text()[-4000:]
+    finally:
+        cluster.end(job)
+    application = max(path.name for path in cluster.folder.glob("work*/app-*"))
+    ran = [path.read_text() for path in cluster.folder.glob(f"work*/{application}/*/stderr")]
+    assert len(ran) == 2, "each worker has an executor"
+    assert all("StateStore" in each for each in ran), "shards of the stages ran on both"
+    check_hosted(lake, checkpoint, rows)
 
 
 @pytest.mark.fault
