@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from ...conf.errors import UpstreamError
+from ...conf.errors import MalformedRowError, SchemaError
 from ...core.pushdown.ipc_frames import from_frame
 from ...sink.results.result_table import ResultTable
 from ...sink.results.staging import SeenTable, stage
@@ -53,7 +53,8 @@ def _table_of(query: Hosted, location: str) -> ResultTable:
 class MergeStep:
     """From what left the second stage to what the driver commits.
 
-    A table that cannot take its rows fails its query, and no other.
+    A table that cannot take its rows fails its query, and no other. Where a disk or a store fails, so does the batch:
+    it is repeated.
 
     Attributes
     ----------
@@ -94,6 +95,6 @@ class MergeStep:
         try:
             batches = (batch for each in rows for batch in each.to_batches())
             result = stage(table, self.seen[leaving.name], batches)
-        except UpstreamError as error:
+        except (MalformedRowError, SchemaError) as error:  # a repeat would meet these; a full disk it may not
             return Leaving("failed", leaving.query, leaving.name, reason=str(error)), None
         return dataclasses.replace(leaving, count=sum(each.num_rows for each in rows)), result

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pytest
 from kit.continuous import BUSES
 from kit.hosting import scanned
 
+from upstream.conf.errors import TableError
 from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.delta_format.latest_table import BUCKET
 from upstream.queries.hosting.build import PACKED
 from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
@@ -133,3 +137,18 @@ def test_a_table_that_cannot_take_its_rows_fails_its_query_alone(tmp_path):
     ((name, reason),) = outcome.failed.values()
     assert (list(outcome.failed), name) == ([2], "two")
     assert "vehicle_id" in reason
+
+
+def test_a_disk_that_fails_is_no_reason_against_a_query(tmp_path):
+    job = Job(tmp_path)
+    job.register("one", "SELECT vehicle_id, speed FROM LATEST(buses)")
+    left = job.left(buses(("a", "r1", 5, 1)))
+    (table,) = tables_of(job.plans, job.version).values()
+    place = Path(table.location, f"{BUCKET}=0")
+    place.parent.mkdir(parents=True)
+    place.touch()  # no folder can be made here, as on a full disk
+    with pytest.raises(TableError, match="cannot be written"):
+        job.commit(left)
+    place.unlink()
+    assert job.commit(left).failed == {}
+    assert job.rows("one") == [("a", 5.0)]
