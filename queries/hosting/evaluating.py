@@ -72,7 +72,7 @@ class Moment:
     newest : int
         The greatest event time of the rows that came before the batch; the least number if none did.
     missed : bool
-        Whether rows came before the first batch of what is evaluated to this time.
+        Whether rows came before the first batch that had the evaluation.
     """
 
     before: int | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -11,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.shard_processor import ShardProcessor
 from ...operators.runtime.state_head import check_identity, other_layout, read_head
 from ...operators.runtime.store import Store
@@ -93,6 +95,7 @@ class FirstShard:
         self._evaluations = Evaluations(store, head.get("evaluations", {}))
         self._waiting = Waiting(store, head.get("waiting", {}))
         self._deferred = Deferred(store, head.get("deferred", {}))
+        self._missed: dict[str, bool] = head.get("missed", {})
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table:
@@ -115,8 +118,11 @@ class FirstShard:
         jobs = self._jobs()
         self._evaluations.keep(set(jobs))
         self._waiting.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
+        # Rows that wait for a first low-watermark wait only for evaluations that are there.
+        newest = {name: moments[group.domain.name].newest for name, (group, _) in jobs.items()}
+        self._missed = {name: self._missed.get(name, newest[name] != LOWEST) for name in jobs}
         for name, (group, some) in jobs.items():
-            moment = moments[group.domain.name]
+            moment = replace(moments[group.domain.name], missed=self._missed[name])
             taken = self._taken(group, rows, moment)
             if taken is None:
                 continue
@@ -221,6 +227,7 @@ class FirstShard:
             "evaluations": self._evaluations.to_json(),
             "waiting": self._waiting.to_json(),
             "deferred": self._deferred.to_json(),
+            "missed": self._missed,
         }
         self._store.put("head", 0, json.dumps(head).encode())
 

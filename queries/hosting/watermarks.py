@@ -28,7 +28,6 @@ class Watermarks:
         self._arrivals: dict[str, int] = dict(saved.get("arrivals", {}))
         self._reached: dict[str, int] = dict(saved.get("reached", {}))
         self._newest: dict[str, int] = dict(saved.get("newest", {}))
-        self._missed: dict[str, bool] = dict(saved.get("missed", {}))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
@@ -38,7 +37,6 @@ class Watermarks:
             "arrivals": self._arrivals,
             "reached": self._reached,
             "newest": self._newest,
-            "missed": self._missed,
         }
 
     def moments(self, domains: Iterable[Domain], heard: Sequence[Message]) -> dict[str, Moment]:
@@ -53,7 +51,6 @@ class Watermarks:
         wanted = {each.name: each for each in domains}
         before = {name: self._before(each) for name, each in wanted.items()}
         newest = {name: self._newest_of(each) for name, each in wanted.items()}
-        self._missed = {name: self._missed.get(name, newest[name] != LOWEST) for name in wanted}
         was_us = max(self._arrivals.values(), default=0)
         for message in heard:
             stream = message.control["stream"]
@@ -71,7 +68,7 @@ class Watermarks:
                 reached[name] = low
             passed = before[name]
             since = was_us + 1 if passed is not None and domain.clock == "arrival" else passed
-            found[name] = Moment(passed, low, now_us, since, newest[name], self._missed[name])
+            found[name] = Moment(passed, low, now_us, since, newest[name])
         self._reached = reached
         return found
 

@@ -29,12 +29,17 @@ from .continuous import BUSES, CATALOG, QUOTE, TRADE
 STREAMS = (TRADE, QUOTE, BUSES)
 
 
+def gathered(plan: Node) -> Placement:
+    """Place a plan in one slot of the first stage."""
+    names = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
+    return Placement((Fragment(plan, tuple(Route(name, ()) for name in names), None),), None)
+
+
 def windows_first(plan: Node) -> Placement:
     """Place the windows over streams in the first stage, divided by what they keep together; gather the rest."""
     windows = {each for each in walk(plan) if isinstance(each, Windowed) and not isinstance(each.origin, Changes)}
     if plan in windows or any(isinstance(each.origin, Stream) and each.origin.static for each in windows):
-        names = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
-        return Placement((Fragment(plan, tuple(Route(name, ()) for name in names), None),), None)
+        return gathered(plan)
     every_change = any(isinstance(each, Changes) for each in walk(plan))
     return Placement(tuple(_window(each, every_change) for each in sorted(windows, key=repr)), plan)
 
@@ -177,4 +182,4 @@ def frame(stream: Stream, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=dtypes_of(stream.schema), orient="row")
 
 
-__all__ = ["STREAMS", "Tables", "Versions", "frame", "groups_second", "scanned", "windows_first"]
+__all__ = ["STREAMS", "Tables", "Versions", "frame", "gathered", "groups_second", "scanned", "windows_first"]

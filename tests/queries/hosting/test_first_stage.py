@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, EPOCH, TRADE
-from kit.hosting import Versions, frame, scanned, windows_first
+from kit.hosting import Versions, frame, gathered, scanned, windows_first
 from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
@@ -40,6 +40,12 @@ VERSIONS = Versions(
         5: {"q": (1, COUNT), "r": (2, RATIO)},
     }
 )
+
+
+@pytest.fixture(autouse=True)
+def in_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is placed where does not matter here."""
+    monkeypatch.setattr(host_plan, "placed", gathered)
 
 
 class Shard:
@@ -111,6 +117,19 @@ def test_a_stream_without_bounds_does_not_delay_other_queries() -> None:
     buses = scanned(BUSES, frame(BUSES, [("x", "r", 1.0, EPOCH)]), [5])
     found = shard.run(2, {TRADE: trades([1]), BUSES: buses})
     assert [(each["kind"], each["query"]) for each in found[:-1]] == [("begun", 3), ("rows", 3)]
+
+
+def test_rows_that_came_before_an_evaluation_could_wait_for_it_are_missed() -> None:
+    shard = Shard()
+    shard.run(4, {TRADE: trades([1])})
+    shard.run(1, {TRADE: trades([2])})
+    begun = shard.run(1, {TRADE: trades([3], bound=5)})[0]
+    assert (begun["kind"], begun.get("whole_from")) == ("begun", None)
+    other = Shard()
+    other.run(1, {TRADE: trades([2])})
+    other.run(5, {TRADE: trades([2])})
+    found = other.run(5, {TRADE: trades([3], bound=5)})
+    assert [each["whole_from"] for each in found if each["kind"] == "begun"] == [BEGINNING, BEGINNING]
 
 
 def test_what_waits_is_forgotten_with_the_query() -> None:
