@@ -134,7 +134,7 @@ CHANGING = (
 
 
 @pytest.mark.parametrize("placing", PLACINGS)
-@settings(phases=[Phase.generate])
+@settings(phases=[Phase.generate])  # it takes minutes to make an example smaller
 @given(rows=rows_of_streams(), shards=st.integers(2, 4), draw=st.data())
 def test_queries_that_come_go_and_fail_do_not_disturb_the_others(
     placing: str, rows: Rows, shards: int, draw: st.DataObject
