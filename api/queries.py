@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..conf.arguments import path_argument, whole_argument
-from ..conf.errors import OptionError, SchemaError
+from ..conf.errors import OptionError, QueryRefusedError, SchemaError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..core.rows.system_column import SYSTEM
 from ..operators.stream import UpdateStream
-from ..queries.language import explain
+from ..queries.hosting.reports import Reports
+from ..queries.language import bind, explain
+from ..queries.placing.results import result_of
 from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
 from ..queries.registry.journal import Journal
 from ..queries.registry.listing import listed, text_of
+from ..queries.registry.names import known_name
 from ..queries.registry.opening import define_stream, opened
 from ..queries.registry.registry import Registry, registry_at
 from ..queries.relations.nodes import Stream
+from ..sink.latest_table import LatestTable
+from ..storage.folder import folder_at
 
 if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Queries", "queries"]
 
@@ -345,21 +351,112 @@ class Queries:
         registry = self._registry()
         return explain(text_of(query, registry), registry.catalog)
 
+    def start(self, *, name: str | None = None, **trigger: Any) -> StreamingQuery:
+        """Start the job that answers the queries, with those that are registered now and later.
+
+        Parameters
+        ----------
+        name
+            The streaming query's name in Spark.
+        **trigger
+            As of Spark's ``trigger``: ``processingTime="5 seconds"``, or ``availableNow=True`` to read what is there
+            now, and end.
+
+        Returns
+        -------
+        pyspark.sql.streaming.StreamingQuery
+
+        Raises
+        ------
+        OptionError
+            There is no session, or a stream of the checkpoint is missing: see :meth:`stream`.
+        SchemaError
+            A stream leaves rows out, such as one that coalesces.
+        CheckpointError
+            The checkpoint was begun with other operators in the streams.
+        EnvironmentMissingError
+            The session is a client of Spark Connect, or its state store cannot hold the queries' state.
+
+        Notes
+        -----
+        Guarantee: each table has each batch once, in one commit of its own, whatever fails meanwhile. If a value of a
+        query cannot be computed, this query is deactivated with the reason, and the others go on.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="start_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.start(availableNow=True).awaitTermination()
+        >>> queries.rows("fleet").collect().rows()
+        [(2,)]
+        """
+        if self._spark is None:
+            raise OptionError(
+                "the queries were opened without a session",
+                expected="a session that runs the job",
+                hint="us.queries(spark, checkpoint=…)",
+            )
+        from ..queries.hosting.running import start
+
+        return start(self._streams, self.checkpoint, name=name, **trigger)
+
+    def rows(self, name: str) -> pl.LazyFrame:
+        """Return the rows of a query's table, to be filtered and collected. A column ``row_key`` is left out.
+
+        Parameters
+        ----------
+        name
+            The query's name.
+
+        Returns
+        -------
+        polars.LazyFrame
+
+        Raises
+        ------
+        OptionError
+            There is no query of this name.
+        TableError
+            The job has not written its table yet.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="rows_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.register("fastest", "SELECT MAX(speed) AS speed FROM LATEST(buses)")
+        >>> queries.start(availableNow=True).awaitTermination()
+        >>> queries.rows("fastest").collect().rows()
+        [(4.5,)]
+        """
+        registry = self._registry()
+        query = registry.queries[known_name(name, registry.queries, "query")]
+        rows = LatestTable(query.location).rows()
+        try:
+            plan = query.bound.plan if query.bound is not None else bind(query.text, registry.catalog).plan
+        except QueryRefusedError:
+            return rows
+        added = result_of(plan).row_key
+        return rows if added is None else rows.drop(added, strict=False)
+
     def list(self) -> pl.DataFrame:
         """Return the queries in the order in which they were registered.
 
         Returns
         -------
         polars.DataFrame
-            The columns ``name``, ``text``, ``weight``, ``active``, and ``reason``: why a query is not active.
+            The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
+            ``whole_from``: the event time from which its results lack nothing, the year 1 for all times, null if that
+            is not certain; ``staleness``: how old the rows were that its table took last, in seconds (the 99th
+            percentile).
 
         Examples
         --------
         >>> queries = us.queries(checkpoint="list_cp", to="lake")
         >>> queries.list().columns
-        ['name', 'text', 'weight', 'active', 'reason']
+        ['name', 'text', 'weight', 'active', 'reason', 'whole_from', 'staleness']
         """
-        return listed(self._registry())
+        return listed(self._registry(), Reports(folder_at(self.checkpoint)).read())
 
     def views(self) -> dict[str, str]:
         """Return the texts of the views, by name.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Protocol
 
 from .names import found, known_name
 from .registry import Registry
@@ -11,18 +13,53 @@ from .registry import Registry
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["listed", "text_of"]
+__all__ = ["Reported", "listed", "text_of"]
 
 _WORD = re.compile(r"[\w.-]+")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def listed(registry: Registry) -> pl.DataFrame:
-    """Return a row for each query, in the order in which they were registered."""
+class Reported(Protocol):
+    """What the job reports of a query."""
+
+    @property
+    def whole_from(self) -> int | None:
+        """The time in µs from which its results lack nothing, if that is known."""
+
+    @property
+    def staleness_s(self) -> float | None:
+        """How old the rows were that its table took last, in seconds."""
+
+
+def listed(registry: Registry, reports: Mapping[int, Reported]) -> pl.DataFrame:
+    """Return a row for each query, in the order in which they were registered.
+
+    Parameters
+    ----------
+    registry : Registry
+        What is registered.
+    reports : mapping of int to Reported
+        What the job has reported, by incarnation. A query that has begun again since has none.
+    """
     import polars as pl
 
-    rows = [(each.name, each.text, each.weight, each.active, each.reason) for each in registry.queries.values()]
+    rows = list[tuple[object, ...]]()
+    for each in registry.queries.values():
+        report = reports.get(each.id)
+        whole_from = None if report is None else _time(report.whole_from)
+        staleness = None if report is None else report.staleness_s
+        rows.append((each.name, each.text, each.weight, each.active, each.reason, whole_from, staleness))
     columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
-    return pl.DataFrame(rows, columns, orient="row")
+    more = {"whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64}
+    return pl.DataFrame(rows, {**columns, **more}, orient="row")
+
+
+def _time(time_us: int | None) -> datetime | None:
+    """Return a time; the first one of Python's for the beginning of a stream."""
+    try:
+        return None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=timezone.utc)
 
 
 def text_of(query: str, registry: Registry) -> str:

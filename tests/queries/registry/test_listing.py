@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,31 @@ def test_queries_are_listed_in_the_order_of_registration(tmp_path: Path) -> None
     checkpoint = begun(tmp_path)
     for name in ("z", "a", "m"):
         registry = register(checkpoint, name)
-    assert listed(registry)["name"].to_list() == ["z", "a", "m"]
+    assert listed(registry, {})["name"].to_list() == ["z", "a", "m"]
     registry = record(checkpoint, Change("fail", "z", reason="overflow", id=1))
-    assert listed(registry).row(0) == ("z", COUNTS, 1.0, False, "overflow")
+    assert listed(registry, {}).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None)
     assert record(checkpoint, Change("alter", "z", weight=2)).queries.keys() == registry.queries.keys()
+
+
+@dataclass
+class Report:
+    whole_from: int | None
+    staleness_s: float | None
+
+
+def test_reports_are_those_of_the_incarnation(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    for name in ("a", "b", "c", "d"):
+        registry = register(checkpoint, name)
+    reports = {1: Report(1_700_000_000_000_000, 0.25), 2: Report(-(1 << 62), None), 3: Report(None, 1.5)}
+    assert listed(registry, reports).select("name", "whole_from", "staleness").rows() == [
+        ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25),
+        ("b", datetime(1, 1, 1, tzinfo=timezone.utc), None),
+        ("c", None, 1.5),
+        ("d", None, None),
+    ]
+    again = record(checkpoint, Change("alter", "a", FAST))
+    assert listed(again, reports).row(0)[-2:] == (None, None), "it has begun again"
 
 
 def test_texts_are_found_by_name(tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Queries of a job that runs, changed by another process: each takes effect, and the job is not restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from kit.feeds import write_csv
+from kit.programs import run_command
+from kit.waiting import wait_for
+from pyspark.sql import SparkSession
+
+import upstream as us
+from upstream.conf.errors import TableError
+
+pytestmark = pytest.mark.spark
+
+COUNT = "SELECT COUNT(*) AS n FROM LATEST(buses)"
+
+
+def opened(spark: SparkSession, place: Path) -> us.Queries:
+    """What a program does each time it starts."""
+    (place / "feed").mkdir(exist_ok=True)
+    queries = us.queries(spark, checkpoint=place / "cp", to=place / "lake", shards=2)
+    stream = us.read(
+        spark, place / "feed", key="bus", event_time="t", schema="bus STRING, t TIMESTAMP, speed BIGINT",
+        fileFormat="csv", watermark_delay="5 seconds",
+    )  # fmt: skip
+    queries.stream("buses", stream)
+    queries.register("fleet", COUNT)
+    return queries
+
+
+def arrive(place: Path, file: int, *rows: tuple[str, int, int]) -> None:
+    cells = [[bus, f"2026-01-01 00:00:{second:02d}", speed] for bus, second, speed in rows]
+    write_csv(place / "feed" / f"{file}.csv", "bus,t,speed", cells)
+
+
+def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) -> None:
+    queries = opened(spark, tmp_path)
+    arrive(tmp_path, 1, ("a", 1, 10), ("b", 2, 20))
+    job = queries.start(name="lake", processingTime="0 seconds")
+
+    def has(name: str, *rows: tuple[object, ...]) -> None:
+        def there() -> bool:
+            try:
+                return sorted(queries.rows(name).collect().rows()) == sorted(rows)
+            except TableError:
+                return False
+
+        wait_for(there, job.exception, f"{name} = {rows}")
+
+    def begun(name: str, *columns: str) -> None:
+        def there() -> bool:
+            try:
+                return queries.rows(name).collect_schema().names() == [*columns]
+            except TableError:
+                return False
+
+        wait_for(there, job.exception, f"{name} with {columns}")
+
+    def told(*arguments: str) -> None:
+        done = run_command("queries", tmp_path / "cp", *arguments)
+        assert done.returncode == 0, done.stderr
+
+    try:
+        assert job.name == "lake"
+        has("fleet", (2,))
+        told("register", "fast", "SELECT bus, speed FROM LATEST(buses) WHERE speed > 15")
+        told("register", "inverse", "SELECT bus, 100 DIV speed AS s FROM LATEST(buses)")
+        begun("fast", "bus", "speed")
+        begun("inverse", "bus", "s")
+        arrive(tmp_path, 2, ("a", 11, 30), ("b", 12, 10), ("c", 13, 40))
+        has("fleet", (3,))
+        has("fast", ("a", 30), ("c", 40))
+        has("inverse", ("a", 3), ("b", 10), ("c", 2))
+        told("alter", "fast", "SELECT bus, speed + 1 AS more FROM LATEST(buses) WHERE speed > 35")
+        begun("fast", "bus", "more")
+        arrive(tmp_path, 3, ("a", 21, 20), ("c", 22, 50), ("d", 23, 0))
+        has("fleet", (4,))
+        has("fast", ("c", 51))
+        wait_for(lambda: not queries.list()["active"].all(), job.exception, "a division by zero")
+        failed = queries.list().filter(~pl.col("active"))
+        assert failed["name"].to_list() == ["inverse"]
+        assert "zero" in failed["reason"][0].lower()
+        has("inverse", ("a", 3), ("b", 10), ("c", 2))
+        shown = queries.list().filter(pl.col("name") == "fleet").row(0, named=True)
+        assert shown["staleness"] > 0
+        told("drop", "fast")
+        arrive(tmp_path, 4, ("e", 31, 60))
+        has("fleet", (5,))
+        assert queries.rows("fleet").collect().rows() == [(5,)]
+    finally:
+        job.stop()
+    # The program starts again: what was dropped and what failed stays so.
+    again = opened(spark, tmp_path)
+    assert again.list().select("name", "active").rows() == [("fleet", True), ("inverse", False)]
+    arrive(tmp_path, 5, ("f", 41, 70))
+    again.start(availableNow=True).awaitTermination()
+    assert again.rows("fleet").collect().rows() == [(6,)]
+    assert us.LatestTable(tmp_path / "lake" / "fast").rows().collect().rows() == [("c", 51)], "a dropped query's stays"
