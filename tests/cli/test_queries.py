@@ -68,7 +68,10 @@ def test_the_list_has_queries_and_views_in_each_form(checkpoint: str) -> None:
         "name": "q", "text": OF_FAST, "weight": 1.0, "active": False, "reason": "too dear",
         "whole_from": None, "staleness": None,
     }  # fmt: skip
-    assert done(checkpoint, "list", "--format", "csv").splitlines()[0] == "name,text,weight,active,reason,whole_from,staleness"
+    assert (
+        done(checkpoint, "list", "--format", "csv").splitlines()[0]
+        == "name,text,weight,active,reason,whole_from,staleness"
+    )
 
 
 def test_a_plan_is_explained_by_name_or_text(checkpoint: str) -> None:
