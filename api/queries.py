@@ -106,9 +106,6 @@ class Queries:
         self._journal = Journal(checkpoint)
         self._streams: dict[str, UpdateStream] = {}
 
-    def __repr__(self) -> str:
-        return f"Queries({self.checkpoint!r})"
-
     def stream(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
         """Let queries name a stream. A program does so each time before it starts the job.
 
@@ -273,8 +270,6 @@ class Queries:
         >>> queries.stream("buses", stream)
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.deactivate("count", reason="nobody reads it")
-        >>> queries.list()["reason"].to_list()
-        ['nobody reads it']
         """
         self._record(Change("deactivate", name, reason=reason))
 

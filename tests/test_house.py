@@ -81,7 +81,7 @@ _ALLOWED: dict[str, set[str]] = {
     "operators": {"conf", "storage", "delta_format", "core", "plan"},
     "sink": {"conf", "storage", "delta_format", "core"},
     "queries": {"conf", "storage", "core", "plan", "operators", "sink"},
-    "api": {"conf", "core", "datasource", "operators", "queries", "sink"},
+    "api": {"conf", "storage", "core", "datasource", "operators", "queries", "sink"},
     "testing": {"conf", "core", "datasource", "operators", "plan"},
     "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "queries", "sink", "api"},
 }

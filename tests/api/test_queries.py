@@ -178,4 +178,3 @@ def test_a_registry_that_another_program_began(tmp_path: Path) -> None:
     found = us.queries(checkpoint=checkpoint, to="/lake")
     found.register("trades", "SELECT COUNT(*) AS n FROM trade [RANGE 1 HOUR]")
     assert isinstance(Journal(checkpoint).settings().stream("trade"), Stream)
-    assert repr(found) == f"Queries({checkpoint!r})"
