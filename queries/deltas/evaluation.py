@@ -183,12 +183,16 @@ class Evaluation:
         made: dict[str, Running] = {}
         wanted: set[str] = set()
         points: set[str] = set()
-        for part in parts(plan, self._compile, self._identify, given, self._clock, points=not collapse):
-            wanted.add(part.key)
-            if part.points:
-                points.add(part.key)
-            if part.key not in self._running and part.key not in made:
-                made[part.key] = self._made(part)
+        try:
+            for part in parts(plan, self._compile, self._identify, given, self._clock, points=not collapse):
+                wanted.add(part.key)
+                if part.points:
+                    points.add(part.key)
+                if part.key not in self._running and part.key not in made:
+                    made[part.key] = self._made(part)
+        except BaseException:  # another query may share what this one has taken
+            self._saved |= {key: json.loads(each.describe()) for key, each in made.items() if each.begun}
+            raise
         self._running.update(made)
         for key in wanted:
             self._running[key].users.add(name)
@@ -272,9 +276,8 @@ class Evaluation:
             each.begun = True
         for name in step.failed:
             self.remove(name)
-        if self._known != self._tops:
-            self._known = dict(self._tops)
-            self._changed = True
+        self._changed |= self._known != self._tops
+        self._known = dict(self._tops)
         self.low_watermark = low_watermark
         if self._clock == "arrival":
             self.now = span.until - 1
@@ -291,6 +294,15 @@ class Evaluation:
         self.token = uuid4().hex
         head = {"clock": self._clock, "low_watermark": self.low_watermark, "now": self.now, "token": self.token}
         self._store.put(_HEAD, 0, json.dumps(head).encode())
+
+    def clear(self) -> None:
+        """Remove all state from the store, as if this evaluation had never been."""
+        for name in list(self._tops):
+            self.remove(name)
+        self._forget()
+        for kind in (_HEAD, _OPERATORS, _QUERIES):
+            self._store.remove(kind, 0)
+        self.token = None
 
     def rebind(self, store: Store) -> bool:
         """Continue over the store of the next batch, if it is as this evaluation left it.
@@ -357,6 +369,7 @@ class Evaluation:
 
     def _forget(self) -> None:
         """Remove the state of operators that no query needs."""
+        self._changed |= bool(self._saved)
         for key, saved in self._saved.items():
             State(self._store, key, saved["state"]).clear()  # pyright: ignore[reportArgumentType]
         self._saved.clear()

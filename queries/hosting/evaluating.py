@@ -128,9 +128,7 @@ class Evaluations:
         """Remove the state of all evaluations but these."""
         for name in [each for each in self._known if each not in names]:
             part = Part(self._store, name)
-            Evaluation(part, clock=self._known.pop(name)["clock"]).save()
-            for kind in ("head", "operators", "queries"):
-                part.remove(kind, 0)
+            Evaluation(part, clock=self._known.pop(name)["clock"]).clear()
 
     def step(
         self,

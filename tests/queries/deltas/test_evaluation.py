@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import OptionError
+from upstream.conf.errors import OptionError, SchemaError
 from upstream.operators.runtime.store import CountingStore, DictStore
 from upstream.queries.deltas.aggregate import Aggregated
 from upstream.queries.deltas.evaluation import Evaluation
@@ -312,6 +312,48 @@ def test_a_kept_evaluation_takes_and_gives_up_queries():
     evaluation = Evaluation(moved, compiled)
     evaluation.add("again", PLANS["all"])
     assert evaluation.step({}, 4).changes["again"].height == 0  # it was there before
+
+
+@given(given=arrivals())
+def test_an_evaluation_that_is_cleared_leaves_nothing(given):
+    _, store = evaluated(PLANS, given.steps)
+    assert store.values
+    Evaluation(store, compiled).clear()
+    assert store.values == {}
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["pairs"])
+    evaluation.step(rows(1, 2), 3)
+    evaluation.save()
+    evaluation.clear()
+    assert store.values == {}
+    assert not evaluation.rebind(store)
+
+
+def test_a_query_that_cannot_be_added_takes_no_state_with_it():
+    store = DictStore()
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["all"])
+    evaluation.step(rows(1, 2), 3)
+    evaluation.save()
+    evaluation = Evaluation(store, compiled)
+    wrong = Aggregate(S5, (), (Aggregation("x", "no_such_aggregate", (V,), LONG),))
+    with pytest.raises(SchemaError):
+        evaluation.add("wrong", wrong)
+    evaluation.add("q", PLANS["all"])
+    assert evaluation.step({}, 9).changes["q"].rows() == [(2, 6, -1), (1, 6, 1), (1, 7, -1), (0, 7, 1)]
+
+
+def test_state_that_nobody_needs_is_forgotten_without_a_step():
+    store = DictStore()
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["all"])
+    evaluation.step(rows(1), 3)
+    evaluation.save()
+    Evaluation(store, compiled).save()  # the process that comes next has no queries
+    evaluation = Evaluation(store, compiled)
+    evaluation.add("q", PLANS["all"])
+    assert evaluation.step({}, 9).changes["q"].rows()[-1][:1] == (0,)
+    assert not [kind for kind, _ in store.values if kind.endswith(".pending")]
 
 
 def test_a_query_that_comes_to_what_runs_is_remembered_although_nothing_is_computed():
