@@ -164,7 +164,10 @@ def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relati
         where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
         arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
         bare = replace(each, name="", arguments=arguments, where=where)
-        found[each.name] = f"a:{_short(repr(bare))}"
+        made_name = f"a:{_short(repr(bare))}"
+        while made_name in by:  # a group of what the same aggregate gives below
+            made_name += "|"
+        found[each.name] = made_name
         aggregates[found[each.name]] = replace(bare, name=found[each.name])
     made = Aggregate(source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items())))
     return made, found

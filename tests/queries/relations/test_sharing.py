@@ -31,6 +31,13 @@ def test_columns_and_bounds_stay_and_a_second_time_changes_nothing(sql: str) -> 
     assert all(len(set(each.schema.names)) == len(each.schema.names) for each in walk(made))
 
 
+def test_a_count_of_equal_counts_has_a_name_of_its_own() -> None:
+    sql = "SELECT n, COUNT(*) AS c FROM (SELECT sym, COUNT(*) AS n FROM trade [NOW] GROUP BY sym) GROUP BY n"
+    made = shareable(bound(sql, CATALOG).plan)
+    assert made.schema.names == ["n", "c"]
+    assert all(len(set(each.schema.names)) == len(each.schema.names) for each in walk(made))
+
+
 def below_of(plan: Relation | Changes) -> Relation:
     inner = plan.source if isinstance(plan, Changes) else plan
     return inner.source if isinstance(inner, Project) else inner
