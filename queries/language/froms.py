@@ -14,7 +14,7 @@ from .scalars import Scalars
 from .scope import Scope, Visible
 from .sources import Source, bind_source, visible
 
-__all__ = ["From", "bind_from", "equalities", "made_distinct"]
+__all__ = ["Filtered", "From", "bind_from", "equalities", "made_distinct"]
 
 _HOW: dict[tuple[str, str], JoinKind] = {
     ("LEFT", ""): "left",
@@ -37,6 +37,21 @@ class From:
     scope: Scope
     streams: bool
     bare: Stream | None
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """FROM and WHERE of a SELECT.
+
+    ``conditions`` are those that stand in the relation's own WHERE; ``outer`` those that read columns of the query
+    around, with their places.
+    """
+
+    source: From
+    relation: Relation
+    conditions: tuple[Expression, ...]
+    outer: tuple[tuple[Expression, exp.Expr], ...]
+    joined: bool
 
 
 def equalities(

@@ -19,6 +19,7 @@ _SET_OPERATIONS: dict[str, type[exp.SetOperation]] = {
     "MINUS": exp.Except,
     "INTERSECT": exp.Intersect,
 }
+_GROUPINGS: dict[str, type[exp.Expr]] = {"ROLLUP": exp.Rollup, "CUBE": exp.Cube}
 
 
 class Grammar(SourceGrammar):
@@ -177,8 +178,11 @@ class Grammar(SourceGrammar):
             begin = self._prev
             if self._match_texts(("ALL",)):
                 self.refuse("GROUP BY ALL is not supported", at=self._prev, hint="name the columns")
-            self.not_here()
-            select.set("group", self.made(begin, exp.Group(expressions=self.commas(self.scalar))))
+            groupings = self.commas(self._grouping)
+            if self._curr.token_type is T.WITH and self._next.text.upper() in _GROUPINGS:
+                self._advance(2)
+                groupings = [self.made(begin, _GROUPINGS[self._prev.text.upper()](expressions=groupings))]
+            select.set("group", self.made(begin, exp.Group(expressions=groupings)))
         if self._match(T.HAVING):
             begin = self._prev
             select.set("having", self.made(begin, exp.Having(this=self.scalar())))
@@ -186,6 +190,22 @@ class Grammar(SourceGrammar):
             begin = self._prev
             select.set("qualify", self.made(begin, exp.Qualify(this=self.scalar())))
         self.not_here()
+
+    def _grouping(self) -> exp.Expr:
+        """Read what GROUP BY has between commas: an expression, ROLLUP, CUBE, or GROUPING SETS."""
+        start = self._curr
+        if self._match(T.GROUPING_SETS):
+            sets = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self._grouping)))
+            return self.made(start, exp.GroupingSets(expressions=sets.expressions))
+        kind = _GROUPINGS.get(self._curr.text.upper())
+        if kind is not None and self._curr.token_type is not T.IDENTIFIER and self._next.token_type is T.L_PAREN:
+            self._advance()
+            parts = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self._grouping)))
+            return self.made(start, kind(expressions=parts.expressions))
+        if self._curr.token_type is T.L_PAREN and self._next.token_type is T.R_PAREN:
+            self._advance(2)
+            return self.made(start, exp.Tuple(expressions=[]))
+        return self.scalar()
 
     def _item(self) -> exp.Expr:
         start = self._curr

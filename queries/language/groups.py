@@ -6,15 +6,18 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from ..expressions.nodes import Expression, Field, fields
-from ..relations.nodes import Aggregate, Aggregation, Relation, Where
+from ..expressions.nodes import Expression, Field
+from ..relations.nodes import Aggregation, Where
 from .context import Bound, Context
-from .items import bare, is_star, item_at, item_of, named_items, no_outer
-from .predicates import Filtered, terms
+from .froms import Filtered
+from .grouping import aggregated, bind_grouping
+from .items import bare, is_star, item_of, named_items, no_outer
+from .predicates import bind_where, terms
 from .results import finished
 from .scalars import Scalars
-from .scope import Scope, Visible, is_outer
+from .scope import Visible
 from .shapes import has_aggregate, renamed_aggregation
+from .values import Values
 
 __all__ = ["bind_groups"]
 
@@ -29,33 +32,35 @@ def bind_groups(select: exp.Select, filtered: Filtered, context: Context) -> Bou
         raise text.error(
             select.args["qualify"], "QUALIFY beside aggregates is not supported", hint="aggregate in a subquery"
         )
-    scalars = Scalars(text, scope, aggregates=True, where="in SELECT")
-    by = _groups(select, scope, context)
+    having = select.args.get("having")
+    grouping = bind_grouping(select, scope, context)
+    sets = grouping.by if grouping.sets is not None else None
+    values = Values(context, scope, bind_where, correlated=False)
+    over = values.read([*select.expressions, *([] if having is None else [having])])
+    scalars = Scalars(text, scope, aggregates=True, where="in SELECT", over=over, sets=sets)
     raw = [(node, scalars.bind(bare(node))) for node in select.expressions]
     aliases = {node.alias.lower(): each for node, each in raw if isinstance(node, exp.Alias)}
-    having = select.args.get("having")
     conditions: list[Expression] = []
     if having is not None:
         for node in terms(having.this):
             # As in Spark, HAVING may name what SELECT has named, if no source has a column of that name.
             visible = [Visible("", key, each) for key, each in aliases.items() if not scope.has(key)]
-            inside = Scalars(text, scope.joined(visible), aggregates=True, where="in HAVING")
+            inside = Scalars(text, scope.joined(visible), aggregates=True, where="in HAVING", over=over, sets=sets)
             inside.found = scalars.found
             inside._places = scalars._places
             conditions.append(inside.condition(node))
-    ordering = Scalars(text, scope, aggregates=True, where="in ORDER BY")
+    ordering = Scalars(text, scope, aggregates=True, where="in ORDER BY", sets=sets)
     ordering.found, ordering._places = scalars.found, scalars._places
     order: exp.Order | None = select.args.get("order")
     for each in order.expressions if order is not None else []:
         if not (isinstance(each.this, exp.Column) and each.this.name.lower() in aliases) and has_aggregate(each.this):
             ordering.bind(each.this)  # its aggregates are computed with the others
-    names, groups = _group_names(by, scalars.found, raw, context)
-    relation: Relation = Aggregate(
-        filtered.relation,
-        tuple((field.name, each) for each, field in groups.items()),
-        tuple(renamed_aggregation(each, name) for each, name in zip(scalars.found, names, strict=True)),
-    )
+    names, groups = _group_names(grouping.by, scalars.found, raw, context)
+    aggregates = [renamed_aggregation(each, name) for each, name in zip(scalars.found, names, strict=True)]
+    relation = aggregated(filtered.relation, grouping, groups, aggregates, context)
     context.noted(relation, select.args.get("group") or select)
+    relation = values.joined(relation)
+    groups |= {each: each for each in values.columns()}
     for condition, node in zip(conditions, terms(having.this) if having is not None else [], strict=True):
         relation = context.noted(Where(relation, scalars.above(condition, groups, names)), node)
     items = [item_of(node, scalars.above(each, groups, names)) for node, each in raw]
@@ -66,28 +71,6 @@ def bind_groups(select: exp.Select, filtered: Filtered, context: Context) -> Bou
         return ordering.above(each, groups, names)
 
     return Bound(finished(select, relation, columns, ordering, above, context))
-
-
-def _groups(select: exp.Select, scope: Scope, context: Context) -> list[Expression]:
-    group = select.args.get("group")
-    found: list[Expression] = []
-    for node in group.expressions if group is not None else []:
-        if has_aggregate(node):
-            raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
-        target = item_at(node, select, context, "GROUP BY")
-        if target is None and isinstance(node, exp.Column) and not node.text("table") and not scope.has(node.name):
-            # As in Spark, a name that no source has may be one that SELECT gives.
-            alias = node.name.lower()
-            named = [each for each in select.expressions if isinstance(each, exp.Alias) and each.alias.lower() == alias]
-            target = named[0].this if len(named) == 1 else None
-        if target is not None and has_aggregate(target):
-            raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
-        bound = Scalars(context.text, scope, where="in GROUP BY").bind(target if target is not None else node)
-        if any(is_outer(each) for each in fields(bound)):
-            raise context.text.error(node, "a column of the query around is not supported in GROUP BY")
-        if bound not in found:
-            found.append(bound)
-    return found
 
 
 def _group_names(

@@ -1,12 +1,14 @@
 """Aggregates with OVER: for each row of a stream, an aggregate of the rows up to its time.
 
 ``SUM(x) OVER (PARTITION BY k ORDER BY t RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW)`` is a join of
-``s [NOW]`` with the groups of ``s [RANGE …]``.
+``s [NOW]`` with the groups of ``s [RANGE …]``, and a frame of n preceding rows one with those of ``s [ROWS n + 1]``.
+Rows of one partition and one time have no order: each has the aggregate of the newest rows up to all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from typing import Any
 
@@ -18,16 +20,31 @@ from ...conf.errors import SchemaError
 from ..expressions.nodes import Constant, Expression, Field, all_of
 from ..expressions.typing import call
 from ..relations.aggregates import is_aggregate
-from ..relations.nodes import Aggregate, Changes, Join, Now, Range, Relation, Stream, Unbounded, Where, Window, Windowed
+from ..relations.nodes import (
+    Aggregate,
+    Changes,
+    Join,
+    Now,
+    Range,
+    Relation,
+    Rows,
+    Stream,
+    Unbounded,
+    Where,
+    Window,
+    Windowed,
+)
 from .context import Context
+from .froms import Filtered
 from .literals import length_us
-from .predicates import Filtered
+from .places import Text
 from .scalars import Scalars
 from .shapes import renamed_aggregation
 
 __all__ = ["bind_over"]
 
 _USAGE = "SUM(x) OVER (PARTITION BY k ORDER BY t RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW)"
+_ROWS_USAGE = "SUM(x) OVER (PARTITION BY k ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
 
 
 def bind_over(items: Sequence[exp.Expr], filtered: Filtered, context: Context) -> tuple[Relation, dict[int, Field]]:
@@ -66,6 +83,8 @@ def bind_over(items: Sequence[exp.Expr], filtered: Filtered, context: Context) -
     assert isinstance(source, Windowed)
 
     def rows(window: Window) -> Relation:
+        if isinstance(window, Rows):  # the condition comes before the cut
+            return Windowed(source.stream, replace(window, where=condition))
         made = Windowed(source.stream, window)
         return made if condition is None else Where(made, condition)
 
@@ -114,13 +133,9 @@ def _frame(node: exp.Window, stream: Stream, filtered: Filtered, context: Contex
     spec = node.args.get("spec")
     if spec is None:
         return by, Unbounded()
-    if spec.args["kind"] == "ROWS":
-        raise text.error(
-            spec,
-            "OVER with ROWS is not supported, since rows of one time have no order",
-            hint=f"{stream.name} [PARTITION BY k ROWS n] with GROUP BY, or RANGE in place of ROWS",
-        )
     start, side = spec.args["start"], spec.args.get("start_side")
+    if spec.args["kind"] == "ROWS":
+        return by, _rows(node, spec, by, text)
     if spec.args["end"] != "CURRENT ROW" or side != "PRECEDING":
         raise text.error(spec, "a frame goes from a time before the row to the row", expected=_USAGE)
     if start == "UNBOUNDED":
@@ -129,6 +144,30 @@ def _frame(node: exp.Window, stream: Stream, filtered: Filtered, context: Contex
         raise text.error(spec, "this frame has no length of time", expected=_USAGE)
     # A frame holds both of its ends, a window only the later one.
     return by, Range(length_us(start, text, "RANGE") + 1)
+
+
+def _rows(node: exp.Window, spec: exp.Expr, by: list[Expression], text: Text) -> Window:
+    """Return the window of ``ROWS BETWEEN n PRECEDING AND CURRENT ROW``, with the row itself n + 1 rows."""
+    start, side = spec.args["start"], spec.args.get("start_side")
+    if spec.args["end"] != "CURRENT ROW" or side == "FOLLOWING":
+        raise text.error(spec, "a frame goes from rows before the row to the row", expected=_ROWS_USAGE)
+    if start == "UNBOUNDED":
+        return Unbounded()
+    if start == "CURRENT ROW":
+        n = 0
+    elif isinstance(start, exp.Literal) and not start.is_string and start.name.isdigit():
+        n = int(start.name)
+    else:
+        raise text.error(spec, "this frame has no number of rows", expected=_ROWS_USAGE)
+    columns = [each.name for each in by if isinstance(each, Field)]
+    if len(columns) < len(by):
+        place = next(at for at, each in zip(node.args["partition_by"], by, strict=True) if not isinstance(each, Field))
+        raise text.error(
+            place,
+            "PARTITION BY of a frame of rows is of columns",
+            hint="partition by columns, or by time: RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW",
+        )
+    return Rows(n + 1, tuple(dict.fromkeys(columns)))
 
 
 def _same(node: exp.Expr, one: Expression, other: Expression, context: Context) -> list[tuple[Expression, Expression]]:

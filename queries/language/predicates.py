@@ -12,27 +12,13 @@ from ..expressions.nodes import Call, Expression, Field, all_of, fields, renamed
 from ..expressions.typing import call
 from ..relations.nodes import Changes, Join, Project, Relation, Unbounded, Where, Windowed
 from .context import Context
-from .froms import From, bind_from, equalities
+from .froms import Filtered, bind_from, equalities
 from .scalars import Scalars
 from .scope import OUTER, Scope, is_outer
 from .shapes import has_aggregate, has_query, unwrapped
+from .values import Values, is_value
 
-__all__ = ["Filtered", "bind_where", "terms"]
-
-
-@dataclass(frozen=True)
-class Filtered:
-    """FROM and WHERE of a SELECT.
-
-    ``conditions`` are those that stand in the relation's own WHERE; ``outer`` those that read columns of the query
-    around, with their places.
-    """
-
-    source: From
-    relation: Relation
-    conditions: tuple[Expression, ...]
-    outer: tuple[tuple[Expression, exp.Expr], ...]
-    joined: bool
+__all__ = ["bind_where", "terms"]
 
 
 def terms(node: exp.Expr | None) -> list[exp.Expr]:
@@ -57,24 +43,47 @@ def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Fi
     where = select.args.get("where")
     plain: list[Expression] = []
     outer: list[tuple[Expression, exp.Expr]] = []
+    valued: list[Expression] = []
     subqueries: list[tuple[exp.Expr, bool]] = []
+    values = Values(context, source.scope, bind_where)
     for node in terms(where.this if where is not None else None):
         inner, negated = _positive(node)
         if isinstance(inner, exp.Exists) or (isinstance(inner, exp.In) and inner.args.get("query") is not None):
             subqueries.append((inner, negated))
             continue
-        bound = Scalars(context.text, source.scope, where="in WHERE").condition(node)
+        found = values.read([node])
+        bound = Scalars(context.text, source.scope, where="in WHERE", over=found).condition(node)
         if any(is_outer(each) for each in fields(bound)):
             outer.append((bound, node))
         else:
-            plain.append(bound)
+            (valued if found else plain).append(bound)
     relation = source.relation
     condition = all_of(plain)
     if condition is not None:
         relation = context.noted(Where(relation, condition), where)
-    for node, negated in subqueries:
+    for node, negated in [each for each in subqueries if _is_equal(each[0])]:
+        valued.append(_equal_to(node, source.scope, values, context, negated=negated))
+    relation = values.joined(relation)
+    condition = all_of(valued)
+    if condition is not None:
+        relation = context.noted(Where(relation, condition), where)
+    for node, negated in [each for each in subqueries if not _is_equal(each[0])]:
         relation = _semi(node, relation, source.scope, context, negated=negated)
-    return Filtered(source, relation, tuple(plain), tuple(outer), bool(subqueries))
+    return Filtered(source, relation, tuple(plain), tuple(outer), bool(subqueries or values.columns()))
+
+
+def _is_equal(node: exp.Expr) -> bool:
+    """Whether the condition is ``x IN (SELECT MAX(y) …)``: IN one row is to be equal to it."""
+    return isinstance(node, exp.In) and not isinstance(node.this, exp.Tuple) and is_value(node.args["query"].this)
+
+
+def _equal_to(node: exp.Expr, scope: Scope, values: Values, context: Context, *, negated: bool) -> Expression:
+    value = values.value(node.args["query"])
+    try:
+        equal = call("eq", [Scalars(context.text, scope, where="before IN").bind(node.this), value])
+    except SchemaError as error:
+        raise context.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
+    return call("not", [equal]) if negated else equal
 
 
 def _positive(node: exp.Expr) -> tuple[exp.Expr, bool]:

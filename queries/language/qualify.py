@@ -7,7 +7,8 @@ from sqlglot import exp
 from ..expressions.nodes import Field, all_of
 from ..relations.nodes import Relation, Top, Where, Windowed
 from .context import Context
-from .predicates import Filtered, terms
+from .froms import Filtered
+from .predicates import terms
 from .results import orders_of
 from .scalars import Scalars
 from .shapes import has_window, unwrapped

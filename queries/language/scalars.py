@@ -61,8 +61,10 @@ class Scalars:
         Whether aggregates may stand here: they are collected, and a field of a name of its own is put in their place.
     where : str, optional
         What this place is called in an error.
-    over : mapping of int to Field, optional
-        The columns of the functions with OVER, by their nodes' ids.
+    over : mapping of int to Expression, optional
+        The columns of the functions with OVER and of subqueries that are values, by their nodes' ids.
+    sets : sequence of Expression, optional
+        All that GROUP BY names, if it has ROLLUP, CUBE or GROUPING SETS.
     """
 
     def __init__(
@@ -72,13 +74,15 @@ class Scalars:
         *,
         aggregates: bool = False,
         where: str = "here",
-        over: Mapping[int, Field] | None = None,
+        over: Mapping[int, Expression] | None = None,
+        sets: Sequence[Expression] | None = None,
     ) -> None:
         self.text = text
         self.scope = scope
         self.where = where
         self.over = over or {}
         self.collects = aggregates
+        self.sets = sets
         self.found: list[Aggregation] = []
         self._places: dict[Expression, exp.Expr] = {}
 
@@ -195,9 +199,13 @@ class Scalars:
         raise self._misplaced(node, "EXISTS (SELECT …)")
 
     def _subquery(self, node: exp.Expr) -> Expression:
+        found = self.over.get(id(node))
+        if found is not None:
+            return found
         raise self.text.error(
             node,
-            "a subquery is not a value here",
+            f"a subquery is not a value {self.where}",
+            expected="SELECT of an aggregate as a value in SELECT, WHERE or HAVING",
             hint="put it into FROM with an alias, FROM …, (SELECT MAX(x) AS top FROM …) AS m, and use m.top",
         )
 
@@ -241,9 +249,26 @@ class Scalars:
 
     def _named(self, node: exp.Expr, function: exp.Expr, where: exp.Expr | None) -> Expression:
         called = read_call(node, function, self.text)
+        if called.name in {"grouping", "grouping_id"}:
+            return self._grouping(node, called.name, [self.bind(each) for each in called.arguments])
         if not is_aggregate(called.name):
             return self._call(node, called.name, [self.bind(each) for each in called.arguments])
         return self._aggregate(node, called.name, called.arguments, where, distinct=called.distinct)
+
+    def _grouping(self, node: exp.Expr, name: str, arguments: Sequence[Expression]) -> Expression:
+        """Return the call as it is: the columns of the groups have it, as those of other expressions of GROUP BY."""
+        if self.sets is None:
+            raise self.text.error(
+                node,
+                f"{name.upper()} needs several groupings, and cannot stand {self.where} here",
+                hint="write GROUP BY ROLLUP (a, b), CUBE (a, b) or GROUPING SETS ((a, b), (a), ())",
+            )
+        usage = "GROUPING(x) of one expression of GROUP BY, or GROUPING_ID() of all of them in their order"
+        if name == "grouping" and not (len(arguments) == 1 and arguments[0] in self.sets):
+            raise self.text.error(node, "GROUPING is of an expression of GROUP BY", expected=usage)
+        if name == "grouping_id" and arguments and list(arguments) != list(self.sets):
+            raise self.text.error(node, "GROUPING_ID is of all that GROUP BY names", expected=usage)
+        return Call(name, tuple(arguments), pa.int8() if name == "grouping" else pa.int64())
 
     def _aggregate(
         self, node: exp.Expr, name: str, arguments: Sequence[exp.Expr], where: exp.Expr | None, *, distinct: bool

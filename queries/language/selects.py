@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from ..expressions.nodes import Field
+from ..expressions.nodes import Expression
 from ..relations.nodes import Where
 from .context import Bound, Context
 from .groups import bind_groups
@@ -17,6 +17,7 @@ from .scalars import Scalars
 from .scope import Scope
 from .shapes import has_aggregate, has_window
 from .sources import holds_newest
+from .values import Values
 
 __all__ = ["bind_select"]
 
@@ -44,18 +45,22 @@ def bind_select(select: exp.Select, context: Context, around: Scope | None) -> B
         grouped = any(has_aggregate(each) for each in order.expressions)
     if grouped:
         return bind_groups(select, filtered, context)
-    over: dict[int, Field] = {}
+    over: dict[int, Expression] = {}
     ranked = [each for each in select.expressions if has_window(each)]
     if ranked:
         if select.args.get("qualify") is not None:
             raise context.text.error(select.args["qualify"], "QUALIFY beside OVER in SELECT is not supported")
-        relation, over = bind_over(ranked, filtered, context)
+        relation, columns_over = bind_over(ranked, filtered, context)
+        over |= columns_over
     else:
         relation = bind_qualify(select, filtered, context)
     below = relation
     while isinstance(below, Where):
         below = below.source
     streams = filtered.source.streams and not holds_newest(below)
+    values = Values(context, filtered.source.scope, bind_where)
+    over |= values.read(select.expressions)
+    relation = values.joined(relation)
     scalars = Scalars(context.text, filtered.source.scope, where="in SELECT", over=over)
     found: list[Item] = []
     for node in select.expressions:

@@ -25,7 +25,7 @@ _NOT_HERE = {
     "PIVOT": ("PIVOT is not supported", "write an aggregate with FILTER (WHERE …) for each column"),
     "UNPIVOT": ("UNPIVOT is not supported", "write a UNION ALL of the columns"),
     "NATURAL": ("NATURAL JOIN is not supported", "name the columns: JOIN … USING (k)"),
-    "GROUPING SETS": ("GROUPING SETS is not supported", "write a UNION ALL of the groupings"),
+    "GROUPING SETS": ("GROUPING SETS stands before its columns", "write GROUP BY GROUPING SETS ((a, b), (a))"),
     "VALUES": ("VALUES is not supported", "name a stream or a stored relation in FROM"),
 }
 

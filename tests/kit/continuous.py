@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 import polars as pl
@@ -83,6 +84,13 @@ FORMS = (
     "SELECT SHIFTLEFT(n, 2) | n ^ 1 AS b, BIT_COUNT(n) AS c, BIT_GET(n, 1) AS g FROM trade [NOW]",
     "SELECT REVERSE(sym) AS r, INITCAP(sym) AS i, TRANSLATE(sym, 'ab', 'x') AS t FROM trade [RANGE 1 HOUR]",
     "SELECT TIMESTAMPADD(MONTH, n, t) AS a, DATEDIFF(HOUR, t, DATE '2024-01-01') AS d, DATE_ADD(t, 3) AS p FROM trade",
+    "SELECT sym, n, SUM(px) AS s, GROUPING(n) AS g FROM trade [RANGE 1 HOUR] GROUP BY ROLLUP (sym, n)",
+    "SELECT sym, COUNT(*) AS c FROM trade [RANGE 1 HOUR] GROUP BY GROUPING SETS ((sym, n), (sym), ())",
+    "SELECT sym, n, COUNT(*) AS c, GROUPING_ID() AS i FROM trade [RANGE 1 HOUR] GROUP BY CUBE (sym, n)",
+    "SELECT sym FROM trade [NOW] AS a WHERE px > (SELECT AVG(px) FROM trade [RANGE 1 HOUR] AS b WHERE b.sym = a.sym)",
+    "SELECT sym, (SELECT COUNT(*) FROM quote [RANGE 1 HOUR] AS b WHERE b.sym = a.sym) AS c FROM trade [NOW] AS a",
+    "SELECT sym, SUM(n) - (SELECT SUM(n) FROM trade [RANGE 1 HOUR]) AS p FROM trade [RANGE 1 HOUR] GROUP BY sym",
+    "SELECT AVG(px) OVER (PARTITION BY sym ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS v FROM trade",
     "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
 )
 
@@ -146,10 +154,12 @@ _VALUES = {
 
 
 @st.composite
-def rows_of_streams(draw: st.DrawFn) -> dict[str, pl.DataFrame]:
-    """Rows of each stream of the catalogue, with nulls in every column."""
+def rows_of_streams(
+    draw: st.DrawFn, streams: Sequence[Stream] = (TRADE, QUOTE, BUSES, REQUESTS, DOMAINS)
+) -> dict[str, pl.DataFrame]:
+    """Rows of streams of the catalogue, with nulls in every column but the time."""
     found: dict[str, pl.DataFrame] = {}
-    for stream in (TRADE, QUOTE, BUSES, REQUESTS, DOMAINS):
+    for stream in streams:
         one = st.tuples(*(_VALUES[each.type] for each in stream.schema))
         schema = {each.name: _KINDS[each.type] for each in stream.schema}
         found[stream.name] = pl.DataFrame(draw(st.lists(one, max_size=6)), schema=schema, orient="row")

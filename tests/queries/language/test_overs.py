@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 from kit.continuous import TRADE, bound, only, refused, relation
 
-from upstream.queries.relations.nodes import Aggregate, Changes, Join, Now, Range, Unbounded, Where, Windowed, walk
+from upstream.queries.relations.nodes import (
+    Aggregate,
+    Changes,
+    Join,
+    Now,
+    Range,
+    Rows,
+    Unbounded,
+    Where,
+    Windowed,
+    walk,
+)
 
 LAST = "RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW"
 MINUTE = 60_000_000
@@ -49,6 +60,17 @@ def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came() -> 
     ]
 
 
+def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition() -> None:
+    plan = relation("SELECT SUM(n) OVER (PARTITION BY sym, n ORDER BY t ROWS 3 PRECEDING) AS s FROM trade WHERE px > 1")
+    now, rows, _ = windows("SELECT SUM(n) OVER (PARTITION BY sym, n ORDER BY t ROWS 3 PRECEDING) AS s FROM trade")
+    assert (now, rows) == (Now(), Rows(4, ("sym", "n")))
+    kept = next(each.window for each in walk(plan) if isinstance(each, Windowed) and isinstance(each.window, Rows))
+    assert str(kept.where) == "(px > cast(1 AS DOUBLE))"
+    sql = "SELECT SUM(n) OVER (ORDER BY t ROWS BETWEEN {} AND CURRENT ROW) AS s FROM trade"
+    assert windows(sql.format("CURRENT ROW"))[1] == Rows(1)
+    assert windows(sql.format("UNBOUNDED PRECEDING"))[1] == Unbounded()
+
+
 def test_several_windows_and_expressions() -> None:
     plan = relation(
         f"SELECT n - AVG(n) OVER (ORDER BY t {LAST}) AS d, "
@@ -69,7 +91,17 @@ def test_several_windows_and_expressions() -> None:
         ),
         ("SELECT SUM(n) OVER (ORDER BY n) FROM trade", "goes by the event time", "ORDER BY n"),
         ("SELECT SUM(n) OVER (ORDER BY t DESC) FROM trade", "ORDER BY t", "ORDER BY t DESC"),
-        ("SELECT SUM(n) OVER (ORDER BY t ROWS 3 PRECEDING) FROM trade", "PARTITION BY k ROWS n", "ROWS 3 PRECEDING"),
+        (
+            "SELECT SUM(n) OVER (PARTITION BY upper(sym) ORDER BY t ROWS 3 PRECEDING) FROM trade",
+            "PARTITION BY of a frame of rows is of columns",
+            "upper(sym)",
+        ),
+        (
+            "SELECT SUM(n) OVER (ORDER BY t ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING) FROM trade",
+            "from rows before the row to the row",
+            "ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING",
+        ),
+        ("SELECT SUM(n) OVER (ORDER BY t ROWS 1.5 PRECEDING) FROM trade", "no number of rows", "ROWS 1.5 PRECEDING"),
         (
             "SELECT SUM(n) OVER (ORDER BY t RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) FROM trade",
             "from a time before the row to the row",

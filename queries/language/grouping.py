@@ -1,0 +1,152 @@
+"""What GROUP BY names: expressions, or several sets of them by ROLLUP, CUBE and GROUPING SETS."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..expressions.nodes import Call, Constant, Expression, Field, fields
+from ..relations.nodes import Aggregate, Aggregation, Project, Relation, SetOperation
+from .context import Context
+from .items import item_at
+from .scalars import Scalars
+from .scope import Scope, is_outer
+from .shapes import has_aggregate
+
+__all__ = ["Grouping", "aggregated", "bind_grouping"]
+
+_MOST_SETS = 64
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The expressions of GROUP BY.
+
+    Attributes
+    ----------
+    by : tuple of Expression
+        All of them, each once.
+    sets : tuple of tuple of Expression, optional
+        By which of them each part of the result is grouped; None if by all of them, once.
+    """
+
+    by: tuple[Expression, ...]
+    sets: tuple[tuple[Expression, ...], ...] | None = None
+
+
+def bind_grouping(select: exp.Select, scope: Scope, context: Context) -> Grouping:
+    """Return what GROUP BY names; nothing, if there is no GROUP BY.
+
+    Raises
+    ------
+    QueryRefusedError
+        If something in it cannot be bound, or there are too many sets.
+    """
+    group = select.args.get("group")
+    nodes = group.expressions if group is not None else []
+    found = [_sets(node, select, scope, context) for node in nodes]
+    several = any(isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets) for node in nodes)
+    count = reduce(lambda total, sets: total * len(sets), found, 1)
+    if count > _MOST_SETS:
+        raise context.text.error(
+            group,
+            f"this makes {count} groupings, each an aggregate of its own",
+            expected=f"at most {_MOST_SETS}",
+            hint="name the groupings that you need: GROUP BY GROUPING SETS ((a, b), (a), ())",
+        )
+    sets = tuple(_once(itertools.chain(*each)) for each in itertools.product(*found))
+    return Grouping(_once(itertools.chain(*sets)), sets if several else None)
+
+
+def _once(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
+    return tuple(dict.fromkeys(expressions))
+
+
+def _sets(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> list[tuple[Expression, ...]]:
+    """Return the sets that one part of GROUP BY means, the longest first."""
+    if isinstance(node, exp.GroupingSets):
+        return [each for inner in node.expressions for each in _sets(inner, select, scope, context)]
+    if isinstance(node, exp.Rollup | exp.Cube):
+        parts: list[tuple[Expression, ...]] = []
+        for inner in node.expressions:
+            if isinstance(inner, exp.Rollup | exp.Cube | exp.GroupingSets):
+                raise context.text.error(
+                    inner, "ROLLUP and CUBE are of columns", hint="put both into GROUPING SETS, or between commas"
+                )
+            parts += _sets(inner, select, scope, context)
+        if len(parts) > _MOST_SETS:
+            raise context.text.error(node, f"{len(parts)} columns are too many", expected=f"at most {_MOST_SETS}")
+        if isinstance(node, exp.Rollup):
+            return [tuple(itertools.chain(*parts[:size])) for size in range(len(parts), -1, -1)]
+        sizes = range(len(parts), -1, -1) if 2 ** len(parts) <= _MOST_SETS else ()
+        if not sizes:
+            raise context.text.error(
+                node,
+                f"CUBE of {len(parts)} columns makes {2 ** len(parts)} groupings",
+                expected=f"at most {_MOST_SETS}",
+                hint="name the groupings that you need: GROUP BY GROUPING SETS ((a, b), (a), ())",
+            )
+        return [tuple(itertools.chain(*some)) for size in sizes for some in itertools.combinations(parts, size)]
+    if isinstance(node, exp.Tuple):
+        return [tuple(_bound(each, select, scope, context) for each in node.expressions)]
+    return [(_bound(node, select, scope, context),)]
+
+
+def _bound(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> Expression:
+    """Return one expression of GROUP BY."""
+    if has_aggregate(node):
+        raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
+    target = item_at(node, select, context, "GROUP BY")
+    if target is None and isinstance(node, exp.Column) and not node.text("table") and not scope.has(node.name):
+        # As in Spark, a name that no source has may be one that SELECT gives.
+        alias = node.name.lower()
+        named = [each for each in select.expressions if isinstance(each, exp.Alias) and each.alias.lower() == alias]
+        target = named[0].this if len(named) == 1 else None
+    if target is not None and has_aggregate(target):
+        raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
+    bound = Scalars(context.text, scope, where="in GROUP BY").bind(target if target is not None else node)
+    if any(is_outer(each) for each in fields(bound)):
+        raise context.text.error(node, "a column of the query around is not supported in GROUP BY")
+    return bound
+
+
+def aggregated(
+    source: Relation,
+    grouping: Grouping,
+    groups: dict[Expression, Field],
+    aggregates: Sequence[Aggregation],
+    context: Context,
+) -> Relation:
+    """Return the groups of a relation with their aggregates.
+
+    Several sets become a ``UNION ALL`` of as many aggregates, in which the columns that a set lacks are null.
+    ``groups`` gains a column for each ``grouping(x)``, and one for ``grouping_id()``.
+    """
+    if grouping.sets is None:
+        return Aggregate(source, tuple((field.name, each) for each, field in groups.items()), tuple(aggregates))
+    names = dict(groups)
+    flags = {each: Field(context.fresh("grouping"), pa.int8()) for each in names}
+    number = Field(context.fresh("grouping_id"), pa.int64())
+    groups |= {Call("grouping", (each,), pa.int8()): flag for each, flag in flags.items()}
+    groups |= {Call("grouping_id", (), pa.int64()): number}
+    groups |= {Call("grouping_id", grouping.by, pa.int64()): number}
+    parts: list[Relation] = []
+    for some in grouping.sets:
+        absent = [each not in some for each in names]
+        identity = sum(flag << place for place, flag in enumerate(reversed(absent)))
+        # The number is a group's column, so that a set of no columns has no row where there are no rows, as in Spark.
+        by = [(names[each].name, each) for each in names if each in some]
+        by.append((number.name, Constant(identity, pa.int64())))
+        columns: list[tuple[str, Expression]] = [
+            (field.name, field if each in some else Constant(None, field.type)) for each, field in names.items()
+        ]
+        columns += [(flags[each].name, Constant(int(each not in some), pa.int8())) for each in names]
+        columns.append((number.name, number))
+        columns += [(each.name, Field(each.name, each.type)) for each in aggregates]
+        parts.append(Project(Aggregate(source, tuple(by), tuple(aggregates)), tuple(columns)))
+    return reduce(lambda left, right: SetOperation(left, right, "union", all=True), parts)

@@ -1,0 +1,125 @@
+"""Subqueries that are values become joins with groups; others are refused with what would work."""
+
+from __future__ import annotations
+
+import pytest
+from kit.continuous import only, refused, relation
+from sqlglot import exp
+
+from upstream.queries.language.dialect import parse
+from upstream.queries.language.values import is_value
+from upstream.queries.relations.nodes import Aggregate, Join, Where, walk
+
+INNER = "quote [RANGE 1 HOUR] AS b"
+
+
+def joins(sql: str) -> list[Join]:
+    return [each for each in walk(relation(sql)) if isinstance(each, Join)]
+
+
+def test_a_value_of_its_own_is_one_row_beside_each() -> None:
+    (join,) = joins(f"SELECT sym, (SELECT MAX(bid) FROM {INNER}) AS top FROM trade [NOW] AS a")
+    assert (join.how, join.on) == ("inner", ())
+    assert isinstance(join.right, Aggregate)
+    assert not join.right.by
+
+
+def test_what_it_compares_becomes_its_groups() -> None:
+    sql = f"SELECT sym FROM trade [NOW] AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym AND bid > 1)"
+    (join,) = joins(sql)
+    assert join.how == "left"
+    assert [str(one) for one, _ in join.on] == ["sym"]
+    groups = only(join, Aggregate)
+    assert [str(each) for _, each in groups.by] == ["sym"]
+    assert isinstance(groups.source, Where)
+    assert relation(sql).schema.names == ["sym"]
+
+
+def test_a_count_without_rows_is_zero_and_other_aggregates_are_null() -> None:
+    plan = relation(
+        f"SELECT (SELECT COUNT(*) + MAX(bid) + a.n FROM {INNER} WHERE b.sym = a.sym) AS v FROM trade [NOW] AS a"
+    )
+    (_, value) = plan.columns[0]
+    assert str(value).count("coalesce(value#1, 0)") == 1
+    assert "coalesce(value#2" not in str(value)
+
+
+def test_in_of_one_row_is_a_comparison_with_it() -> None:
+    sql = f"SELECT sym FROM trade [NOW] AS a WHERE px {{}} (SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
+    for word, expected in (("IN", "(px = value#1)"), ("NOT IN", "(NOT (px = value#1))")):
+        assert str(only(relation(sql.format(word)), Where).condition) == expected
+
+
+def test_values_beside_aggregates_are_of_their_own() -> None:
+    plan = relation(
+        "SELECT sym, SUM(n) / (SELECT SUM(n) FROM trade [NOW]) AS p FROM trade [NOW] AS a "
+        f"GROUP BY sym HAVING COUNT(*) > (SELECT COUNT(*) FROM {INNER})"
+    )
+    assert len([each for each in walk(plan) if isinstance(each, Join)]) == 2
+    assert plan.schema.names == ["sym", "p"]
+
+
+def test_a_value_inside_of_a_subquery() -> None:
+    sql = (
+        f"SELECT sym FROM trade [NOW] AS a WHERE EXISTS (SELECT 1 FROM {INNER} WHERE b.sym = a.sym "
+        "AND b.bid > (SELECT AVG(px) FROM trade [RANGE 1 HOUR] AS c WHERE c.sym = b.sym))"
+    )
+    assert [each.how for each in joins(sql)] == ["left", "semi"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT MAX(x) FROM s", True),
+        ("SELECT MAX(x) + 1 AS m FROM s WHERE y > 2", True),
+        ("SELECT MAX(x) FROM s GROUP BY y", False),
+        ("SELECT MAX(x) FROM s HAVING MAX(x) > 1", False),
+        ("SELECT x FROM s", False),
+        ("SELECT MAX(x) FROM s UNION SELECT MAX(x) FROM s", False),
+    ],
+)
+def test_one_row_have_aggregates_without_groups(sql: str, expected: bool) -> None:
+    tree = parse(sql)
+    assert isinstance(tree, exp.Query)
+    assert is_value(tree) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "part", "at"),
+    [
+        (f"(SELECT bid FROM {INNER} WHERE b.sym = a.sym)", "can have several rows", "bid"),
+        (f"(SELECT MAX(bid) FROM {INNER} GROUP BY b.sym)", "has no GROUP BY", "GROUP BY b.sym"),
+        (f"(SELECT MAX(bid) FROM {INNER} LIMIT 1)", "has no LIMIT", ""),
+        (f"(SELECT MAX(bid), MIN(bid) FROM {INNER})", "has one column", ""),
+        (f"(SELECT * FROM {INNER})", "has one column", ""),
+        (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym > a.sym)", "by = alone", "b.sym > a.sym"),
+        (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym OR bid > 1)", "by = alone", "b.sym = a.sym OR bid > 1"),
+        (f"(SELECT MAX(bid - a.px) FROM {INNER})", "over a column of the query around", "MAX(bid - a.px)"),
+        (f"(SELECT MAX(bid) + bid FROM {INNER})", "'bid' is neither", "bid"),
+        (f"SIZE((SELECT COLLECT_SET(bid) FROM {INNER} WHERE b.sym = a.sym))", "COLLECT_SET", ""),
+        (f"(SELECT MAX(bid) FROM {INNER} UNION SELECT MIN(bid) FROM {INNER})", "one SELECT of an aggregate", ""),
+    ],
+)
+def test_what_is_refused(value: str, part: str, at: str) -> None:
+    refused(f"SELECT sym FROM trade [NOW] AS a WHERE px > {value}", part, at=at)
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "at"),
+    [
+        (
+            f"SELECT sym, (SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym) AS m FROM trade [NOW] AS a GROUP BY sym",
+            "beside aggregates cannot read the query around",
+            "b.sym = a.sym",
+        ),
+        (f"SELECT SUM(n - (SELECT MAX(bid) FROM {INNER})) AS s FROM trade [NOW]", "inside of SUM", ""),
+        (f"SELECT sym FROM trade [NOW] ORDER BY (SELECT MAX(bid) FROM {INNER}) LIMIT 3", "not a value in ORDER BY", ""),
+        (
+            f"SELECT sym FROM trade AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym)",
+            "would keep each row of this source for ever",
+            "trade AS a",
+        ),
+    ],
+)
+def test_where_values_cannot_stand(sql: str, part: str, at: str) -> None:
+    refused(sql, part, at=at)
