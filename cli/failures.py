@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
+import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from ..conf.errors import OptionError, QueryRefusedError, UpstreamError
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "TERMINATED", "Failure", "failure_of", "record"]
+__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "TERMINATED", "Failure", "failure_of", "record", "with_log"]
 
 FAILED = 1
 MISUSED = 2
@@ -66,6 +70,36 @@ def record(failure: Failure, log: Path) -> bool:
     with open(log, "a", encoding="utf-8") as file:
         file.write(failure.details.rstrip() + "\n")
     return True
+
+
+def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
+    """Do work that writes a log, and return its exit code.
+
+    Parameters
+    ----------
+    chosen
+        The log; by default a file in the temporary folder, which is removed if nothing failed.
+    work
+        From the log to an exit code.
+
+    Raises
+    ------
+    Failure
+        The work has failed. The message names the log if the full story is there.
+    """
+    log = chosen or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
+    try:
+        code = work(log)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        failure = failure_of(error)
+        if record(failure, log):
+            raise Failure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
+        raise failure from error
+    if code == 0 and chosen is None:
+        log.unlink(missing_ok=True)
+    return code
 
 
 def _story(error: BaseException) -> str:

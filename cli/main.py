@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -19,10 +17,11 @@ from rich.console import Console
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location, is_remote
 from ..conf.options import columns as column_names
-from .failures import INTERRUPTED, Failure, failure_of, record
+from .failures import Failure, failure_of, with_log
 from .option_pairs import name_values, with_pairs_of_the_file
 from .queries import app as queries
 from .settings_file import DEFAULT_FILE, command_defaults, read_settings
+from .sql.command import commands as sql_commands
 from .table_commands import commands
 
 __all__ = ["app", "main"]
@@ -221,20 +220,7 @@ def latest(
         as_json=as_json,
     )
     console = _console()
-    chosen = log
-    log = chosen or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
-    try:
-        code = follow(job, console, log)
-    except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        failure = failure_of(error)
-        if record(failure, log):
-            raise Failure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
-        raise failure from error
-    if code == 0 and chosen is None:
-        log.unlink(missing_ok=True)
-    raise typer.Exit(code)
+    raise typer.Exit(with_log(log, lambda path: follow(job, console, path)))
 
 
 @app.command()
@@ -355,6 +341,7 @@ def serve(
 
 
 app.add_typer(commands)
+app.add_typer(sql_commands)
 app.add_typer(queries, name="queries")
 
 

@@ -15,7 +15,7 @@ from .status import recent_commits
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["FORMATS", "show"]
+__all__ = ["FORMATS", "cell", "show"]
 
 FORMATS = ("table", "csv", "json")
 _OURS = "_upstream_"
@@ -96,7 +96,7 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dic
     for name, kind in rows.schema.items():
         grid.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
     for row in rows.iter_rows():
-        grid.add_row(*map(_cell, row))
+        grid.add_row(*map(cell, row))
     console.print(grid)
     summaries = [each for _, each in recent_commits(path, version, storage)]
     facts = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1])] if summaries else []
@@ -105,7 +105,8 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dic
         console.print(line, style="dim", highlight=False)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as it is printed; nothing for null."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -120,7 +121,7 @@ def _flat(rows: pl.DataFrame) -> list[pl.Expr]:
     import polars as pl
 
     return [
-        pl.col(name).map_elements(_cell, return_dtype=pl.String)
+        pl.col(name).map_elements(cell, return_dtype=pl.String)
         for name, kind in rows.schema.items()
         if kind.is_nested()
     ]

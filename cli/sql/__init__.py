@@ -1,0 +1,1 @@
+"""``upstream sql``: continuous queries from the shell."""

@@ -1,0 +1,237 @@
+"""``upstream sql``: run a continuous query from the shell, or type statements at a prompt."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ...conf.errors import UpstreamError
+from ...conf.locations import absolute_location, is_remote
+from ..failures import MISUSED, Failure, with_log
+from ..option_pairs import name_values, with_pairs_of_the_file
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ...api.queries import Queries
+    from .shell import Shell
+    from .streams import StreamChoice
+
+__all__ = ["SqlJob", "commands", "run_sql"]
+
+commands = typer.Typer()
+
+
+@dataclass(frozen=True)
+class SqlJob:
+    """What ``upstream sql`` was asked for.
+
+    Attributes
+    ----------
+    streams : tuple of StreamChoice
+    query : str or None
+        The query; without one, statements come from the terminal or from standard input.
+    name : str
+        The query's, and its table's.
+    to, checkpoint : str
+        The folder of the tables, and the job's checkpoint.
+    once : bool
+        End when what is there now has been read.
+    conf : dict of str to str
+        Spark's settings.
+    master : str or None
+    """
+
+    streams: tuple[StreamChoice, ...]
+    query: str | None
+    name: str
+    to: str
+    checkpoint: str
+    once: bool
+    conf: dict[str, str]
+    master: str | None
+
+
+@commands.command()
+def sql(
+    query: Annotated[
+        str | None,
+        typer.Argument(
+            help="The query. Without one, type statements at a prompt, or pipe them in; \\? lists them.",
+            show_default=False,
+        ),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH;key=COLUMN;time=COLUMN",
+            help="A stream that queries name, with its update key and event time. After them may come any option of "
+            "the source, such as ;progressDelay=5 s. PATH is as for [bold]upstream latest --from[/bold]. Repeatable.",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="FOLDER",
+            help="Where the tables go, one folder for each query.  [dim]\\[default: a temporary folder][/dim]",
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(help="The name of the query, and of its table.")] = "result",
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, print the result, and exit.")] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Where the job keeps its progress.  [dim]\\[default: FOLDER_checkpoint][/dim]"
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where Spark's output and the details of an error go.  "
+            "[dim]\\[default: a file in the temporary folder, named when needed][/dim]",
+        ),
+    ] = None,
+) -> None:
+    """Run a continuous query, or several at a prompt, and show their results as they change.
+
+    Each registered query keeps a table, exactly once. With --to, a later run goes on where this one ends.
+
+    [bold]upstream sql --stream 'buses=feed/;key=vehicle_id;time=timestamp' "SELECT route_id, COUNT(*) AS n
+    FROM LATEST(buses) GROUP BY route_id" --to ./lake[/bold]
+    """
+    from .streams import StreamChoice
+
+    if checkpoint is None and to is not None and is_remote(to):
+        raise Failure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
+    passing = tempfile.mkdtemp(prefix="upstream-sql-") if to is None else None
+    base = absolute_location(to or f"{passing}/tables").rstrip("/")
+    try:
+        job = SqlJob(
+            streams=tuple(StreamChoice.parse(each) for each in stream or []),
+            query=query,
+            name=name,
+            to=base,
+            checkpoint=absolute_location(checkpoint or base + "_checkpoint"),
+            once=once,
+            conf=name_values(conf, "--conf"),
+            master=master,
+        )
+        raise typer.Exit(with_log(log, lambda path: run_sql(job, path)))
+    finally:
+        if passing is not None:
+            shutil.rmtree(passing, ignore_errors=True)
+
+
+def run_sql(job: SqlJob, log: Path) -> int:
+    """Run the job until it ends, fails, or is stopped; the exit code."""
+    from ...api.queries import queries as open_queries
+    from ...conf.session import session
+    from .shell import Shell
+
+    messages = Console(stderr=True, highlight=False)
+    with messages.status("starting Spark"):
+        spark = session(
+            "upstream sql",
+            master=job.master,
+            jvm_log=str(log),
+            **{"spark.sql.streaming.pollingDelay": "50ms", **job.conf},
+        )
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
+    try:
+        queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to)
+        for each in job.streams:
+            queries.stream(each.name, each.read(spark))
+        running = _SparkJob(queries, once=job.once)
+        shell = Shell(queries, Console(highlight=False), running)
+        try:
+            _work(job, shell, messages)
+        finally:
+            running.stop()
+            for location in shell.passing:
+                if not is_remote(location):
+                    shutil.rmtree(location, ignore_errors=True)
+    finally:
+        with suppress(Exception):
+            spark.stop()
+    return 0
+
+
+def _work(job: SqlJob, shell: Shell, messages: Console) -> None:
+    from .prompt import converse, statements_of, terminal
+    from .statements import parse
+
+    def complain(error: UpstreamError) -> None:
+        messages.print(str(error), style="red", markup=False)
+
+    if job.query is not None:
+        shell.look_at(job.name, job.query)
+    elif sys.stdin.isatty():
+        messages.print("Statements end with a semicolon; \\? lists them, \\q quits.", markup=False)
+        converse(shell, terminal(shell.names), complain)
+    else:
+        for text in statements_of(sys.stdin.read()):
+            if not shell.run(parse(text)):
+                break
+
+
+class _SparkJob:
+    """The streaming query behind the queries, from when it is needed.
+
+    Parameters
+    ----------
+    queries : Queries
+    once : bool
+        Read what is there when it is needed, not what comes later.
+    """
+
+    def __init__(self, queries: Queries, *, once: bool) -> None:
+        self._queries = queries
+        self._once = once
+        self._query: StreamingQuery | None = None
+
+    def start(self) -> None:
+        """See :class:`~.shell.Job`."""
+        if self._once and self._query is not None:
+            self._query.awaitTermination()  # it may have begun before the newest query was registered
+            self._query = None
+        if self._query is None:
+            trigger: dict[str, Any] = {"availableNow": True} if self._once else {}
+            self._query = self._queries.start(**trigger)
+
+    def has_ended(self) -> bool:
+        """See :class:`~.shell.Job`."""
+        if self._query is None:
+            return False
+        error = self._query.exception()
+        if error is not None:
+            raise error
+        return not self._query.isActive
+
+    def stop(self) -> None:
+        """Stop it, if it runs."""
+        if self._query is not None:
+            with suppress(Exception):
+                self._query.stop()

@@ -1,0 +1,105 @@
+"""What is typed at the prompt: where a statement ends, and what it asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from upstream.cli.sql.statements import (
+    Activate,
+    Alter,
+    Create,
+    Describe,
+    Drop,
+    Explain,
+    Help,
+    Quit,
+    Select,
+    Statement,
+    parse,
+    split,
+)
+from upstream.conf.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("buffer", "found", "rest"),
+    [
+        ("", [], ""),
+        ("SELECT 1", [], "SELECT 1"),
+        ("SELECT 1;", ["SELECT 1"], ""),
+        (" ; ; SELECT 1 ;", ["SELECT 1"], ""),
+        ("SELECT ';' AS a; SELECT 2", ["SELECT ';' AS a"], "SELECT 2"),
+        ("SELECT 1 -- one; or two\n; x", ["SELECT 1 -- one; or two"], "x"),
+        ("SELECT /* ; */ 1; /* not yet", ["SELECT /* ; */ 1"], "/* not yet"),
+        ("SELECT 'a; b", [], "SELECT 'a; b"),
+        ("SELECT 1; SELECT 'a; b", ["SELECT 1"], "SELECT 'a; b"),
+        ("SELECT `a;b` FROM s;", ["SELECT `a;b` FROM s"], ""),
+        ("EXPLAIN SELECT ';' FROM s; SELECT 2;", ["EXPLAIN SELECT ';' FROM s", "SELECT 2"], ""),
+        ("\\d buses\nSELECT 1", ["\\d buses"], "SELECT 1"),
+        ("\\q;", ["\\q"], ""),
+        ("SELECT 1; \\d\n", ["SELECT 1", "\\d"], ""),
+        ("SELECT\n\\d\n", [], "SELECT\n\\d\n"),
+    ],
+)
+def test_a_statement_ends_with_a_semicolon_of_its_own(buffer: str, found: list[str], rest: str) -> None:
+    assert split(buffer) == (found, rest)
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("SELECT 1", Select("SELECT 1")),
+        ("ISTREAM(SELECT k FROM s)", Select("ISTREAM(SELECT k FROM s)")),
+        ("WITH a AS (SELECT 1) SELECT * FROM a", Select("WITH a AS (SELECT 1) SELECT * FROM a")),
+        ("explain  SELECT 'x' FROM s", Explain("SELECT 'x' FROM s")),
+        ("EXPLAIN per_route", Explain("per_route")),
+        ("CREATE VIEW v AS SELECT 'a;b'", Create("v", "SELECT 'a;b'", view=True)),
+        ("create materialized view Q as\nSELECT 1", Create("Q", "SELECT 1")),
+        (
+            "CREATE MATERIALIZED VIEW q WITH (weight = 2.5, buckets=4) AS SELECT 1",
+            Create("q", "SELECT 1", weight=2.5, buckets=4),
+        ),
+        ("CREATE MATERIALIZED VIEW `per-route` AS SELECT 1", Create("per-route", "SELECT 1")),
+        ("ALTER MATERIALIZED VIEW q AS SELECT 2", Alter("q", text="SELECT 2")),
+        ("ALTER MATERIALIZED VIEW q SET (weight = 3)", Alter("q", weight=3.0)),
+        ("ACTIVATE q", Activate("q", active=True)),
+        ("DEACTIVATE q", Activate("q", active=False)),
+        ("DROP MATERIALIZED VIEW q", Drop("q")),
+        ("DROP VIEW v", Drop("v", view=True)),
+        ("\\d", Describe()),
+        ("\\d buses", Describe("buses")),
+        ("\\?", Help()),
+        ("help", Help()),
+        ("\\q", Quit()),
+        ("quit", Quit()),
+        ("help FROM s", Select("help FROM s")),
+    ],
+)
+def test_what_a_statement_asks_for(text: str, statement: Statement) -> None:
+    assert parse(text) == statement
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE TABLE x", "'TABLE' is not expected.*Expected: VIEW"),
+        ("CREATE VIEW v AS", "not complete.*Expected: a query"),
+        ("CREATE VIEW v WITH (weight = 2) AS SELECT 1", "'WITH' is not expected.*Expected: AS"),
+        ("CREATE MATERIALIZED VIEW q WITH (weight = a) AS SELECT 1", "'a' is not expected.*Expected: a number"),
+        ("CREATE MATERIALIZED VIEW q WITH (speed = 1) AS SELECT 1", "WITH .* speed .*Expected: weight or buckets"),
+        ("CREATE MATERIALIZED VIEW q WITH (weight = 1, weight = 2) AS SELECT 1", "each once"),
+        ("CREATE MATERIALIZED VIEW q WITH (buckets = 1.5) AS SELECT 1", "buckets = 1.5.*a whole number"),
+        ("ALTER MATERIALIZED VIEW q SET (buckets = 2)", "SET .weight"),
+        ("ALTER MATERIALIZED VIEW q SET (weight = 2) now", "'now' is not expected.*Expected: the end"),
+        ("DROP VIEW", "not complete.*Expected: a name"),
+        ("DROP q", "'q' is not expected.*Expected: VIEW"),
+        ("DROP VIEW v w", "'w' is not expected"),
+        ("EXPLAIN", "not complete"),
+        ("ACTIVATE 'q'; x", "'q|a name|the end"),
+        ("\\z", "no command"),
+        ("CREATE VIEW v AS SELECT 'a", "has no end"),
+    ],
+)
+def test_what_is_wrong_and_what_is_expected(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse(text)
