@@ -19,10 +19,13 @@ from .environments import CACHE
 __all__ = [
     "CLOSING_KEY",
     "SPAN_MS",
+    "START_MS",
     "feed",
     "feed_table",
+    "folder_of",
     "join_feed",
     "join_table",
+    "parts_of",
     "reference",
     "window_feed",
     "window_table",
@@ -30,7 +33,7 @@ __all__ = [
 
 Int64s = npt.NDArray[np.int64]
 
-_START_MS = 1_700_000_000_000
+START_MS = 1_700_000_000_000
 _DISPLACED = 0.05
 _BACK_MS = 5_000
 _FILES = 4
@@ -67,7 +70,7 @@ def feed_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
             break
         back[moved[taken]] = 0
     value = rng.integers(0, 10_000, rows) / 10_000
-    return pa.table({"key": key, "ms": _START_MS + place - back, "value": value})
+    return pa.table({"key": key, "ms": START_MS + place - back, "value": value})
 
 
 def feed(rows: int, keys: int, kind: str = "csv") -> Path:
@@ -80,7 +83,7 @@ def feed(rows: int, keys: int, kind: str = "csv") -> Path:
     kind : str
         ``csv``, ``bare`` (CSV without its header, for those who cannot skip one), ``json`` (lines) or ``parquet``.
     """
-    return _folder(f"v{_VERSION}-{rows}-{keys}-{kind}", kind, lambda: _parts(feed_table(rows, keys), _FILES))
+    return folder_of(f"v{_VERSION}-{rows}-{keys}-{kind}", kind, lambda: parts_of(feed_table(rows, keys), _FILES))
 
 
 def reference(rows: int, keys: int) -> pa.Table:
@@ -91,7 +94,7 @@ def reference(rows: int, keys: int) -> pa.Table:
     if not path.exists():
         table = feed_table(rows, keys)
         key = table["key"].to_numpy()
-        order = np.argsort(key * (2 * rows + _BACK_MS) + (table["ms"].to_numpy() - _START_MS))
+        order = np.argsort(key * (2 * rows + _BACK_MS) + (table["ms"].to_numpy() - START_MS))
         last = np.flatnonzero(np.diff(key[order], append=-1))
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table.take(pa.array(order[last])), path.with_suffix(".tmp"))
@@ -119,7 +122,7 @@ def window_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
     value = rng.integers(0, 10_000, rows)
     closing = [CLOSING_KEY, SPAN_MS + _CLOSING_MS, 0]
     key, ms, value = (np.append(*each) for each in zip((key, ms, value), closing, strict=True))
-    return pa.table({"key": key, "ms": _START_MS + ms, "value": value})
+    return pa.table({"key": key, "ms": START_MS + ms, "value": value})
 
 
 def window_feed(rows: int, keys: int, side_by_side: int | None = None) -> Path:
@@ -135,13 +138,13 @@ def window_feed(rows: int, keys: int, side_by_side: int | None = None) -> Path:
     """
     name = f"windows-v{_VERSION}-{rows}-{keys}"
     if side_by_side is None:
-        return _folder(f"{name}-csv", "csv", lambda: _parts(window_table(rows, keys), _WINDOW_FILES))
+        return folder_of(f"{name}-csv", "csv", lambda: parts_of(window_table(rows, keys), _WINDOW_FILES))
 
     def every() -> list[pa.Table]:
         table = window_table(rows, keys)
         return [table.take(pa.array(np.arange(first, len(table), side_by_side))) for first in range(side_by_side)]
 
-    return _folder(f"{name}-{side_by_side}-bare", "bare", every)
+    return folder_of(f"{name}-{side_by_side}-bare", "bare", every)
 
 
 def join_table(rows: int, keys: int, side: int, late: float = 0.0, seed: int = 1) -> pa.Table:
@@ -163,7 +166,7 @@ def join_table(rows: int, keys: int, side: int, late: float = 0.0, seed: int = 1
     place = _join_places(rows, keys)
     back = np.where(rng.random(rows) < _DISPLACED, rng.integers(1, _BACK_MS, rows), 0)
     back += np.where(rng.random(rows) < late, _LATE_MS, 0)
-    ms = _START_MS + np.maximum(place - back, 0)
+    ms = START_MS + np.maximum(place - back, 0)
     key, value = rng.integers(0, keys, rows), rng.integers(0, 10_000, rows)
     return pa.table({"key": key, "ms": ms, "id": np.arange(rows), "value": value})
 
@@ -194,16 +197,16 @@ def join_feed(
     name = f"joins-v{_VERSION}-{rows}-{keys}-{side}-{late}-{files}"
     if apart:
         table = join_table(rows, keys, side, late)
-        behind = pc.less(table.column("ms"), pa.array(_START_MS + _join_places(rows, keys) - _BACK_MS))
+        behind = pc.less(table.column("ms"), pa.array(START_MS + _join_places(rows, keys) - _BACK_MS))
         parts = {"late": table.filter(behind), "on-time": table.filter(pc.invert(behind))}
         for part, some in parts.items():
-            folder = _folder(f"{name}-apart/{part}", "parquet", lambda some=some: _parts(some, files))
+            folder = folder_of(f"{name}-apart/{part}", "parquet", lambda some=some: parts_of(some, files))
             for number in range(files):  # by turns: the late ones of a time, then those that are not
                 os.utime(folder / f"part-{number}.parquet", (_APART_S + 2 * number + (part == "on-time"),) * 2)
         return CACHE / "data" / f"{name}-apart"
     if in_turn:
-        return _folder(f"{name}-in-turn", "parquet", every)
-    return _folder(name, "parquet", lambda: _parts(join_table(rows, keys, side, late), files))
+        return folder_of(f"{name}-in-turn", "parquet", every)
+    return folder_of(name, "parquet", lambda: parts_of(join_table(rows, keys, side, late), files))
 
 
 def _join_places(rows: int, keys: int) -> Int64s:
@@ -211,13 +214,17 @@ def _join_places(rows: int, keys: int) -> Int64s:
     return np.arange(rows) * (2 * _JOIN_REACH_MS) // keys
 
 
-def _parts(table: pa.Table, parts: int) -> list[pa.Table]:
+def parts_of(table: pa.Table, parts: int) -> list[pa.Table]:
+    """Return a table in so many parts, one after the other."""
     bounds = [len(table) * number // parts for number in range(parts + 1)]
     return [table.slice(low, high - low) for low, high in itertools.pairwise(bounds)]
 
 
-def _folder(name: str, kind: str, tables: Callable[[], Sequence[pa.Table]]) -> Path:
-    """Return the folder of that name, with a file per table; if it is missing, call `tables` and create it."""
+def folder_of(name: str, kind: str, tables: Callable[[], Sequence[pa.Table]]) -> Path:
+    """Return the folder of that name, with a file per table; if it is missing, call `tables` and create it.
+
+    The kinds of files are those of :func:`feed`.
+    """
     folder = CACHE / "data" / name
     if folder.exists():
         return folder

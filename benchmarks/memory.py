@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["PeakMemory", "peak_mb"]
+__all__ = ["PeakMemory", "members", "peak_mb"]
 
 _EVERY_SECONDS = 0.05
 # Asking the kernel for a large process's share takes it milliseconds; it is not asked for more than this part of the
@@ -51,7 +51,7 @@ class PeakMemory:
     def _poll(self) -> None:
         while not self._stop.is_set():
             began = time.perf_counter()
-            total = sum(_share_kb(pid) for pid in _members(self._session))
+            total = sum(_share_kb(pid) for pid in members(self._session))
             self.peak_mb = max(self.peak_mb, total / 1024)
             self._recent_mb = max(self._recent_mb, total / 1024)
             took = time.perf_counter() - began
@@ -67,7 +67,8 @@ def peak_mb() -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def _members(session: int) -> list[int]:
+def members(session: int) -> list[int]:
+    """Return the processes of a session, and what they started in sessions of their own."""
     parents: dict[int, int] = {}
     found: set[int] = set()
     for name in os.listdir("/proc"):
