@@ -21,7 +21,7 @@ from .failures import Failure, failure_of, with_log
 from .option_pairs import name_values, with_pairs_of_the_file
 from .queries import app as queries
 from .settings_file import DEFAULT_FILE, command_defaults, read_settings
-from .sql.command import commands as sql_commands
+from .sql import commands as sql_commands
 from .table_commands import commands
 
 __all__ = ["app", "main"]

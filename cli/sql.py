@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from ...conf.errors import UpstreamError
-from ...conf.locations import absolute_location, is_remote
-from ..failures import MISUSED, Failure, with_log
-from ..option_pairs import name_values, with_pairs_of_the_file
+from ..conf.errors import UpstreamError
+from ..conf.locations import absolute_location, is_remote
+from .failures import MISUSED, Failure, with_log
+from .option_pairs import name_values, with_pairs_of_the_file
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ...api.queries import Queries
-    from .shell import Shell
-    from .streams import StreamChoice
+    from ..api.queries import Queries
+    from .sql_shell import Shell
+    from .sql_streams import StreamChoice
 
 __all__ = ["SqlJob", "commands", "run_sql"]
 
@@ -117,12 +117,12 @@ def sql(
 ) -> None:
     """Run a continuous query, or several at a prompt, and show their results as they change.
 
-    Each registered query keeps a table, exactly once. With --to, a later run goes on where this one ends.
+    Each registered query keeps a table, exactly once. With --to, a later run resumes.
 
     [bold]upstream sql --stream 'buses=feed/;key=vehicle_id;time=timestamp' "SELECT route_id, COUNT(*) AS n
     FROM LATEST(buses) GROUP BY route_id" --to ./lake[/bold]
     """
-    from .streams import StreamChoice
+    from .sql_streams import StreamChoice
 
     if checkpoint is None and to is not None and is_remote(to):
         raise Failure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
@@ -147,9 +147,9 @@ def sql(
 
 def run_sql(job: SqlJob, log: Path) -> int:
     """Run the job until it ends, fails, or is stopped; the exit code."""
-    from ...api.queries import queries as open_queries
-    from ...conf.session import session
-    from .shell import Shell
+    from ..api.queries import queries as open_queries
+    from ..conf.session import session
+    from .sql_shell import Shell
 
     messages = Console(stderr=True, highlight=False)
     with messages.status("starting Spark"):
@@ -180,8 +180,8 @@ def run_sql(job: SqlJob, log: Path) -> int:
 
 
 def _work(job: SqlJob, shell: Shell, messages: Console) -> None:
-    from .prompt import converse, statements_of, terminal
-    from .statements import parse
+    from .sql_prompt import converse, statements_of, terminal
+    from .sql_statements import parse
 
     def complain(error: UpstreamError) -> None:
         messages.print(str(error), style="red", markup=False)
@@ -213,7 +213,7 @@ class _SparkJob:
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
-        """See :class:`~.shell.Job`."""
+        """See :class:`~.sql_shell.Job`."""
         if self._once and self._query is not None:
             self._query.awaitTermination()  # it may have begun before the newest query was registered
             self._query = None
@@ -222,7 +222,7 @@ class _SparkJob:
             self._query = self._queries.start(**trigger)
 
     def has_ended(self) -> bool:
-        """See :class:`~.shell.Job`."""
+        """See :class:`~.sql_shell.Job`."""
         if self._query is None:
             return False
         error = self._query.exception()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from ...conf.errors import UpstreamError
-from .shell import Shell
-from .statements import parse, split
+from ..conf.errors import UpstreamError
+from .sql_shell import Shell
+from .sql_statements import parse, split
 
 __all__ = ["Lines", "completions", "converse", "statements_of", "terminal"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from ...conf.errors import OptionError
-from ...queries.language import bind
-from ...queries.placing.results import result_of
-from ...queries.registry.journal import Journal
-from ...queries.registry.listing import text_of
-from ...queries.registry.names import known_name
-from ...queries.registry.registry import Registered, Registry, registry_at
-from ..show import cell
-from .results import changes, grid, snapshot
-from .statements import (
+from ..conf.errors import OptionError
+from ..queries.language import bind
+from ..queries.placing.results import result_of
+from ..queries.registry.journal import Journal
+from ..queries.registry.listing import text_of
+from ..queries.registry.names import known_name
+from ..queries.registry.registry import Registered, Registry, registry_at
+from .show import cell
+from .sql_results import changes, grid, snapshot
+from .sql_statements import (
     HELP,
     Activate,
     Alter,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-    from ...api.queries import Queries
+    from ..api.queries import Queries
 
 __all__ = ["Job", "Shell"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from upstream.cli.sql.statements import (
+from upstream.cli.sql_statements import (
     Activate,
     Alter,
     Create,

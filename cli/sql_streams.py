@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...conf.errors import OptionError
-from ..sources import source_options
+from ..conf.errors import OptionError
+from .sources import source_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-    from ...api.stream import UpdateStream
+    from ..api.stream import UpdateStream
 
 __all__ = ["StreamChoice"]
 
@@ -61,7 +61,7 @@ class StreamChoice:
 
         Examples
         --------
-        >>> from upstream.cli.sql.streams import StreamChoice
+        >>> from upstream.cli.sql_streams import StreamChoice
         >>> StreamChoice.parse("buses=feed/;key=vehicle_id;time=timestamp;progressDelay=5 s").options
         {'progressDelay': '5 s'}
         """
@@ -97,7 +97,7 @@ class StreamChoice:
         OptionError
             An option is not the source's, or does not fit.
         """
-        from ...api.read import read
+        from ..api.read import read
 
         options: dict[str, Any] = dict(self.options)
         return read(spark, self.path, key=self.key, event_time=self.time, **options)

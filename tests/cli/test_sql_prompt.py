@@ -10,8 +10,8 @@ from kit.continuous import CATALOG
 from rich.console import Console
 
 from upstream.api.queries import queries
-from upstream.cli.sql.prompt import completions, converse, statements_of
-from upstream.cli.sql.shell import Shell
+from upstream.cli.sql_prompt import completions, converse, statements_of
+from upstream.cli.sql_shell import Shell
 from upstream.conf.errors import UpstreamError
 from upstream.queries.registry.opening import define_stream
 

@@ -1,4 +1,4 @@
-"""Statements against a registry, without the job that hosts the queries; `test_command.py` has it."""
+"""Statements against a registry, without the job that hosts the queries; `test_sql.py` has it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kit.continuous import CATALOG
 from rich.console import Console
 
 from upstream.api.queries import Queries, queries
-from upstream.cli.sql.shell import Shell
-from upstream.cli.sql.statements import parse
+from upstream.cli.sql_shell import Shell
+from upstream.cli.sql_statements import parse
 from upstream.conf.errors import OptionError, QueryRefusedError
 from upstream.queries.registry.opening import define_stream
 

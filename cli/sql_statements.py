@@ -11,7 +11,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
-from ...conf.errors import OptionError
+from ..conf.errors import OptionError
 
 __all__ = [
     "HELP",
@@ -126,7 +126,7 @@ def split(buffer: str) -> tuple[list[str], str]:
 
     Examples
     --------
-    >>> from upstream.cli.sql.statements import split
+    >>> from upstream.cli.sql_statements import split
     >>> split("SELECT ';' AS a FROM s; SELECT 2")
     (["SELECT ';' AS a FROM s"], 'SELECT 2')
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from upstream.cli.sql.streams import StreamChoice
+from upstream.cli.sql_streams import StreamChoice
 from upstream.conf.errors import OptionError
 
 

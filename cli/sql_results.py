@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any
 
-from ...conf.errors import TableError
-from ..show import cell
+from ..conf.errors import TableError
+from .show import cell
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,8 +35,8 @@ def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | 
     added : str, optional
         The column that the table has beside those of its query.
     """
-    from ...delta_format.scan import scan_table
-    from ...sink.admin.scan import open_table
+    from ..delta_format.scan import scan_table
+    from ..sink.admin.scan import open_table
 
     try:
         table = open_table(location)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from upstream.cli.sql.results import changes, grid, snapshot
+from upstream.cli.sql_results import changes, grid, snapshot
 
 
 def test_the_first_rows_all_come() -> None:

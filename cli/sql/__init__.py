@@ -1,1 +1,0 @@
-"""``upstream sql``: continuous queries from the shell."""
