@@ -83,7 +83,8 @@ def test_not_in_with_nulls_is_what_sql_finds(correlated, left, right, given):
 def test_nothing_stays_in_the_state_when_all_rows_have_left(given, how):
     plan = Join(window(S, Range(3))[0], window(R, Range(5))[0], how, ON)
     store = check(plan, SQL[how].format(s=window(S, Range(3))[1], r=window(R, Range(5))[1], on="k = j"), given, [30])
-    assert [kind for kind, _ in store.values] == ["head"]
+    # What an evaluation notes of itself; of rows there is nothing.
+    assert {kind for kind, _ in store.values} <= {"head", "operators", "queries"}
 
 
 def key(name, kind=TEXT):

@@ -44,4 +44,5 @@ def test_nothing_stays_in_the_state_when_all_rows_have_left(given):
     (left, left_sql), (right, right_sql) = window(S, Range(3)), window(R, Range(5))
     plan = SetOperation(Project(left, V), Project(right, W), "except", True)
     store = check(plan, f"SELECT k, v FROM ({left_sql}) EXCEPT ALL SELECT j, w FROM ({right_sql})", given, [30])
-    assert [kind for kind, _ in store.values] == ["head"]
+    # What an evaluation notes of itself; of rows there is nothing.
+    assert {kind for kind, _ in store.values} <= {"head", "operators", "queries"}

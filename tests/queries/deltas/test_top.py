@@ -39,4 +39,5 @@ def test_nothing_stays_in_the_state_when_all_rows_have_left(given):
     source, sql = window(S, Range(3))
     plan = Top(source, (Order(column("v")),), 1)
     store = check(plan, f"SELECT * FROM ({sql}) ORDER BY v NULLS FIRST, t, k NULLS FIRST LIMIT 1", given, [30])
-    assert [kind for kind, _ in store.values] == ["head"]
+    # What an evaluation notes of itself; of rows there is nothing.
+    assert {kind for kind, _ in store.values} <= {"head", "operators", "queries"}

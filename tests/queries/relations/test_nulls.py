@@ -54,4 +54,5 @@ def test_no_row_has_a_null_there(given_rows: dict[str, pl.DataFrame]) -> None:
     for sql, plan in PLANS.items():
         evaluation.add(sql, plan)
     for sql, changes in evaluation.step(given_rows, END_US).changes.items():
-        assert changes.select(sorted(never_null(PLANS[sql]))).null_count().sum_horizontal().sum() == 0, sql
+        filled = sorted(never_null(PLANS[sql]))
+        assert all(changes[name].null_count() == 0 for name in filled), sql
