@@ -97,4 +97,4 @@ def test_each_shard_hears_of_streams_and_commands_over_restarts(spark, tmp_path)
     woken = run()[0]
     assert [(row[0], row[3], row[4][0][-1]) for row in woken] == [(shard, 1, [TICK]) for shard in range(3)]
     with pytest.raises(CheckpointError, match="is gone"):
-        run(queued="none")
+        run(queued="one")
