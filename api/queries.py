@@ -15,11 +15,10 @@ from ..queries.language import bind, explain
 from ..queries.placing.results import result_of
 from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
-from ..queries.registry.journal import Journal
 from ..queries.registry.listing import listed, text_of
 from ..queries.registry.names import known_name
 from ..queries.registry.opening import define_stream, opened
-from ..queries.registry.registry import Registry, registry_at
+from ..queries.registry.registry import Registry, registry_now
 from ..queries.relations.nodes import Stream
 from ..sink.latest_table import LatestTable
 from ..storage.folder import folder_at
@@ -103,7 +102,6 @@ class Queries:
     def __init__(self, spark: SparkSession | None, checkpoint: str) -> None:
         self.checkpoint = checkpoint
         self._spark = spark
-        self._journal = Journal(checkpoint)
         self._streams: dict[str, UpdateStream] = {}
 
     def stream(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
@@ -468,7 +466,7 @@ class Queries:
         return dict(self._registry().catalog.views)
 
     def _registry(self) -> Registry:
-        return registry_at(self.checkpoint, self._journal.version())
+        return registry_now(self.checkpoint)
 
     def _record(self, change: Change) -> None:
         record(self.checkpoint, change)

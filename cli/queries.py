@@ -159,11 +159,9 @@ def explain(
 
 
 def _registry(context: typer.Context) -> Registry:
-    from ..queries.registry.journal import Journal
-    from ..queries.registry.registry import registry_at
+    from ..queries.registry.registry import registry_now
 
-    checkpoint: str = context.obj
-    return registry_at(checkpoint, Journal(checkpoint).version())
+    return registry_now(context.obj)
 
 
 def _record(context: typer.Context, change: Change) -> None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 from ..conf.errors import OptionError
 from ..queries.language import bind
 from ..queries.placing.results import result_of
-from ..queries.registry.journal import Journal
 from ..queries.registry.listing import text_of
 from ..queries.registry.names import known_name
-from ..queries.registry.registry import Registered, Registry, registry_at
+from ..queries.registry.registry import Registered, Registry, registry_now
 from .show import cell
 from .sql_results import changes, grid, snapshot
 from .sql_statements import (
@@ -217,7 +216,7 @@ class Shell:
         return bind(text_of(name, registry), registry.catalog).plan.schema
 
     def _registry(self) -> Registry:
-        return registry_at(self._queries.checkpoint, Journal(self._queries.checkpoint).version())
+        return registry_now(self._queries.checkpoint)
 
     def _registered(self, name: str) -> Registered:
         queries = self._registry().queries

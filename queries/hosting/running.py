@@ -20,8 +20,7 @@ from ...sink.results.result_tables import ResultTables
 from ...storage.folder import TableFolder, folder_at
 from ..registry.changes import Change
 from ..registry.editing import record
-from ..registry.journal import Journal
-from ..registry.registry import registry_at
+from ..registry.registry import registry_at, registry_now
 from .build import build_host
 from .commands import Command, CommandOfTask, command_of_batch
 from .first_stage import FirstStage
@@ -78,7 +77,7 @@ def start(
 def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str) -> DataStreamWriter:
     """Return the writer of the streaming query, to be given a trigger and started: see :func:`start`."""
     place = checkpoint_location(checkpoint)
-    registry = registry_at(place, Journal(place).version())
+    registry = registry_now(place)
     _check_streams(streams, [each.name for each in registry.settings.streams])
     slots = integers_with_hash(range(registry.settings.shards))
     plans = HostPlans(functools.partial(registry_at, place), slots)

@@ -7,7 +7,7 @@ from ..language import bind
 from ..relations.nodes import Stream
 from .journal import Journal
 from .names import check_name, found
-from .registry import registry_at
+from .registry import registry_now
 from .settings import Settings
 
 __all__ = ["SHARDS", "define_stream", "opened"]
@@ -70,7 +70,7 @@ def define_stream(checkpoint: str, stream: Stream) -> Settings:
     """
     check_name(stream.name, "a stream")
     journal = Journal(checkpoint)
-    registry = registry_at(checkpoint, journal.version())
+    registry = registry_now(checkpoint)
     if registry.settings.stream(stream.name) == stream:
         return registry.settings
     taken = found(stream.name, [*registry.queries, *registry.catalog.views])

@@ -15,7 +15,7 @@ from .journal import Journal
 from .settings import Settings
 from .state import Entry, State
 
-__all__ = ["Registered", "Registry", "registry_at"]
+__all__ = ["Registered", "Registry", "registry_at", "registry_now"]
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,17 @@ def registry_at(checkpoint: str, version: int, *, nonce: str | None = None) -> R
         while len(_versions) > _CHECKPOINTS:
             _versions.popitem(last=False)
         return known.at(journal, version)
+
+
+def registry_now(checkpoint: str) -> Registry:
+    """Return the registry with all changes that the journal has by now.
+
+    Raises
+    ------
+    CheckpointError
+        As of :func:`registry_at`.
+    """
+    return registry_at(checkpoint, Journal(checkpoint).version())
 
 
 _CHECKPOINTS = 8

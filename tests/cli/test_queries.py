@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from upstream.cli.main import app
 from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.registry import Registry, registry_at
+from upstream.queries.registry.registry import Registry, registry_now
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def done(checkpoint: str, *arguments: str, given: str | None = None) -> str:
 
 
 def registry(checkpoint: str) -> Registry:
-    return registry_at(checkpoint, Journal(checkpoint).version())
+    return registry_now(checkpoint)
 
 
 def test_each_command_makes_its_change(checkpoint: str) -> None:

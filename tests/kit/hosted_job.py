@@ -11,8 +11,7 @@ from typing import NamedTuple
 import polars as pl
 
 import upstream as us
-from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.registry import registry_at
+from upstream.queries.registry.registry import registry_now
 
 
 class Row(NamedTuple):
@@ -52,7 +51,7 @@ def check_hosted(lake: Path, checkpoint: Path, rows: Sequence[Row]) -> None:
     # The last rows of all wait for a watermark that passes them.
     each = [row for row in _rows(lake / "each", "k", "v") if row[0] != 100]
     assert each == sorted((row.k, row.v) for row in rows if row.k != 100)
-    registry = registry_at(str(checkpoint), Journal(str(checkpoint)).version())
+    registry = registry_now(str(checkpoint))
     assert set(registry.active) == {"each", "newest", "per_group", "later"}
     assert "division by zero" in (registry.queries["failing"].reason or "").lower()
     for name in registry.active:

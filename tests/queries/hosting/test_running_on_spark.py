@@ -21,7 +21,7 @@ from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.opening import define_stream, opened
-from upstream.queries.registry.registry import registry_at
+from upstream.queries.registry.registry import registry_now
 from upstream.queries.relations.nodes import Stream
 from upstream.storage.folder import folder_at
 
@@ -80,7 +80,7 @@ class Hosted:
         return DeltaTable(self._table(name)).version()
 
     def query(self, name):
-        return registry_at(self.checkpoint, Journal(self.checkpoint).version()).queries[name]
+        return registry_now(self.checkpoint).queries[name]
 
     def report(self, name):
         return Reports(folder_at(self.checkpoint)).read()[self.query(name).id]

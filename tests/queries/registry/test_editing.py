@@ -14,7 +14,7 @@ from upstream.conf.errors import OptionError, QueryRefusedError, UpstreamError
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.registry import registry_at
+from upstream.queries.registry.registry import registry_at, registry_now
 
 OTHER = "SELECT vehicle_id, speed FROM LATEST(buses)"
 
@@ -155,7 +155,7 @@ def test_two_writers_of_one_name_do_not_both_win(checkpoint: str) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(attempt, range(8)))
-    registry = registry_at(checkpoint, Journal(checkpoint).version())
+    registry = registry_now(checkpoint)
     assert registry.version == 1
     wrong = [at for at, answer in enumerate(answers) if answer is not None]
     assert len(wrong) == 4
