@@ -10,7 +10,7 @@ from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
 from ..language import Catalog, Query, bind
 from .changes import Change
 from .journal import Journal
-from .names import check_name, found, known_name
+from .names import check_name, found, known_name, whole_view
 from .registry import Registered, Registry, registry_at
 
 __all__ = ["checked", "record"]
@@ -136,7 +136,7 @@ def _view(change: Change, registry: Registry) -> Change | None:
     if (query := found(name, registry.queries)) is not None:
         raise OptionError(f"there is a query '{query}' already", hint="choose another name for the view")
     text = _text(change)
-    bind(_whole(name), registry.catalog.with_view(name, text))
+    bind(whole_view(name), registry.catalog.with_view(name, text))
     return change
 
 
@@ -146,7 +146,7 @@ def _drop_view(change: Change, registry: Registry) -> Change:
     users += [
         f"the view '{other}'"
         for other in registry.catalog.views
-        if other != name and name in _views(_whole(other), registry.catalog)
+        if other != name and name in _views(whole_view(other), registry.catalog)
     ]
     if users:
         raise OptionError(
@@ -155,11 +155,6 @@ def _drop_view(change: Change, registry: Registry) -> Change:
             hint="drop or alter what uses it first",
         )
     return replace(change, name=name)
-
-
-def _whole(view: str) -> str:
-    """Return a query of a view alone: so the view is checked as queries use it, and errors point into its text."""
-    return f"SELECT * FROM `{view}`"  # noqa: S608 a checked name
 
 
 def _views_of(query: Registered, registry: Registry) -> tuple[str, ...]:

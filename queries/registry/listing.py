@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Protocol
 
-from .names import found, known_name
+from .names import found, known_name, whole_view
 from .registry import Registry
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def text_of(query: str, registry: Registry) -> str:
         return registry.queries[name].text
     view = registry.catalog.view(query)
     if view is not None:
-        return f"SELECT * FROM `{view[0]}`"  # noqa: S608 a checked name
+        return whole_view(view[0])
     if _WORD.fullmatch(query.strip()):
         known_name(query.strip(), [*registry.queries, *registry.catalog.views], "query")
     return query

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ...conf.errors import OptionError
 from ..language.places import near
 
-__all__ = ["check_name", "found", "known_name"]
+__all__ = ["check_name", "found", "known_name", "whole_view"]
 
 # No path separator, no `=` (a partition's folder), nothing that an address escapes. Readers pass over folders that
 # begin with a dot or an underscore.
@@ -61,3 +61,11 @@ def known_name(name: object, names: Iterable[str], what: str) -> str:
         hint = near(str(name), known, all_of="there are") or f"register a {what} first"
         raise OptionError(f"there is no {what} '{name}'", expected=f"the name of a registered {what}", hint=hint)
     return spelled
+
+
+def whole_view(view: str) -> str:
+    """Return the query of all that a view has, given a checked name.
+
+    By it a view is checked as queries use it, and errors point into the view's own text.
+    """
+    return f"SELECT * FROM `{view}`"  # noqa: S608 a checked name
