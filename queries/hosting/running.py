@@ -80,7 +80,7 @@ def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str) -> DataStream
     registry = registry_now(place)
     _check_streams(streams, [each.name for each in registry.settings.streams])
     slots = integers_with_hash(range(registry.settings.shards))
-    plans = HostPlans(functools.partial(registry_at, place), slots)
+    plans = HostPlans(functools.partial(registry_at, place, nonce=registry.settings.nonce), slots)
     commands = CommandOfTask(place)
     df = build_host(
         streams,
