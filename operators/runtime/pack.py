@@ -26,6 +26,7 @@ from .arrivals import by_arrival, differing, micros
 
 __all__ = [
     "FRAME_DDL",
+    "PACKED",
     "PACKED_DDL",
     "check_keys",
     "frames_to_rows",
@@ -39,7 +40,7 @@ __all__ = [
 
 FRAME_DDL = "frame BINARY"
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
-_SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
+PACKED = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -152,7 +153,7 @@ def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.Recor
     """Return frames with their shards, as the operator takes them."""
     numbers = pa.array([slots[number] for number, _ in found], pa.int32())
     frames = frames_column([frame for _, frame in found])
-    return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=PACKED)
 
 
 def newest_rows(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:

@@ -7,7 +7,12 @@ import pyarrow as pa
 
 from ...conf.errors import UpstreamError
 
-__all__ = ["FAILURES"]
+__all__ = ["FAILURES", "reason_of"]
 
 FAILURES = (UpstreamError, pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
 """Errors in the values of a query's rows. A panic of Polars is an exception that is no ``Exception``."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a query ended, for those who look at it."""
+    return f"{type(error).__name__}: {error}"

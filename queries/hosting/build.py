@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, cast
 
-import pyarrow as pa
-
 from ...conf.session import register_data_source
 from ...conf.state_store import check_state_store
 from ...core.pushdown.source_steps import ArrowStep
 from ...operators.keyed import KeyedRows, bound_together
-from ...operators.runtime.pack import PACKED_DDL
+from ...operators.runtime.pack import PACKED, PACKED_DDL
 from ...operators.runtime.shard_processor import ShardProcessor
 from ...operators.runtime.sharded import InShards
 from .command_source import CHECKPOINT, CommandSource
@@ -24,10 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["PACKED", "build_host"]
-
-PACKED = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
-"""What goes into the stages and leaves them."""
+__all__ = ["build_host"]
 
 
 def build_host(

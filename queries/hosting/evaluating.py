@@ -15,7 +15,7 @@ from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..deltas.evaluation import Evaluation
-from ..deltas.failures import FAILURES
+from ..deltas.failures import FAILURES, reason_of
 from ..deltas.zsets import BEGINNING
 from ..relations.clocks import Clock
 from ..relations.nodes import Node
@@ -178,7 +178,7 @@ class Evaluations:
             except FAILURES as error:
                 found.failed[job.name] = str(error)
         outcome = evaluation.step(streams, until, received, now=now)
-        found.failed |= {job: _reason(error) for job, error in outcome.failed.items()}
+        found.failed |= {job: reason_of(error) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
         found.late = {stream: rows.height for stream, rows in outcome.late.items()}
         there = set(evaluation.queries)
@@ -247,7 +247,3 @@ class _Whole:
         if before is not None and newest != LOWEST:
             self._later = max(self._later, newest + 1 - before)
         return whole_from + self._later
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

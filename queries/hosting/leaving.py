@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from ..deltas.failures import FAILURES
+from ..deltas.failures import FAILURES, reason_of
 from .deferring import Deferred, added_up
 from .evaluating import Job, Stepped
 from .host_plan import Domain, Hosted, HostPlan
@@ -124,7 +124,7 @@ class Results:
         try:
             frames = result_frames(query, changes, stamp)
         except FAILURES as error:
-            self._known.fail([query.id], f"{type(error).__name__}: {error}")
+            self._known.fail([query.id], reason_of(error))
             return
         for bucket, frame in frames:
             self._put(Leaving("rows", query.id, query.name, bucket), frame)

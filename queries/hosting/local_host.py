@@ -12,11 +12,10 @@ from pyspark.sql import Row
 
 from ...operators.runtime.shard_processor import ShardProcessor
 from ...operators.runtime.store import DictStore
-from .commands import Command
+from .commands import TICK, Command
 from .first_stage import FirstStage
 from .host_plan import HostPlan, HostPlans
 from .leaving import Leaving
-from .messages import control_of
 from .scanning import ScanStep
 from .second_stage import SecondStage
 
@@ -81,7 +80,7 @@ class LocalHost:
             What leaves the second stage, in the order of its shards.
         """
         shards = len(self.first)
-        sent = [Row(slot=shard, frame=None, control=control_of("tick")) for shard in range(shards)]
+        sent = [Row(slot=shard, frame=None, control=TICK) for shard in range(shards)]
         for stream, tables in tasks.items():
             step = ScanStep(lambda: command, self._plans, stream)
             for table in tables:

@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from ...core.rows.split import frames_column
+from ...operators.runtime.pack import PACKED
+from .commands import TICK
 
 __all__ = ["Message", "Outbox", "by_kind", "control_of", "read_messages"]
-
-_TICK = '{"kind":"tick"}'
-_SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
 
 
 class Message(NamedTuple):
@@ -50,7 +49,7 @@ def read_messages(rows: Iterable[Row]) -> list[Message]:
     found: list[tuple[str, bytes | None]] = []
     for row in rows:
         control, frame = row.control, row.frame
-        if control is not None and control != _TICK:
+        if control is not None and control != TICK:
             found.append((control, None if frame is None else bytes(frame)))
     found.sort(key=lambda each: (each[0], each[1] or b""))
     return [Message(json.loads(control), frame, control) for control, frame in found]
@@ -90,7 +89,7 @@ class Outbox:
                 _without(frames, empty),
                 pa.array([control for _, _, control in self._rows], pa.string()),
             ],
-            schema=_SCHEMA,
+            schema=PACKED,
         )
 
     def table(self) -> pa.Table:

@@ -11,8 +11,9 @@ from pyspark.errors import StreamingQueryException
 
 import upstream as us
 from upstream.core.rows.buckets import integers_with_hash
+from upstream.operators.runtime.pack import PACKED
 from upstream.operators.runtime.shard_processor import ShardProcessor
-from upstream.queries.hosting.build import PACKED, build_host
+from upstream.queries.hosting.build import build_host
 from upstream.queries.hosting.commands import TICK, CommandOfTask
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from kit.hosting import scanned
 from upstream.conf.errors import TableError
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.delta_format.latest_table import BUCKET
-from upstream.queries.hosting.build import PACKED
+from upstream.operators.runtime.pack import PACKED
 from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.leaving import Leaving
