@@ -2,64 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import Row
 
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.exact_integers import LOWEST
-from ...operators.runtime.shard_processor import ShardProcessor
-from ...operators.runtime.state_head import check_identity, other_layout, read_head
 from ...operators.runtime.store import Store
 from ..deltas.failures import FAILURES
 from .arrived_rows import in_order, oldest_arrival, rows_of
 from .commands import Command
-from .deferring import Deferred
-from .evaluating import Evaluations, Job, Moment, Stepped
-from .host_plan import Group, Hosted, HostPlan, HostPlans, Piece
-from .known_queries import KnownQueries
+from .evaluating import Job, Moment, Stepped
+from .host_plan import Group, Hosted, HostPlan, Piece
 from .leaving import Results
-from .messages import Message, Outbox, by_kind, control_of, read_messages
+from .messages import Message, Outbox, by_kind, control_of
 from .results import Stamp
 from .scanning import divided, shards_of
-from .stage_store import Waiting
+from .stage import ShardState, Stage
 from .watermarks import Watermarks
 
 __all__ = ["FirstShard", "FirstStage"]
-
-_VERSION = 1
-
-
-class FirstStage(ShardProcessor):
-    """Runs each shard's batch.
-
-    Parameters
-    ----------
-    commands : callable
-        Returns the command of the batch.
-    plans : HostPlans
-
-    Notes
-    -----
-    Guarantee: a batch is a function of the state before it, the rows, and the command, which stands in the offsets of
-    the batch. A batch that is run again gives the same rows, byte for byte.
-    """
-
-    state = "upstream_queries_first_v1"
-
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans) -> None:
-        self._commands = commands
-        self._plans = plans
-
-    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
-        command = self._commands()
-        return FirstShard(shard, self._plans(command.version), store).run(read_messages(rows), command)
 
 
 class FirstShard:
@@ -80,22 +44,10 @@ class FirstShard:
     def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
         self._shard = shard
         self._plan = plan
-        self._store = store
-        head = read_head(store)
-        if head:
-            check_identity(
-                head["plan"],
-                _identity(plan),
-                "the queries of this checkpoint were begun",
-                "number of shards",
-                other_layout(head["layout"], _VERSION),
-            )
-        self._known = KnownQueries(head.get("queries", {}))
-        self._watermarks = Watermarks(head.get("watermarks", {}))
-        self._evaluations = Evaluations(store, head.get("evaluations", {}))
-        self._waiting = Waiting(store, head.get("waiting", {}))
-        self._deferred = Deferred(store, head.get("deferred", {}))
-        self._missed: dict[str, bool] = head.get("missed", {})
+        self._state = ShardState(plan, store)
+        self._known = self._state.known
+        self._watermarks = Watermarks(self._state.saved("watermarks"))
+        self._missed: dict[str, bool] = self._state.saved("missed")
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table:
@@ -114,10 +66,10 @@ class FirstShard:
         rows = {routing: in_order(each) for routing, each in tables.items()}
         firsts: dict[str, int] = {}
         whole: dict[str, int | None] = {}
-        results = Results(plan, known, self._out, self._deferred, command.served)
+        results = Results(plan, known, self._out, self._state.deferred, command.served)
         jobs = self._jobs()
-        self._evaluations.keep(set(jobs))
-        self._waiting.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
+        self._state.evaluations.keep(set(jobs))
+        self._state.waiting.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
         # Rows that wait for a first low-watermark wait only for evaluations that are there.
         newest = {name: moments[group.domain.name].newest for name, (group, _) in jobs.items()}
         self._missed = {name: self._missed.get(name, newest[name] != LOWEST) for name in jobs}
@@ -130,7 +82,7 @@ class FirstShard:
             first = min(oldest, default=moment.now_us)
             firsts[group.domain.name] = min(first, firsts.get(group.domain.name, first))
             streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
-            stepped = self._evaluations.step(name, group.domain.clock, some, moment, streams, {})
+            stepped = self._state.evaluations.step(name, group.domain.clock, some, moment, streams, {})
             stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
             whole |= self._put(group, some, stepped, stamp, results, moment.since)
         now_us = max((each.now_us for each in moments.values()), default=0)
@@ -139,7 +91,7 @@ class FirstShard:
             name: [each.low_watermark, firsts.get(name, each.now_us), each.since] for name, each in moments.items()
         }
         self._out.put_to_all(control_of("heard", shard=self._shard, domains=domains, whole=whole, now=now_us))
-        self._save()
+        self._state.save(watermarks=self._watermarks.to_json(), missed=self._missed)
         return self._out.table()
 
     def _jobs(self) -> dict[str, tuple[Group, dict[str, Job]]]:
@@ -173,9 +125,9 @@ class FirstShard:
             name = _waits(group, stream)
             if waits:
                 for table in came:
-                    self._waiting.put(name, table)
+                    self._state.waiting.put(name, table)
                 continue
-            came = [*self._waiting.take(name), *came]
+            came = [*self._state.waiting.take(name), *came]
             if came:
                 found[stream] = in_order(came) if len(came) > 1 else came[0]
         return None if waits else found
@@ -218,18 +170,12 @@ class FirstShard:
         for number, at in divided(shard, self._plan.shards):
             self._out.put(number, control, to_frame(table.take(pa.array(at))))
 
-    def _save(self) -> None:
-        head: dict[str, Any] = {
-            "layout": _VERSION,
-            "plan": _identity(self._plan),
-            "queries": self._known.to_json(),
-            "watermarks": self._watermarks.to_json(),
-            "evaluations": self._evaluations.to_json(),
-            "waiting": self._waiting.to_json(),
-            "deferred": self._deferred.to_json(),
-            "missed": self._missed,
-        }
-        self._store.put("head", 0, json.dumps(head).encode())
+
+class FirstStage(Stage):
+    """Runs each shard's batch; see :class:`~.stage.Stage`."""
+
+    state = "upstream_queries_first_v1"
+    shard = FirstShard
 
 
 def _collapses(query: Hosted, piece: Piece) -> bool:
@@ -245,7 +191,3 @@ def _waits(group: Group, stream: str) -> str:
 
 def _is_finished(job: Job) -> bool:
     return job.piece is not None and job.piece.fragment.onward is None
-
-
-def _identity(plan: HostPlan) -> dict[str, str]:
-    return {"shards": str(plan.shards)}

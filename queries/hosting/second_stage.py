@@ -2,60 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import Row
 
 from ...core.pushdown.ipc_frames import from_frame
-from ...operators.runtime.shard_processor import ShardProcessor
-from ...operators.runtime.state_head import check_identity, other_layout, read_head
 from ...operators.runtime.store import Store
 from ..deltas.zsets import TIME
 from ..relations.nodes import Node
 from .commands import Command
-from .deferring import Deferred
-from .evaluating import Evaluations, Job, Moment
-from .host_plan import Domain, Hosted, HostPlan, HostPlans, named
-from .known_queries import KnownQueries
+from .evaluating import Job, Moment
+from .host_plan import Domain, Hosted, HostPlan, named
 from .leaving import Results
-from .messages import Message, Outbox, by_kind, read_messages
+from .messages import Message, Outbox, by_kind
 from .results import Stamp
-from .stage_store import Waiting
+from .stage import ShardState, Stage
 
 __all__ = ["SecondShard", "SecondStage"]
 
-_VERSION = 1
 _OWN = ("changes", "heard")
-
-
-class SecondStage(ShardProcessor):
-    """Runs each shard's batch.
-
-    Parameters
-    ----------
-    commands : callable
-        Returns the command of the batch.
-    plans : HostPlans
-
-    Notes
-    -----
-    Guarantee: as for :class:`~.first_stage.FirstStage`.
-    """
-
-    state = "upstream_queries_second_v1"
-
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans) -> None:
-        self._commands = commands
-        self._plans = plans
-
-    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
-        command = self._commands()
-        return SecondShard(shard, self._plans(command.version), store).run(read_messages(rows), command)
 
 
 class SecondShard:
@@ -76,21 +43,9 @@ class SecondShard:
     def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
         self._shard = shard
         self._plan = plan
-        self._store = store
-        head = read_head(store)
-        if head:
-            check_identity(
-                head["plan"],
-                _identity(plan),
-                "the queries of this checkpoint were begun",
-                "number of shards",
-                other_layout(head["layout"], _VERSION),
-            )
-        self._known = KnownQueries(head.get("queries", {}))
-        self._heard = _Heard(head.get("heard", {}))
-        self._evaluations = Evaluations(store, head.get("evaluations", {}))
-        self._waiting = Waiting(store, head.get("waiting", {}))
-        self._deferred = Deferred(store, head.get("deferred", {}))
+        self._state = ShardState(plan, store)
+        self._known = self._state.known
+        self._heard = _Heard(self._state.saved("heard"))
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
@@ -103,16 +58,16 @@ class SecondShard:
         known.follow(plan)
         self._heard.hear(kinds.get("heard", []))
         came = _tables(kinds.get("changes", []))
-        results = Results(plan, known, self._out, self._deferred, command.served)
+        results = Results(plan, known, self._out, self._state.deferred, command.served)
         groups = self._groups()
-        self._evaluations.keep(set(groups))
-        self._waiting.keep({name for _, _, given in groups.values() for name in given})
+        self._state.evaluations.keep(set(groups))
+        self._state.waiting.keep({name for _, _, given in groups.values() for name in given})
         for name, (domain, jobs, given) in groups.items():
             moment, first = self._heard.moment(domain, plan.shards)
             received = self._received(given, came, domain, moment)
             if received is None:
                 continue
-            stepped = self._evaluations.step(name, domain.clock, jobs, moment, {}, received)
+            stepped = self._state.evaluations.step(name, domain.clock, jobs, moment, {}, received)
             for job, reason in stepped.failed.items():
                 known.fail(jobs[job].ids, reason)
             for job in stepped.begun:
@@ -124,7 +79,7 @@ class SecondShard:
                 results.take(jobs[job].queries[0], changes, stamp)
         self._heard.forget({name for _, _, given in groups.values() for name in given})
         results.close(Stamp(command.batch, self._shard, plan.shards, self._heard.now_us, self._heard.now_us))
-        self._save()
+        self._state.save(heard=self._heard.to_json())
         return self._out.table() if len(self._out) else None
 
     def _groups(self) -> dict[str, tuple[Domain, dict[str, Job], dict[str, Node]]]:
@@ -150,30 +105,25 @@ class SecondShard:
         for name, node in given.items():
             if waits:
                 if name in came:
-                    self._waiting.put(name, came[name])
+                    self._state.waiting.put(name, came[name])
                 continue
-            tables = [*self._waiting.take(name), *([came[name]] if name in came else [])]
+            tables = [*self._state.waiting.take(name), *([came[name]] if name in came else [])]
             if tables:
                 frame = pl.from_arrow(pa.concat_tables(tables))
                 assert isinstance(frame, pl.DataFrame)
                 if domain.clock == "event":
                     due = pl.col(TIME) < moment.low_watermark
-                    self._waiting.put(name, frame.filter(~due).to_arrow(compat_level=pl.CompatLevel.oldest()))
+                    self._state.waiting.put(name, frame.filter(~due).to_arrow(compat_level=pl.CompatLevel.oldest()))
                     frame = frame.filter(due)
                 found[node] = frame
         return None if waits else found
 
-    def _save(self) -> None:
-        head: dict[str, Any] = {
-            "layout": _VERSION,
-            "plan": _identity(self._plan),
-            "queries": self._known.to_json(),
-            "heard": self._heard.to_json(),
-            "evaluations": self._evaluations.to_json(),
-            "waiting": self._waiting.to_json(),
-            "deferred": self._deferred.to_json(),
-        }
-        self._store.put("head", 0, json.dumps(head).encode())
+
+class SecondStage(Stage):
+    """Runs each shard's batch; see :class:`~.stage.Stage`."""
+
+    state = "upstream_queries_second_v1"
+    shard = SecondShard
 
 
 class _Heard:
@@ -235,7 +185,3 @@ def _tables(messages: Iterable[Message]) -> dict[str, pa.Table]:
         job: pa.concat_tables([from_frame(frame) for _, frame in sorted(each, key=lambda one: one[0])])
         for job, each in found.items()
     }
-
-
-def _identity(plan: HostPlan) -> dict[str, str]:
-    return {"shards": str(plan.shards)}
