@@ -18,7 +18,7 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location, is_remote
 from ..conf.options import columns as column_names
 from .failures import Failure, failure_of, with_log
-from .option_pairs import name_values, with_pairs_of_the_file
+from .option_pairs import Log, Master, SparkConf, name_values, with_pairs_of_the_file
 from .queries import app as queries
 from .settings_file import DEFAULT_FILE, command_defaults, read_settings
 from .sql import commands as sql_commands
@@ -34,19 +34,6 @@ app = typer.Typer(
     help="Keep a Delta table of the newest row per key, fresh even under overload.",
     epilog="Exit codes: 0 done; 1 failed; 2 usage error; 130 interrupted before the end.",
 )
-
-_Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
-    ),
-]
-_SparkConf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
-    ),
-]
 
 
 @app.command()
@@ -158,22 +145,15 @@ def latest(
     metrics: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Keep a Delta table of metrics here, one row for each commit.")
     ] = None,
-    master: _Master = None,
-    conf: _SparkConf = None,
+    master: Master = None,
+    conf: SparkConf = None,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json", help="Print one line of JSON for each commit to standard output, instead of the live line."
         ),
     ] = False,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where Spark's output and the details of an error go.  "
-            "[dim]\\[default: a file in the temporary folder, named when needed][/dim]",
-        ),
-    ] = None,
+    log: Log = None,
 ) -> None:
     """Follow a feed and keep the newest row per key in a Delta table.
 
@@ -326,8 +306,8 @@ def serve(
         str, typer.Option(help="The address to listen on. Anyone who can reach it can read and write as you can.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 10000,
-    master: _Master = None,
-    conf: _SparkConf = None,
+    master: Master = None,
+    conf: SparkConf = None,
 ) -> None:
     """Serve tables to BI tools over JDBC with Spark's Thrift server, until Ctrl-C.
 

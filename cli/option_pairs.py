@@ -1,14 +1,16 @@
-"""Options of the command line that are NAME=VALUE."""
+"""Options of the command line that are NAME=VALUE, and those of each command that starts Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from .failures import Failure
 
-__all__ = ["name_values", "storage_options", "with_pairs_of_the_file"]
+__all__ = ["Log", "Master", "SparkConf", "name_values", "storage_options", "with_pairs_of_the_file"]
 
 
 def with_pairs_of_the_file(
@@ -45,3 +47,25 @@ def name_values(given: Sequence[str] | None, name: str) -> dict[str, str]:
 def storage_options(given: Sequence[str] | None) -> dict[str, str]:
     """Return the options of an object store, without what says that they are."""
     return {name.removeprefix("storage."): value for name, value in name_values(given, "--option").items()}
+
+
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
+    ),
+]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+    ),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where Spark's output and the details of an error go.  "
+        "[dim]\\[default: a file in the temporary folder, named when needed][/dim]",
+    ),
+]

@@ -17,7 +17,7 @@ from rich.console import Console
 from ..conf.errors import UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from .failures import MISUSED, Failure, with_log
-from .option_pairs import name_values, with_pairs_of_the_file
+from .option_pairs import Log, Master, SparkConf, name_values
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -94,26 +94,9 @@ def sql(
             metavar="FOLDER", help="Where the job keeps its progress.  [dim]\\[default: FOLDER_checkpoint][/dim]"
         ),
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
-        ),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where Spark's output and the details of an error go.  "
-            "[dim]\\[default: a file in the temporary folder, named when needed][/dim]",
-        ),
-    ] = None,
+    master: Master = None,
+    conf: SparkConf = None,
+    log: Log = None,
 ) -> None:
     """Run a continuous query, or several at a prompt, and show their results as they change.
 
