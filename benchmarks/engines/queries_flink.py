@@ -9,8 +9,9 @@ import json
 import sys
 import time
 
-from pyflink.table import EnvironmentSettings, TableEnvironment
+from pyflink.table import TableEnvironment
 
+from benchmarks.engines.windows_flink import environment
 from benchmarks.processor_time import processor_s
 
 
@@ -18,12 +19,8 @@ def main(job: dict) -> dict:
     """Do the job's works one after the other: seconds and processor time of each."""
     works = []
     for work in job["work"]:
-        table = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
-        conf = table.get_config()
-        conf.set("parallelism.default", str(job["cores"]))
-        conf.set("pipeline.jars", f"file://{job['sink_jar']}")
-        conf.set("pipeline.object-reuse", "true")
-        conf.set("table.local-time-zone", "UTC")
+        table = environment(job, {"whole_state": False})
+        conf = table.get_config()  # each operator of each query needs buffers
         conf.set("taskmanager.memory.network.max", "1gb")
         conf.set("taskmanager.memory.network.min", "1gb")
         began, began_cpu = time.perf_counter(), processor_s()
