@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta, timezone
-from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pytest
 from kit.continuous import MOMENT
+from kit.evaluated import changes
+from kit.evaluated import relation_at as at
 
-from upstream.operators.runtime.store import DictStore
-from upstream.queries.deltas.evaluation import Evaluation
-from upstream.queries.deltas.operator import Computed
-from upstream.queries.deltas.streams import TOMBSTONE
 from upstream.queries.deltas.zsets import TIME, WEIGHT
-from upstream.queries.expressions.compile import compiled
-from upstream.queries.expressions.nodes import Expression, fields
-from upstream.queries.language import Catalog, bind
 from upstream.queries.relations.nodes import Stream
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 REQUESTS = Stream(
     "Requests",
     pa.schema({"t": MOMENT, "client": pa.string(), "domain": pa.string(), "url": pa.string()}),
@@ -36,7 +27,6 @@ BUSES = Stream(
     updates=True,
 )
 DOMAINS = Stream("Domains", pa.schema({"domain": pa.string(), "type": pa.string()}), static=True)
-CATALOG = Catalog().with_stream(REQUESTS).with_stream(S).with_stream(BUSES).with_stream(DOMAINS)
 
 # The contract's example 1: time, client, domain, url.
 ASKED = [
@@ -48,65 +38,6 @@ ASKED = [
     (6, "A", "com", "y"),
     (7, "A", "com", "z"),
 ]
-KINDS = {pa.string(): pl.String(), pa.float64(): pl.Float64(), MOMENT: pl.Datetime("us", "UTC"), pa.int64(): pl.Int64()}
-
-
-def compile_(expression: Expression, schema: pa.Schema) -> Computed:
-    return Computed(compiled(expression, schema).evaluate, fields(expression), expression.type)
-
-
-def frame(stream: Stream, rows: list[tuple[Any, ...]]) -> pl.DataFrame:
-    """Make rows of a stream, with whole numbers for microseconds; a row with one value more is a tombstone."""
-    names = stream.schema.names
-    schema = {each.name: KINDS[each.type] for each in stream.schema}
-    moved = [
-        tuple(
-            EPOCH + timedelta(microseconds=value) if names[at] == stream.event_time else value
-            for at, value in enumerate(row[: len(names)])
-        )
-        for row in rows
-    ]
-    made = pl.DataFrame(moved, schema=schema, orient="row")
-    return made.with_columns(pl.Series(TOMBSTONE, [len(row) > len(names) for row in rows], dtype=pl.Boolean))
-
-
-def changes(
-    sql: str, given: dict[Stream, list[tuple[Any, ...]]], end: int = 20, steps: int = 1
-) -> list[tuple[Any, ...]]:
-    """Return the changes of a query up to a time, as (columns…, time, weight), when the rows come in so many steps."""
-    evaluation = Evaluation(DictStore(), compile_)
-    evaluation.add("q", bind(sql, CATALOG).plan)
-    found: list[tuple[Any, ...]] = []
-    for step in range(steps):
-        rows: dict[str, pl.DataFrame] = {}
-        after: list[int] = []
-        for stream, all_rows in given.items():
-            size = -(-len(all_rows) // steps)
-            part = (
-                all_rows
-                if stream.static and step == 0
-                else []
-                if stream.static
-                else all_rows[step * size : (step + 1) * size]
-            )
-            rows[stream.name] = frame(stream, part)
-            if not stream.static:
-                at = stream.schema.names.index(stream.event_time)
-                after += [row[at] for row in all_rows[(step + 1) * size :]]
-        outcome = evaluation.step(rows, min(after) if after else end)
-        assert not outcome.failed, outcome.failed
-        assert not any(each.height for each in outcome.late.values())
-        found += outcome.changes["q"].rows()
-    return found
-
-
-def at(found: list[tuple[Any, ...]], tau: int) -> Counter[tuple[Any, ...]]:
-    """Return the relation at a time."""
-    counts: Counter[tuple[Any, ...]] = Counter()
-    for *row, time, weight in found:
-        if time <= tau:
-            counts[tuple(row)] += weight
-    return Counter({row: count for row, count in counts.items() if count})
 
 
 @pytest.mark.parametrize("steps", [1, 3, 7])

@@ -1,0 +1,124 @@
+"""Each query in section 2 of the paper on STREAM (Motwani et al., CIDR 2003), word by word, over a small stream.
+
+The values are counted by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from kit.continuous import DOMAINS, REQUESTS
+from kit.evaluated import changes, relation_at
+
+HOUR = timedelta(hours=1)
+SU = "stanford.edu"
+CS = "http://cs.stanford.edu/"
+EE = "http://ee.stanford.edu/"
+
+
+def asked(*rows: tuple[int, int, str, str]) -> dict[object, list[tuple[object, ...]]]:
+    """Requests as (hour, client, domain, URL)."""
+    return {REQUESTS: [(client, domain, url, hour) for hour, client, domain, url in rows]}
+
+
+LAST_DAY = """
+Select Count(*)
+From Requests S [Range 1 Day Preceding]
+Where S.domain = 'stanford.edu'
+"""
+DAYS = asked((1, 7, SU, CS), (2, 8, "shop.com", "/"), (9, 8, SU, EE), (9, 8, SU, EE), (20, 7, SU, CS), (33, 9, SU, CS))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_requests_to_a_domain_in_the_last_day(steps: int) -> None:
+    found = changes(LAST_DAY, DAYS, end=60, steps=steps, unit=HOUR)
+    # A request counts from its hour on, for 24 hours: at the 33rd, those of the 9th leave and a new one comes.
+    counts = {0: 0, 1: 1, 2: 1, 8: 1, 9: 3, 19: 3, 20: 4, 24: 4, 25: 3, 32: 3, 33: 2, 43: 2, 44: 1, 56: 1, 57: 0, 60: 0}
+    assert {hour: relation_at(found, hour) for hour in counts} == {
+        hour: Counter({(n,): 1}) for hour, n in counts.items()
+    }
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_an_outermost_istream_gives_each_new_count(steps: int) -> None:
+    found = changes(f"Istream({LAST_DAY})", DAYS, end=60, steps=steps, unit=HOUR)
+    new = [(n, hour) for n, hour, weight in found if hour > 0 for _ in range(weight)]
+    assert new == [(1, 1), (3, 9), (4, 20), (3, 25), (2, 33), (1, 44), (0, 57)]
+
+
+TEN_OF_EACH_CLIENT = """
+Select Count(*)
+From Requests S
+  [Partition By S.client_id
+   Rows 10 Preceding
+   Where S.domain = 'stanford.edu']
+Where S.URL Like 'http://cs.stanford.edu/%'
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 4, 14])
+def test_the_ten_newest_requests_of_each_client_to_a_domain(steps: int) -> None:
+    page = CS + "index.html"
+    of_seven = [(hour, 7, SU, page if hour in {1, 2, 9} else EE) for hour in range(1, 12)]  # eleven to the domain
+    found = changes(
+        TEN_OF_EACH_CLIENT,
+        asked(*of_seven, (12, 7, "shop.com", page), (13, 8, SU, page), (14, 7, SU, EE)),
+        steps=steps,
+        unit=HOUR,
+    )
+    # Hour 11 brings the eleventh request: that of hour 1 leaves. The one to another domain does not count as one of
+    # the ten. Each client has ten of its own. Hour 14 pushes out that of hour 2.
+    counts = {0: 0, 1: 1, 2: 2, 8: 2, 9: 3, 10: 3, 11: 2, 12: 2, 13: 3, 14: 2}
+    assert {hour: relation_at(found, hour) for hour in counts} == {
+        hour: Counter({(n,): 1}) for hour, n in counts.items()
+    }
+
+
+COMMERCE = """
+Select T.URL
+From
+  (Select client_id, URL
+   From Requests S, Domains R
+   Where S.domain = R.domain
+   And R.type = 'commerce') T Sample({percent})
+Where T.client_id Between 1 And 1000
+"""
+KINDS = {DOMAINS: [("shop.com", "commerce"), (SU, "study"), ("mall.com", "commerce")]}
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7])
+def test_urls_of_a_sample_of_requests_for_commerce(steps: int) -> None:
+    requests = asked(
+        (1, 1, "shop.com", "/a"),
+        (2, 1000, "mall.com", "/b"),
+        (3, 0, "shop.com", "/c"),
+        (4, 1001, "shop.com", "/d"),
+        (5, 5, SU, "/e"),
+        (6, 5, "nowhere.com", "/f"),
+        (7, 5, "mall.com", "/b"),
+    )
+    found = changes(COMMERCE.format(percent=100), {**requests, **KINDS}, steps=steps, unit=HOUR)
+    assert sorted(found, key=lambda row: row[1]) == [("/a", 1, 1), ("/b", 2, 1), ("/b", 7, 1)]
+
+
+def test_the_sample_is_a_tenth_of_what_the_subquery_gives() -> None:
+    of = 4000
+    requests = asked(*((hour, 1 + hour % 1000, ("shop.com", SU)[hour % 2], f"/{hour}") for hour in range(2 * of)))
+    everything = changes(COMMERCE.format(percent=100), {**requests, **KINDS}, end=2 * of, unit=HOUR)
+    assert len(everything) == of
+    sampled = changes(COMMERCE.format(percent=10), {**requests, **KINDS}, end=2 * of, unit=HOUR)
+    assert set(sampled) < set(everything)
+    assert abs(len(sampled) - of / 10) < 4 * math.sqrt(of * 0.1 * 0.9)
+    again = changes(COMMERCE.format(percent=10), {**requests, **KINDS}, end=2 * of, steps=5, unit=HOUR)
+    assert sorted(again) == sorted(sampled), "the same rows, however they come"
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_select_star_is_the_stream(steps: int) -> None:
+    rows = [(1, 7, SU, "/a"), (1, 7, SU, "/a"), (2, 7, SU, "/a"), (2, 8, None, None), (5, None, SU, "/b")]
+    found = changes("Select * From Requests", asked(*rows), steps=steps, unit=HOUR)
+    given = [(hour, client, domain, url) for client, domain, url, _, hour, weight in found for _ in range(weight)]
+    assert Counter(given) == Counter(rows)
