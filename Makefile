@@ -22,7 +22,7 @@ mutants := .cache/mutants
 site := .cache/docs
 KERNELS ?=
 
-.PHONY: demo demo-kafka test quick mutants lint reference docs release format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test quick mutants lint reference docs railroads release format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -55,7 +55,12 @@ reference: $(VENV)/.installed
 
 # dist/site: open dist/site/index.html. A broken link or reference is an error.
 docs: $(site)/.locked
+	$(site)/bin/python tools/draw_grammar.py --check
 	$(site)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html docs dist/site
+
+# The drawings of the grammar of continuous queries, docs/figures/grammar-*.svg.
+railroads: $(site)/.locked
+	$(site)/bin/python tools/draw_grammar.py
 
 format: $(lint)/.locked
 	$(lint)/bin/ruff check --fix .

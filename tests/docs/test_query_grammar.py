@@ -1,0 +1,129 @@
+"""Each path through the grammar that the documentation draws is read by the real parser, and means something."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit import modules
+from kit.continuous import CATALOG
+from kit.places import ROOT
+
+from upstream.cli import sql_statements
+from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select, Statement
+from upstream.queries.language import bind
+from upstream.queries.language.dialect import ContinuousSql, parse
+from upstream.queries.language.grammar import Grammar
+from upstream.queries.language.syntax import STREAM_OPERATORS, TABLE_FUNCTIONS
+
+GRAMMAR = modules.tool("query_grammar")
+
+IN_A_QUERY = {
+    "query": "{}",
+    "select": "{}",
+    "source": "SELECT vehicle_id, speed FROM {}",
+    "function": "SELECT vehicle_id, speed FROM {}",
+    "window": "SELECT vehicle_id, speed FROM buses {}",
+    "length": "SELECT vehicle_id, speed FROM buses [RANGE {}]",
+    "sample": "SELECT vehicle_id, speed FROM buses {}",
+}
+"""Where each rule stands in a query. The statements of the prompt are around queries."""
+
+
+def paths(rule: str) -> list[str]:
+    return [" ".join(words) for words in GRAMMAR.every(GRAMMAR.GRAMMAR[rule])]
+
+
+QUERIES = [
+    pytest.param(around.format(text), id=f"{rule}-{at}")
+    for rule, around in IN_A_QUERY.items()
+    for at, text in enumerate(paths(rule))
+]
+
+
+def test_each_rule_is_spelled() -> None:
+    assert {*IN_A_QUERY, "statement"} == set(GRAMMAR.GRAMMAR)
+    assert len(paths("window")) > 40
+    assert len(paths("source")) > 50
+
+
+def test_each_word_that_the_parser_adds_is_in_the_grammar() -> None:
+    words = {word for rule in GRAMMAR.GRAMMAR for path in paths(rule) for word in path.split()}
+    assert {*STREAM_OPERATORS, *TABLE_FUNCTIONS} <= words
+    found = set(re.findall(r'"([A-Z]{3,})"', inspect.getsource(Grammar._emit) + inspect.getsource(Grammar._window)))
+    assert {"PERIODIC", "SLIDE"} <= found <= words
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_each_path_through_a_rule_is_a_query_that_means_something(sql: str) -> None:
+    query = bind(sql, CATALOG)
+    assert query.schema.names == ["vehicle_id", "speed"]
+    assert query.reads[0] == "buses"
+
+
+@given(st.data())
+def test_paths_through_all_rules_together_are_read_and_written(data: st.DataObject) -> None:
+    def choose(ways: int) -> int:
+        return data.draw(st.integers(0, ways - 1))
+
+    sql = " ".join(GRAMMAR.some(GRAMMAR.GRAMMAR["query"], choose))
+    tree = parse(sql)
+    assert parse(tree.sql(ContinuousSql)) == tree
+
+
+@functools.cache
+def expected(text: str) -> Statement:
+    """Return what a statement is, read by its words alone."""
+    words = text.split()
+    name = words[words.index("VIEW") + 1] if "VIEW" in words else words[-1]
+    numbers = {key: float(value) for key, value in re.findall(r"(weight|buckets) = (\d+)", text.partition(" AS ")[0])}
+    inner = text.partition(" AS ")[2]
+    if words[0] == "CREATE":
+        view = words[1] == "VIEW"
+        return Create(name, inner, view, numbers.get("weight", 1.0), int(numbers.get("buckets", 1)))
+    if words[0] == "ALTER":
+        return Alter(name, text=None if numbers else inner, weight=numbers.get("weight"))
+    if words[0] == "DROP":
+        return Drop(name, view="MATERIALIZED" not in words)
+    if words[0] in {"ACTIVATE", "DEACTIVATE"}:
+        return Activate(name, words[0] == "ACTIVATE")
+    return Explain(text.removeprefix("EXPLAIN ")) if words[0] == "EXPLAIN" else Select(text)
+
+
+@pytest.mark.parametrize("text", paths("statement"))
+def test_each_path_through_the_statements_is_the_statement_that_it_names(text: str) -> None:
+    found = sql_statements.parse(text)
+    assert found == expected(text)
+    query = getattr(found, "text", None)
+    if query is not None and query != "routes":
+        assert bind(query, CATALOG).reads[0] == "buses"
+    assert sql_statements.split(text + ";") == ([text], "")
+
+
+def test_each_statement_of_the_prompts_help_is_in_the_grammar() -> None:
+    begins = {" ".join(text.split()[:2]) for text in paths("statement")}
+    for line in sql_statements.HELP.splitlines():
+        words = line.split()
+        if words[0].isupper() and words[0] != "SELECT":
+            assert any(each.startswith(words[0]) for each in begins), line
+
+
+def test_the_page_has_the_grammar_as_text() -> None:
+    page = (ROOT / "docs" / "query-language.md").read_text(encoding="utf-8")
+    assert f"```text\n{GRAMMAR.as_text()}\n```" in page, "print(as_text()) of tools/query_grammar.py has it"
+    assert re.findall(r"figures/grammar-(\w+)\.svg", page) == list(GRAMMAR.GRAMMAR)
+
+
+@pytest.mark.parametrize("rule", GRAMMAR.GRAMMAR)
+def test_the_drawings_are_current(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library that draws is in the site's environment alone, where ``make docs`` compares the whole drawings."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    svg = (ROOT / "docs" / "figures" / f"grammar-{rule}.svg").read_text(encoding="utf-8")
+    drawn, _, note = svg.rpartition("<!-- ")
+    draw = modules.tool("draw_grammar")
+    assert f"made from {draw.origin(rule)}," in note, "run `make railroads`"
+    assert draw.signed(drawn, rule) == svg, "the drawing was changed by hand"
