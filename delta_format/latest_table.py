@@ -76,7 +76,7 @@ class Delivered:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value: the inverse of :meth:`from_json`."""
-        return dataclasses.asdict(self)
+        return {**vars(self), "rows": dict(self.rows), "deletions": dict(self.deletions)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Delivered:

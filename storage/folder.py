@@ -140,8 +140,11 @@ class TableFolder:
             return filesystem.open_output_stream(where, compression=None, buffer_size=buffer_size)
         import pyarrow as pa
 
-        os.makedirs(os.path.dirname(where), exist_ok=True)
-        return pa.OSFile(where, "wb")
+        try:
+            return pa.OSFile(where, "wb")
+        except FileNotFoundError:  # the folder is there but for its first file
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+            return pa.OSFile(where, "wb")
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Write a file whole into a folder that is there, if there is none of its name.

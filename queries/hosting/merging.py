@@ -36,7 +36,23 @@ def tables_of(plans: HostPlans, version: int) -> dict[int, ResultTable]:
     return {number: _table_of(each, known[each.name].location) for number, each in queries.items()}
 
 
+# What writes a table is remembered by it, in a task as on the driver: so a query has the same one in each batch.
+_made: dict[tuple[str, int], tuple[Hosted, ResultTable]] = {}
+_MOST = 10_000
+
+
 def _table_of(query: Hosted, location: str) -> ResultTable:
+    known = _made.get((location, query.id))
+    if known is not None and known[0] is query:
+        return known[1]
+    table = _new_table(query, location)
+    _made[location, query.id] = query, table
+    while len(_made) > _MOST:
+        _made.pop(next(iter(_made)), None)
+    return table
+
+
+def _new_table(query: Hosted, location: str) -> ResultTable:
     result = query.result
     return ResultTable(
         query.id,

@@ -139,10 +139,14 @@ class CommitSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value, the inverse of :meth:`from_json`."""
-        value = dataclasses.asdict(self)
+        value = {**vars(self), "low_watermarks": dict(self.low_watermarks)}
+        # Part by part, since a batch may have a thousand commits, and `asdict` copies each value of each of them.
+        for name, part in (("queue", self.queue), ("sources", self.sources), ("maintained", self.maintained)):
+            value[name] = None if part is None else dataclasses.asdict(part)
+        value["staleness"] = None if self.staleness is None else {**vars(self.staleness)}
+        value["ages"] = None if self.ages is None else self.ages.to_json()
         # Most queries have no queue, and many no target: what is not there takes no room in the log.
-        value = {name: each for name, each in value.items() if each is not None or name not in _MAY_BE_ABSENT}
-        return value if self.ages is None else {**value, "ages": self.ages.to_json()}
+        return {name: each for name, each in value.items() if each is not None or name not in _MAY_BE_ABSENT}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:

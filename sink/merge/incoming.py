@@ -141,16 +141,13 @@ class Incoming:
     def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:
         if system is None:
             return dataclasses.replace(as_pending(conform(table, self._schema)), deleted=self._deleted(table))
-        with_seq = table.append_column(SEQ, self._numbered(pc.struct_field(system, ["seq"])))
-        first = int64s(
-            pc.coalesce(pc.struct_field(system, ["first_arrival"]), pc.struct_field(system, ["arrival"])), UNKNOWN
-        )
-        arrival = int64s(pc.struct_field(system, ["arrival"]), UNKNOWN)
+        fields = dict(zip((field.name for field in system.type), system.flatten(), strict=True))
+        arrival, first = fields["arrival"], fields["first_arrival"]
         return Pending(
-            conform(with_seq, self._schema),
-            arrival,
-            first,
-            int64s(pc.struct_field(system, ["covered"]), 1),
+            conform(table.append_column(SEQ, self._numbered(fields["seq"])), self._schema),
+            int64s(arrival, UNKNOWN),
+            int64s(pc.coalesce(first, arrival) if first.null_count else first, UNKNOWN),
+            int64s(fields["covered"], 1),
             self._deleted(table),
         )
 

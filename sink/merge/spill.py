@@ -146,7 +146,7 @@ class _Run:
 def _by_bucket(newest: Pending, layout: Layout) -> Iterator[tuple[int, Pending]]:
     if newest.rows.num_rows == 0:
         return
-    if not layout.key:
+    if not layout.key or layout.buckets == 1:
         yield 0, newest
         return
     buckets = bucket_of(columns_at(newest.rows, layout.key), layout.buckets)

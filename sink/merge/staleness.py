@@ -54,6 +54,8 @@ class Arrivals:
         """Return the distribution of the rows of several tasks."""
         if not parts:
             return cls.of(None)
+        if len(parts) == 1:
+            return parts[0]
         at_us, place = np.unique(np.concatenate([part.at_us for part in parts]), return_inverse=True)
         count = np.zeros(len(at_us), dtype=np.int64)
         np.add.at(count, place, np.concatenate([part.count for part in parts]))

@@ -49,6 +49,10 @@ class Begun:
     version: int
     batch_id: int
 
+    def fields(self) -> tuple[int, str, int, int]:
+        """Return what it is made of, in order."""
+        return self.query_id, self.table_id, self.version, self.batch_id
+
     def check(self, known: KnownTable, location: str, recorded: int | None, writer: str, name: str) -> None:
         """Refuse a table that does not hold what the query has committed.
 
@@ -118,7 +122,7 @@ def write_begun(checkpoint: TableFolder, begun: Mapping[str, Begun]) -> None:
         The checkpoint cannot be written.
     """
     try:
-        write_value(checkpoint.below(SINK), _NAME, {name: dataclasses.astuple(each) for name, each in begun.items()})
+        write_value(checkpoint.below(SINK), _NAME, {name: each.fields() for name, each in begun.items()})
     except (OSError, pa.ArrowException) as error:
         raise _unusable(checkpoint, error) from error
 

@@ -19,7 +19,10 @@ from ..table.table import Snapshot, entry_fingerprint
 from ..table.tombstones import TombstoneList
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...delta_format.column_mapping import Ids
+    from ..spec.layout import Layout
     from ..spec.options import SinkTarget
 
 __all__ = ["KnownTable", "known_table"]
@@ -51,6 +54,7 @@ class KnownTable:
         self._last_entry: Any = None
         self._snapshot: Snapshot | None = None
         self._last: tuple[int, CommitSummary | None] = (-1, None)
+        self._fits: tuple[Layout, Mapping[str, Any]] | None = None
         self.log = LogReplay(target.folder)
         self.maintained = -1
 
@@ -106,6 +110,16 @@ class KnownTable:
         if self.exists and is_mapped(configuration := self.log.metadata["configuration"]):
             return field_ids(schema, ids_of(json.loads(self.log.metadata["schemaString"])), last_id(configuration))
         return field_ids(schema) if needs_mapping(schema) else None
+
+    def check_once(self, layout: Layout, location: str) -> None:
+        """Refuse a table that has become another one than a layout, as :meth:`.Layout.check_metadata` does.
+
+        What was found right is not looked at again while the log says nothing new of it.
+        """
+        metadata = self.log.metadata
+        if self._fits is None or self._fits[0] is not layout or self._fits[1] is not metadata:
+            layout.check_metadata(metadata, location)
+            self._fits = layout, metadata
 
     def last_summary(self, writer: str) -> CommitSummary | None:
         """Return a writer's last account of a commit, if it is among the last few."""

@@ -18,6 +18,7 @@ from ..spec.options import SinkTarget, parse_sink_options
 from ..spec.placement import key_option
 from ..table.files import DataFiles
 from ..table.tombstones import tombstone_files
+from .kept_files import KeptFiles
 
 __all__ = ["ResultTable", "TableWriter", "layout_of", "table_writer", "target_of"]
 
@@ -55,7 +56,7 @@ class ResultTable:
     query_id: int
     name: str
     location: str
-    schema: pa.Schema
+    schema: pa.Schema = dataclasses.field(hash=False)  # to hash it takes longer than all else together
     key: tuple[str, ...] = ()
     keep: Literal["latest", "all"] = "latest"
     buckets: int = 1
@@ -122,7 +123,7 @@ def table_writer(table: ResultTable, ids: Ids | None) -> TableWriter:
 def _writer(table: ResultTable, ids: tuple[tuple[tuple[str, ...], int], ...] | None) -> TableWriter:
     target = target_of(table)
     layout = dataclasses.replace(layout_of(table), ids=None if ids is None else dict(ids))
-    files = DataFiles(target, layout.file_schema())
+    files = KeptFiles(target, layout.file_schema())
     merger = merger_of(
         layout, files, tombstone_files(target, layout, files.schema), None, Engine(target, layout, files)
     )

@@ -87,7 +87,7 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, begun: Begun | 
     log = known.log
     check_features(log, table.location)
     if recorded == table.query_id:
-        layout.check_metadata(log.metadata, table.location)
+        known.check_once(layout, table.location)
         return Start(False, ids, [])
     check_demands(json.loads(log.metadata["schemaString"])["fields"], log.metadata["configuration"], table.location)
     try:

@@ -6,7 +6,9 @@ left out, which readers take to mean "unknown". Rounded bounds are rounded outwa
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -116,10 +118,15 @@ def _put(tree: Tree, place: tuple[str, ...], value: str) -> None:
 
 def _render(tree: Tree) -> str:
     parts = (
-        f"{json.dumps(name, ensure_ascii=False)}:{_render(value) if isinstance(value, dict) else value}"
+        f"{_quoted(name)}:{_render(value) if isinstance(value, dict) else value}"
         for name, value in tree.items()
     )
     return "{" + ",".join(parts) + "}"
+
+
+@functools.lru_cache(4096)
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
@@ -131,24 +138,25 @@ def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
         # As bytes, in whose order readers compare text: Spark's may be no text at all.
         low, high = (_text(value) for value in _min_max(array.cast(pa.binary())))
         return None if low is None else _text_low(low), None if high is None else _text_high(high)
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_integer(kind):
+        low, high = _least_and_greatest(array)
+        return str(low), str(high)
+    if pa.types.is_decimal(kind):
         low, high = _min_max(array)
-        return format(low, "f") if pa.types.is_decimal(kind) else str(low), (
-            format(high, "f") if pa.types.is_decimal(kind) else str(high)
-        )
+        return format(low, "f"), format(high, "f")
     if pa.types.is_floating(kind):
         # Spark sorts NaN above all numbers, Parquet leaves it out: with one present there is no bound both agree on.
-        if pc.any(pc.is_nan(array)).as_py():
+        low, high = _least_and_greatest(array)
+        if math.isnan(low):
             return None, None
-        low, high = _min_max(array)
         # Some readers sort -0.0 below 0.0, and Arrow gives either: the bounds hold both.
         low, high = -0.0 if low == 0 else low, 0.0 if high == 0 else high
-        return repr(low) if np.isfinite(low) else None, repr(high) if np.isfinite(high) else None
+        return repr(low) if math.isfinite(low) else None, repr(high) if math.isfinite(high) else None
     if pa.types.is_date32(kind):
-        low, high = _min_max(array.cast(pa.int32()))
+        low, high = _least_and_greatest(array.cast(pa.int32()))
         return _instant(low * 86_400_000_000, "D", ""), _instant(high * 86_400_000_000, "D", "")
     if pa.types.is_timestamp(kind) and kind.unit == "us":
-        low, high = _min_max(array.cast(pa.int64()))
+        low, high = _least_and_greatest(array.cast(pa.int64()))
         zone = "Z" if kind.tz else ""
         return _instant(low // 1000 * 1000, "ms", zone), _instant(-(-high // 1000) * 1000, "ms", zone)
     return None, None
@@ -157,6 +165,14 @@ def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
 def _min_max(array: pa.ChunkedArray) -> tuple[Any, Any]:
     found = pc.min_max(array)
     return found["min"].as_py(), found["max"].as_py()
+
+
+def _least_and_greatest(array: pa.ChunkedArray) -> tuple[Any, Any]:
+    """Return the bounds of numbers, of which not all are null; NaN if one of them is."""
+    if array.null_count and not pa.types.is_floating(array.type):
+        return _min_max(array)
+    values = (array.drop_null() if array.null_count else array).to_numpy()
+    return values.min().item(), values.max().item()
 
 
 def _instant(micros: int, unit: Literal["D", "ms"], zone: str) -> str | None:

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.sink.figures.summary import CommitSummary
+from upstream.sink.results import kept_files as kept_module
 from upstream.sink.results import known_table as known_module
 from upstream.sink.results.result_table import ResultTable
 from upstream.sink.results.result_tables import ResultTables
@@ -48,6 +49,7 @@ class Hosted:
     def restart(self) -> None:
         """As another process would see the tables: without what this one knows of them."""
         known_module._known.clear()
+        kept_module._kept = kept_module._Kept()
         self.tables = self.started()
 
     def table(self, name: str, query_id: int = 1, **more: Any) -> ResultTable:
