@@ -117,10 +117,7 @@ def _put(tree: Tree, place: tuple[str, ...], value: str) -> None:
 
 
 def _render(tree: Tree) -> str:
-    parts = (
-        f"{_quoted(name)}:{_render(value) if isinstance(value, dict) else value}"
-        for name, value in tree.items()
-    )
+    parts = (f"{_quoted(name)}:{_render(value) if isinstance(value, dict) else value}" for name, value in tree.items())
     return "{" + ",".join(parts) + "}"
 
 

@@ -66,9 +66,7 @@ def test_together_they_are_few(table: ResultTable) -> None:
         kept.open(paths)
 
 
-def test_those_wanted_last_stay_when_there_is_no_more_room(
-    table: ResultTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_wanted_last_stay_when_there_is_no_more_room(table: ResultTable, monkeypatch: pytest.MonkeyPatch) -> None:
     kept_module._kept = kept_module._Kept()
     kept, _ = files_of(table)
     rows = rows_of(kept, 100)
