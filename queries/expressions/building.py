@@ -58,6 +58,11 @@ class Value:
         """Whether it reads no column."""
         return not self.values.meta.root_names()
 
+    @property
+    def null(self) -> bool:
+        """Whether it is null in all rows, and cannot fail."""
+        return self.constant and not self.failures and pl.select(self.values).item() is None
+
 
 def when_needed(failures: Iterable[Failure], needed: pl.Expr) -> tuple[Failure, ...]:
     """Return failures that count only in some rows; ``needed`` may be null, which is no."""
@@ -103,6 +108,7 @@ class Builder:
         self.call = call
         self.type = call.type
         self.failures: list[Failure] = []
+        self.unread = False
         self._operands = operands
         self._stages = stages
 
@@ -119,6 +125,11 @@ class Builder:
         values = self.share(values)
         self.fail(self.unexpected_null(values), reason, hint)
         return values
+
+    def nothing(self, values: pl.Expr) -> pl.Expr:
+        """Return nulls instead of values. No operand is evaluated, so none can fail."""
+        self.unread = True
+        return pl.when(pl.lit(value=False)).then(values)
 
     def unexpected_null(self, values: pl.Expr) -> pl.Expr:
         """Return where a value is null though no operand is."""

@@ -34,6 +34,8 @@ from .writing import text_of_date, text_of_double, text_of_timestamp
 __all__ = ["CASTS"]
 
 _SECOND = 1_000_000
+_LONG_DIGITS = 18
+"""Spark keeps a decimal of so many digits in 64 bits."""
 _TRY = "use try_cast, which gives null, or leave such rows out"
 _EARLIEST, _LATEST = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1
 _YEARS = "the time is outside the years 1 to 9999"
@@ -150,6 +152,8 @@ def _from_decimal(wanted: pa.DataType) -> Kernel:
         numbers = build.share(unscaled(value))
         if is_decimal(wanted):
             return _rescaled(build, numbers, given.scale)
+        if given.precision > _LONG_DIGITS and wanted != LONG:  # as Spark does, which loses digits on the way
+            return value.cast(pl.String).cast(pl.Float64).cast(polars_type(wanted), strict=False)
         size = negative(numbers.abs() // int128(10**given.scale), numbers < 0)
         return size.cast(polars_type(wanted), strict=False)
 

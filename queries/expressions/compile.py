@@ -36,7 +36,7 @@ _KERNELS: Mapping[str, Kernel] = {
     **MONTH_FUNCTIONS,
     **NESTED,
 }
-_RIGHT_FIRST = {"divide", "div", "mod"}
+_RIGHT_FIRST = {"divide", "div", "mod", "pmod"}
 """Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
 _ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "least"}
 """Spark evaluates every operand, also beside one that is null."""
@@ -235,20 +235,30 @@ class _Compiler:
         builder = Builder(call, operands, self.stages)
         values = kernel(builder, *(each.values for each in operands))
         own = [each for each in builder.failures if each.lasting or not tried]
-        return Value(values, (*self._failures_in_order(call, operands), *own))
+        return Value(values, (*(() if builder.unread else self._failures_in_order(call, operands)), *own))
 
     def _failures_in_order(self, call: Call, operands: Sequence[Value]) -> list[Failure]:
-        """Return the operands' failures. Spark evaluates an operand where none before it is null."""
+        """Return the operands' failures. Spark evaluates an operand where none before it is null.
+
+        If one is null in all rows, Spark knows the result before it evaluates the others.
+        """
         if call.function in _ALL:
             return [failure for each in operands for failure in each.failures]
+        if any(each.failures for each in operands) and any(each.null for each in operands):
+            return []
         order = list(operands)
-        if call.function.removeprefix("try_") in _RIGHT_FIRST:
+        by_divisor = call.function.removeprefix("try_") in _RIGHT_FIRST
+        if by_divisor:
             order.reverse()
         failures: list[Failure] = []
         needed: pl.Expr | None = None
         for at, each in enumerate(order):
             failures += each.failures if needed is None else when_needed(each.failures, needed)
-            if not each.constant and any(other.failures for other in order[at + 1 :]):
-                there = self.stages.shared(each.values).is_not_null()
+            if not any(other.failures for other in order[at + 1 :]):
+                break
+            tried = by_divisor and call.function.startswith("try_")  # a divisor of zero has its result, too
+            if not each.constant or tried:
+                value = self.stages.shared(each.values)
+                there = value != 0 if tried else value.is_not_null()
                 needed = there if needed is None else needed & there
         return failures

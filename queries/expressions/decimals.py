@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from .building import Builder, Kernel
-from .kinds import is_decimal
+from .kinds import MAX_PRECISION, is_decimal
 from .unscaled import LIMIT, as_decimals, divided_half_up, exact_decimals, int128, negative, scaled, unscaled
 
 __all__ = ["DECIMALS"]
@@ -100,7 +100,7 @@ def _mod(left: pl.Expr, right: pl.Expr, one: Decimal, two: Decimal, result: Deci
 
     def slow(a: int, b: int) -> int | None:
         number, divisor = abs(a) * first, abs(b) * second
-        if number // divisor >= LIMIT and len(str(number // divisor).rstrip("0")) > 38:
+        if number // divisor >= 10 * LIMIT and len(str(number // divisor).rstrip("0")) > MAX_PRECISION + 1:
             return None  # Java gives up, too
         return _dropped(number % divisor if a >= 0 else -(number % divisor), drop)
 

@@ -17,8 +17,15 @@ __all__ = ["CONDITIONALS", "Conditional"]
 Conditional = Callable[[Sequence[Value], Stages], Value]
 
 
+def _is(operand: Value, *, value: bool) -> bool:
+    """Return whether an operand has this value in all rows, and cannot fail."""
+    return operand.constant and not operand.failures and pl.select(operand.values).item() is value
+
+
 def _and(operands: Sequence[Value], stages: Stages) -> Value:
     left, right = operands
+    if _is(right, value=False):  # as Spark's optimizer has it, whatever the left side is
+        return right
     if not right.failures:
         return Value(left.values & right.values, left.failures)
     first = stages.shared(left.values)
@@ -28,6 +35,8 @@ def _and(operands: Sequence[Value], stages: Stages) -> Value:
 
 def _or(operands: Sequence[Value], stages: Stages) -> Value:
     left, right = operands
+    if _is(right, value=True):
+        return right
     if not right.failures:
         return Value(left.values | right.values, left.failures)
     first = stages.shared(left.values)
@@ -78,6 +87,8 @@ def _coalesce(operands: Sequence[Value], stages: Stages) -> Value:
 def _in(operands: Sequence[Value], stages: Stages) -> Value:
     """Compare in turn, until one is equal. A null among the candidates makes what is not found null."""
     value, *candidates = operands
+    if value.null:
+        return Value(pl.lit(None, dtype=pl.Boolean))
     failures = list(value.failures)
     item = stages.shared(value.values)
     failing = any(each.failures for each in candidates)

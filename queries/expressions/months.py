@@ -172,12 +172,13 @@ def _timestampdiff(build: Builder, _: pl.Expr, start: pl.Expr, end: pl.Expr) -> 
     def run(start: Int64s, end: Int64s) -> Any:
         if unit in _LENGTHS:
             return _towards_zero(end - start, _LENGTHS[unit])
-        (year, month, day), (years, months, days) = civil_of_days(start // DAY), civil_of_days(end // DAY)
-        # By month, day and time of day at once: a part of a month is less than 32 days.
-        size = 32 * DAY
-        later = (years * 12 + months - year * 12 - month) * size
-        later += (days - day) * DAY + end % DAY - start % DAY
-        return _towards_zero(later, size * _MONTHS[unit])
+        # As Java counts: an end whose time of day is before the start's, seen from the start, is moved by a day.
+        first, last, clock = start // DAY, end // DAY, end % DAY - start % DAY
+        last = last - ((last > first) & (clock < 0)) + ((last < first) & (clock > 0))
+        (year, month, day), (years, months, days) = civil_of_days(first), civil_of_days(last)
+        # By month and day at once: a part of a month is less than 32 days.
+        later = (years * 12 + months - year * 12 - month) * 32 + days - day
+        return _towards_zero(later, 32 * _MONTHS[unit])
 
     return on_arrays(run, micros_of(start), micros_of(end), dtype=pl.Int64)
 

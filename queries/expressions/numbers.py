@@ -46,10 +46,18 @@ def _exact(operation: Callable[[Any, Any], Any]) -> Kernel:
         if build.type == DURATION:
             left, right = left.cast(pl.Int64), right.cast(pl.Int64)
         elif not is_integral(build.type):
-            return operation(left, right)
+            return _without_shortcuts(build, operation, left, right)
         return _narrow(build, operation(*_wide(build, left, right)))
 
     return kernel
+
+
+def _without_shortcuts(build: Builder, operation: Callable[[Any, Any], Any], left: pl.Expr, right: pl.Expr) -> pl.Expr:
+    """Compute with doubles. Beside a constant of zero, Polars takes ``x + 0.0`` for x, and ``0.0 - x`` for -x."""
+    zeros = (not each.meta.root_names() and pl.select(each).item() == 0 for each in (left, right))
+    if any(zeros):
+        return on_arrays(operation, left, right, dtype=polars_type(build.type))
+    return operation(left, right)
 
 
 def _no_zero(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:

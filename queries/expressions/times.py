@@ -54,7 +54,7 @@ def _date_trunc(build: Builder, _: pl.Expr, time: pl.Expr) -> pl.Expr:
     if name in _MONTHS:
         months = _MONTHS[name]
         return (on_days(lambda array: _months_start(array, months), days) * DAY).cast(pl.Datetime("us", "UTC"))
-    return pl.when(pl.lit(value=False)).then(time)  # as Spark does
+    return build.nothing(time)  # as Spark does
 
 
 def _trunc(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
@@ -66,7 +66,7 @@ def _trunc(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
         months = _MONTHS[name]
         started = on_days(lambda array: _months_start(array, months), days_of(date))
         return started.cast(pl.Int32).cast(pl.Date)
-    return pl.when(pl.lit(value=False)).then(date)
+    return build.nothing(date)
 
 
 def _field(function: Callable[[Int64s], Any]) -> Kernel:

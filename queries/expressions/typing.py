@@ -299,8 +299,8 @@ def _text_rules() -> dict[str, Rule]:
     length = _simple(INT, TEXT, name="length")
     rules |= dict.fromkeys(("length", "len", "char_length", "character_length"), length)
     rules |= {"octet_length": _simple(INT, TEXT)}
-    rules |= {"upper": _simple(TEXT, TEXT), "ucase": _simple(TEXT, TEXT, name="upper")}
-    rules |= {"lower": _simple(TEXT, TEXT), "lcase": _simple(TEXT, TEXT, name="lower")}
+    rules |= {"upper": _letters, "ucase": lambda _, given: _letters("upper", given)}
+    rules |= {"lower": _letters, "lcase": lambda _, given: _letters("lower", given)}
     rules |= dict.fromkeys(("trim", "btrim"), _simple(TEXT, TEXT, TEXT, optional=1, name="trim"))
     rules |= dict.fromkeys(("ltrim", "rtrim"), _simple(TEXT, TEXT, TEXT, optional=1))
     rules |= {"replace": _simple(TEXT, TEXT, TEXT, TEXT, optional=1), "split_part": _simple(TEXT, TEXT, TEXT, INT)}
@@ -312,6 +312,16 @@ def _text_rules() -> dict[str, Rule]:
     rules |= dict.fromkeys(("contains", "startswith", "endswith"), _simple(BOOLEAN, TEXT, TEXT))
     rules |= {"reverse": _reversed, "initcap": _simple(TEXT, TEXT), "translate": _simple(TEXT, TEXT, TEXT, TEXT)}
     return rules | {"instr": _simple(INT, TEXT, TEXT), "locate": _located, "position": _located}
+
+
+def _letters(function: str, arguments: Sequence[Expression]) -> Expression:
+    """Return text in upper or lower case. As in Spark, ``lower(upper(t))`` is ``lower(t)``."""
+    made = Signature(TEXT, (TEXT,))(function, arguments)
+    assert isinstance(made, Call)
+    inner = made.arguments[0]
+    if isinstance(inner, Call) and inner.function in ("lower", "upper"):
+        return Call(function, inner.arguments, TEXT)
+    return made
 
 
 def _reversed(function: str, arguments: Sequence[Expression]) -> Expression:

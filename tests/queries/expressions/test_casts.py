@@ -159,3 +159,12 @@ def test_other_types_of_arrow_come_in_sparks_own() -> None:
     assert evaluate("add", ([200], pa.uint8()), ([100], pa.uint8())) == [300]
     assert evaluate("upper", (["a"], pa.large_string())) == ["A"]
     assert evaluate("upper", (["a", None], pa.dictionary(INT, TEXT))) == ["A", None]
+
+
+def test_a_long_decimal_becomes_a_small_whole_number_by_way_of_a_double() -> None:
+    """Spark does so for decimals that do not fit 64 bits, and not for BIGINT."""
+    close = Decimal("364.999999999999994381")
+    assert evaluate_cast(([close, -close, None], pa.decimal128(38, 18)), SHORT) == [365, -365, None]
+    assert evaluate_cast(([close], pa.decimal128(38, 18)), LONG) == [364]
+    assert evaluate_cast(([Decimal("9.99999999999999999")], pa.decimal128(18, 17)), INT) == [9]
+    assert _tried([Decimal("127.9"), Decimal(128), Decimal("-128.9")], pa.decimal128(38, 18), BYTE) == [127, None, -128]

@@ -126,3 +126,12 @@ def test_floor_ceil_and_size(value: tuple[Decimal, pa.Decimal128Type]) -> None:
         assert evaluate("ceil", ([number], dtype)) == [number.to_integral_value(ROUND_CEILING)]
         assert evaluate("abs", ([number, None], dtype)) == [number.copy_abs(), None]
         assert evaluate("negate", ([number, None], dtype)) == [number.copy_negate(), None]
+
+
+def test_a_remainder_has_a_quotient_of_39_digits_at_most() -> None:
+    """Java gives up beyond that."""
+    most = ([Decimal("9" * 37 + "1")], pa.decimal128(38, 0))
+    assert evaluate("mod", most, ([Decimal("0.5")], pa.decimal128(1, 1))) == [Decimal("0.0")]
+    assert evaluate("pmod", most, ([Decimal("0.5")], pa.decimal128(1, 1))) == [Decimal("0.0")]
+    with pytest.raises(QueryError, match="more digits"):
+        evaluate("mod", most, ([Decimal("0.03")], pa.decimal128(2, 2)))

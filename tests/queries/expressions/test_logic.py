@@ -100,3 +100,39 @@ def test_an_operand_is_not_needed_beside_a_null_before_it() -> None:
     for function, arguments in (("add", (number, null_on_x)), ("greatest", (null_on_x, number))):
         with pytest.raises(QueryError, match="cast"):
             _run(function, *arguments)
+
+
+def test_a_condition_that_decides_for_all_rows_leaves_no_errors() -> None:
+    assert _run("and", _BIG, Constant(False, BOOLEAN)) == [False] * 4
+    assert _run("or", _BIG, Constant(True, BOOLEAN)) == [True] * 4
+    assert _run("in", Constant(None, INT), _NUMBER, call("int", [_TEXT])) == [None] * 4
+    for function, value in (("and", True), ("or", False), ("and", None)):
+        with pytest.raises(QueryError, match="division by zero"):
+            _run(function, _BIG, Constant(value, BOOLEAN))
+
+
+def test_no_operand_is_evaluated_beside_a_null_of_all_rows() -> None:
+    number = call("int", [_TEXT])
+    for arguments in ((number, _NULL), (_NULL, number), (number, call("nullif", [_ZERO, _ZERO]))):
+        assert _run("add", *arguments) == [None] * 4
+    with pytest.raises(QueryError, match="cast"):
+        _run("add", number, call("nullif", [_ZERO, _NUMBER]))
+
+
+def test_pmod_evaluates_its_divisor_first() -> None:
+    number = call("int", [_TEXT])
+    null_on_x = call("if", [call("eq", [_TEXT, Constant("2", TEXT)]), Constant(7, INT), Constant(None, INT)])
+    assert _run("pmod", number, null_on_x) == [2, None, None, None]
+    with pytest.raises(QueryError, match="cast"):
+        _run("pmod", null_on_x, number)
+
+
+def test_try_divide_by_zero_does_not_look_at_what_is_divided() -> None:
+    number = call("int", [_TEXT])
+    one_on_2 = call("if", [call("eq", [_TEXT, Constant("2", TEXT)]), Constant(1, INT), _ZERO])
+    assert _run("try_divide", number, one_on_2) == [2.0, None, None, None]
+    assert _run("try_mod", number, _ZERO) == [None] * 4
+    with pytest.raises(QueryError, match="cast"):
+        _run("try_divide", number, call("add", [one_on_2, Constant(1, INT)]))
+    with pytest.raises(QueryError, match="cast"):
+        _run("try_add", number, one_on_2)

@@ -153,3 +153,18 @@ def test_arguments_that_do_not_fit_are_refused(function: str, types: tuple[pa.Da
         call("timestampdiff", [Constant("DAY", TEXT), Field("x", BOOLEAN), Field("d", DATE)])
     with pytest.raises(SchemaError, match="the unit is one of"):
         call("timestampdiff", [Constant("DAYOFYEAR", TEXT), Field("d", DATE), Field("d", DATE)])
+
+
+@pytest.mark.parametrize(
+    ("end", "months"),
+    [
+        (datetime(2020, 2, 29, 23, 59, 59, 999999, UTC), -95757),
+        (datetime(2020, 2, 29, tzinfo=UTC), -95758),
+        (datetime(2020, 2, 28, 23, 59, tzinfo=UTC), -95758),
+    ],
+)
+def test_timestampdiff_back_to_the_end_of_a_month_moves_the_end_to_the_next_day(end: datetime, months: int) -> None:
+    """Java counts this way: the 29th of February at 23:59 is the 1st of March, seen from a midnight after it."""
+    given_, frame, schema = fields(([datetime(9999, 12, 31, tzinfo=UTC)], TIMESTAMP), ([end], TIMESTAMP))
+    assert run(call("timestampdiff", [Constant("MONTH", TEXT), *given_]), frame, schema) == [months]
+    assert run(call("timestampdiff", [Constant("QUARTER", TEXT), *given_]), frame, schema) == [-(-months // 3)]

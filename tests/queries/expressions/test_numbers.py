@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import QueryError
 from upstream.queries.expressions.kinds import BYTE, DOUBLE, FLOAT, INT, LONG, SHORT
+from upstream.queries.expressions.nodes import Constant
+from upstream.queries.expressions.typing import call
 
-from .values import evaluate
+from .values import evaluate, fields, run
 
 _NAN, _INF = float("nan"), float("inf")
 
@@ -129,3 +132,20 @@ def test_functions_of_doubles_at_their_edges() -> None:
 
 def test_floats_stay_floats() -> None:
     assert evaluate("multiply", ([3e38], FLOAT), ([10.0], FLOAT)) == [_INF]
+
+
+@pytest.mark.parametrize("function", ["add", "subtract", "multiply"])
+@pytest.mark.parametrize("dtype", [FLOAT, DOUBLE])
+@pytest.mark.parametrize("constant", [0.0, -0.0, 1.0])
+def test_zeros_beside_constants_have_their_sign(function: str, dtype: pa.DataType, constant: float) -> None:
+    values = [0.0, -0.0, 1.5, None]
+    given_, frame, schema = fields((values, dtype))
+    fixed = Constant(constant, dtype)
+    operations = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul}
+    operation: Callable[[float, float], float] = operations[function]
+    for arguments, apply in (
+        ((given_[0], fixed), lambda value: operation(value, constant)),
+        ((fixed, given_[0]), lambda value: operation(constant, value)),
+    ):
+        found = run(call(function, arguments), frame, schema)
+        assert [repr(each) for each in found] == [repr(None if each is None else apply(each)) for each in values]

@@ -165,3 +165,10 @@ def test_translate_by_columns_is_refused() -> None:
 def test_a_constant_is_searched_for_a_column() -> None:
     given, frame, schema = fields((["b", "X", "", None, "z"], TEXT))
     assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]
+
+
+def test_the_case_that_is_asked_for_last_is_of_the_text_itself() -> None:
+    """So does Spark's optimizer; otherwise it would be ss."""
+    given, frame, schema = fields((["ß", None], TEXT))
+    for inner, outer, expected in (("upper", "lower", "ß"), ("ucase", "lcase", "ß"), ("lower", "upper", "SS")):
+        assert run(call(outer, [call(inner, given)]), frame, schema) == [expected, None]

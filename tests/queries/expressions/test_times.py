@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import QueryError, SchemaError
 from upstream.queries.expressions.kinds import DATE, DOUBLE, DURATION, INT, LONG, MONTHS, TEXT, TIMESTAMP
+from upstream.queries.expressions.nodes import Constant
+from upstream.queries.expressions.typing import call, cast
 
-from .values import evaluate
+from .values import evaluate, fields, run
 
 _UTC = timezone.utc
 _EPOCH = datetime(1970, 1, 1, tzinfo=_UTC)
@@ -170,3 +172,13 @@ def test_formats_that_are_the_same_in_both() -> None:
     for pattern in ("YYYY", "EEE", "M", "yyyy-MM-dd'", "S"):
         with pytest.raises(SchemaError, match="the format"):
             evaluate("date_format", ([_BEFORE], TIMESTAMP), constants=[([pattern], TEXT)])
+
+
+def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time() -> None:
+    given_, frame, schema = fields((["no time"], TEXT))
+    time = cast(given_[0], TIMESTAMP)
+    for unit, expected in (("none", [None]), (None, [None])):
+        assert run(call("date_trunc", [Constant(unit, TEXT), time]), frame, schema) == expected
+        assert run(call("trunc", [time, Constant(unit, TEXT)]), frame, schema) == expected
+    with pytest.raises(QueryError, match="cannot be cast"):
+        run(call("date_trunc", [Constant("day", TEXT), time]), frame, schema)
