@@ -70,27 +70,26 @@ def test_timestampadd(unit: str, times: list[datetime | None], count: int) -> No
 @example(start=datetime(2020, 1, 31, 12, tzinfo=UTC), end=datetime(2020, 3, 31, 11, 59, 59, 999999, UTC))
 @example(start=datetime(2020, 1, 31, 12, tzinfo=UTC), end=datetime(2020, 3, 31, 12, tzinfo=UTC))
 @example(start=datetime(2020, 1, 30, tzinfo=UTC), end=datetime(2020, 2, 29, tzinfo=UTC))
+@example(start=datetime(2020, 3, 31, 1, tzinfo=UTC), end=datetime(2020, 2, 29, 2, tzinfo=UTC))
+@example(start=datetime(2020, 3, 1, 1, tzinfo=UTC), end=datetime(2020, 2, 29, 2, tzinfo=UTC))
 @pytest.mark.parametrize("unit", [each for each in UNITS if each != "DAYOFYEAR"])
 def test_timestampdiff_counts_whole_units(unit: str, start: datetime, end: datetime) -> None:
     given_, frame, schema = fields(([start, start, None], TIMESTAMP), ([end, None, end], TIMESTAMP))
 
     def between(one: datetime, other: datetime) -> int:
-        """Count by adding: the greatest number of units that does not lead past the end."""
-        if other < one:
-            return -_whole(other, one, backwards=True)
-        return _whole(one, other)
-
-    def _whole(early: datetime, late: datetime, *, backwards: bool = False) -> int:
+        """Count as Java does: months by dates alone, once a day that is not whole has been left out of the end."""
         size = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)
         if size is None:
-            length = unit.lower() + "s"
-            return (late - early) // timedelta(**{length: 1})
-        months = (late.year - early.year) * 12 + late.month - early.month
-        first, second = (late, early) if backwards else (early, late)
-        part = (second.day, second.time()) < (first.day, first.time())
-        if backwards:
-            part = (second.day, second.time()) > (first.day, first.time())
-        return (months - part) // size
+            whole = abs(other - one) // timedelta(**{unit.lower() + "s": 1})
+            return whole if other > one else -whole
+        day = timedelta(days=1)
+        if other.date() > one.date() and other.time() < one.time():
+            other -= day
+        elif other.date() < one.date() and other.time() > one.time():
+            other += day
+        early, late = sorted((one.date(), other.date()))
+        months = (late.year - early.year) * 12 + late.month - early.month - (late.day < early.day)
+        return months // size if other.date() >= one.date() else -(months // size)
 
     found = run(call("timestampdiff", [Constant(unit, TEXT), *given_]), frame, schema)
     assert found == [between(start, end), None, None]
