@@ -47,11 +47,12 @@ lint: $(VENV)/.installed $(lint)/.locked
 	$(lint)/bin/ruff format --check .
 	$(lint)/bin/basedpyright --pythonpath $(abspath $(python))
 
-# The pages that are made from code: API, options, command line.
+# The pages that are made from code: API, command line, options, functions of continuous queries.
 reference: $(VENV)/.installed
 	$(python) tools/reference.py > docs/reference.md
 	$(python) tools/reference.py command-line > docs/command-line.md
 	$(VENV)/bin/upstream options > docs/options.md
+	$(python) tools/functions.py > docs/functions.md
 
 # dist/site: open dist/site/index.html. A broken link or reference is an error.
 docs: $(site)/.locked

@@ -1,0 +1,257 @@
+"""docs/functions.md from the rules that check the types of calls: ``make reference``."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from upstream.conf.errors import SchemaError
+from upstream.queries.expressions.kinds import (
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INT,
+    LONG,
+    SHORT,
+    TEXT,
+    TIMESTAMP,
+    spark_name,
+)
+from upstream.queries.expressions.nodes import Constant, Expression, Field
+
+__all__ = ["OPERATORS", "page"]
+
+# Their private parts are meant: the tables of rules.
+typing: Any = import_module("upstream.queries.expressions.typing")
+arithmetic_types: Any = import_module("upstream.queries.expressions.arithmetic_types")
+bits: Any = import_module("upstream.queries.expressions.bits")
+months: Any = import_module("upstream.queries.expressions.months")
+Signature: Any = import_module("upstream.queries.expressions.signatures").Signature
+aggregates: Any = import_module("upstream.queries.relations.aggregates")
+
+OPERATORS: Mapping[str, str] = {
+    "add": "a + b",
+    "subtract": "a - b",
+    "multiply": "a * b",
+    "divide": "a / b",
+    "div": "a DIV b",
+    "mod": "a % b",
+    "negate": "-a",
+    "eq": "a = b",
+    "ne": "a <> b",
+    "lt": "a < b",
+    "le": "a <= b",
+    "gt": "a > b",
+    "ge": "a >= b",
+    "eq_null_safe": "a <=> b",
+    "and": "p AND q",
+    "or": "p OR q",
+    "not": "NOT p",
+    "is_null": "a IS NULL",
+    "is_not_null": "a IS NOT NULL",
+    "between": "a BETWEEN b AND c",
+    "in": "a IN (b, c)",
+    "like": "s LIKE 'x%'",
+    "ilike": "s ILIKE 'x%'",
+    "rlike": "s RLIKE 'x.*'",
+    "case": "CASE WHEN p THEN a ELSE b END",
+    "bitwise_and": "a & b",
+    "bitwise_or": "a | b",
+    "bitwise_xor": "a ^ b",
+    "bitwise_not": "~a",
+    "get_field": "r.f",
+    "get": "l[0]",
+}
+"""How the calls that have signs or words of their own are written."""
+
+_NOT_TYPED = {"second_with_fraction"}  # what EXTRACT(SECOND FROM t) becomes
+
+_TAKES = {
+    "add": "two numbers, or a time and an interval",
+    "subtract": "two numbers, two times, or a time and an interval",
+    "get_field": "a struct, and the name of a field",
+    "reverse": "a STRING, or an array",
+}
+_GIVES = {
+    "get_field": "the type of the field",
+    **dict.fromkeys(("get", "element_at", "try_element_at"), "the type of the elements"),
+}
+"""What the errors and the probes do not show."""
+
+_INTRODUCTION = """\
+# Functions of the query language
+
+The expressions of [continuous queries](query-language.md) have the operators and functions on this
+page. Each one means what it means in Spark SQL in its ANSI mode: it takes the same types, gives the
+same type, and fails where Spark fails. An argument of another type is cast where Spark casts it.
+`try_` functions give null where the others fail. Names may be in capitals.
+
+Brackets hold arguments that you may leave out. `make reference` writes this page from the rules that
+check a query.
+"""
+
+_NUMBERS = (INT, DOUBLE, pa.decimal128(10, 2))
+_TYPES = (BOOLEAN, BYTE, SHORT, LONG, FLOAT, *_NUMBERS, TEXT, DATE, TIMESTAMP, DURATION, pa.list_(INT))
+_PARTS = ("year", "MONTH")
+
+
+def _probes() -> Iterator[list[Expression]]:
+    """Yield arguments to try a function with, each of a type that needs no cast."""
+    one: list[Expression] = [Field(f"x{at}", each) for at, each in enumerate(_TYPES)]
+    yield from ([each] for each in one)
+    yield from ([each, other] for each, other in itertools.product(one, one))
+    digits: Expression = Constant(1, INT)
+    condition: Expression = Field("p", BOOLEAN)
+    yield from ([each, digits] for each in one)
+    yield from ([condition, each, each] for each in one)
+    yield from ([each, each, each] for each in one)
+    for part in _PARTS:
+        unit: list[Expression] = [Constant(part, TEXT)]
+        yield from ([*unit, each] for each in one)
+        yield from ([*unit, each, other] for each, other in itertools.product(one, one))
+
+
+_PROBES = tuple(_probes())
+
+
+def _gives(name: str) -> str:
+    """Return the types of a function's results: those of all calls that need no cast of text."""
+    if name in _GIVES:
+        return _GIVES[name]
+    numeric = name in arithmetic_types.ARITHMETIC
+    made: list[tuple[list[str], str]] = []
+    for given in _PROBES:
+        if numeric and any(each.type == TEXT for each in given):
+            continue
+        try:
+            result = typing.call(name, given)
+        except (SchemaError, ValueError):
+            continue
+        made.append(([_kind(each.type) for each in given], _kind(result.type)))
+    return _summary(made)
+
+
+def _kind(dtype: pa.DataType) -> str:
+    return spark_name(dtype).partition("(")[0].partition("<")[0]
+
+
+def _summary(made: Sequence[tuple[Sequence[str], str]]) -> str:
+    """Return in words what results have in common, from the types of calls and of their results."""
+    found = sorted({result for _, result in made})
+    if len(found) > 1 and all(given[0] == result for given, result in made):
+        return "the type of its argument" if all(len(given) == 1 for given, _ in made) else "the type of the first one"
+    if len(found) > 1 and all(given[0] == result for given, result in made if len(set(given)) == 1):
+        return "the common type"
+    return " or ".join(found) if len(found) <= 4 else "by its arguments"
+
+
+def _takes(name: str) -> str:
+    """Return what the error of a call without arguments would ask for."""
+    if name in _TAKES:
+        return _TAKES[name]
+    return _error(name).partition(": a format")[0]
+
+
+def _row(name: str) -> str:
+    rule = typing._rules()[name]
+    if isinstance(rule, Signature):
+        takes = ", ".join(map(spark_name, rule.takes)) if name in OPERATORS else ""
+        return _cells(f"`{OPERATORS.get(name, rule.written(name))}`", takes, spark_name(rule.result))
+    takes = _takes(name)
+    if name not in OPERATORS and takes.startswith(f"{name}("):
+        return _cells(f"`{takes}`", "", _gives(name))
+    return _cells(f"`{OPERATORS.get(name, name)}`", takes, _gives(name))
+
+
+def _cells(*cells: str) -> str:
+    return "| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |"
+
+
+def _groups() -> dict[str, list[str]]:
+    """Return the names by what they are about, each once."""
+    numbers, text, times = arithmetic_types.ARITHMETIC, typing._text_rules(), typing._time_rules()
+    nested = ("get_field", "get", "element_at", "try_element_at", "size", "cardinality")
+    casts = [name for name in typing.function_names() if "CAST reads" in _error(name)]
+    groups: dict[str, list[str]] = {"Operators": [name for name in OPERATORS if name in typing._rules()]}
+    left = set(typing.function_names()) - set(OPERATORS) - _NOT_TYPED
+    for title, names in (
+        ("Numbers", numbers),
+        ("Bits", bits.BIT_RULES),
+        ("Text", text),
+        ("Dates and times", (*times, *months.MONTH_RULES)),
+        ("Arrays", nested),
+        ("Casts", casts),
+        ("Nulls and choices", tuple(left)),
+    ):
+        groups[title] = sorted(left.intersection(names))
+        left -= set(names)
+    return groups
+
+
+def _error(name: str) -> str:
+    """Return what a call without arguments lacks."""
+    try:
+        typing.call(name, [])
+    except SchemaError as error:
+        return error.expected
+    except ValueError:  # get_field, which the grammar alone calls
+        return ""
+    raise AssertionError(f"{name}() is a call")
+
+
+def _aggregate_rows() -> Iterable[str]:
+    arguments = {1: "x", 2: "x, y"}
+    for name, (counts, fits, _) in aggregates._KINDS.items():
+        written = " or ".join(f"`{name}({arguments[each]})`" for each in counts)
+        of = aggregates._EXPECTED.get(fits, ("any value", ""))[0]
+        yield _cells(written, of, _aggregated(name))
+    yield _cells("`count(*)` or `count(x, …)`", "any values", "BIGINT")
+    yield _cells("`count_if(p)`", "a condition", "BIGINT")
+    yield _cells("`bool_and(p)`", "a condition", "BOOLEAN")
+    yield _cells("`bool_or(p)`", "a condition", "BOOLEAN")
+
+
+def _aggregated(name: str) -> str:
+    made: list[tuple[list[str], str]] = []
+    for given in _PROBES:
+        for second in ([], [Constant(0.5, DOUBLE)]):
+            try:
+                result = aggregates.aggregation("x", name, [*given, *second])
+            except (SchemaError, KeyError):
+                continue
+            made.append(([_kind(given[0].type)], _kind(result.type)))
+    return _summary(made)
+
+
+def page() -> str:
+    """Return docs/functions.md."""
+    head = ["| call | takes | gives |", "|---|---|---|"]
+    lines = [_INTRODUCTION]
+    for title, names in _groups().items():
+        more = ["`CAST(x AS type)` and `TRY_CAST(x AS type)` are there, too.\n"] if title == "Casts" else []
+        lines += [f"## {title}\n", *more, *head, *(_row(name) for name in names), ""]
+    aliases = sorted((name, of) for name, of in aggregates._ALIASES.items() if of not in aggregates.ORDERLESS)
+    lines += [
+        "## Aggregates\n",
+        "`DISTINCT` and `FILTER (WHERE …)` work as in Spark SQL.\n",
+        *head,
+        *sorted(_aggregate_rows()),
+        "",
+        "Other names for some of them:\n",
+        *(f"- `{name}` for `{of}`" for name, of in aliases),
+        "",
+        "A query with several groupings has `GROUPING` and `GROUPING_ID` besides.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
