@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -166,8 +167,9 @@ def _row(name: str) -> str:
         takes = ", ".join(map(spark_name, rule.takes)) if name in OPERATORS else ""
         return _cells(f"`{OPERATORS.get(name, rule.written(name))}`", takes, spark_name(rule.result))
     takes = _takes(name)
-    if name not in OPERATORS and takes.startswith(f"{name}("):
-        return _cells(f"`{takes}`", "", _gives(name))
+    written = re.fullmatch(r"\w+(\(.*\))", takes)  # of another name for the same function, too
+    if name not in OPERATORS and written:
+        return _cells(f"`{name}{written[1]}`", "", _gives(name))
     return _cells(f"`{OPERATORS.get(name, name)}`", takes, _gives(name))
 
 
