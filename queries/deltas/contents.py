@@ -44,6 +44,7 @@ class Contents:
         self._running = running
         self._span = span
         self._found: dict[str, pl.DataFrame] = {}
+        self._lacking: set[str] = set()
 
     def find(self, part: Part) -> None:
         """Find the contents of the inputs of an operator that is new, if they are not."""
@@ -62,13 +63,20 @@ class Contents:
             self._found[key] = self._contents(self._running[key])
         return self._found[key]
 
+    def lacks(self, key: str) -> bool:
+        """Return whether what was found of a relation lacks rows: nothing keeps those of a window without an end."""
+        return key in self._lacking
+
     def _contents(self, each: Running) -> pl.DataFrame:
         found = each.operator.contents()
         if found is None:
             if each.operator.forgets:
+                self._lacking.add(each.part.key)
                 return each.operator.nothing
             again = each.part.make(State.in_memory())
             inputs = [self.of(key) for key in each.part.inputs]
+            if not self._lacking.isdisjoint(each.part.inputs):
+                self._lacking.add(each.part.key)
             found = again.step(inputs, self._span._replace(before=LOWEST))
         found = found.select(each.operator.nothing.columns).with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME))
         return consolidated(found) if found.height else empty_delta(each.operator.schema)

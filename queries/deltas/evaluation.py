@@ -131,6 +131,7 @@ class Evaluation:
         self._running: dict[str, Running] = {}
         self._tops: dict[str, str] = {}
         self._collapses: set[str] = set()
+        self._lacking: set[str] = set(head.get("lacking", ()))
 
     @property
     def queries(self) -> list[str]:
@@ -216,6 +217,7 @@ class Evaluation:
         del self._tops[name]
         self._known.pop(name, None)
         self._collapses.discard(name)
+        self._lacking.discard(name)
         for key, each in list(self._running.items()):
             each.users.discard(name)
             each.points.discard(name)
@@ -228,9 +230,10 @@ class Evaluation:
         """Return the time from which a query lacks nothing; None if that is never certain.
 
         A query of the first step is whole from :data:`~.zsets.BEGINNING` on. One that is added later, over windows
-        that have to fill, is whole once their RANGE has passed.
+        that have to fill, is whole once their RANGE has passed. One that is added later, to something that runs over a
+        window without an end, is never certain to be whole: nothing keeps the rows that it begins with.
         """
-        return self._running[self._tops[name]].whole_from
+        return None if name in self._lacking else self._running[self._tops[name]].whole_from
 
     def step(
         self,
@@ -271,6 +274,8 @@ class Evaluation:
         for name, key in self._tops.items():
             if name not in step.failed:
                 found = step.changes(key, net=name in self._collapses, new=self._is_new(name))
+                if self._is_new(name) and step.lacks(key):
+                    self._lacking.add(name)
                 changes[name] = found.sort(TIME, maintain_order=True) if found.height else found
         for each in self._running.values():
             each.begun = True
@@ -292,7 +297,8 @@ class Evaluation:
             self._store.put(_QUERIES, 0, json.dumps(self._known).encode())
             self._changed = False
         self.token = uuid4().hex
-        head = {"clock": self._clock, "low_watermark": self.low_watermark, "now": self.now, "token": self.token}
+        head: dict[str, object] = {"clock": self._clock, "low_watermark": self.low_watermark, "now": self.now}
+        head |= {"token": self.token, "lacking": sorted(self._lacking)}
         self._store.put(_HEAD, 0, json.dumps(head).encode())
 
     def clear(self) -> None:

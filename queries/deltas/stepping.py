@@ -103,6 +103,10 @@ class Stepping:
             self._collapsed[key] = collapsed(found, self._span.until - 1)
         return self._collapsed[key]
 
+    def lacks(self, key: str) -> bool:
+        """Return whether a query that begins with an operator's contents lacks some of them."""
+        return self._there.lacks(key)
+
     def late(self) -> dict[str, pl.DataFrame]:
         """Return the rows that one or several operators put aside, by stream."""
         found: dict[str, pl.DataFrame] = {}
@@ -145,7 +149,7 @@ class Stepping:
                 if not below.part.is_stream:
                     return None
                 since.append(self._span.before)
-            elif below.whole_from is None:
+            elif below.whole_from is None or self._there.lacks(key):
                 return None
             else:
                 since.append(below.whole_from)

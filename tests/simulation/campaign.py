@@ -19,9 +19,9 @@ from .scenario import Scenario
 ROOT = Path(__file__).resolve().parents[2]
 
 SHARES = {
-    "latest": 15, "restore": 7, "two_writes": 6, "windows": 10, "heartbeat": 5, "ends": 6, "over": 7, "queue": 7,
+    "latest": 12, "restore": 7, "two_writes": 6, "windows": 8, "heartbeat": 5, "ends": 6, "over": 7, "queue": 7,
     "ordered": 6, "joins": 7, "early_joins": 4, "ordered_joins": 4, "limited_joins": 4, "table_joins": 4,
-    "newest_joins": 4, "cut": 4,
+    "newest_joins": 4, "cut": 4, "hosted": 5,
 }  # fmt: skip
 """How many of a hundred scenarios have each profile."""
 

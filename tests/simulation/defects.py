@@ -83,6 +83,56 @@ def _open_end() -> None:
     Progress.close = _nothing  # type: ignore[method-assign]
 
 
+def _forgotten_tombstone() -> None:
+    import polars as pl
+
+    from upstream.queries.hosting import first_stage
+
+    mended = first_stage.rows_of
+    first_stage.rows_of = lambda rows: mended(rows).filter(~pl.col("__tombstone"))
+
+
+def _nothing_begins_anew() -> None:
+    from upstream.sink.results import table_commit
+    from upstream.sink.results.table_start import Start
+
+    mended = table_commit.start_of
+
+    def start_of(table: Any, known: Any, writer: str, begun: Any) -> Start:
+        found = mended(table, known, writer, begun)
+        return found._replace(begins=found.begins and (not known.exists or bool(found.actions)))
+
+    table_commit.start_of = start_of
+
+
+def _batch_twice() -> None:
+    from upstream.sink.results.table_commit import TableCommit
+
+    TableCommit._repeats = lambda *_: False  # type: ignore[method-assign]
+
+
+def _registry_of_now() -> None:
+    from upstream.queries.hosting import command_source, commands, running
+    from upstream.queries.registry.journal import Journal
+
+    del command_source
+    mended = commands.command_of_batch
+
+    def command_of_batch(checkpoint: str, batch: int) -> Any:
+        return dataclasses.replace(mended(checkpoint, batch), version=Journal(checkpoint).version())
+
+    commands.command_of_batch = running.command_of_batch = command_of_batch
+    from . import hosted_process
+
+    hosted_process.command_of_batch = command_of_batch
+
+
+def _state_of_nobody() -> None:
+    from upstream.queries.hosting.evaluating import Evaluations
+
+    Evaluations.keep = _nothing  # type: ignore[method-assign]
+
+
 def _tail_read_again() -> None:
     from upstream.datasource.connectors.kafka.positions import Positions
 
@@ -186,6 +236,29 @@ DEFECTS: dict[str, Defect] = {
     ),
     "table-of-now": Defect(
         "A batch that runs again joins with the table as it is by then.", "table_joins", _table_of_now
+    ),
+    "forgotten-tombstone": Defect(
+        "Hosted queries take no notice of deletions: deleted keys stay in their results.",
+        "hosted",
+        _forgotten_tombstone,
+    ),
+    "nothing-begins-anew": Defect(
+        "A query that is altered or activated again finds the rows of its former incarnation in its table.",
+        "hosted",
+        _nothing_begins_anew,
+    ),
+    "batch-twice": Defect(
+        "A batch that runs again is committed again to the tables of hosted queries that have it.",
+        "hosted",
+        _batch_twice,
+    ),
+    "registry-of-now": Defect(
+        "A batch that runs again has the queries that are registered by then.", "hosted", _registry_of_now
+    ),
+    "state-of-nobody": Defect(
+        "The shards keep the state of queries that are gone, and a query that comes again finds it.",
+        "hosted",
+        _state_of_nobody,
     ),
     "tail-read-again": Defect(
         "A partition whose log lost its tail is read again from its beginning, and nothing is counted as lost.",

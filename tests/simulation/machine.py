@@ -142,6 +142,7 @@ def install() -> None:
     from upstream.datasource.connectors.kafka import client, positions
     from upstream.datasource.connectors.kafka import task as consuming
     from upstream.operators.tables import versions
+    from upstream.queries.hosting import command_source
     from upstream.sink.spec import steps
 
     from . import broker
@@ -157,7 +158,7 @@ def install() -> None:
         MACHINE.monotonic_s += seconds
 
     slow = types.SimpleNamespace(monotonic=lambda: MACHINE.monotonic_s, sleep=sleep, time=time.time)
-    for module in (client, consuming, positions, versions):
+    for module in (client, command_source, consuming, positions, versions):
         module.time = slow  # type: ignore[attr-defined]
     positions.Positions.__init__.__defaults__ = (lambda: MACHINE.monotonic_s,)
     confluent_kafka.Consumer = broker.Consumer  # type: ignore[misc, assignment]

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from .hosted_queries import STREAMS, changes
 from .scenario import Action, Scenario
 
 BASE = 1_000_000
@@ -15,6 +16,11 @@ LOCAL_STEPS = ("JOURNALED", "TASKS_READ", "STATE_KEPT", "TASKS_WROTE", "NOTED")
 SINK_STEPS = (
     "READ", "DECIDED", "STAGED", "HANDED_OVER", "LOOKED", "NEW", "CHECKED", "MERGED_AGAIN", "LISTED", "MARKED",
     "COMMITTED", "CLEARED", "REMEMBERED", "MAINTAINED", "COMPACTED", "PUT_OUT", "MEASURED",
+)  # fmt: skip
+
+HOSTED_STEPS = (
+    "JOURNALED", "TASKS_READ", "STATE_KEPT", "TASKS_WROTE", "READ", "DECIDED", "STAGED", "HANDED_OVER", "LOOKED", "NEW",
+    "CHECKED", "LISTED", "COMMITTED", "COMMITTED", "CLEARED", "REMEMBERED", "MAINTAINED", "NOTED",
 )  # fmt: skip
 
 
@@ -291,6 +297,58 @@ def cut(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, actions
 
 
+def hosted(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """Continuous queries that come, change, fail and go while rows come, late ones among them."""
+    pieces = chance.choice((5, 7, 9))
+    feeds = {stream: [f"{stream}/{number}" for number in range(chance.choice((1, 1, 2)))] for stream in STREAMS}
+    if chance.random() < 0.3:
+        del feeds["quote"]
+    now, bounds = 4, dict.fromkeys((each for some in feeds.values() for each in some), 0)
+    arriving: list[Action] = []
+    for _ in range(pieces):
+        now += chance.choice((1, 2, 2, 4, 10))
+        for feed, bound in bounds.items():
+            if chance.random() < 0.2:  # it is silent
+                continue
+            rows = [_hosted_row(chance, now, bound) for _ in range(chance.choice((1, 1, 2, 3)))]
+            arriving.append(["rows", feed, rows])
+            if chance.random() < 0.8:
+                bounds[feed] = max(bound, now - chance.choice((0, 1, 3)))
+                arriving.append(["promise", feed, bounds[feed]])
+    if chance.random() < 0.2:
+        arriving.append(["promise", chance.choice(list(bounds)), None])
+    count = chance.choice((3, 5, 8))
+    changing = changes(chance, count)
+    batches = [_hosted_batch(chance) for _ in range(chance.choice((6, 8, 10)))]
+    others: list[Action] = [["restart", chance.random() < 0.5] for _ in range(chance.choice((0, 1, 2)))]
+    made = changing[:-count]
+    rest = [arriving, changing[-count:], batches + others]
+    chance.shuffle(rest[2])
+    while any(rest):
+        made.append(chance.choice([each for each in rest for _ in each]).pop(0))
+    return {"honest": False, "shards": chance.choice((1, 2, 3))}, made
+
+
+def _hosted_row(chance: random.Random, now: int, bound: int) -> list[int]:
+    unit = now + chance.choice((0, 0, 1, 2, 2, 7)) - chance.choice((0, 0, 0, 1, 3))
+    if chance.random() < 0.15:
+        unit = bound - chance.choice((1, 2, 5))  # it is late
+    return [chance.choice((0, 0, 1, 1, 2, 3)), unit, chance.choice((0, 0, 1, 2, 3, 4, 5)), int(chance.random() < 0.2)]
+
+
+def _hosted_batch(chance: random.Random) -> Action:
+    chosen: dict[str, Any] = {}
+    if chance.random() < 0.3:
+        # A batch commits to several tables: it may die amid them.
+        chosen |= {"dies": [chance.choice(HOSTED_STEPS), chance.choice((1, 1, 1, 2, 3, 5))]}
+        chosen |= {"forgets": chance.random() < 0.7}
+    if chance.random() < 0.3:
+        chosen["twins"] = chance.choice((0.5, 1.0))
+    if chance.random() < 0.2:
+        chosen["share"] = chance.choice((0.0, 0.5))
+    return ["batch", chosen]
+
+
 def _window(chance: random.Random) -> dict[str, Any]:
     size = chance.choice((20, 50, 100))
     slide = chance.choice((size, size, size // 2 if size != 50 else 10))
@@ -299,7 +357,7 @@ def _window(chance: random.Random) -> dict[str, Any]:
 
 _ALL = (
     latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, joins, early_joins, ordered_joins,
-    limited_joins, table_joins, newest_joins, cut,
+    limited_joins, table_joins, newest_joins, cut, hosted,
 )  # fmt: skip
 PROFILES: dict[str, Callable[[random.Random], tuple[dict[str, Any], list[Action]]]] = {
     each.__name__: each for each in _ALL

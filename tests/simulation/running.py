@@ -13,6 +13,7 @@ from upstream.sink.maintenance import wear
 
 from . import building
 from .checks import Checks
+from .hosted_running import HostedRun
 from .inputs import Inputs
 from .machine import MACHINE
 from .query import Query
@@ -35,6 +36,13 @@ def run(scenario: Scenario) -> None:
     MACHINE.begin(scenario.seed)
     # Of every second scenario buckets wear as if they were large; the others keep many files and dead rows.
     wear.WORTH, wear.FILE = (0, 1) if scenario.seed % 2 else _WEAR
+    if scenario.profile == "hosted":
+        try:
+            HostedRun(scenario, folder).all()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            MACHINE.end()
+        return
     inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "heartbeat")
     for word, *given in scenario.actions:
         if word == "rows":

@@ -15,6 +15,7 @@ from upstream.queries.relations.nodes import (
     Aggregate,
     Aggregation,
     Changes,
+    Distinct,
     Latest,
     Project,
     Range,
@@ -58,7 +59,14 @@ def test_contents_are_the_relation_just_before_the_step(given, until):
 
 def test_what_is_neither_in_the_state_nor_below_is_left_out():
     made, top = running(Windowed(S, Unbounded()), [(1, "a", 1, 0, False)], 5)
-    assert Contents(made, Span(5, 6, 4)).of(top).height == 0
+    contents = Contents(made, Span(5, 6, 4))
+    assert not contents.lacks(top)  # nobody has asked for it
+    assert contents.of(top).height == 0
+    assert contents.lacks(top)
+    made, top = running(Distinct(Windowed(S, Unbounded())), [(1, "a", 1, 0, False)], 5)
+    contents = Contents(made, Span(5, 6, 4))
+    assert contents.of(top).height == 0
+    assert contents.lacks(top)
 
 
 def test_streams_and_what_begins_in_this_step_have_none():

@@ -150,6 +150,30 @@ def test_a_query_over_a_window_that_has_to_fill_says_when_it_is_whole():
     assert evaluation.whole_from("over it") is None
 
 
+def test_a_query_that_begins_with_what_nobody_has_kept_is_never_sure_to_be_whole():
+    store = DictStore()
+    evaluation = Evaluation(store, compiled)
+    counts = Aggregate(Windowed(S, Unbounded()), (("v", column("v")),), (N,))
+    evaluation.add("first", counts)
+    evaluation.step(rows(1), 10)
+    evaluation.add("same", counts)
+    evaluation.add("over it", Distinct(counts))
+    evaluation.add("window", Aggregate(Windowed(S, Range(5)), (), (N,)))
+    outcome = evaluation.step(rows(), 12)
+    assert outcome.changes["same"].height == outcome.changes["over it"].height == 0
+    assert evaluation.whole_from("first") == BEGINNING
+    assert evaluation.whole_from("same") is None
+    assert evaluation.whole_from("over it") is None
+    assert evaluation.whole_from("window") == 15
+    evaluation.save()
+    again = Evaluation(store, compiled)
+    again.add("same", counts)
+    assert again.whole_from("same") is None
+    again.remove("same")
+    again.add("first", counts)
+    assert again.whole_from("first") == BEGINNING
+
+
 def test_a_query_that_is_removed_takes_its_state_with_it_and_leaves_the_others():
     store = DictStore()
     evaluation = Evaluation(store, compiled)

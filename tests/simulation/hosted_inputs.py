@@ -1,0 +1,175 @@
+"""The streams that hosted queries read: feeds whose rows come late or not, promise, fall silent, and end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from kit.continuous import BUSES, EPOCH, QUOTE, TRADE
+from kit.hosting import frame, scanned
+
+from upstream.core.watermark.bounds import AFTER_ALL
+from upstream.queries.relations.nodes import Stream
+
+from .machine import MACHINE
+
+STREAMS: Mapping[str, Stream] = {each.name: each for each in (TRADE, QUOTE, BUSES)}
+UNIT_US = 30_000_000
+_BEGIN_US = int(EPOCH.timestamp()) * 1_000_000
+_KEYS = ("a", "b", "7", None)
+_NUMBERS = (1, 2, 0, 5, None, 3)
+
+
+def at(unit: int) -> int:
+    """A time in µs."""
+    return _BEGIN_US + unit * UNIT_US
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row as the source has it.
+
+    Attributes
+    ----------
+    stream, feed : str
+    cells : tuple
+        The stream's columns.
+    time, arrival : int
+        In microseconds.
+    seq : int
+        In the order of arrival, over all streams.
+    deleted : bool
+    batch : int
+        Which one takes it.
+    """
+
+    stream: str
+    feed: str
+    cells: tuple[Any, ...]
+    time: int
+    arrival: int
+    seq: int
+    deleted: bool
+    batch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What one batch takes.
+
+    Attributes
+    ----------
+    rows : list of Row
+    bounds : dict
+        By stream and feed.
+    """
+
+    rows: list[Row]
+    bounds: dict[str, dict[str, int]]
+
+
+class HostedInputs:
+    """All that comes."""
+
+    def __init__(self) -> None:
+        self.taken: list[Taken] = []
+        self._waiting: list[Row] = []
+        self._bounds: dict[tuple[str, str], int] = {}
+        self._new: dict[str, dict[str, int]] = {}
+        self._count = 0
+        self._last_deletion = -1
+
+    def add(self, feed: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Let rows of a feed arrive, as `[key, time, value, deleted]`. Of a feed that has ended nothing does."""
+        stream = feed.partition("/")[0]
+        bound = self._bounds.get((stream, feed))
+        if bound == AFTER_ALL:
+            return
+        for key, unit, value, deleted in rows:
+            time, gone = at(unit), bool(deleted) and stream == "buses"
+            if stream == "buses" and bound is not None and time < bound and time <= self._last_deletion:
+                continue  # it might bring back what was deleted: whether it counts depends on what is forgotten
+            self._count += 1
+            self._waiting.append(
+                Row(stream, feed, _cells(stream, key, value, time), time, MACHINE.now_us, self._count, gone, -1)
+            )
+            if gone:
+                self._last_deletion = max(self._last_deletion, time)
+        if bound is None and rows:
+            self.promise(feed, min(unit for _, unit, *_ in rows))
+
+    def promise(self, feed: str, unit: int | None) -> None:
+        """Raise the bound of a feed; None ends it."""
+        stream = feed.partition("/")[0]
+        bound = AFTER_ALL if unit is None else at(unit)
+        known = self._bounds.get((stream, feed))
+        if known is None and unit is None:
+            return
+        if known is None or bound > known:
+            self._bounds[stream, feed] = bound
+            self._new.setdefault(stream, {})[feed] = bound
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything has come since the last batch."""
+        return bool(self._waiting or self._new)
+
+    def take(self) -> Taken:
+        """Let the next batch take it."""
+        number = len(self.taken)
+        self.taken.append(Taken([dataclasses.replace(each, batch=number) for each in self._waiting], self._new))
+        self._waiting, self._new = [], {}
+        return self.taken[-1]
+
+    def rows(self) -> list[Row]:
+        """Return all rows that batches have taken."""
+        return [row for each in self.taken for row in each.rows]
+
+
+def _cells(stream: str, key: int, value: int, time: int) -> tuple[Any, ...]:
+    moment = EPOCH + timedelta(microseconds=time - _BEGIN_US)
+    number = _NUMBERS[value]
+    if stream == "trade":
+        return _KEYS[key], None if number is None else number / 2, number, moment
+    if stream == "quote":
+        return _KEYS[key if value else (2 if key == 1 else key)], None if number is None else float(number), moment
+    return _KEYS[key % 3], f"r{value % 2}" if value < 5 else None, None if number is None else float(number), moment
+
+
+def tasks_of(taken: Taken, shuffled: Any) -> dict[str, list[pa.Table]]:
+    """Return the rows of each task of each stream's scan, with punctuation, as Spark divides them by chance."""
+    found: dict[str, list[pa.Table]] = {}
+    for name, stream in STREAMS.items():
+        parts: dict[str, list[Row]] = {}
+        for row in taken.rows:
+            if row.stream == name:
+                parts.setdefault(row.feed, []).append(row)
+        bounds = taken.bounds.get(name, {})
+        tables: list[pa.Table] = []
+        for feed in sorted({*parts, *bounds}):
+            rows = parts.get(feed, [])
+            cut = shuffled.randrange(len(rows) + 1)
+            for some, promised in ((rows[:cut], {}), (rows[cut:], {feed: bounds[feed]} if feed in bounds else {})):
+                if some or promised:
+                    tables.append(_scanned(stream, feed, some, promised))
+        shuffled.shuffle(tables)
+        if tables:
+            found[name] = tables
+    return found
+
+
+def _scanned(stream: Stream, feed: str, rows: Sequence[Row], promised: Mapping[str, int]) -> pa.Table:
+    columns: pl.DataFrame = frame(stream, [row.cells for row in rows])
+    return scanned(
+        stream,
+        columns,
+        [row.arrival for row in rows],
+        {name: None if bound == AFTER_ALL else bound for name, bound in promised.items()},
+        sequences=[row.seq for row in rows],
+        deleted=[row.deleted for row in rows],
+        feed=feed,
+    )

@@ -1,0 +1,152 @@
+"""What the tables of hosted queries must hold, by DuckDB over all rows that count; nothing of it is the product's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from .hosted_inputs import STREAMS, Row, Taken
+
+Contents = Counter[tuple[Any, ...]]
+_DATABASE = duckdb.connect()
+_DATABASE.execute("SET threads = 1; SET TimeZone = 'UTC'")
+_MINUTE = 60_000_000
+_HOP = r"HOP\((?P<hopped>\w+), t, INTERVAL '(?P<hop>\d+)' MINUTE, INTERVAL '(?P<size>\d+)' MINUTE\)"
+_WINDOW = re.compile(rf"\b(?P<stream>trade|quote|buses) \[(?P<window>[^\]]+)\]|LATEST\((?P<updates>\w+)\)|{_HOP}")
+BEFORE = -(1 << 61)
+"""A time before all rows."""
+
+
+class Watermarks:
+    """How far streams have come, for queries that read some of them together."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[str, dict[str, int]] = {name: {} for name in STREAMS}
+        self.reached: dict[tuple[str, ...], int | None] = {}
+        self.late: dict[tuple[str, ...], set[int]] = {}
+
+    def take(self, taken: Taken, wanted: set[tuple[str, ...]]) -> None:
+        """Take a batch; rows below what was reached before it are late."""
+        before = {domain: self._low(domain) for domain in wanted}
+        for domain, low in before.items():
+            late = self.late.setdefault(domain, set())
+            if low is not None:
+                late |= {row.seq for row in taken.rows if row.stream in domain and row.time < low}
+        for stream, bounds in taken.bounds.items():
+            for feed, bound in bounds.items():
+                self._bounds[stream][feed] = max(bound, self._bounds[stream].get(feed, bound))
+        # Nobody reads the others: what they had reached is forgotten.
+        self.reached = {domain: self._low(domain) for domain in wanted}
+
+    def _low(self, domain: tuple[str, ...]) -> int | None:
+        reached = self.reached.get(domain)
+        if not all(self._bounds[stream] for stream in domain):
+            return reached
+        low = min(min(self._bounds[stream].values()) for stream in domain)
+        return low if reached is None else max(low, reached)
+
+
+class Answers:
+    """Answers over the rows of some domain.
+
+    Parameters
+    ----------
+    rows
+        All that have come.
+    late
+        The sequence numbers of rows that do not count.
+    """
+
+    def __init__(self, rows: Sequence[Row], late: set[int]) -> None:
+        self.rows = [row for row in rows if row.seq not in late]
+        for name, stream in STREAMS.items():
+            own = [row for row in self.rows if row.stream == name]
+            columns: dict[str, pa.Array] = {
+                field.name: pa.array([row.cells[at] for row in own], field.type)
+                for at, field in enumerate(stream.schema)
+            }
+            for more in ("time", "seq", "batch"):
+                columns[f"__{more}"] = pa.array([getattr(row, more) for row in own], pa.int64())
+            columns["__deleted"] = pa.array([row.deleted for row in own], pa.bool_())
+            _DATABASE.register(f"r_{name}", pa.table(columns))
+
+    def at(self, text: str, tau: int, since: int = 0, *, arrival: bool = False) -> Contents:
+        """The relation of a query at a time, of the rows that came in a batch or later."""
+        sql = _WINDOW.sub(lambda found: _rows(found, tau, since, arrival), text)
+        return Counter(tuple(map(plain, row)) for row in _DATABASE.execute(sql).fetchall())
+
+    def points(self, text: str, begin: int, end: int) -> list[int]:
+        """The times in `[begin, end)` at which the relation of a query can change."""
+        found: set[int] = set()
+        for each in _WINDOW.finditer(text):
+            length, slide = _lengths(each)
+            for row in self.rows:
+                for time in (row.time, row.time + length):
+                    at = -(-(time + bool(each["hop"])) // slide) * slide
+                    found.add(at)
+                    if each["hop"]:
+                        found |= {at + slide * number for number in range(length // slide + 1)}
+        return sorted(time for time in found if begin <= time < end)
+
+
+def plain(value: Any) -> Any:
+    """A value that compares with that of another engine; a moment in µs."""
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1e6)
+    return round(value, 7) if isinstance(value, float) else value
+
+
+def relation(text: str) -> tuple[str, str]:
+    """The relation of a query's text, and what of its changes is asked for: `istream` if nothing else is."""
+    found = re.fullmatch(r"(ISTREAM|DSTREAM)\((.*)\)", text)
+    return (found[2], found[1].lower()) if found else (text, "istream")
+
+
+def with_views(text: str, views: Mapping[str, str]) -> str:
+    """A query's text with what its views stand for."""
+    return re.sub(r"\bFROM (v\d)\b", lambda found: f"FROM ({views[found[1]]})", text)
+
+
+def windows_in(text: str) -> int:
+    """How many windows a text has."""
+    return len(_WINDOW.findall(text))
+
+
+def _lengths(found: re.Match[str]) -> tuple[int, int]:
+    """A window's length and slide in µs."""
+    if found["hop"]:
+        return int(found["size"]) * _MINUTE, int(found["hop"]) * _MINUTE
+    lengths = re.match(r"RANGE (\d+) MINUTES(?: SLIDE (\d+) MINUTE)?", found["window"] or "")
+    if lengths is None:
+        return (1, 1) if found["window"] == "NOW" else (0, 1)
+    return int(lengths[1]) * _MINUTE, int(lengths[2] or 0) * _MINUTE or 1
+
+
+def _rows(found: re.Match[str], tau: int, since: int, arrival: bool) -> str:
+    """The rows that are in a window at a time."""
+    stream = found["stream"] or found["updates"] or found["hopped"]
+    columns = ", ".join(STREAMS[stream].schema.names)
+    rows = f"FROM r_{stream} WHERE __batch >= {since}" + ("" if arrival else f" AND __time <= {tau}")
+    window = found["window"] or ""
+    length, slide = _lengths(found)
+    if found["updates"]:
+        key = STREAMS[stream].key[0]
+        newest = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY __time DESC, __seq DESC) AS __rank {rows}"
+        return f"(SELECT {columns} FROM ({newest}) WHERE __rank = 1 AND NOT __deleted)"
+    if window.startswith(("ROWS", "PARTITION")):
+        by, count = re.fullmatch(r"(?:PARTITION BY (\w+) )?ROWS (\d+)", window).groups()  # type: ignore[union-attr]
+        by = f"PARTITION BY {by} " if by else ""
+        newest = f"SELECT *, ROW_NUMBER() OVER ({by}ORDER BY __time DESC, __seq DESC) AS __rank {rows}"
+        return f"(SELECT {columns} FROM ({newest}) WHERE __rank <= {count})"
+    if window == "RANGE UNBOUNDED":
+        return f"(SELECT {columns} {rows})"
+    end = tau // slide * slide
+    if found["hop"]:
+        return f"(SELECT {columns} {rows} AND __time >= {end - length} AND __time < {end})"
+    return f"(SELECT {columns} {rows} AND __time <= {end} AND __time > {end - length})"

@@ -1,0 +1,213 @@
+"""The streaming query behind hosted queries, as Spark runs it: the command is journaled before a batch, the state of
+both stages is kept by batch, what leaves them comes to tasks by slot, and the driver commits.
+
+What is the product's, is the product's: the registry and its journal, the command source, the scans, both stages, the
+merge in tasks, the tables and their commits, the reports. Spark's part is here: who calls whom with which rows.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+import random
+import types
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from upstream.queries.hosting import evaluating, host_plan
+from upstream.queries.hosting.command_source import CommandPlanner
+from upstream.queries.hosting.commands import command_of_batch
+from upstream.queries.hosting.host_plan import HostPlan, HostPlans
+from upstream.queries.hosting.local_host import Left, LocalHost
+from upstream.queries.hosting.reports import QueryReport, Reports
+from upstream.queries.hosting.running import HostedBatches
+from upstream.queries.registry import registry as registries
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.journal import Journal
+from upstream.queries.registry.registry import Registry, registry_at, registry_now
+from upstream.queries.registry.settings import Settings
+from upstream.sink.results import known_table
+from upstream.sink.results.result_tables import ResultTables
+from upstream.storage.folder import folder_at
+
+from .hosted_inputs import STREAMS, HostedInputs, tasks_of
+from .machine import MACHINE
+from .stages import MismatchError
+
+
+class Frame:
+    """As much of a batch DataFrame as the commit of a batch looks at: what left the second stage."""
+
+    def __init__(self, tasks: list[pa.RecordBatch], chance: random.Random) -> None:
+        self._tasks = tasks
+        self._chance = chance
+
+    @property
+    def sparkSession(self) -> Any:
+        return types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=2))
+
+    def repartition(self, tasks: int, by: str) -> Frame:
+        """Rows of a slot come to one task, in any order."""
+        assert by == "slot"
+        rows = [row for task in self._tasks for row in task.to_pylist()]
+        self._chance.shuffle(rows)
+        parts = [[row for row in rows if row["slot"] % tasks == number] for number in range(tasks)]
+        return Frame([pa.RecordBatch.from_pylist(part, schema=_LEFT) for part in parts if part], self._chance)
+
+    def mapInArrow(self, step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Frame:
+        sent = pickle.dumps(step)
+        made = [batch for task in self._tasks for batch in pickle.loads(sent)(iter([task]))]
+        MACHINE.reached("TASKS_WROTE")
+        return Frame(made, self._chance)
+
+    def collect(self) -> list[Any]:
+        rows = [types.SimpleNamespace(**row) for task in self._tasks for row in task.to_pylist()]
+        self._chance.shuffle(rows)
+        return rows
+
+
+_LEFT = pa.schema([("slot", pa.int64()), ("frame", pa.binary()), ("control", pa.string())])
+
+
+def _slot(left: Left) -> int:
+    """Where rows of a table's bucket come together; others come anywhere."""
+    return zlib.crc32(f"{left.leaving.query:08x}{left.leaving.bucket}".encode())
+
+
+class HostProcess:
+    """The query with its checkpoint.
+
+    Parameters
+    ----------
+    folder
+        In which the checkpoint and the tables are.
+    shards
+        Of each stage.
+    inputs
+        What comes.
+    seed
+        Of what is left to chance.
+    """
+
+    def __init__(self, folder: Path, shards: int, inputs: HostedInputs, seed: int) -> None:
+        self.checkpoint, self.lake = folder / "checkpoint", folder / "lake"
+        self._inputs = inputs
+        self._chance = random.Random(seed)
+        self._shards = shards
+        (self.checkpoint / "offsets").mkdir(parents=True)
+        settings = Settings(str(self.lake), shards, tuple(STREAMS.values()))
+        Journal(str(self.checkpoint)).write_settings(settings)
+        self.offsets: list[dict[str, Any]] = []
+        self.commits = 0
+        self._left: dict[int, list[Left]] = {}
+        self.start(forgets=True)
+        self._states = [LocalHost(self.plans.registry_of, shards)]
+
+    def start(self, *, forgets: bool) -> None:
+        """Start the query again, in a new process or in one that keeps what it has in memory."""
+        if forgets:
+            forget_hosting()
+        place = str(self.checkpoint)
+        settings = Journal(place).settings()
+        assert settings is not None
+        self.plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), range(self._shards))
+        self._planner = CommandPlanner(place, tuple(range(self._shards)))
+        self._batches = HostedBatches(place, self.plans)
+        self._batches._tables = ResultTables(MACHINE.query_id, place)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a batch was journaled that is not noted as done."""
+        return len(self.offsets) > self.commits
+
+    def change(self, given: dict[str, Any]) -> None:
+        """Change the registry."""
+        record(str(self.checkpoint), Change(**given))
+
+    def registry(self) -> Registry:
+        """The registry as it is now."""
+        return registry_now(str(self.checkpoint))
+
+    def plan(self, batch: int) -> HostPlan:
+        """The plan with which a batch was run."""
+        return self.plans(int(self.offsets[batch]["version"]))
+
+    def served(self, batch: int) -> frozenset[int] | None:
+        """Whose results a batch put out; None for all."""
+        return command_of_batch(str(self.checkpoint), batch).served
+
+    def reports(self) -> dict[int, QueryReport]:
+        """What the host reports of each incarnation."""
+        return dict(Reports(folder_at(str(self.checkpoint))).read())
+
+    def failed(self, batch: int) -> dict[int, str]:
+        """Which incarnations a batch let fail, and why."""
+        left = [each.leaving for each in self._left[batch]]
+        return {each.query: each.reason for each in left if each.kind == "failed"}
+
+    def state_keys(self) -> set[str]:
+        """What the shards keep after the last batch."""
+        host = self._states[-1]
+        return {str(key) for store in (*host.first, *host.second) for key in store.values}
+
+    def trigger(self, twins: float = 0.0, share: float | None = None) -> bool:
+        """One batch, if there is anything to do; whether there was."""
+        number = self.commits
+        MACHINE.batch = number
+        if not self.pending and not self._plan(number, share):
+            return False
+        command = command_of_batch(str(self.checkpoint), number)
+        state, left = self._run(number)
+        if self._chance.random() < twins:  # another attempt of all tasks; one of both counts
+            other = self._run(number)
+            if other[1] != left:
+                raise MismatchError(f"tasks of batch {number} that run again give other rows")
+            state = self._chance.choice((state, other[0]))
+        if self._left.setdefault(number, left) != left:
+            raise MismatchError(f"batch {number} gave other rows when it was run again")
+        MACHINE.reached("STATE_KEPT")
+        rows = [{"slot": _slot(each), "frame": each.frame, "control": each.leaving.control()} for each in left]
+        self._batches(Frame([pa.RecordBatch.from_pylist(rows, schema=_LEFT)], self._chance), command.batch)  # type: ignore[arg-type]
+        del self._states[number + 1 :]
+        self._states.append(state)
+        self.commits = number + 1
+        MACHINE.reached("NOTED")
+        return True
+
+    def _plan(self, number: int, share: float | None) -> bool:
+        start = self.offsets[number - 1] if number else self._planner.initial()
+        end = self._planner.plan(start, MACHINE.now_us)
+        if end["version"] < 0 or (end["version"] == start["version"] and not self._inputs.waits and share is None):
+            return False
+        if share is not None:
+            ids = sorted(self.plans(int(end["version"])).queries)
+            end = {**end, "served": [each for each in ids if self._chance.random() < share]}
+        else:
+            end = {**end, "served": None}
+        self._inputs.take()
+        self.offsets.append(end)
+        lines = ["v1", json.dumps({"batchTimestampMs": MACHINE.now_us // 1000})]
+        lines += [json.dumps({"rows": len(each.rows)}) for each in self._inputs.taken[-1:]]
+        (self.checkpoint / "offsets" / str(number)).write_text("\n".join([*lines, json.dumps(end)]))
+        MACHINE.reached("JOURNALED")
+        return True
+
+    def _run(self, number: int) -> tuple[LocalHost, Sequence[Left]]:
+        """Both stages, from the state before the batch."""
+        state = self._states[number].snapshot(random.Random(self._chance.random()))
+        tasks = tasks_of(self._inputs.taken[number], self._chance)
+        left = state.batch(command_of_batch(str(self.checkpoint), number), tasks)
+        MACHINE.reached("TASKS_READ")
+        return state, left
+
+
+def forget_hosting() -> None:
+    """What a process has in memory is gone with it."""
+    for memory in (evaluating._kept._by_token, host_plan._plans, registries._versions, known_table._known):
+        memory.clear()
