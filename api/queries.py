@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..conf.arguments import path_argument, whole_argument
+from ..conf.arguments import duration_argument, path_argument, whole_argument
+from ..conf.clock import now_us
 from ..conf.errors import OptionError, QueryRefusedError, SchemaError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..core.rows.system_column import SYSTEM
@@ -344,13 +345,15 @@ class Queries:
         registry = self._registry()
         return explain(text_of(query, registry), registry.catalog)
 
-    def start(self, *, name: str | None = None, **trigger: Any) -> StreamingQuery:
+    def start(self, *, name: str | None = None, batch_duration: str | None = None, **trigger: Any) -> StreamingQuery:
         """Start the job that answers the queries, with those that are registered now and later.
 
         Parameters
         ----------
         name
             The streaming query's name in Spark.
+        batch_duration
+            The intended duration of a batch, such as ``2 seconds``. If it is too short for all results, some wait.
         **trigger
             As of Spark's ``trigger``: ``processingTime="5 seconds"``, or ``availableNow=True`` to read what is there
             now, and end.
@@ -362,7 +365,7 @@ class Queries:
         Raises
         ------
         OptionError
-            There is no session, or a stream of the checkpoint is missing: see :meth:`stream`.
+            There is no session, `batch_duration` is no duration, or a stream is missing: see :meth:`stream`.
         SchemaError
             A stream leaves rows out, such as one that coalesces.
         CheckpointError
@@ -373,7 +376,8 @@ class Queries:
         Notes
         -----
         Guarantee: each table has each batch once, in one commit of its own, whatever fails meanwhile. If a value of a
-        query cannot be computed, this query is deactivated with the reason, and the others go on.
+        query cannot be computed, this query is deactivated with the reason, and the others go on. Results that wait are
+        never lost, each query has its turn, and a job with ``availableNow=True`` ends when none wait.
 
         Examples
         --------
@@ -384,6 +388,7 @@ class Queries:
         >>> queries.rows("fleet").collect().rows()
         [(2,)]
         """
+        batch_s = None if batch_duration is None else duration_argument("batch_duration", batch_duration) / 1e6
         if self._spark is None:
             raise OptionError(
                 "the queries were opened without a session",
@@ -392,7 +397,7 @@ class Queries:
             )
         from ..queries.hosting.running import start
 
-        return start(self._streams, self.checkpoint, name=name, **trigger)
+        return start(self._streams, self.checkpoint, name=name, batch_s=batch_s, **trigger)
 
     def rows(self, name: str) -> pl.LazyFrame:
         """Return the rows of a query's table, to be filtered and collected. A column ``row_key`` is left out.
@@ -441,15 +446,15 @@ class Queries:
             The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
             ``whole_from``: the event time from which its results lack nothing, the year 1 for all times, null if that
             is not certain; ``staleness``: how old the rows were that its table took last, in seconds (the 99th
-            percentile).
+            percentile); ``waiting``: how old the oldest row is behind results that wait for a later batch, in seconds.
 
         Examples
         --------
         >>> queries = us.queries(checkpoint="list_cp", to="lake")
         >>> queries.list().columns
-        ['name', 'text', 'weight', 'active', 'reason', 'whole_from', 'staleness']
+        ['name', 'text', 'weight', 'active', 'reason', 'whole_from', 'staleness', 'waiting']
         """
-        return listed(self._registry(), Reports(folder_at(self.checkpoint)).read())
+        return listed(self._registry(), Reports(folder_at(self.checkpoint)).read(), now_us())
 
     def views(self) -> dict[str, str]:
         """Return the texts of the views, by name.

@@ -51,25 +51,27 @@ def list_queries(
     ] = Format.TABLE,
 ) -> None:
     """Print the queries and views."""
+    from ..conf.clock import now_us
     from ..queries.hosting.reports import Reports
     from ..queries.registry.listing import listed
     from ..storage.folder import folder_at
 
     registry = _registry(context)
-    frame = listed(registry, Reports(folder_at(context.obj)).read())
+    frame = listed(registry, Reports(folder_at(context.obj)).read(), now_us())
     if output is Format.CSV:
         sys.stdout.write(frame.write_csv())
         return
     if output is Format.JSON:
         sys.stdout.write(frame.write_ndjson())
         return
-    table = Table("query", "weight", "active", "whole from", "staleness", "text")
-    for name, text, weight, active, reason, whole_from, staleness in frame.rows():
+    table = Table("query", "weight", "active", "whole from", "staleness", "waiting", "text")
+    for name, text, weight, active, reason, whole_from, *ages in frame.rows():
         state = "yes" if active else f"no: {reason}" if reason else "no"
         since = "" if whole_from is None else "the beginning" if whole_from.year == 1 else f"{whole_from:%F %T} UTC"
-        table.add_row(name, f"{weight:g}", state, since, "" if staleness is None else f"{staleness:.1f} s", text)
+        shown = ("" if age is None else f"{age:.1f} s" for age in ages)
+        table.add_row(name, f"{weight:g}", state, since, *shown, text)
     for name, text in registry.catalog.views.items():
-        table.add_row(name, "", "view", "", "", text)
+        table.add_row(name, "", "view", "", "", "", text)
     # Into a pipe goes each text whole.
     width = None if sys.stdout.isatty() else 10_000
     Console(highlight=False, markup=False, width=width).print(table)

@@ -16,7 +16,7 @@ from ...operators.keyed import KeyedRows, bound_together
 from ...operators.runtime.pack import PACKED, PACKED_DDL
 from ...operators.runtime.shard_processor import ShardProcessor
 from ...operators.runtime.sharded import InShards
-from .command_source import CHECKPOINT, CommandSource
+from .command_source import BATCH_S, CHECKPOINT, CommandSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +32,7 @@ def build_host(
     scan: Callable[[str], ArrowStep],
     first: ShardProcessor,
     second: ShardProcessor,
+    batch_s: float | None = None,
 ) -> DataFrame:
     """Return what leaves the second stage, as frames and controls.
 
@@ -47,6 +48,8 @@ def build_host(
         Given a stream's name, the step from its rows to frames for the first stage.
     first, second
         The stages.
+    batch_s
+        How long a batch is to take, in seconds; None puts out all results in each batch.
 
     Raises
     ------
@@ -66,6 +69,7 @@ def build_host(
     register_data_source(session)
     session.dataSource.register(CommandSource)
     options = {CHECKPOINT: checkpoint, "slots": ",".join(map(str, slots))}
+    options |= {} if batch_s is None else {BATCH_S: str(batch_s)}
     inputs = [each.rows.packed(scan(name)) for name, each in zip(names, bound, strict=True)]
     inputs.append(session.readStream.format(CommandSource.name()).options(**options).load())
     schema = cast("StructType", StructType.fromDDL(PACKED_DDL))

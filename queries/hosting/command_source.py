@@ -1,4 +1,5 @@
-"""The source of commands: starts a batch when the registry has changed, and wakes each shard of the first stage in it.
+"""The source of commands: starts a batch when the registry has changed or results wait, and wakes each shard of the
+first stage in it.
 
 Its offset is the whole command (:mod:`.commands`). While nothing is due, the offset does not change, and Spark starts
 no batch.
@@ -11,13 +12,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...operators.runtime.ticks import TickPlanner, TickSource
+from ...storage.folder import folder_at
 from ..registry.journal import Journal
+from ..registry.state import State
 from .commands import TICK, offset_of
+from .reports import HostReport, Reports
+from .serving import next_served
 
-__all__ = ["CHECKPOINT", "CommandPlanner", "CommandSource"]
+__all__ = ["BATCH_S", "CHECKPOINT", "CommandPlanner", "CommandSource"]
 
 CHECKPOINT = "checkpoint"
-"""Option: the query's checkpoint. ``slots`` is the other one."""
+"""Option: the query's checkpoint. ``slots`` is another one."""
+BATCH_S = "batchSeconds"
+"""Option: how long a batch is to take. Without it each batch puts out all results."""
 
 _EVERY_S = 1.0
 """Spark asks a source many times a second while nothing comes."""
@@ -33,11 +40,12 @@ class CommandSource(TickSource):
 
     def planner(self) -> TickPlanner:
         """See :class:`~upstream.operators.runtime.ticks.TickSource`."""
-        return CommandPlanner(self.options[CHECKPOINT], self.slots())
+        batch_s = self.options.get(BATCH_S)
+        return CommandPlanner(self.options[CHECKPOINT], self.slots(), None if batch_s is None else float(batch_s))
 
 
 class CommandPlanner:
-    """Follows the journal of the registry.
+    """Follows the journal of the registry, and what waits.
 
     Parameters
     ----------
@@ -45,15 +53,21 @@ class CommandPlanner:
         The query's.
     slots
         What the shards of the first stage are grouped by.
+    batch_s
+        How long a batch is to take, in seconds; None for no limit.
     """
 
-    def __init__(self, checkpoint: str, slots: tuple[int, ...]) -> None:
+    def __init__(self, checkpoint: str, slots: tuple[int, ...], batch_s: float | None = None) -> None:
         self._checkpoint = checkpoint
         self._slots = slots
         self._journal = Journal(checkpoint)
         self._asked = float("-inf")
         self._known = 0
         self._fixed = False
+        self._batch_s = batch_s
+        self._reports = Reports(folder_at(checkpoint))
+        self._state = State()
+        self._idle: HostReport | None = None
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch: no registry, not even an empty one."""
@@ -61,11 +75,15 @@ class CommandPlanner:
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next command; `start` if none is due."""
-        del now_us
-        version = self._version()
-        if version <= start["version"]:
+        version = max(self._version(), start["version"])
+        if self._batch_s is None:
+            # An earlier run may have left results that wait.
+            ticks, served = start["served"] is not None, None
+        else:
+            ticks, served = self._served(start, version, self._batch_s, now_us)
+        if not ticks and version == start["version"]:
             return start
-        return {**start, **offset_of(self._checkpoint, version, start["tick"])}
+        return {**start, **offset_of(self._checkpoint, version, start["tick"] + ticks, served)}
 
     def stop(self) -> None:
         """Follow the journal no further: all batches of this run have the version of now."""
@@ -75,6 +93,28 @@ class CommandPlanner:
         """Return what wakes each shard."""
         del offset
         return [(slot, TICK) for slot in self._slots]
+
+    def _served(
+        self, start: dict[str, Any], version: int, batch_s: float, now_us: int
+    ) -> tuple[bool, frozenset[int] | None]:
+        """Return whether results wait or will have to, and whose results the next batch is to put out."""
+        report = self._reports.host()
+        if report is self._idle and version == start["version"]:
+            return False, None
+        weights = self._weights(version)
+        served = next_served(weights, report, batch_s, now_us)
+        waiting = (number for number, each in report.queries.items() if each.waiting_since_us is not None)
+        # Where the last batch has put out all, the next one would, too.
+        ticks = any(number in weights for number in waiting) or (start["served"] is None and served is not None)
+        self._idle = None if ticks else report
+        return ticks, served
+
+    def _weights(self, version: int) -> dict[int, float]:
+        """Return the weights of the active queries, by incarnation."""
+        if self._state.version != version:
+            state = self._state if self._state.version < version else State()
+            self._state = state.after(self._journal.read(range(state.version + 1, version + 1)))
+        return {each.id: each.weight for each in self._state.entries.values() if each.active}
 
     def _version(self) -> int:
         now = time.monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -40,9 +40,9 @@ class Deferred:
         return {"pages": self._pages.to_json(), "firsts": self._firsts}
 
     @property
-    def queries(self) -> Collection[int]:
-        """The queries with changes that wait."""
-        return self._firsts.keys()
+    def firsts(self) -> Mapping[int, int]:
+        """The queries with changes that wait: when the oldest row behind them came, in microseconds."""
+        return self._firsts
 
     def put(self, query: Hosted, changes: pl.DataFrame, first_us: int) -> None:
         """Let changes wait; the oldest row behind them came at ``first_us``."""

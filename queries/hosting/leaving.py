@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -45,6 +45,10 @@ class Leaving:
         The number of late rows.
     queries : tuple of int
         To which rows were late, or which wait.
+    since : tuple of int
+        Since when each of the queries waits: when the oldest row behind its results came, in microseconds.
+    took_s : float
+        The seconds in which a task merged the rows.
     """
 
     kind: str
@@ -55,6 +59,8 @@ class Leaving:
     whole_from: int | None = None
     count: int = 0
     queries: tuple[int, ...] = ()
+    since: tuple[int, ...] = ()
+    took_s: float = field(default=0.0, compare=False)
 
     def control(self) -> str:
         """Return it as text; equal ones have equal texts."""
@@ -65,7 +71,8 @@ class Leaving:
     def of(cls, control: str) -> Leaving:
         """Return what a control says."""
         values = json.loads(control)
-        values["queries"] = tuple(values.get("queries", ()))
+        for name in ("queries", "since"):
+            values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
 
@@ -109,14 +116,15 @@ class Results:
 
     def close(self, stamp: Stamp) -> None:
         """Put out what waited for this batch, then what still waits, and which queries failed."""
-        for query in [self._plan.queries[number] for number in sorted(self._deferred.queries)]:
+        for query in [self._plan.queries[number] for number in sorted(self._deferred.firsts)]:
             if query.id not in self._known.failed and (self._served is None or query.id in self._served):
                 frames, first_us = self._deferred.take(query)
                 assert first_us is not None
                 self._leave(query, added_up(query, frames), replace(stamp, first_us=first_us))
         self._deferred.keep([each.id for each in self._known.running(self._plan)])
-        if self._deferred.queries:
-            waiting = Leaving("waiting", queries=tuple(sorted(self._deferred.queries)))
+        if firsts := self._deferred.firsts:
+            queries = tuple(sorted(firsts))
+            waiting = Leaving("waiting", queries=queries, since=tuple(firsts[each] for each in queries))
             self._out.put(self._shard("waiting"), waiting.control())
         self._failures()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -107,10 +108,12 @@ class MergeStep:
             yield pa.RecordBatch.from_arrays([pa.array(controls), pa.array(staged, pa.binary())], schema=_MERGED)
 
     def _merged(self, leaving: Leaving, table: ResultTable, frames: list[pa.Buffer]) -> tuple[Leaving, bytes | None]:
+        began = time.perf_counter()
         rows = [from_frame(frame) for frame in frames]
         try:
             batches = (batch for each in rows for batch in each.to_batches())
             result = stage(table, self.seen[leaving.name], batches)
         except (MalformedRowError, SchemaError) as error:  # a repeat would meet these; a full disk it may not
             return Leaving("failed", leaving.query, leaving.name, reason=str(error)), None
-        return dataclasses.replace(leaving, count=sum(each.num_rows for each in rows)), result
+        count, took_s = sum(each.num_rows for each in rows), time.perf_counter() - began
+        return dataclasses.replace(leaving, count=count, took_s=took_s), result

@@ -39,8 +39,10 @@ class Outcome:
         Queries of which this is the first batch.
     late : dict
         Rows that came below the low-watermark of a query.
-    waiting : set
-        Queries with results that this batch did not put out.
+    waiting : dict
+        Queries with results that this batch did not put out: when the oldest row behind them came, in microseconds.
+    took_s : dict
+        The seconds in which tasks merged the rows of a table.
     """
 
     staged: dict[int, list[bytes]] = dataclasses.field(default_factory=dict[int, list[bytes]])
@@ -48,7 +50,8 @@ class Outcome:
     failed: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict[int, tuple[str, str]])
     began: dict[int, Began] = dataclasses.field(default_factory=dict[int, Began])
     late: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
-    waiting: set[int] = dataclasses.field(default_factory=set[int])
+    waiting: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    took_s: dict[int, float] = dataclasses.field(default_factory=dict[int, float])
 
     def fail(self, number: int, name: str, reason: str) -> None:
         """Fail a query; of several reasons the first in the order of texts counts, whatever came first."""
@@ -72,6 +75,7 @@ def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> Outcome:
                 if staged is not None:
                     outcome.staged.setdefault(leaving.query, []).append(bytes(staged))
                 outcome.rows[leaving.query] = outcome.rows.get(leaving.query, 0) + leaving.count
+                outcome.took_s[leaving.query] = outcome.took_s.get(leaving.query, 0.0) + leaving.took_s
             case "failed":
                 outcome.fail(leaving.query, leaving.name, leaving.reason)
             case "begun":
@@ -82,7 +86,8 @@ def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> Outcome:
                 for number in leaving.queries:
                     outcome.late[number] = outcome.late.get(number, 0) + leaving.count
             case "waiting":
-                outcome.waiting.update(leaving.queries)
+                for number, since in zip(leaving.queries, leaving.since, strict=True):
+                    outcome.waiting[number] = min(since, outcome.waiting.get(number, since))
             case kind:
                 raise ValueError(f"a row of the kind {kind!r} left the second stage")
     return outcome

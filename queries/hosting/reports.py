@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Collection, Mapping
-from typing import Any
 
-from ...core.feedback.report_files import read_values, write_value
+from ...core.feedback.report_files import write_value
 from ...storage.folder import TableFolder
 from .outcome import Outcome
 
-__all__ = ["QueryReport", "Reports"]
+__all__ = ["HostReport", "QueryReport", "Reports"]
 
 _FOLDER = "queries"
 _NAME = "report.json"
+_KEEP = 0.7
+_DIGITS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,12 @@ class QueryReport:
         When that batch was committed, in microseconds since the epoch.
     staleness_s : float or None
         How old its rows were then: the 99th percentile, in seconds.
+    waiting_since_us : int or None
+        When the oldest row came behind results that the last batch did not put out; None if none wait.
+    cost_s : float or None
+        The seconds that its results take in a batch that puts them out; older batches fade. None if there was none.
+    likely : float
+        How often it has results in a batch, from 0 to 1; older batches fade.
     """
 
     begun: bool = False
@@ -45,11 +53,19 @@ class QueryReport:
     batch: int = -1
     committed_at_us: int | None = None
     staleness_s: float | None = None
+    waiting_since_us: int | None = None
+    cost_s: float | None = None
+    likely: float = 1.0
 
     def after(
-        self, number: int, outcome: Outcome, batch: int, committed: tuple[int, float | None] | None
+        self,
+        number: int,
+        outcome: Outcome,
+        batch: int,
+        committed: tuple[int, float | None] | None,
+        cost_s: float | None,
     ) -> QueryReport:
-        """Return the report after one more batch."""
+        """Return the report after one more batch, in which some query had results or began."""
         began = outcome.began.get(number)
         rows = outcome.rows.get(number, 0)
         report = dataclasses.replace(
@@ -57,12 +73,41 @@ class QueryReport:
             rows=self.rows + rows,
             late=self.late + outcome.late.get(number, 0),
             batch=batch if rows else self.batch,
+            waiting_since_us=None if number in outcome.failed else outcome.waiting.get(number),
         )
+        if cost_s is not None:
+            report = dataclasses.replace(report, cost_s=_faded(self.cost_s, cost_s))
+        # While results wait, nobody can see whether more came.
+        if self.begun and self.waiting_since_us is None and (outcome.rows or outcome.waiting):
+            had = bool(rows) or report.waiting_since_us is not None
+            report = dataclasses.replace(report, likely=_faded(self.likely, float(had)))
         if began is not None:
             report = dataclasses.replace(report, begun=True, whole_from=began.whole_from)
         if committed is not None:
             report = dataclasses.replace(report, committed_at_us=committed[0], staleness_s=committed[1])
         return report
+
+
+@dataclasses.dataclass(frozen=True)
+class HostReport:
+    """What there is to know after a batch.
+
+    Attributes
+    ----------
+    batch : int
+        Its number; -1 if there was none. Batches without results are left out.
+    queries : mapping of int to QueryReport
+        By incarnation.
+    batch_s : float
+        How long it took.
+    fixed_s : float
+        How long batches take beside putting out results; older batches fade.
+    """
+
+    batch: int = -1
+    queries: Mapping[int, QueryReport] = dataclasses.field(default_factory=dict[int, QueryReport])
+    batch_s: float = 0.0
+    fixed_s: float = 0.0
 
 
 class Reports:
@@ -80,11 +125,24 @@ class Reports:
 
     def __init__(self, checkpoint: TableFolder) -> None:
         self._folder = checkpoint.below(_FOLDER)
-        self._known: tuple[int, dict[int, QueryReport]] | None = None
+        self._known: HostReport | None = None
+        self._last: tuple[bytes, HostReport] | None = None
 
     def read(self) -> Mapping[int, QueryReport]:
         """Return the report of each query, by its incarnation."""
-        return self._read()[1]
+        return self.host().queries
+
+    def host(self) -> HostReport:
+        """Return the whole report, as it is on the disk."""
+        try:
+            text = self._folder.read(_NAME)
+        except FileNotFoundError:
+            return HostReport()
+        if self._last is None or self._last[0] != text:
+            values = json.loads(text)
+            values["queries"] = {int(number): QueryReport(**each) for number, each in values["queries"].items()}
+            self._last = text, HostReport(**values)
+        return self._last[1]
 
     def take(
         self,
@@ -92,6 +150,8 @@ class Reports:
         outcome: Outcome,
         queries: Collection[int],
         committed: Mapping[int, tuple[int, float | None]],
+        seconds: float = 0.0,
+        costs: Mapping[int, float] | None = None,
     ) -> None:
         """Add a batch.
 
@@ -105,23 +165,34 @@ class Reports:
             The incarnations in force. Others are forgotten.
         committed
             Of each table that got a commit, when, and how old its rows were.
+        seconds
+            How long it took.
+        costs
+            How much longer it took for each query whose results it put out.
         """
-        last, known = self._known if self._known is not None else self._read()
-        if batch <= last:
+        known = self._known if self._known is not None else self.host()
+        if batch <= known.batch:
+            return
+        costs = {} if costs is None else costs
+        busy = bool(outcome.rows or outcome.began or outcome.waiting or outcome.late)
+        if not busy and set(known.queries) == set(queries) and not _waits(known):
             return
         now = {
-            number: known.get(number, QueryReport()).after(number, outcome, batch, committed.get(number))
+            number: known.queries.get(number, QueryReport()).after(
+                number, outcome, batch, committed.get(number), costs.get(number)
+            )
             for number in queries
         }
-        if now != known:
-            value: dict[str, Any] = {str(number): dataclasses.asdict(each) for number, each in now.items()}
-            write_value(self._folder, _NAME, {"batch": batch, "queries": value})
-            last = batch
-        self._known = last, now
+        fixed_s = max(seconds - sum(costs.values()), 0.0)
+        known = HostReport(batch, now, round(seconds, _DIGITS), _faded(known.fixed_s or None, fixed_s))
+        write_value(self._folder, _NAME, dataclasses.asdict(known))
+        self._known = known
 
-    def _read(self) -> tuple[int, dict[int, QueryReport]]:
-        values = read_values(self._folder, _NAME)
-        if not values:
-            return -1, {}
-        found = {int(number): QueryReport(**value) for number, value in values[0]["queries"].items()}
-        return int(values[0]["batch"]), found
+
+def _faded(before: float | None, now: float) -> float:
+    """Return an average in which what was before fades."""
+    return round(now if before is None else _KEEP * before + (1 - _KEEP) * now, _DIGITS)
+
+
+def _waits(report: HostReport) -> bool:
+    return any(each.waiting_since_us is not None for each in report.queries.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,12 @@ __all__ = ["HostedBatches", "host_writer", "start"]
 
 
 def start(
-    streams: Mapping[str, KeyedRows], checkpoint: str, *, name: str | None = None, **trigger: Any
+    streams: Mapping[str, KeyedRows],
+    checkpoint: str,
+    *,
+    name: str | None = None,
+    batch_s: float | None = None,
+    **trigger: Any,
 ) -> StreamingQuery:
     """Start the streaming query that hosts the queries of a checkpoint.
 
@@ -54,6 +60,9 @@ def start(
         The checkpoint, with a registry.
     name
         The streaming query's name in Spark.
+    batch_s
+        How long a batch is to take, in seconds; None puts out all results in each batch. With ``once=True`` the only
+        batch puts out all.
     **trigger
         As for Spark's ``trigger``, such as ``processingTime="5 seconds"`` or ``availableNow=True``.
 
@@ -68,13 +77,13 @@ def start(
     EnvironmentMissingError
         The session is a client of Spark Connect, or its state store cannot hold the queries' state.
     """
-    writer = host_writer(streams, checkpoint)
+    writer = host_writer(streams, checkpoint, None if trigger.get("once") else batch_s)
     if name is not None:
         writer = writer.queryName(name)
     return (writer.trigger(**trigger) if trigger else writer).start()
 
 
-def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str) -> DataStreamWriter:
+def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str, batch_s: float | None = None) -> DataStreamWriter:
     """Return the writer of the streaming query, to be given a trigger and started: see :func:`start`."""
     place = checkpoint_location(checkpoint)
     registry = registry_now(place)
@@ -89,6 +98,7 @@ def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str) -> DataStream
         lambda stream: ScanStep(commands, plans, stream),
         FirstStage(commands, plans),
         SecondStage(commands, plans),
+        batch_s,
     )
     batches = HostedBatches(place, plans)
     return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
@@ -144,6 +154,7 @@ class HostedBatches:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch and commit it."""
+        began = time.perf_counter()
         command = command_of_batch(self._checkpoint, batch_id)
         sink = self._sink(df)
         tables = tables_of(self._plans, command.version)
@@ -155,11 +166,15 @@ class HostedBatches:
         for number, table in tables.items():
             if table.name in seen.refused:
                 outcome.fail(number, table.name, str(seen.refused[table.name]))
+        merged = time.perf_counter()
         made = self._commit(sink, tables, outcome, command)
+        commit_s = (time.perf_counter() - merged) / max(len(made), 1)
+        # Tasks merge side by side; commits to disks that are waited for do, too.
+        costs = {number: outcome.took_s.get(number, 0.0) / tasks + commit_s for number in outcome.rows}
         for number, (name, reason) in sorted(outcome.failed.items()):
             record(self._checkpoint, Change("fail", name, reason=reason, id=number))
         committed = {number: _figures(made[table.name]) for number, table in tables.items() if table.name in made}
-        self._reports.take(batch_id, outcome, tables.keys(), committed)
+        self._reports.take(batch_id, outcome, tables.keys(), committed, time.perf_counter() - began, costs)
 
     def _commit(
         self, sink: ResultTables, tables: Mapping[int, ResultTable], outcome: Outcome, command: Command

@@ -30,8 +30,12 @@ class Reported(Protocol):
     def staleness_s(self) -> float | None:
         """How old the rows were that its table took last, in seconds."""
 
+    @property
+    def waiting_since_us(self) -> int | None:
+        """When the oldest row came behind results that wait, in microseconds; None if none wait."""
 
-def listed(registry: Registry, reports: Mapping[int, Reported]) -> pl.DataFrame:
+
+def listed(registry: Registry, reports: Mapping[int, Reported], now_us: int) -> pl.DataFrame:
     """Return a row for each query, in the order in which they were registered.
 
     Parameters
@@ -40,6 +44,8 @@ def listed(registry: Registry, reports: Mapping[int, Reported]) -> pl.DataFrame:
         What is registered.
     reports : mapping of int to Reported
         What the job has reported, by incarnation. A query that has begun again since has none.
+    now_us : int
+        The time.
     """
     import polars as pl
 
@@ -48,9 +54,11 @@ def listed(registry: Registry, reports: Mapping[int, Reported]) -> pl.DataFrame:
         report = reports.get(each.id)
         whole_from = None if report is None else _time(report.whole_from)
         staleness = None if report is None else report.staleness_s
-        rows.append((each.name, each.text, each.weight, each.active, each.reason, whole_from, staleness))
+        since = None if report is None or not each.active else report.waiting_since_us
+        waiting = None if since is None else max(now_us - since, 0) / 1e6
+        rows.append((each.name, each.text, each.weight, each.active, each.reason, whole_from, staleness, waiting))
     columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
-    more = {"whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64}
+    more = {"whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64}
     return pl.DataFrame(rows, {**columns, **more}, orient="row")
 
 

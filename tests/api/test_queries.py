@@ -97,13 +97,15 @@ def test_a_program_that_starts_again_changes_nothing(queries: us.Queries, tmp_pa
 def test_an_empty_list_has_the_columns(queries: us.Queries) -> None:
     assert queries.list().schema == {
         "name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String,
-        "whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64,
+        "whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64,
     }  # fmt: skip
 
 
 def test_a_job_needs_a_session(queries: us.Queries) -> None:
     with pytest.raises(OptionError, match="without a session"):
         queries.start(availableNow=True)
+    with pytest.raises(OptionError, match=r"batch_duration=2.*a duration such as '10 minutes'"):
+        queries.start(batch_duration=2, availableNow=True)  # pyright: ignore[reportArgumentType]
 
 
 def test_rows_are_those_of_the_querys_table(queries: us.Queries, tmp_path: Path) -> None:

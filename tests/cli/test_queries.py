@@ -66,11 +66,11 @@ def test_the_list_has_queries_and_views_in_each_form(checkpoint: str) -> None:
         assert part in table
     assert json.loads(done(checkpoint, "list", "--format", "json")) == {
         "name": "q", "text": OF_FAST, "weight": 1.0, "active": False, "reason": "too dear",
-        "whole_from": None, "staleness": None,
+        "whole_from": None, "staleness": None, "waiting": None,
     }  # fmt: skip
     assert (
         done(checkpoint, "list", "--format", "csv").splitlines()[0]
-        == "name,text,weight,active,reason,whole_from,staleness"
+        == "name,text,weight,active,reason,whole_from,staleness,waiting"
     )
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from kit.registries import begun, register
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.queries.hosting import command_source
-from upstream.queries.hosting.command_source import CommandSource
+from upstream.queries.hosting.command_source import CommandPlanner, CommandSource
 from upstream.queries.hosting.commands import TICK
+from upstream.queries.hosting.outcome import Began, Outcome
+from upstream.queries.hosting.reports import Reports
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.registry import registry_now
+from upstream.storage.folder import folder_at
 
 LIMIT = ReadAllAvailable()
 
@@ -66,7 +73,7 @@ def test_a_run_that_takes_what_is_there_ends(tmp_path, clock):
 
 def test_a_moved_checkpoint_starts_no_batch_by_itself(tmp_path, clock):
     change(tmp_path, 3)
-    start = {"upstream_queries": "/elsewhere", "version": 3, "tick": 2, "served": [1]}
+    start = {"upstream_queries": "/elsewhere", "version": 3, "tick": 2, "served": None}
     reader = reader_of(tmp_path)
     assert reader.latestOffset(start, LIMIT) == start
     change(tmp_path, 4)
@@ -80,3 +87,97 @@ def test_each_shard_is_woken(tmp_path):
     (part,) = reader.partitions(reader.initialOffset(), {"version": 1})
     rows = pa.Table.from_batches(list(reader.read(part))).to_pylist()
     assert rows == [{"slot": slot, "frame": None, "control": TICK} for slot in (5, -7)]
+
+
+class Job:
+    """A checkpoint with queries, and what its job has reported."""
+
+    def __init__(self, path):
+        self.checkpoint = begun(path)
+        self.reports = Reports(folder_at(self.checkpoint))
+        self.batch = -1
+
+    def planner(self, batch_s=1.0):
+        return CommandPlanner(self.checkpoint, (5, -7), batch_s)
+
+    def after(self, costs, waiting=None, began=()):
+        """Report a batch that has put out results at some costs; others wait."""
+        self.batch += 1
+        outcome = Outcome(
+            rows=dict.fromkeys(costs, 1), waiting=waiting or {}, began={each: Began(None) for each in began}
+        )
+        active = [each.id for each in registry_now(self.checkpoint).active.values()]
+        self.reports.take(self.batch, outcome, active, {}, 0.5 + sum(costs.values()), costs)
+
+
+def test_while_results_wait_batches_put_out_some(tmp_path, clock):
+    job = Job(tmp_path)
+    for weight, name in ((1, "a"), (4, "b"), (1, "c")):
+        register(job.checkpoint, name, weight=weight)
+    planner = job.planner()
+    first = planner.plan(planner.initial(), 0)
+    assert (first["version"], first["served"], first["tick"]) == (3, None, 0), "new ones are served"
+    assert planner.plan(first, 0) == first
+    # They have taken longer than a batch is to take: the next one puts out less, also if nothing waits.
+    job.after({1: 0.5, 2: 0.5, 3: 0.5}, began=(1, 2, 3))
+    second = planner.plan(first, 1_000_000)
+    assert (second["served"], second["tick"]) == ([2], 1)
+    assert planner.plan(second, 1_500_000) == second, "nothing waits"
+    job.after({2: 0.5}, {1: 1_200_000, 3: 1_300_000})
+    third = planner.plan(second, 9_000_000)
+    assert (third["served"], third["tick"]) == ([1], 2)
+    # A new weight and a new query count at once.
+    register(job.checkpoint, "d")
+    record(job.checkpoint, Change("alter", "c", weight=2))
+    clock[0] += 2
+    job.after({1: 0.5}, {3: 1_300_000})
+    fourth = planner.plan(third, 9_000_000)
+    assert (fourth["version"], fourth["served"], fourth["tick"]) == (5, [3, 4], 3)
+    # What no longer runs does not wait; when all have time, all are served.
+    record(job.checkpoint, Change("deactivate", "c"))
+    clock[0] += 2
+    job.after({}, {3: 1_300_000}, began=(4,))
+    assert job.reports.read().keys() == {1, 2, 4}
+    fifth = planner.plan(fourth, 9_000_000)
+    assert (fifth["version"], fifth["tick"]) == (6, 3)
+    wide = job.planner(9.0)
+    job.after({}, {2: 8_000_000})
+    sixth = wide.plan(fifth, 9_000_000)
+    assert (sixth["served"], sixth["tick"]) == (None, 4)
+    job.after({2: 0.5})
+    assert wide.plan(sixth, 9_000_000) == sixth
+
+
+def test_a_query_that_waits_and_goes_is_not_called_for(tmp_path, clock):
+    job = Job(tmp_path)
+    register(job.checkpoint, "a")
+    register(job.checkpoint, "b")
+    planner = job.planner()
+    first = planner.plan(planner.initial(), 0)
+    job.after({1: 0.1, 2: 0.1}, began=(1, 2))
+    job.after({1: 0.1}, {2: 50})
+    record(job.checkpoint, Change("deactivate", "b"))
+    clock[0] += 2
+    second = planner.plan(first, 100)
+    assert (second["version"], second["tick"]) == (3, 0)
+    assert planner.plan(second, 100) == second, "although the report still has it"
+
+
+def test_a_run_without_a_limit_puts_out_what_an_earlier_one_has_left(tmp_path, clock):
+    job = Job(tmp_path)
+    register(job.checkpoint, "a")
+    planner = job.planner(None)
+    start = {**planner.initial(), "version": 1, "tick": 6, "served": [1]}
+    after = planner.plan(start, 0)
+    assert after == {**start, "tick": 7, "served": None}
+    assert planner.plan(after, 0) == after
+
+
+def test_the_limit_is_an_option(tmp_path, clock):
+    job = Job(tmp_path)
+    for name in ("a", "b"):
+        register(job.checkpoint, name)
+    reader = CommandSource({"checkpoint": job.checkpoint, "slots": "5", "batchSeconds": "1.0"}).streamReader(None)
+    first = reader.latestOffset(reader.initialOffset(), LIMIT)
+    job.after({1: 0.5, 2: 0.9}, {}, (1, 2))
+    assert reader.latestOffset(first, LIMIT)["served"] == [1]

@@ -39,21 +39,21 @@ def test_what_waits_adds_up_in_few_pages(batches: list[list[tuple[str, int, int,
         deferred = Deferred(store, json.loads(json.dumps(deferred.to_json())))
         assert len(store.values) <= 8
     expected = net(changes([row for rows in batches for row in rows]))
-    waits = list(deferred.queries) == [1]
+    waits = list(deferred.firsts) == [1]
     frames, first_us = deferred.take(query)
     assert waits == (first_us == 51 - len(batches))
     assert waits or expected.height == 0
     found = net(pl.concat(frames)).rows() if waits else []
     assert sorted(found) == sorted(expected.rows())
     assert store.values == {}
-    assert not deferred.queries
+    assert not deferred.firsts
 
 
 def test_what_adds_up_to_nothing_does_not_wait() -> None:
     deferred = Deferred(DictStore(), {})
     for weight in (1, -1) * 4:
         deferred.put(PLAN.queries[1], changes([("a", 1, 1, weight)]), 5)
-    assert not deferred.queries
+    assert not deferred.firsts
 
 
 def test_of_a_feed_every_change_waits() -> None:
@@ -73,5 +73,5 @@ def test_queries_that_are_gone_leave_nothing() -> None:
     deferred.put(PLAN.queries[1], changes([("a", 1, 1, 1)]), 5)
     deferred.keep([2])
     assert store.values == {}
-    assert not deferred.queries
+    assert not deferred.firsts
     assert deferred.take(PLAN.queries[1]) == ([], None)

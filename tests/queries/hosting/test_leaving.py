@@ -110,7 +110,7 @@ def test_results_of_queries_that_are_not_served_wait_until_they_are() -> None:
     results.take(PLAN.queries[7], counted(1), Stamp(3, 1, 4, 90, 80))
     results.take(PLAN.queries[8], counted(1), Stamp(3, 1, 4, 90, 80))
     results.close(STAMP)
-    assert left(out) == [(Leaving("rows", 8, "r"), [1]), (Leaving("waiting", queries=(7,)), [])]
+    assert left(out) == [(Leaving("rows", 8, "r"), [1]), (Leaving("waiting", queries=(7,), since=(80,)), [])]
     results, out = sent(known, deferred, frozenset([7]))
     results.take(PLAN.queries[7], pl.concat([counted(1, -1), counted(2)]), Stamp(4, 1, 4, 95, 94))
     results.close(Stamp(4, 1, 4, 95, 95))

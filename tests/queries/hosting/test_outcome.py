@@ -10,8 +10,8 @@ from upstream.queries.hosting.leaving import Leaving
 from upstream.queries.hosting.outcome import Began, outcome_of
 
 LEFT = [
-    (Leaving("rows", 1, "one", 0, count=3), b"a"),
-    (Leaving("rows", 1, "one", 1, count=2), b"b"),
+    (Leaving("rows", 1, "one", 0, count=3, took_s=0.25), b"a"),
+    (Leaving("rows", 1, "one", 1, count=2, took_s=0.5), b"b"),
     (Leaving("begun", 1, "one", whole_from=7), None),
     (Leaving("begun", 1, "one", whole_from=9), None),
     (Leaving("failed", 2, "two", reason="a division by zero"), None),
@@ -27,7 +27,7 @@ def test_the_order_does_not_matter():
     for order in itertools.permutations(LEFT):
         outcome = of(order)
         assert sorted(outcome.staged.pop(1)) == [b"a", b"b"]
-        assert (outcome.rows, outcome.staged) == ({1: 5}, {})
+        assert (outcome.rows, outcome.took_s, outcome.staged) == ({1: 5}, {1: 0.75}, {})
         assert outcome.began == {1: Began(9)}
         assert outcome.failed == {2: ("two", "a cast")}
 
@@ -47,8 +47,9 @@ def test_late_rows_count_for_each_query_and_shard():
 
 
 def test_queries_wait_if_they_wait_in_one_shard():
-    waits = [Leaving("waiting", queries=(1, 4)), Leaving("waiting", queries=(2, 4))]
-    assert of((each, None) for each in waits).waiting == {1, 2, 4}
+    waits = [Leaving("waiting", queries=(1, 4), since=(7, 9)), Leaving("waiting", queries=(2, 4), since=(8, 5))]
+    for order in itertools.permutations(waits):
+        assert of((each, None) for each in order).waiting == {1: 7, 2: 8, 4: 5}
 
 
 def test_a_row_of_no_known_kind_is_an_error():

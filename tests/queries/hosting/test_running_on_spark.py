@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -179,6 +180,75 @@ def test_two_streams_meet_over_restarts(spark, tmp_path):
     job.run()
     assert job.rows("per_name", "name") == [("uno", 32)]
     assert [row[0] for row in job.rows("seen", ["time", "bus"])] == ["c", "d", "d", "d"]
+
+
+def served(checkpoint):
+    """Whose results each batch put out, by batch."""
+    found = {}
+    for file in (Path(checkpoint) / "offsets").iterdir():
+        if file.name.isdigit():
+            offsets = [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]
+            found[int(file.name)] = next(each["served"] for each in offsets if "upstream_queries" in each)
+    return [found[batch] for batch in sorted(found)]
+
+
+def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    names = [f"q{number}" for number in range(5)]
+    for number, name in enumerate(names):
+        job.change(
+            "register", name, f"SELECT bus, speed + {number} AS v FROM LATEST(buses)", weight=9 if number == 3 else 1
+        )
+
+    def run(**options):
+        query = start(job.streams(), job.checkpoint, availableNow=True, **options)
+        query.awaitTermination()
+        assert query.exception() is None
+
+    def values(name):
+        return [value for _, value in job.rows(name, "bus")]
+
+    def costly():
+        """Let each result have taken 100 s, as on a slow disk."""
+        report = tmp_path / "checkpoint" / "queries" / "report.json"
+        known = json.loads(report.read_text())
+        for each in known["queries"].values():
+            each["cost_s"] = 100.0
+        report.write_text(json.dumps(known))
+
+    job.write("buses", ("a", 1, "r1", 10))
+    run(batch_s=60.0)
+    assert [values(name) for name in names] == [[10], [11], [12], [13], [14]]
+    assert set(map(str, served(job.checkpoint))) == {"None"}, "all have time"
+    costly()
+    job.write("buses", ("a", 2, "r1", 20), ("b", 2, "r1", 30))
+    run(batch_s=0.5)
+    after = [each for each in served(job.checkpoint) if each is not None]
+    heavy = job.query("q3").id
+    assert after[0] == [heavy]
+    assert all(len(each) == 1 for each in after)
+    assert {each for some in after for each in some} == {job.query(name).id for name in names}
+    assert [values(name) for name in names] == [[20 + n, 30 + n] for n in range(5)], "the run ends with all of them"
+    assert all(job.report(name).waiting_since_us is None for name in names)
+    # A job that stops while results wait leaves them for the next one, which has no limit.
+    costly()
+    job.write("buses", ("a", 3, "r1", 40), ("c", 3, "r1", 50))
+    query = start(job.streams(), job.checkpoint, processingTime="3 seconds", batch_s=0.5)
+    until = time.monotonic() + 120
+    while not any(job.report(name).waiting_since_us for name in names):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    query.stop()
+    assert any(len(job.rows(name, "bus")) == 2 for name in names), "some wait"
+    run()
+    assert [values(name) for name in names] == [[40 + n, 30 + n, 50 + n] for n in range(5)]
+    assert all(us.LatestTable(tmp_path / "lake" / name).check().healthy for name in names)
+    # The only batch of a run puts out all, whatever the limit.
+    costly()
+    job.write("buses", ("d", 4, "r1", 60))
+    query = start(job.streams(), job.checkpoint, once=True, batch_s=0.5)
+    query.awaitTermination()
+    assert [values(name)[-1] for name in names] == [60, 61, 62, 63, 64]
 
 
 def test_what_cannot_be_hosted_is_refused(spark, tmp_path):

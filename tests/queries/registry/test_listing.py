@@ -19,9 +19,9 @@ def test_queries_are_listed_in_the_order_of_registration(tmp_path: Path) -> None
     checkpoint = begun(tmp_path)
     for name in ("z", "a", "m"):
         registry = register(checkpoint, name)
-    assert listed(registry, {})["name"].to_list() == ["z", "a", "m"]
+    assert listed(registry, {}, 0)["name"].to_list() == ["z", "a", "m"]
     registry = record(checkpoint, Change("fail", "z", reason="overflow", id=1))
-    assert listed(registry, {}).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None)
+    assert listed(registry, {}, 0).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None, None)
     assert record(checkpoint, Change("alter", "z", weight=2)).queries.keys() == registry.queries.keys()
 
 
@@ -29,6 +29,7 @@ def test_queries_are_listed_in_the_order_of_registration(tmp_path: Path) -> None
 class Report:
     whole_from: int | None
     staleness_s: float | None
+    waiting_since_us: int | None = None
 
 
 def test_reports_are_those_of_the_incarnation(tmp_path: Path) -> None:
@@ -36,14 +37,24 @@ def test_reports_are_those_of_the_incarnation(tmp_path: Path) -> None:
     for name in ("a", "b", "c", "d"):
         registry = register(checkpoint, name)
     reports = {1: Report(1_700_000_000_000_000, 0.25), 2: Report(-(1 << 62), None), 3: Report(None, 1.5)}
-    assert listed(registry, reports).select("name", "whole_from", "staleness").rows() == [
+    assert listed(registry, reports, 0).select("name", "whole_from", "staleness").rows() == [
         ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25),
         ("b", datetime(1, 1, 1, tzinfo=timezone.utc), None),
         ("c", None, 1.5),
         ("d", None, None),
     ]
     again = record(checkpoint, Change("alter", "a", FAST))
-    assert listed(again, reports).row(0)[-2:] == (None, None), "it has begun again"
+    assert listed(again, reports, 0).row(0)[-3:] == (None, None, None), "it has begun again"
+
+
+def test_results_that_wait_become_older(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    for name in ("a", "b", "c", "d"):
+        register(checkpoint, name)
+    registry = record(checkpoint, Change("deactivate", "d"))
+    waits = Report(None, 0.5, 3_000_000)
+    reports = {1: waits, 2: Report(None, 0.5), 3: Report(None, None, 6_000_000), 4: waits}
+    assert listed(registry, reports, 5_500_000)["waiting"].to_list() == [2.5, None, 0.0, None]
 
 
 def test_texts_are_found_by_name(tmp_path: Path) -> None:
