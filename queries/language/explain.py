@@ -102,12 +102,13 @@ def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:
     """Return the keys of the operators that stand twice in the plan, but not below another one that does."""
     seen: dict[str, int] = {}
 
-    def count(node: Node) -> None:
+    def count(node: Node, above: str = "") -> None:
         key = canonical(node, known).key
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] == 1:
+        if key != above:  # a projection that renames means the same as what is below it
+            seen[key] = seen.get(key, 0) + 1
+        if key == above or seen[key] == 1:
             for each in node.inputs:
-                count(each)
+                count(each, key)
 
     count(plan)
     return {key for key, times in seen.items() if times > 1}
@@ -121,12 +122,13 @@ def _lines(
     known: dict[Node, Canonical],
     repeated: set[str],
     numbers: dict[str, int],
+    above: str = "",
 ) -> None:
     key = canonical(node, known).key
     state = states.get(node)
     keeps = f" -- keeps {state.keeps}" if state is not None and state.keeps else ""
     mark = ""
-    if key in repeated and not isinstance(node, Stream):
+    if key in repeated and key != above and not isinstance(node, Stream):
         if key in numbers:
             lines.append(f"{'  ' * depth}(see #{numbers[key]})")
             return
@@ -134,7 +136,7 @@ def _lines(
         mark = f"#{numbers[key]} "
     lines.append(f"{'  ' * depth}{mark}{_head(node)}{keeps}")
     for each in node.inputs:
-        _lines(each, depth + 1, states, lines, known, repeated, numbers)
+        _lines(each, depth + 1, states, lines, known, repeated, numbers, key)
 
 
 def _head(node: Node) -> str:

@@ -94,3 +94,13 @@ def test_the_lines_for_the_shell(feed: Path) -> None:
     ).stdout
     assert "30" in shown
     assert "2024-01-01 00:00:04" not in shown, "it has stopped, so the filter leaves it out"
+
+
+def test_the_continuous_query_for_the_shell(feed: Path) -> None:
+    line = shlex.split(block("upstream sql --stream").replace("\\\n", " "))[1:]
+    upstream = str(Path(sys.executable).with_name("upstream"))
+    shown = subprocess.run(
+        [upstream, *line, "--once"], cwd=feed, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    assert shown.returncode == 0, shown.stderr[-3000:]
+    assert "15.0" in shown.stdout, "the mean of the newest speeds, 30 and 0"

@@ -50,6 +50,17 @@ def test_what_identifies_the_rows_of_a_table() -> None:
         assert f"\nkey: {key}\n" in explain(sql, CATALOG)
 
 
+def test_a_projection_that_renames_is_not_its_source_once_more() -> None:
+    text = explain(
+        "SELECT b.sym, COUNT(*) AS n FROM quote [NOW] AS b JOIN trade [RANGE 1 HOUR] AS a ON a.sym = b.sym "
+        "GROUP BY b.sym",
+        CATALOG,
+    )
+    assert "Project a.sym = sym" in text
+    assert "#" not in text
+    assert text.endswith("Range 1 hour -- keeps the rows of 1 hour\n        Stream trade (time t)")
+
+
 @pytest.mark.parametrize("sql", FORMS)
 def test_each_form_is_explained(sql: str) -> None:
     lines = explain(sql, CATALOG).split("\n")
