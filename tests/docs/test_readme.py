@@ -103,4 +103,4 @@ def test_the_continuous_query_for_the_shell(feed: Path) -> None:
         [upstream, *line, "--once"], cwd=feed, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     assert shown.returncode == 0, shown.stderr[-3000:]
-    assert "15.0" in shown.stdout, "the mean of the newest speeds, 30 and 0"
+    assert re.search(r"^\+ +15$", shown.stdout, re.MULTILINE), "the mean of the newest speeds, 30 and 0"
