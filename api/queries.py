@@ -14,6 +14,7 @@ from ..operators.stream import UpdateStream
 from ..queries.hosting.reports import Reports
 from ..queries.language import bind, explain
 from ..queries.placing.results import result_of
+from ..queries.hosting.dropping import drop_query
 from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
 from ..queries.registry.listing import listed, text_of
@@ -272,18 +273,27 @@ class Queries:
         """
         self._record(Change("deactivate", name, reason=reason))
 
-    def drop(self, name: str) -> None:
-        """Forget a query. Its table stays as it is.
+    def drop(self, name: str, *, delete_table: bool = False) -> None:
+        """Forget a query.
 
         Parameters
         ----------
         name
             The query's name.
+        delete_table
+            Whether the job deletes the query's table [default: the table stays as it is].
 
         Raises
         ------
         OptionError
             There is no query of this name.
+        TableError
+            The table is to be deleted, and the query has not written what is in its place.
+
+        Notes
+        -----
+        The job deletes the table before its next batch, when the query no longer runs. If no job runs, the next one
+        does so. If the job dies meanwhile, it deletes what is left when it is started again.
 
         Examples
         --------
@@ -292,7 +302,7 @@ class Queries:
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.drop("count")
         """
-        self._record(Change("drop", name))
+        drop_query(self.checkpoint, name, delete_table=delete_table)
 
     def drop_view(self, name: str) -> None:
         """Forget a view that no query and no other view names.

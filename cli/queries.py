@@ -121,9 +121,18 @@ def deactivate(
 
 
 @app.command()
-def drop(context: typer.Context, name: _Name) -> None:
-    """Forget a query. Its table stays as it is."""
-    _record(context, Change("drop", name))
+def drop(
+    context: typer.Context,
+    name: _Name,
+    delete_table: Annotated[
+        bool, typer.Option("--delete-table", help="Let the job delete its table before its next batch.")
+    ] = False,
+) -> None:
+    """Forget a query. Its table stays as it is, unless it is to be deleted."""
+    from ..queries.hosting.dropping import drop_query
+
+    registry = drop_query(context.obj, name, delete_table=delete_table)
+    typer.echo(f"drop {name}: version {registry.version}")
 
 
 @app.command()

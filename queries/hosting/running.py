@@ -24,6 +24,7 @@ from ..registry.editing import record
 from ..registry.registry import registry_at, registry_now
 from .build import build_host
 from .commands import Command, CommandOfTask, command_of_batch
+from .dropping import DroppedTables
 from .first_stage import FirstStage
 from .host_plan import HostPlans
 from .merging import MERGED_DDL, MergeStep, tables_of
@@ -151,12 +152,14 @@ class HostedBatches:
         self._folder: TableFolder = folder_at(checkpoint)
         self._reports = Reports(self._folder)
         self._tables: ResultTables | None = None
+        self._dropped = DroppedTables()
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch and commit it."""
         began = time.perf_counter()
         command = command_of_batch(self._checkpoint, batch_id)
         sink = self._sink(df)
+        self._dropped.delete(self._plans.registry_of(command.version), sink.host)
         tables = tables_of(self._plans, command.version)
         seen = sink.look(tables.values())
         step = MergeStep(self._plans, command.version, seen.tables)

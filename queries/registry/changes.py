@@ -37,6 +37,8 @@ class Change:
         Why a query is deactivated or has failed.
     id : int, optional
         The incarnation that has failed: a query that was started again since goes on.
+    delete_table : bool, optional
+        Whether the job is to delete the table of a query that is dropped.
 
     Examples
     --------
@@ -54,6 +56,7 @@ class Change:
     buckets: int | None = None
     reason: str | None = None
     id: int | None = None
+    delete_table: bool | None = None
 
     def to_json(self) -> bytes:
         """Return the content of a file of the journal. Its ``nonce`` is in no other file."""

@@ -73,12 +73,15 @@ class Registry:
         All queries by name, also those that are not active.
     settings : Settings
         What all queries have in common.
+    deleted : mapping of str to int
+        As of :class:`~.state.State`.
     """
 
     version: int
     catalog: Catalog
     queries: Mapping[str, Registered]
     settings: Settings
+    deleted: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @cached_property
     def active(self) -> Mapping[str, Registered]:
@@ -182,7 +185,7 @@ class _Versions:
         queries = {
             name: self._registered(entry, catalog, known.get((entry.id, name))) for name, entry in state.entries.items()
         }
-        return Registry(state.version, catalog, queries, self.settings)
+        return Registry(state.version, catalog, queries, self.settings, state.deleted)
 
     def _registered(self, entry: Entry, catalog: Catalog, known: Registered | None) -> Registered:
         active, reason = entry.active, entry.reason
@@ -200,7 +203,7 @@ class _Versions:
             active,
             reason,
             entry.buckets,
-            f"{self.settings.to}/{entry.name}",
+            self.settings.table_of(entry.name),
             bound,
         )
         return known if known is not None and known == made and known.bound is bound else made

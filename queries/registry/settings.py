@@ -65,6 +65,10 @@ class Settings:
         changed.catalog()
         return changed
 
+    def table_of(self, query: str) -> str:
+        """Return the place of a query's table."""
+        return f"{self.to}/{query}"
+
     def stream(self, name: str) -> Stream | None:
         """Return the stream of exactly this name, if there is one."""
         return next((each for each in self.streams if each.name == name), None)

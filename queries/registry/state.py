@@ -40,6 +40,15 @@ class Entry:
 class State:
     """The registry's texts at one version.
 
+    Parameters
+    ----------
+    version : int
+    entries : mapping of str to Entry
+    views : mapping of str to str
+    deleted : mapping of str to int
+        The queries that were dropped with their tables, and the last change that did so: what they wrote before it is
+        to go.
+
     Examples
     --------
     >>> from upstream.queries.registry.changes import Change
@@ -52,6 +61,7 @@ class State:
     version: int = 0
     entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     views: Mapping[str, str] = field(default_factory=dict[str, str])
+    deleted: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def after(self, changes: Iterable[Change]) -> State:
         """Return the state after the changes that follow its version, in order.
@@ -59,7 +69,7 @@ class State:
         A change that cannot apply changes nothing: a query is named that is not there, or an incarnation has failed
         that is no longer in force.
         """
-        entries, views, version = dict(self.entries), dict(self.views), self.version
+        entries, views, deleted, version = dict(self.entries), dict(self.views), dict(self.deleted), self.version
         for change in changes:
             version += 1
             if change.kind == "view":
@@ -69,10 +79,12 @@ class State:
             elif change.kind == "register":
                 entries[change.name] = _registered(change, version)
             elif change.kind == "drop":
-                entries.pop(change.name, None)
+                dropped = entries.pop(change.name, None)
+                if dropped is not None and change.delete_table:
+                    deleted[change.name] = version
             elif change.name in entries:
                 entries[change.name] = _changed(entries[change.name], change, version)
-        return State(version, entries, views)
+        return State(version, entries, views, deleted)
 
 
 def _registered(change: Change, version: int) -> Entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from ..table.files import DataFiles
 from ..table.tombstones import tombstone_files
 from .kept_files import KeptFiles
 
-__all__ = ["ResultTable", "TableWriter", "layout_of", "table_writer", "target_of"]
+__all__ = ["ResultTable", "TableWriter", "layout_of", "table_writer", "target_at", "target_of"]
 
 # Tables that a process keeps at hand.
 _TABLES = 4096
@@ -98,6 +99,11 @@ def target_of(table: ResultTable) -> SinkTarget:
     given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "keep": table.keep}
     given |= {"key": key_option(table.key)} if table.key else {}
     return parse_sink_options({**given, "buckets": str(table.buckets)}, started=False)
+
+
+def target_at(location: str, options: Sequence[tuple[str, str]]) -> SinkTarget:
+    """Return where a table is of which nothing else is known."""
+    return parse_sink_options({**dict(options), "path": location, "keep": "all"}, started=False)
 
 
 @functools.lru_cache(_TABLES)

@@ -71,7 +71,7 @@ class ResultTables:
         *,
         threads: int | None = None,
     ) -> None:
-        self._host = host
+        self.host = host
         self._checkpoint = folder_at(checkpoint)
         self._clock_us = clock_us
         self._threads = threads
@@ -185,7 +185,7 @@ class ResultTables:
         self._each(discard_of, [table for table in tables if results.get(table.name)])
 
     def _commit_of(self, table: ResultTable) -> TableCommit:
-        return TableCommit(table, known_table(target_of(table)), self._host, self._clock_us)
+        return TableCommit(table, known_table(target_of(table)), self.host, self._clock_us)
 
     def _remembered(self) -> dict[str, Begun]:
         if self._begun is None:

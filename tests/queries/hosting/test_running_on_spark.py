@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.core.rows.system_column import SYSTEM
+from upstream.queries.hosting.dropping import drop_query
 from upstream.queries.hosting.reports import Reports
 from upstream.queries.hosting.running import start
 from upstream.queries.registry.changes import Change
@@ -160,6 +161,10 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     job.run()
     assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
     assert job.rows("per_bus", "bus") == [("a", 2.0), ("c", 4.0), ("d", 3.0)]
+    # A query goes with its table, also if no row comes.
+    drop_query(job.checkpoint, "per_bus", delete_table=True)
+    job.run()
+    assert sorted(each.name for each in (tmp_path / "lake").iterdir()) == ["per_route", "recent", "short"]
 
 
 def test_two_streams_meet_over_restarts(spark, tmp_path):

@@ -25,6 +25,7 @@ CHANGES = st.one_of(
         st.none() | st.just(3.0),
     ),
     st.builds(Change, st.sampled_from(["activate", "drop", "drop_view"]), _NAMES),
+    st.builds(lambda name: Change("drop", name, delete_table=True), _NAMES),
     st.builds(lambda name: Change("deactivate", name, reason="asked"), _NAMES),
     st.builds(lambda name, started: Change("fail", name, reason="broken", id=started), _NAMES, st.integers(1, 12)),
     st.builds(lambda name, text: Change("view", name, text), _NAMES, _TEXTS),

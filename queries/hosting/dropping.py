@@ -1,0 +1,94 @@
+"""Queries that are dropped with their tables: the job deletes these when the queries no longer run."""
+
+from __future__ import annotations
+
+import logging
+
+from ...conf.errors import CheckpointError, UpstreamError
+from ...sink.commit.writer_id import read_query_id
+from ...sink.results.deletion import delete_table as delete_result
+from ...sink.results.deletion import refuse_foreign
+from ...storage.folder import folder_at
+from ..registry.changes import Change
+from ..registry.editing import record
+from ..registry.names import known_name
+from ..registry.registry import Registry, registry_now
+
+__all__ = ["DroppedTables", "drop_query"]
+
+_LOG = logging.getLogger("upstream.queries")
+
+Options = tuple[tuple[str, str], ...]
+
+
+def drop_query(checkpoint: str, name: str, *, delete_table: bool = False, options: Options = ()) -> Registry:
+    """Drop a query of a checkpoint, if need be with its table.
+
+    Parameters
+    ----------
+    checkpoint, name
+        Of the query.
+    delete_table
+        Whether the job is to delete its table.
+    options
+        The tables' options, with those of a store.
+
+    Raises
+    ------
+    OptionError
+        There is no query of this name.
+    TableError
+        The table is to be deleted, and the query has not written what is there.
+    """
+    if not delete_table:
+        return record(checkpoint, Change("drop", name))
+    registry = registry_now(checkpoint)
+    spelled = known_name(name, registry.queries, "query")
+    refuse_foreign(registry.settings.table_of(spelled), spelled, _host(checkpoint), options)
+    return record(checkpoint, Change("drop", spelled, delete_table=True))
+
+
+def _host(checkpoint: str) -> str | None:
+    """Return the streaming query's id; None if it has never run."""
+    folder = folder_at(checkpoint)
+    try:
+        return read_query_id(folder)
+    except CheckpointError:
+        if folder.has("metadata"):
+            raise
+        return None
+
+
+class DroppedTables:
+    """Deletes tables beside the driver, each once in a process.
+
+    Parameters
+    ----------
+    options
+        The tables' options, with those of a store.
+    """
+
+    def __init__(self, options: Options = ()) -> None:
+        self._options = options
+        self._done: dict[str, int] = {}
+
+    def delete(self, registry: Registry, host: str) -> None:
+        """Delete what a registry no longer has. A table that cannot be deleted stays, with a warning.
+
+        Parameters
+        ----------
+        registry
+            Of the batch that begins: so no batch is under way that has a query which it lacks.
+        host
+            The streaming query's id.
+        """
+        for name, version in registry.deleted.items():
+            if self._done.get(name) == version:
+                continue
+            self._done[name] = version
+            location = registry.settings.table_of(name)
+            try:
+                if delete_result(location, name, host, version, self._options):
+                    _LOG.info("deleted the table of the query %s, which was dropped: %s", name, location)
+            except (UpstreamError, OSError) as error:
+                _LOG.warning("the table of the query %s, which was dropped, stays: %s", name, error)
