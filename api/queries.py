@@ -11,10 +11,10 @@ from ..conf.errors import OptionError, QueryRefusedError, SchemaError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..core.rows.system_column import SYSTEM
 from ..operators.stream import UpdateStream
+from ..queries.hosting.dropping import drop_query
 from ..queries.hosting.reports import Reports
 from ..queries.language import bind, explain
 from ..queries.placing.results import result_of
-from ..queries.hosting.dropping import drop_query
 from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
 from ..queries.registry.listing import listed, text_of

@@ -28,6 +28,7 @@ from .dropping import DroppedTables
 from .first_stage import FirstStage
 from .host_plan import HostPlans
 from .merging import MERGED_DDL, MergeStep, tables_of
+from .partitions import at_most_partitions
 from .outcome import Outcome, outcome_of
 from .reports import Reports
 from .scanning import ScanStep
@@ -81,7 +82,11 @@ def start(
     writer = host_writer(streams, checkpoint, None if trigger.get("once") else batch_s)
     if name is not None:
         writer = writer.queryName(name)
-    return (writer.trigger(**trigger) if trigger else writer).start()
+    if trigger:
+        writer = writer.trigger(**trigger)
+    session = next(iter(streams.values())).session
+    with at_most_partitions(session, registry_now(checkpoint_location(checkpoint)).settings.shards):
+        return writer.start()
 
 
 def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str, batch_s: float | None = None) -> DataStreamWriter:

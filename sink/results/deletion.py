@@ -54,9 +54,7 @@ def refuse_foreign(location: str, name: str, host: str | None, options: Sequence
         _looked_at(location, name, host, options)
 
 
-def delete_table(
-    location: str, name: str, host: str, dropped: int, options: Sequence[tuple[str, str]] = ()
-) -> bool:
+def delete_table(location: str, name: str, host: str, dropped: int, options: Sequence[tuple[str, str]] = ()) -> bool:
     """Delete the table of a query that was dropped.
 
     Parameters

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.spark
 
 BUSES = "bus STRING, t TIMESTAMP, route STRING, speed BIGINT"
 ROUTES = "route STRING, t TIMESTAMP, name STRING"
+PARTITIONS = "spark.sql.shuffle.partitions"
 PER_ROUTE = "SELECT route, COUNT(*) AS n, AVG(speed) AS speed FROM LATEST(buses) GROUP BY route"
 
 
@@ -161,10 +162,26 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     job.run()
     assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
     assert job.rows("per_bus", "bus") == [("a", 2.0), ("c", 4.0), ("d", 3.0)]
-    # A query goes with its table, also if no row comes.
-    drop_query(job.checkpoint, "per_bus", delete_table=True)
+
+
+def test_a_query_goes_with_its_table_and_stages_have_no_more_partitions_than_shards(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    for name in ("stays", "goes"):
+        job.change("register", name, PER_ROUTE)
+    job.write("buses", ("a", 1, "r1", 10))
+    before = spark.conf.get(PARTITIONS)
+    spark.conf.set(PARTITIONS, 7)
+    try:
+        job.run()
+        assert spark.conf.get(PARTITIONS) == "7"
+    finally:
+        spark.conf.set(PARTITIONS, before)
+    for stage in ("0", "1"):
+        assert sorted(each.name for each in (tmp_path / "checkpoint" / "state" / stage).glob("[0-9]")) == ["0", "1", "2"]
+    drop_query(job.checkpoint, "goes", delete_table=True)
     job.run()
-    assert sorted(each.name for each in (tmp_path / "lake").iterdir()) == ["per_route", "recent", "short"]
+    assert [each.name for each in (tmp_path / "lake").iterdir()] == ["stays"]
+    assert job.rows("stays", "route") == [("r1", 1, 10.0)]
 
 
 def test_two_streams_meet_over_restarts(spark, tmp_path):

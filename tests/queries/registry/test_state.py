@@ -38,9 +38,14 @@ def test_changes_add_up_the_same_however_they_are_cut(changes: list[Change], dat
     assert whole.version == len(changes)
     cut = data.draw(st.integers(0, len(changes)))
     before = State().after(changes[:cut])
-    kept = State(before.version, dict(before.entries), dict(before.views))
+    kept = State(before.version, dict(before.entries), dict(before.views), dict(before.deleted))
     assert before.after(changes[cut:]) == whole
     assert before == kept, "a state does not change"
+
+
+def _is_there(kinds: list[str]) -> bool:
+    starts = [kind for kind in kinds if kind in ("register", "drop")]
+    return bool(starts) and starts[-1] == "register"
 
 
 @given(st.lists(CHANGES, max_size=12))
@@ -52,6 +57,9 @@ def test_each_query_is_what_its_own_last_changes_say(changes: list[Change]) -> N
         views = [each for _, each in own if each.kind in ("view", "drop_view")]
         assert (name in state.views) == bool(views and views[-1].kind == "view")
         starts = [at for at, (_, each) in enumerate(own) if each.kind in ("register", "drop")]
+        kinds = [each.kind for _, each in own]
+        ends = [version for at, (version, each) in enumerate(own) if each.delete_table and _is_there(kinds[:at])]
+        assert state.deleted.get(name) == (ends[-1] if ends else None)
         if not starts or own[starts[-1]][1].kind == "drop":
             assert name not in state.entries
             continue

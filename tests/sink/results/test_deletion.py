@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -68,10 +69,10 @@ def test_what_a_process_that_died_has_left_goes_with_the_next_one(
         removed.append(entry.path)
         shutil.rmtree(entry.path) if entry.is_dir() else os.remove(entry.path)
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
         patched.setattr(deletion, "_remove", dies)
         delete_table(a.location, "a", "host", 5)
-        raise KeyboardInterrupt  # all was removed before
+    assert len(removed) <= done
     if Path(a.location).exists():
         for name, host in (("a", "other"), ("b", "host")):
             with pytest.raises(TableError):
