@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.arguments import duration_argument, path_argument, whole_argument
 from ..conf.clock import now_us
-from ..conf.errors import OptionError, QueryRefusedError, SchemaError
+from ..conf.errors import OptionError, QueryRefusedError
 from ..conf.locations import absolute_location, checkpoint_location
-from ..core.rows.system_column import SYSTEM
-from ..operators.stream import UpdateStream
 from ..queries.hosting.dropping import drop_query
 from ..queries.hosting.reports import Reports
 from ..queries.language import bind, explain
@@ -21,14 +19,16 @@ from ..queries.registry.listing import listed, text_of
 from ..queries.registry.names import known_name
 from ..queries.registry.opening import define_stream, opened
 from ..queries.registry.registry import Registry, registry_now
-from ..queries.relations.nodes import Stream
 from ..sink.latest_table import LatestTable
 from ..storage.folder import folder_at
+from .definitions import definition_of
 
 if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from ..operators.stream import UpdateStream
 
 __all__ = ["Queries", "queries"]
 
@@ -133,7 +133,7 @@ class Queries:
         >>> queries = us.queries(spark, checkpoint="streams_cp", to="lake")
         >>> queries.stream("buses", stream)
         """
-        define_stream(self.checkpoint, _definition(name, stream, updates=updates))
+        define_stream(self.checkpoint, definition_of(name, stream, updates=updates))
         self._streams[name] = stream
 
     def register(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
@@ -485,26 +485,3 @@ class Queries:
 
     def _record(self, change: Change) -> None:
         record(self.checkpoint, change)
-
-
-def _definition(name: str, stream: object, *, updates: bool) -> Stream:
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    if not isinstance(stream, UpdateStream):
-        raise OptionError(f"stream={stream!r}", expected="a stream, as us.read(…) gives it")
-    if stream.event_time is None:
-        raise OptionError(
-            f"the stream '{name}' has no event time",
-            expected="a column of timestamps that orders its rows",
-            hint="us.read(…, event_time=…)",
-        )
-    try:
-        columns = to_arrow_schema(stream.schema, timezone="UTC").remove_metadata()
-    except PySparkException as error:
-        raise SchemaError(
-            f"a column of the stream '{name}' has a type that Arrow does not have: {error}",
-            hint="cast it, or leave it out",
-        ) from error
-    own = columns.remove(columns.get_field_index(SYSTEM))
-    return Stream(name, own, stream.key, stream.event_time, updates=updates)

@@ -28,8 +28,8 @@ from .dropping import DroppedTables
 from .first_stage import FirstStage
 from .host_plan import HostPlans
 from .merging import MERGED_DDL, MergeStep, tables_of
-from .partitions import at_most_partitions
 from .outcome import Outcome, outcome_of
+from .partitions import at_most_partitions
 from .reports import Reports
 from .scanning import ScanStep
 from .second_stage import SecondStage

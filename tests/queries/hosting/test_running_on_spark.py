@@ -177,7 +177,11 @@ def test_a_query_goes_with_its_table_and_stages_have_no_more_partitions_than_sha
     finally:
         spark.conf.set(PARTITIONS, before)
     for stage in ("0", "1"):
-        assert sorted(each.name for each in (tmp_path / "checkpoint" / "state" / stage).glob("[0-9]")) == ["0", "1", "2"]
+        assert sorted(each.name for each in (tmp_path / "checkpoint" / "state" / stage).glob("[0-9]")) == [
+            "0",
+            "1",
+            "2",
+        ]
     drop_query(job.checkpoint, "goes", delete_table=True)
     job.run()
     assert [each.name for each in (tmp_path / "lake").iterdir()] == ["stays"]
