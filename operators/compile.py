@@ -178,9 +178,15 @@ def in_stages(
     CheckpointError
         The checkpoint belongs to other operators.
     """
-    if checkpoint is None or not folders:
+    # Of a stream alone without operators the checkpoint is not looked at: it may lie where this process cannot read.
+    if checkpoint is None or not (folders or isinstance(plan, Together)):
         return frozenset[Operator](), None
     place = os.fspath(checkpoint)
+    if not folders:
+        record = read_plan_record(place) if has_begun(place) else None
+        if record is not None:
+            check_same(from_json(record), ())
+        return frozenset[Operator](), None
     fused, record = fusable(plan), None
     if has_begun(place):
         record = read_plan_record(place)

@@ -9,6 +9,7 @@ from ..conf.errors import CheckpointError
 from .nodes import Intake, Node, Operator
 from .places import operators
 from .specification import in_words_of_today
+from .together import Together
 
 __all__ = ["Fingerprint", "FingerprintPart", "check_same", "fingerprint", "from_json", "fused_as", "to_json"]
 
@@ -63,9 +64,14 @@ def fingerprint(
         The query's.
     """
     stages: list[list[FingerprintPart]] = []
+    streams = enumerate(plan.inputs if isinstance(plan, Together) else (), 1)
+    stream_of = {node: str(number) for number, stream in streams for node in operators(stream)}
     for node in operators(plan):
         place = folders[node].removeprefix(checkpoint.rstrip("/") + "/")
-        part = FingerprintPart(place, node.word, dict(node.specification.identity()), _paced(node))
+        identity = dict(node.specification.identity())
+        if node in stream_of:  # the place is the same in whichever stream the only queue is
+            identity["stream number"] = stream_of[node]
+        part = FingerprintPart(place, node.word, identity, _paced(node))
         if node in fused:
             stages[-1].append(part)
         else:

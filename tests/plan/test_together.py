@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from kit.journal import through_json
 
 from upstream.conf.errors import CheckpointError, OptionError
-from upstream.plan.fingerprint import check_same, fingerprint
+from upstream.core.feedback.plan_record import write_plan_record
+from upstream.operators.compile import in_stages
+from upstream.plan.fingerprint import check_same, fingerprint, from_json, to_json
 from upstream.plan.nodes import Node
 from upstream.plan.places import operators, places
 from upstream.plan.together import Together
 
-from .building import FIXED, queue, rows, window
+from .building import FIXED, queue, rows, where, window
 
 
 def together(*streams: Node) -> Node:
@@ -35,7 +40,39 @@ def test_a_checkpoint_is_bound_to_the_operators_of_all_streams() -> None:
         return fingerprint(plan, places(plan, "/cp"), (), "/cp")
 
     before, after = together(queue(rows()), queue(rows())), together(queue(rows()), rows())
-    check_same(found(before), found(together(queue(rows()), rows(), queue(rows()))))
+    check_same(found(before), found(together(queue(rows()), queue(where(rows())))))
     with pytest.raises(CheckpointError, match=r"upstream-queue-1\) is gone"):
         check_same(found(before), found(after))
     assert len(operators(before)) == 2
+
+
+def test_an_operator_that_moves_to_another_stream_is_refused() -> None:
+    """What it keeps is of the stream in which it was. Its place is the same, and Spark sees the same operators."""
+
+    def found(plan: Node):
+        return from_json(through_json(to_json(fingerprint(plan, places(plan, "/cp"), (), "/cp"))))
+
+    was = found(together(queue(rows()), rows()))
+    check_same(was, found(together(queue(rows()), where(rows()))))
+    with pytest.raises(CheckpointError, match=r"queue .upstream-queue. has stream number '2', and had '1'"):
+        check_same(was, found(together(rows(), queue(rows()))))
+
+
+def test_streams_that_lose_all_operators_are_refused(tmp_path: Path) -> None:
+    def bound(plan: Node) -> object:
+        record = in_stages(plan, places(plan, tmp_path), tmp_path)[1]
+        if record is not None:
+            write_plan_record(str(tmp_path), record)
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / "0").touch()  # Spark has journaled a batch
+        return record
+
+    none = together(rows(), rows())
+    assert bound(none) is None
+    assert bound(none) is None
+    (tmp_path / "offsets" / "0").unlink()
+    both = together(queue(rows()), rows())
+    assert bound(both) is not None
+    assert bound(both) is None
+    with pytest.raises(CheckpointError, match=r"queue .upstream-queue. is gone, and with it what it keeps"):
+        bound(none)

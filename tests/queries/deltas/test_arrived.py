@@ -270,6 +270,17 @@ def test_a_tombstone_is_kept_until_the_low_watermark_has_passed_it():
     assert step(6, 9, (2, "b", 1, 7, False), (7, "b", 2, 8, False)) == [(6, "b", 1, 6, -1), (7, "b", 2, 6, 1)]
 
 
+def test_a_tombstone_is_forgotten_in_a_step_without_rows():
+    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
+    evaluation.add("q", Windowed(S, Latest()))
+    evaluation.step({"s": frame(S, [(5, "a", 1, 0, True)])}, 3, now=1)
+    assert evaluation.rows_kept == 2
+    evaluation.step({}, 5, now=2)
+    assert evaluation.rows_kept == 2
+    evaluation.step({}, 6, now=3)
+    assert evaluation.rows_kept == 0
+
+
 def test_the_latest_deletion_that_was_forgotten_counts():
     operator = NewestArrived(S.schema, ["k"], State.in_memory())
 

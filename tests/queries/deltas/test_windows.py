@@ -97,6 +97,20 @@ def test_a_hopping_window_keeps_each_row_once_however_many_windows_it_is_in():
     assert state.rows == 0
 
 
+@pytest.mark.parametrize("net", [False, True])
+def test_a_row_of_a_hopping_window_waits_for_its_last_change_and_no_longer(net):
+    state = State.in_memory()
+    schema = SCHEMA.append(pa.field("a", pa.timestamp("us", "UTC"))).append(pa.field("b", pa.timestamp("us", "UTC")))
+    operator = HopWindow(schema, 4, 2, state)
+    # The row of time 0 comes at 2, in the windows that end at 2 and 4, and leaves at 6.
+    assert operator.step([rows([0])], Span.first(6)._replace(net=net)).height == (1 if net else 3)
+    assert state.rows == 1
+    left = operator.step([rows([])], Span(6, 7, 5)._replace(net=net))
+    assert left[WEIGHT].to_list() == [-1]
+    assert left["b"].cast(pl.Int64).to_list() == [4]
+    assert state.rows == 0
+
+
 def test_stored_relations_are_kept_for_queries_to_come():
     operator = StoredRelation(SCHEMA, State.in_memory())
     assert operator.step([rows([BEGINNING])], Span.first(1)).height == 1
