@@ -19,7 +19,7 @@ from .reports import HostReport, QueryReport
 __all__ = ["Candidate", "chosen", "next_served", "seconds_for_results"]
 
 _POWER = 1.5
-_LEAST_SHARE = 0.25
+_LEAST_SHARE = 0.05
 _PROBABLY = 0.5
 _ROUNDING = 1e-9
 
@@ -98,8 +98,8 @@ def seconds_for_results(duration_s: float, fixed_s: float) -> float:
     duration_s : float
         How long a batch is to take.
     fixed_s : float
-        How long it takes without results. Where that is longer already, results take a fifth of the batch, or none
-        would ever come out.
+        How long it takes without results. Results take a twentieth of that at least, or hardly any would come out
+        where it is longer already.
     """
     return max(duration_s - fixed_s, fixed_s * _LEAST_SHARE)
 

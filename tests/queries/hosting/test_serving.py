@@ -147,9 +147,9 @@ def test_urgent_ones_are_served_whatever_they_cost() -> None:
 
 def test_results_take_what_is_left_of_a_batch() -> None:
     assert seconds_for_results(2.0, 0.5) == 1.5
-    assert seconds_for_results(2.0, 1.6) == pytest.approx(0.4)
-    assert seconds_for_results(2.0, 1.61) == pytest.approx(0.4025), "at least a fifth of a batch"
-    assert seconds_for_results(2.0, 40.0) == 10.0
+    assert seconds_for_results(2.1, 2.0) == pytest.approx(0.1)
+    assert seconds_for_results(2.0999, 2.0) == 0.1, "at least a twentieth of the rest"
+    assert seconds_for_results(2.0, 40.0) == 2.0
 
 
 SECOND = 1_000_000
