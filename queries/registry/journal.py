@@ -84,9 +84,22 @@ class Journal:
         -------
         bool
             False if another process has written this version.
+
+        Raises
+        ------
+        EnvironmentMissingError, TableError
+            The checkpoint is in an object store where a change cannot be put only if its number is free.
         """
         place = _place(version)
         with self._folder.guarded():
+            refusal = self._folder.puts_refused()
+            if refusal is not None:
+                raise type(refusal)(
+                    f"the queries of {self.location} cannot be changed: {refusal.problem}",
+                    expected="a store that refuses a second object of one name: of two changes at once one comes later",
+                    hint="pip install 'pyspark-upstream[stores]' wherever queries are changed, and give the store's "
+                    "credentials in the environment; or keep the checkpoint on a disk",
+                )
             self._make()
             return self._folder.put_new(place, change.to_json())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from kit.continuous import TRADE
 from kit.registries import STREAMS, begun
 
-from upstream.conf.errors import CheckpointError
+from upstream.conf.errors import CheckpointError, EnvironmentMissingError
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.settings import Settings
@@ -97,3 +98,11 @@ def test_settings_come_back_and_are_fixed_once_the_job_has_run(tmp_path: Path) -
         journal.write_settings(Settings("/lake", 2))
     shutil.rmtree(checkpoint)
     assert Journal(checkpoint).version() == 0
+
+
+def test_what_a_registry_in_a_store_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(EnvironmentMissingError, match="queries of s3://without-extra/cp cannot be changed") as refused:
+        Journal("s3://without-extra/cp").put(1, Change("drop", "slow"))
+    assert "wherever queries are changed" in refused.value.hint
+    assert "engine" not in str(refused.value)
