@@ -19,6 +19,7 @@ from ..deltas.failures import FAILURES, reason_of
 from ..deltas.zsets import BEGINNING
 from ..relations.clocks import Clock
 from ..relations.nodes import Node
+from ..relations.sharing import in_words
 from .host_plan import Hosted, Piece
 from .stage_store import Part
 
@@ -176,9 +177,9 @@ class Evaluations:
             try:
                 evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
             except FAILURES as error:
-                found.failed[job.name] = str(error)
+                found.failed[job.name] = in_words(str(error), job.plan)
         outcome = evaluation.step(streams, until, received, now=now)
-        found.failed |= {job: reason_of(error) for job, error in outcome.failed.items()}
+        found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
         found.late = {stream: rows.height for stream, rows in outcome.late.items()}
         there = set(evaluation.queries)

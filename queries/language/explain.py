@@ -25,6 +25,7 @@ from ..relations.nodes import (
     Where,
     Windowed,
 )
+from ..relations.sharing import aggregate_text
 from .binder import Query, bind
 from .catalog import Catalog
 
@@ -159,7 +160,7 @@ def _head(node: Node) -> str:
         return f"Join {node.how}" + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
     if isinstance(node, Aggregate):
         by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
-        made = ", ".join(f"{each.name} = {_aggregation(each)}" for each in node.aggregates)
+        made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
     if isinstance(node, Distinct):
         return "Distinct"
@@ -176,15 +177,6 @@ def _head(node: Node) -> str:
         by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
         return f"First {node.n}{by}" + (f" by {order}" if order else "")
     return node.kind.capitalize() + (f" every {length_text(node.every_us)}" if node.every_us else "")
-
-
-def _aggregation(each: object) -> str:
-    from ..relations.nodes import Aggregation
-
-    assert isinstance(each, Aggregation)
-    arguments = ", ".join(str(argument) for argument in each.arguments) or "*"
-    where = f" where {each.where}" if each.where is not None else ""
-    return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}){where}"
 
 
 def _window(node: Windowed) -> str:

@@ -6,6 +6,7 @@ An evaluation shares what two plans have in equal nodes. Two queries seldom have
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -14,10 +15,12 @@ from typing import TypeVar
 from ..expressions.nodes import Expression, Field, all_of, renamed
 from .nodes import (
     Aggregate,
+    Aggregation,
     Changes,
     Copies,
     Distinct,
     Join,
+    Node,
     Order,
     Project,
     Relation,
@@ -29,13 +32,15 @@ from .nodes import (
     Top,
     Where,
     Windowed,
+    walk,
 )
 from .rewriting import conjuncts_in_order, ordered
 
-__all__ = ["shareable"]
+__all__ = ["aggregate_text", "in_words", "shareable"]
 
 _Plan = TypeVar("_Plan", bound="Relation | Changes")
 _Names = Mapping[str, str]
+_MADE = re.compile(r"\b[xga]:[0-9a-f]{16}")
 
 
 def shareable(plan: _Plan) -> _Plan:
@@ -52,6 +57,45 @@ def shareable(plan: _Plan) -> _Plan:
     if isinstance(plan, Changes):
         return replace(plan, source=_named(plan.source))
     return _named(plan)  # type: ignore[return-value]
+
+
+def in_words(text: str, plan: Node) -> str:
+    """Return a text about a shareable plan, such as an error, with what its columns are in place of their names.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from upstream.queries.expressions.nodes import Call, Field
+    >>> from upstream.queries.relations.nodes import Project, Range, Stream, Windowed
+    >>> px = Field("px", pa.float64())
+    >>> trade = Stream("trade", pa.schema({"px": pa.float64(), "t": pa.int64()}), event_time="t")
+    >>> twice = Call("add", (px, px), pa.float64())
+    >>> plan = shareable(Project(Windowed(trade, Range(5)), (("twice", twice),)))
+    >>> name = plan.source.schema.names[0]
+    >>> in_words(f"{name} = 3", plan)
+    '(px + px) = 3'
+    """
+    meant: dict[str, str] = {}
+    for node in walk(plan):
+        columns = node.columns if isinstance(node, Project) else node.by if isinstance(node, Aggregate) else ()
+        found = [(name, str(each)) for name, each in columns]
+        if isinstance(node, Aggregate):
+            found += [(each.name, aggregate_text(each)) for each in node.aggregates]
+        for name, written in found:
+            if name != written:
+                meant.setdefault(name, written)
+
+    def write(name: str) -> str:
+        return _MADE.sub(lambda each: write(each[0]), meant[name]) if name in meant else name
+
+    return _MADE.sub(lambda each: write(each[0]), text)
+
+
+def aggregate_text(each: Aggregation) -> str:
+    """Return an aggregate as one reads it."""
+    arguments = ", ".join(map(str, each.arguments)) or "*"
+    where = f" where {each.where}" if each.where is not None else ""
+    return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}){where}"
 
 
 def _named(plan: Relation) -> Relation:

@@ -55,6 +55,13 @@ def test_it_goes_on_from_its_state() -> None:
     assert second.begun == {}
 
 
+def test_the_reason_of_a_failure_is_in_the_words_of_the_query() -> None:
+    text = "SELECT sym, 1 / (COUNT(*) - 1) AS r FROM trade [RANGE 10 MINUTES] GROUP BY sym"
+    found = Evaluations(DictStore(), {}).step("e", "event", job("q", text), moment(None, 5), rows(1), {})
+    assert "count(*) = 1" in found.failed["q"]
+    assert "a:" not in found.failed["q"]
+
+
 def test_with_nothing_to_do_it_is_not_opened() -> None:
     store = DictStore()
     evaluations = Evaluations(store, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import pytest
@@ -10,7 +11,7 @@ from kit.continuous import CATALOG, FORMS, bound
 from upstream.queries.relations.bounds import state_of
 from upstream.queries.relations.fingerprints import fingerprint
 from upstream.queries.relations.nodes import Aggregate, Changes, Join, Project, Relation, Top, Where, walk
-from upstream.queries.relations.sharing import shareable
+from upstream.queries.relations.sharing import in_words, shareable
 
 
 def below_names(sql: str) -> Relation:
@@ -29,6 +30,25 @@ def test_columns_and_bounds_stay_and_a_second_time_changes_nothing(sql: str) -> 
     assert state_of(made)
     assert below_of(shareable(made)) == below_of(made)
     assert all(len(set(each.schema.names)) == len(each.schema.names) for each in walk(made))
+
+
+@pytest.mark.parametrize("sql", FORMS)
+def test_each_column_can_be_put_in_words_of_the_query(sql: str) -> None:
+    made = shareable(bound(sql, CATALOG).plan)
+    for name in {name for each in walk(made) for name in each.schema.names}:
+        found = in_words(f"{name} = 1", made)
+        assert not re.search(r"[xga]:[0-9a-f]{16}", found), found
+        assert found.endswith(" = 1")
+
+
+def test_the_words_of_an_aggregate_are_its_own() -> None:
+    made = shareable(bound("SELECT sym, SUM(px + 1) FILTER (WHERE n > 2) AS s FROM trade [NOW] GROUP BY sym").plan)
+    (name,) = (name for each in walk(made) for name in each.schema.names if name.startswith("a:"))
+    total = "sum((1.0 + px)) where (2 < n)"  # operands in the order in which they are compared with other queries
+    assert (
+        in_words(f"({name} + 1) has no value where {name} = 7", made) == f"({total} + 1) has no value where {total} = 7"
+    )
+    assert in_words("a:0123456789abcdef is of another plan", made) == "a:0123456789abcdef is of another plan"
 
 
 def test_a_count_of_equal_counts_has_a_name_of_its_own() -> None:
