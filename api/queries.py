@@ -10,6 +10,7 @@ from ..conf.clock import now_us
 from ..conf.errors import OptionError, QueryRefusedError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..queries.hosting.dropping import drop_query
+from ..queries.hosting.merging import GivenForTables
 from ..queries.hosting.reports import Reports
 from ..queries.language import bind, explain
 from ..queries.placing.results import result_of
@@ -39,6 +40,8 @@ def queries(
     checkpoint: str | os.PathLike[str],
     to: str | os.PathLike[str] | None = None,
     shards: int | None = None,
+    overwrite: bool = False,
+    **options: object,
 ) -> Queries:
     """Open the continuous queries of a checkpoint, whether a job runs them or not.
 
@@ -52,6 +55,12 @@ def queries(
         The folder in which each query has a table of its name. An existing checkpoint remembers it.
     shards
         The number of parts into which the state is divided [default: 8]. An existing checkpoint remembers it.
+    overwrite
+        Whether the job takes over tables below `to` that queries of another checkpoint have made: it replaces their
+        rows, and that checkpoint's job gets an error [default: the query fails].
+    **options
+        Options of the object store with the tables, which begin with ``storage.``. Give them whenever you open the
+        queries, since no file has them.
 
     Returns
     -------
@@ -60,7 +69,8 @@ def queries(
     Raises
     ------
     OptionError
-        `to` is missing for a new checkpoint, or an argument differs from what the checkpoint was begun with.
+        `to` is missing for a new checkpoint, an argument differs from what the checkpoint was begun with, or an option
+        is unknown.
 
     Examples
     --------
@@ -71,7 +81,7 @@ def queries(
     place = checkpoint_location(path_argument("checkpoint", checkpoint))
     folder = None if to is None else absolute_location(path_argument("to", to))
     opened(place, folder, whole_argument("shards", shards))
-    return Queries(spark, place)
+    return Queries(spark, place, GivenForTables.of(options, overwrite=overwrite))
 
 
 class Queries:
@@ -101,8 +111,9 @@ class Queries:
     [('fastest', 2.0, True)]
     """
 
-    def __init__(self, spark: SparkSession | None, checkpoint: str) -> None:
+    def __init__(self, spark: SparkSession | None, checkpoint: str, given: GivenForTables) -> None:
         self.checkpoint = checkpoint
+        self._given = given
         self._spark = spark
         self._streams: dict[str, UpdateStream] = {}
 
@@ -302,7 +313,7 @@ class Queries:
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.drop("count")
         """
-        drop_query(self.checkpoint, name, delete_table=delete_table)
+        drop_query(self.checkpoint, name, delete_table=delete_table, options=self._given.options)
 
     def drop_view(self, name: str) -> None:
         """Forget a view that no query and no other view names.
@@ -407,7 +418,7 @@ class Queries:
             )
         from ..queries.hosting.running import start
 
-        return start(self._streams, self.checkpoint, name=name, batch_s=batch_s, **trigger)
+        return start(self._streams, self.checkpoint, name=name, batch_s=batch_s, given=self._given, **trigger)
 
     def rows(self, name: str) -> pl.LazyFrame:
         """Return the rows of a query's table, to be filtered and collected. A column ``row_key`` is left out.
@@ -439,7 +450,7 @@ class Queries:
         """
         registry = self._registry()
         query = registry.queries[known_name(name, registry.queries, "query")]
-        rows = LatestTable(query.location).rows()
+        rows = LatestTable(query.location, storage_options=self._given.storage).rows()
         try:
             plan = query.bound.plan if query.bound is not None else bind(query.text, registry.catalog).plan
         except QueryRefusedError:

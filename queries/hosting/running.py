@@ -27,7 +27,7 @@ from .commands import Command, CommandOfTask, command_of_batch
 from .dropping import DroppedTables
 from .first_stage import FirstStage
 from .host_plan import HostPlans
-from .merging import MERGED_DDL, MergeStep, tables_of
+from .merging import MERGED_DDL, GivenForTables, MergeStep, tables_of
 from .outcome import Outcome, outcome_of
 from .partitions import at_most_partitions
 from .reports import Reports
@@ -50,6 +50,7 @@ def start(
     *,
     name: str | None = None,
     batch_s: float | None = None,
+    given: GivenForTables | None = None,
     **trigger: Any,
 ) -> StreamingQuery:
     """Start the streaming query that hosts the queries of a checkpoint.
@@ -65,6 +66,8 @@ def start(
     batch_s
         How long a batch is to take, in seconds; None puts out all results in each batch. With ``once=True`` the only
         batch puts out all.
+    given
+        What holds for all tables.
     **trigger
         As for Spark's ``trigger``, such as ``processingTime="5 seconds"`` or ``availableNow=True``.
 
@@ -79,7 +82,7 @@ def start(
     EnvironmentMissingError
         The session is a client of Spark Connect, or its state store cannot hold the queries' state.
     """
-    writer = host_writer(streams, checkpoint, None if trigger.get("once") else batch_s)
+    writer = host_writer(streams, checkpoint, None if trigger.get("once") else batch_s, given)
     if name is not None:
         writer = writer.queryName(name)
     if trigger:
@@ -89,7 +92,12 @@ def start(
         return writer.start()
 
 
-def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str, batch_s: float | None = None) -> DataStreamWriter:
+def host_writer(
+    streams: Mapping[str, KeyedRows],
+    checkpoint: str,
+    batch_s: float | None = None,
+    given: GivenForTables | None = None,
+) -> DataStreamWriter:
     """Return the writer of the streaming query, to be given a trigger and started: see :func:`start`."""
     place = checkpoint_location(checkpoint)
     registry = registry_now(place)
@@ -106,7 +114,7 @@ def host_writer(streams: Mapping[str, KeyedRows], checkpoint: str, batch_s: floa
         SecondStage(commands, plans),
         batch_s,
     )
-    batches = HostedBatches(place, plans)
+    batches = HostedBatches(place, plans, given or GivenForTables())
     return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
 
 
@@ -144,6 +152,8 @@ class HostedBatches:
         The host's.
     plans
         The plans of the registry's versions.
+    given
+        What holds for all tables.
 
     Notes
     -----
@@ -151,13 +161,14 @@ class HostedBatches:
     commit in that batch, and the next change of the journal deactivates it; the others go on.
     """
 
-    def __init__(self, checkpoint: str, plans: HostPlans) -> None:
+    def __init__(self, checkpoint: str, plans: HostPlans, given: GivenForTables) -> None:
         self._checkpoint = checkpoint
         self._plans = plans
         self._folder: TableFolder = folder_at(checkpoint)
         self._reports = Reports(self._folder)
         self._tables: ResultTables | None = None
-        self._dropped = DroppedTables()
+        self._given = given
+        self._dropped = DroppedTables(given.options)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch and commit it."""
@@ -165,9 +176,9 @@ class HostedBatches:
         command = command_of_batch(self._checkpoint, batch_id)
         sink = self._sink(df)
         self._dropped.delete(self._plans.registry_of(command.version), sink.host)
-        tables = tables_of(self._plans, command.version)
+        tables = tables_of(self._plans, command.version, self._given)
         seen = sink.look(tables.values())
-        step = MergeStep(self._plans, command.version, seen.tables)
+        step = MergeStep(self._plans, command.version, seen.tables, self._given)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
         rows = df.repartition(tasks, "slot").mapInArrow(step, MERGED_DDL).collect()
         outcome = outcome_of((row.control, row.staged) for row in rows)

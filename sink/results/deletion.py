@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...conf.errors import TableError
 from .known_table import KnownTable
 from .result_table import target_at
-from .table_start import INCARNATION_PREFIX
+from .table_start import INCARNATION_PREFIX, TAKEN_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,7 @@ def _looked_at(location: str, name: str, host: str | None, options: Sequence[tup
     known = KnownTable(target)
     known.refresh()
     written = known.log.transactions.get(f"{INCARNATION_PREFIX}{host}/{name}") if known.exists else None
-    if written is None:
+    if written in (None, TAKEN_OVER):
         raise TableError(
             f"what is at {location} is not a table that the query {name!r} of this job has written",
             expected="the query's own table, or nothing",

@@ -52,6 +52,8 @@ class ResultTable:
         Into how many parts the key divides the table.
     options : tuple of (str, str)
         More options of the sink, such as ``("storage.region", "eu-west-1")`` or ``("durability", "power")``.
+    overwrite : bool
+        Whether the first batch may replace the rows of a table that a query of another checkpoint has made.
     """
 
     query_id: int
@@ -62,6 +64,7 @@ class ResultTable:
     keep: Literal["latest", "all"] = "latest"
     buckets: int = 1
     options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)  # with secrets of a store
+    overwrite: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

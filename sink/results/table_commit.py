@@ -29,7 +29,7 @@ from ..table.tombstones import DELETIONS, tombstone_files
 from .begun_tables import Begun
 from .known_table import KnownTable
 from .result_table import table_writer, target_of
-from .table_start import INCARNATION_PREFIX, start_of
+from .table_start import INCARNATION_PREFIX, TAKEN_OVER, start_of
 
 if TYPE_CHECKING:
     from ..figures.summary import CommitSummary
@@ -152,7 +152,7 @@ class TableCommit:
             if start.begins:
                 info["operationParameters"] = {"mode": "Overwrite", "partitionBy": "[]"}
             entry = EntryCommit(writer.target, writer.files, summary.committed_at_us // 1000)
-            actions = entry.commit(known.log, replacements, self._numbers(identity), info, made, start.actions)
+            actions = entry.commit(known.log, replacements, self._numbers(identity, start), info, made, start.actions)
             if actions is None:
                 continue
             known.advance(actions, summary)
@@ -190,8 +190,12 @@ class TableCommit:
         )
         return write.repeats(transactions.get(write.application), fingerprint_of)
 
-    def _numbers(self, identity: BatchIdentity) -> dict[str, int]:
-        return {**identity.transactions(), INCARNATION_PREFIX + self._writer: self._table.query_id}
+    def _numbers(self, identity: BatchIdentity, start: Start) -> dict[str, int]:
+        numbers = {**identity.transactions(), INCARNATION_PREFIX + self._writer: self._table.query_id}
+        if start.begins:  # the job of another checkpoint notices by this that the table is its own no longer
+            others = {name for name in self._known.log.transactions if name.startswith(INCARNATION_PREFIX)}
+            numbers |= dict.fromkeys(others - numbers.keys(), TAKEN_OVER)
+        return numbers
 
     def _check_ids(self, staged: Sequence[Staged], start: Start) -> None:
         """Refuse files that were staged with other numbers of columns than the table has now."""

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from .known_table import KnownTable
     from .result_table import ResultTable
 
-__all__ = ["INCARNATION_PREFIX", "Start", "start_of"]
+__all__ = ["INCARNATION_PREFIX", "TAKEN_OVER", "Start", "start_of"]
 
 INCARNATION_PREFIX = "upstream.incarnation-"
 """Begins the application of the transaction that holds which incarnation of a query the table is of."""
+
+TAKEN_OVER = 1 << 62
+"""The incarnation of a query whose table another job has taken over."""
 
 
 class Start(NamedTuple):
@@ -69,8 +72,9 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, begun: Begun | 
     """
     layout = layout_of(table)
     recorded = known.log.transactions.get(INCARNATION_PREFIX + writer)
-    if known.exists and recorded is None:
-        raise _foreign(table)
+    if known.exists and recorded in (None, TAKEN_OVER):
+        _check_may_be_taken(table, known, begun)
+        recorded = begun = None
     if recorded is not None and recorded > table.query_id:
         raise TableError(
             f"the table at {table.location} holds the query {table.name!r} as it was started by change {recorded}, and "
@@ -106,9 +110,15 @@ def _first_actions(table: ResultTable, layout: Layout, ids: Ids | None) -> list[
     return first_actions(target, layout.plain_schema(), ids, [BUCKET], configuration)
 
 
-def _foreign(table: ResultTable) -> TableError:
-    return TableError(
-        f"there is a table at {table.location} already, and the query {table.name!r} of this job has not made it",
+def _check_may_be_taken(table: ResultTable, known: KnownTable, begun: Begun | None) -> None:
+    of_query = any(name.startswith(INCARNATION_PREFIX) for name in known.log.transactions)
+    if table.overwrite and of_query and (begun is None or begun.table_id == known.table_id):
+        return
+    made = "a query of another checkpoint" if of_query else "another program"
+    take = "let this job take it over by us.queries(…, overwrite=True), which replaces its rows"
+    raise TableError(
+        f"there is a table at {table.location} already, and the query {table.name!r} of this job has not made it, but "
+        f"{made}",
         expected="no table, or the one that this job has made for the query",
-        hint="give the queries another folder; or, if nobody needs the table, delete it",
+        hint=f"give the queries another folder; or {take if of_query else 'delete the table, if nobody needs it'}",
     )

@@ -180,3 +180,17 @@ def test_a_registry_that_another_program_began(tmp_path: Path) -> None:
     found = us.queries(checkpoint=checkpoint, to="/lake")
     found.register("trades", "SELECT COUNT(*) AS n FROM trade [RANGE 1 HOUR]")
     assert isinstance(Journal(checkpoint).settings().stream("trade"), Stream)
+
+
+def test_options_of_a_store_are_in_no_file(tmp_path: Path) -> None:
+    place = {"checkpoint": tmp_path / "cp", "to": "s3://lake/results"}
+    opened = us.queries(**place, overwrite=True, **{"storage.secret_access_key": "hush", "storage.allow_http": True})
+    assert opened._given.overwrite
+    assert dict(opened._given.options) == {"storage.secret_access_key": "hush", "storage.allow_http": "True"}
+    assert opened._given.storage == {"secret_access_key": "hush", "allow_http": "True"}
+    assert "hush" not in repr(opened._given)
+    files = [each for each in (tmp_path / "cp").rglob("*") if each.is_file()]
+    assert files
+    assert not any(b"hush" in each.read_bytes() for each in files)
+    with pytest.raises(OptionError, match="unknown options: region"):
+        us.queries(**place, region="eu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.leaving import Leaving
 from upstream.queries.hosting.local_host import LocalHost
-from upstream.queries.hosting.merging import MergeStep, tables_of
+from upstream.queries.hosting.merging import GivenForTables, MergeStep, tables_of
 from upstream.queries.hosting.outcome import outcome_of
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
@@ -152,3 +153,16 @@ def test_a_disk_that_fails_is_no_reason_against_a_query(tmp_path):
     place.unlink()
     assert job.commit(left).failed == {}
     assert job.rows("one") == [("a", 5.0)]
+
+
+def test_what_is_given_for_all_tables_reaches_each(tmp_path):
+    job = Job(tmp_path)
+    job.register("fast", "SELECT vehicle_id FROM LATEST(buses)")
+    given = GivenForTables((("storage.region", "eu"),), overwrite=True)
+    plain = tables_of(job.plans, job.version)
+    told = tables_of(job.plans, job.version, given)
+    assert plain.keys() == told.keys() != set()
+    for number, table in told.items():
+        assert (table.options, table.overwrite) == (given.options, True)
+        assert dataclasses.replace(table, options=(), overwrite=False) == plain[number]
+        assert tables_of(job.plans, job.version, given)[number] is table
