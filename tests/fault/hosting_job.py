@@ -29,6 +29,8 @@ CHANGES = (
     Change("register", "gone", "SELECT k FROM LATEST(rows)"),
     Change("alter", "per_group", "SELECT g, COUNT(*) AS n, MAX(v) AS most FROM LATEST(rows) GROUP BY g"),
     Change("drop", "gone"),
+    Change("deactivate", "later"),
+    Change("activate", "later"),
     Change("register", "failing", "SELECT k, 1 / (v - v) AS x FROM LATEST(rows)"),
 )
 

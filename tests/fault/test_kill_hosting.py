@@ -1,4 +1,4 @@
-"""Continuous queries under kill -9, amid registration, alteration and drop: each table has each batch once."""
+"""Continuous queries under kill -9, amid registration, alteration, drop and activation: each table has each batch once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import hosting_job
 @pytest.mark.fault
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("files", "chosen"), [(4, [1]), pytest.param(10, range(7), marks=pytest.mark.long)], ids=["one", "all"]
+    ("files", "chosen"), [(4, [1]), pytest.param(12, range(8), marks=pytest.mark.long)], ids=["one", "all"]
 )
 def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, lake, checkpoint = tmp_path / "feed", tmp_path / "lake", tmp_path / "checkpoint"
@@ -36,10 +36,11 @@ def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[int]) 
             journaled(4),  # a registration
             journaled(6),  # an alteration, with a registration before it that has no batch yet
             journaled(7),  # a drop
+            journaled(9),  # an activation, with the deactivation before it
             (checkpoint / "offsets" / str(batch)).exists,
             lambda: any((checkpoint / "state").rglob(f"{batch + 1}[._]*")),
             lambda: len(list(log.glob("*.json"))) > commits + 1,
-            journaled(9),  # a failure, which a batch has journaled
+            journaled(11),  # a failure, which a batch has journaled
         ]
 
     for number in chosen:
