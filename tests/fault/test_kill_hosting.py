@@ -1,4 +1,4 @@
-"""Continuous queries under kill -9, amid registration, alteration, drop and activation: each table has each batch once."""
+"""Continuous queries under kill -9, amid changes of the registry: each table has each batch once."""
 
 from __future__ import annotations
 
