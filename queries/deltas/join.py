@@ -56,10 +56,13 @@ class _Side:
 
 
 class _Input:
-    """One input of a join, and what is kept of it."""
+    """One input of a join, and what is kept of it: nothing if the other input never changes after the first step."""
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[Computed], counts: bool, state: State, part: str) -> None:
+    def __init__(
+        self, schema: pa.Schema, keys: Sequence[Computed], counts: bool, kept: bool, state: State, part: str
+    ) -> None:
         self.columns = schema.names
+        self.kept = kept
         self.keys = [(f"__key{number}", key) for number, key in enumerate(keys)]
         self.counts = counts
         more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
@@ -110,7 +113,7 @@ class Joined(Operator):
     partner while the weights of its partners add up to more than 0.
 
     State: the rows of both inputs by the key; those of an outer side, and of the left side of semi and anti joins, with
-    the number of their partners.
+    the number of their partners. Of an input whose other side is static, nothing.
 
     Parameters
     ----------
@@ -122,6 +125,8 @@ class Joined(Operator):
     condition : Computed or None
         Over the columns of both.
     state : State
+    static : (bool, bool)
+        Whether the left, and the right, change in the first step only.
 
     Raises
     ------
@@ -138,6 +143,7 @@ class Joined(Operator):
         on: Sequence[tuple[Computed, Computed]],
         condition: Computed | None,
         state: State,
+        static: tuple[bool, bool] = (False, False),
     ) -> None:
         super().__init__(schema)
         for one, two in on:
@@ -149,8 +155,9 @@ class Joined(Operator):
                 )
         self._how = how
         self._condition = condition
-        self._left = _Input(left, [one for one, _ in on], how not in {"inner", "right"}, state, "left")
-        self._right = _Input(right, [two for _, two in on], how in {"right", "full"}, state, "right")
+        counts = how not in {"inner", "right"}, how in {"right", "full"}
+        self._left = _Input(left, [one for one, _ in on], counts[0], not static[1], state, "left")
+        self._right = _Input(right, [two for _, two in on], counts[1], not static[0], state, "right")
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         if not any(each.height for each in inputs):
@@ -249,7 +256,7 @@ class Joined(Operator):
         return [alone.select(self.nothing.columns)]
 
     def _keep(self, kept: _Input, side: _Side, weights: Int64s, matches: Int64s) -> None:
-        if not kept.counts and len(side.touched) == 0:
+        if not kept.kept or (not kept.counts and len(side.touched) == 0):
             return
         there = np.flatnonzero(weights != 0)
         rows = side.rows[there].with_columns(pl.Series(WEIGHT, weights[there]))
@@ -272,6 +279,8 @@ class NotIn(Operator):
     on, condition
         The correlation, as for :class:`Joined`.
     state : State
+    static : (bool, bool)
+        Whether the left, and the right, change in the first step only.
     """
 
     def __init__(
@@ -282,12 +291,13 @@ class NotIn(Operator):
         on: Sequence[tuple[Computed, Computed]],
         condition: Computed | None,
         state: State,
+        static: tuple[bool, bool] = (False, False),
     ) -> None:
         super().__init__(schema)
         self._compared = compared
 
         def anti(keys: Sequence[tuple[Computed, Computed]], part: str) -> Joined:
-            return Joined(schema, schema, right, "anti", keys, condition, state.within(part))
+            return Joined(schema, schema, right, "anti", keys, condition, state.within(part), static)
 
         self._equal = anti([compared, *on], "equal")
         self._unknown = anti(on, "unknown")

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..expressions.nodes import Expression
 from ..relations.clocks import Clock
+from ..relations.growth import never_changes
 from ..relations.nodes import (
     Aggregate,
     Changes,
@@ -214,6 +215,7 @@ def _join(node: Join, compile_: Compile, state: State) -> Operator:
     on = [(compile_(one, left), compile_(two, right)) for one, two in node.on]
     both = pa.schema([*left, *right])
     condition = None if node.condition is None else compile_(node.condition, both)
+    static = never_changes(node.left), never_changes(node.right)
     if node.how == "null_aware_anti":
-        return NotIn(node.schema, right, on[0], on[1:], condition, state)
-    return Joined(node.schema, left, right, node.how, on, condition, state)
+        return NotIn(node.schema, right, on[0], on[1:], condition, state, static)
+    return Joined(node.schema, left, right, node.how, on, condition, state, static)

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pyarrow.types as patypes
 
 from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts
-from .nodes import Join, Node
+from .nodes import Changes, Join, Node, Stream, walk
 
-__all__ = ["Growth", "goes_on", "interval_of"]
+__all__ = ["Growth", "goes_on", "interval_of", "never_changes"]
 
 # Parts of a time that come again: they have few values.
 _CYCLIC = frozenset(
@@ -74,6 +74,11 @@ def goes_on(expression: Expression, times: frozenset[str]) -> bool:
     if expression.function in _CYCLIC:
         return False
     return any(goes_on(each, times) for each in expression.arguments)
+
+
+def never_changes(node: Node) -> bool:
+    """Return whether a relation is what it was before the first time: all that it reads are stored relations."""
+    return all(each.static if isinstance(each, Stream) else not isinstance(each, Changes) for each in walk(node))
 
 
 def _moved(expression: Expression) -> tuple[str, int] | None:

@@ -146,8 +146,11 @@ def frame(stream, rows):
     return pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
 
 
-def evaluated(plans, steps, restart=True, **options):
-    """Return each query's changes of all steps; each step continues from what the one before saved."""
+def evaluated(plans, steps, restart=True, stored=None, **options):
+    """Return each query's changes of all steps; each step continues from what the one before saved.
+
+    Stored relations come in the first step.
+    """
     store, found = DictStore(), {name: [] for name in plans}
     evaluation = None
     for rows, bound in steps:
@@ -155,7 +158,8 @@ def evaluated(plans, steps, restart=True, **options):
             evaluation = Evaluation(store, compiled, **options)
             for name, plan in plans.items():
                 evaluation.add(name, plan)
-        outcome = evaluation.step({"s": frame(S, rows["s"]), "r": frame(R, rows["r"])}, bound)
+        first, stored = stored or {}, None
+        outcome = evaluation.step({"s": frame(S, rows["s"]), "r": frame(R, rows["r"]), **first}, bound)
         assert not outcome.late
         assert not outcome.failed, outcome.failed
         for name, changes in outcome.changes.items():
@@ -212,9 +216,9 @@ def _plain(value):
     return value
 
 
-def check(plan, sql, given, taus=None):
+def check(plan, sql, given, taus=None, stored=None):
     """The relation at each time is what the query over the rows up to it gives, for this arrival and for another."""
-    found, store = evaluated({"q": plan}, given.steps)
+    found, store = evaluated({"q": plan}, given.steps, stored=stored)
     database = Database(given.rows)
     changes = found["q"]
     if taus is None:  # where it changes, and some times besides
@@ -222,7 +226,7 @@ def check(plan, sql, given, taus=None):
     for tau in taus:
         assert at(changes, tau) == database.at(sql, tau), (tau, given)
     in_order = {name: sorted(rows, key=lambda row: (row[0], row[3])) for name, rows in given.rows.items()}
-    at_once, _ = evaluated({"q": plan}, [(in_order, given.steps[-1][1])])
+    at_once, _ = evaluated({"q": plan}, [(in_order, given.steps[-1][1])], stored=stored)
     assert steps_of(changes) == steps_of(at_once["q"])
     assert WEIGHT in changes.columns and TIME in changes.columns
     json.loads(store.values["head", 0])

@@ -13,7 +13,7 @@ from upstream.queries.deltas.join import Joined
 from upstream.queries.deltas.operator import Computed
 from upstream.queries.deltas.state import State
 from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
-from upstream.queries.relations.nodes import Join, Project, Range, Rows
+from upstream.queries.relations.nodes import Join, Project, Range, Rows, Stream, Unbounded, Windowed
 
 from .checking import LONG, TEXT, R, S, arrivals, call, check, column, constant, window, windows
 
@@ -85,6 +85,53 @@ def test_nothing_stays_in_the_state_when_all_rows_have_left(given, how):
     store = check(plan, SQL[how].format(s=window(S, Range(3))[1], r=window(R, Range(5))[1], on="k = j"), given, [30])
     # What an evaluation notes of itself; of rows there is nothing.
     assert {kind for kind, _ in store.values} <= {"head", "operators", "queries"}
+
+
+STORED = Stream("stored", pa.schema([("j", TEXT), ("w", LONG)]), static=True)
+NAMED = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([0, 1, 5, None])), max_size=4)
+
+
+def stored(rows):
+    """Return a stored relation, its rows, and its SQL."""
+    values = ", ".join(f"({'NULL' if j is None else repr(j)}, {'NULL' if w is None else w})" for j, w in rows)
+    found = f"SELECT j, w FROM (VALUES {values}) AS x(j, w)" if rows else "SELECT '' AS j, 0 AS w WHERE false"
+    return (
+        Windowed(STORED, Unbounded()),
+        {"stored": pl.DataFrame(rows, {"j": pl.Utf8, "w": pl.Int64}, orient="row")},
+        found,
+    )
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(rows=NAMED, other=windows(S), given=arrivals(10), swapped=st.booleans(), conditional=st.booleans())
+def test_a_join_with_a_stored_relation_is_what_sql_finds_and_keeps_one_side(
+    how, rows, other, given, swapped, conditional
+):
+    relation, first, sql = stored(rows)
+    condition = CONDITION if conditional else None
+    on = "k = j AND v < w" if conditional else "k = j"
+    sides = [(other[0], other[1]), (relation, sql)]
+    left, right = sides[::-1] if swapped else sides
+    pair = ON[0][::-1] if swapped else ON[0]
+    plan = Join(left[0], right[0], how, (pair,), condition)
+    store = check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given, stored=first)
+    kept = {kind.rpartition(".")[2] for kind, _ in store.values}
+    assert ("right" if swapped else "left") not in kept
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("correlated", [False, True])
+@given(rows=NAMED, other=windows(S), given=arrivals(10))
+def test_not_in_a_stored_relation_is_what_sql_finds(correlated, swapped, rows, other, given):
+    relation, first, sql = stored(rows)
+    sides = [(other[0], other[1], "k", "v"), (relation, sql, "j", "w")]
+    (left, left_sql, k, v), (right, right_sql, j, w) = sides[::-1] if swapped else sides
+    on = ((column(v), column(w)), (column(k, TEXT), column(j, TEXT)))
+    plan = Join(left, right, "null_aware_anti", on if correlated else on[:1])
+    met = f"(b.{w} = a.{v} OR b.{w} IS NULL OR a.{v} IS NULL)" + (f" AND b.{j} = a.{k}" if correlated else "")
+    sql = f"SELECT * FROM ({left_sql}) a WHERE NOT EXISTS (SELECT 1 FROM ({right_sql}) b WHERE {met})"
+    store = check(plan, sql, given, stored=first)
+    assert not any(kind.endswith("right" if swapped else "left") for kind, _ in store.values)
 
 
 def key(name, kind=TEXT):

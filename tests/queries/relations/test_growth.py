@@ -7,7 +7,7 @@ import pytest
 from kit.continuous import MOMENT, only, relation
 
 from upstream.queries.expressions.nodes import Call, Constant, Field
-from upstream.queries.relations.growth import goes_on, interval_of
+from upstream.queries.relations.growth import goes_on, interval_of, never_changes
 from upstream.queries.relations.nodes import Join
 
 T = Field("t", MOMENT)
@@ -52,3 +52,16 @@ def test_a_condition_that_bounds_one_side() -> None:
     plan = relation("SELECT a.px FROM trade [NOW] a JOIN quote [ROWS 2] b ON a.t <= b.t + INTERVAL '5' SECONDS")
     join = only(plan, Join)
     assert interval_of(join, frozenset({"t"}), frozenset({"b.t"})) == (None, 5 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT domain FROM Domains GROUP BY domain", True),
+        ("SELECT a.type FROM Domains AS a JOIN Domains AS b ON a.domain = b.domain", True),
+        ("SELECT sym FROM trade [NOW] JOIN Domains ON sym = domain", False),
+        ("SELECT domain FROM ISTREAM(SELECT domain FROM Domains) [NOW]", False),
+    ],
+)
+def test_what_reads_stored_relations_alone_never_changes(sql: str, expected: bool) -> None:
+    assert never_changes(relation(sql)) == expected
