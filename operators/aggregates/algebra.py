@@ -55,6 +55,8 @@ class Aggregates:
         Columns that are read of the rows.
     state_schema, result_schema : pyarrow.Schema
         Of states, and of results. The names of a state's columns contain their meaning and version: they may be stored.
+    parts : tuple of Part
+        What the aggregates keep, each part once.
     differential : bool
         Whether all of the aggregates can be retracted.
 
@@ -82,13 +84,13 @@ class Aggregates:
                         f"two aggregates keep different things as {part.key}",
                         expected="names of columns and aggregates that tell them apart",
                     )
-        self._parts = tuple(parts.values())
-        self.inputs = tuple(dict.fromkeys(name for part in self._parts for name in part.inputs))
+        self.parts: tuple[Part, ...] = tuple(parts.values())
+        self.inputs = tuple(dict.fromkeys(name for part in self.parts for name in part.inputs))
         self.state_schema = pa.schema(
-            [pa.field(f"{part.key}.{field.name}", field.type) for part in self._parts for field in part.fields]
+            [pa.field(f"{part.key}.{field.name}", field.type) for part in self.parts for field in part.fields]
         )
         self.result_schema = pa.schema([pa.field(name, plan.type) for name, plan in plans.items()])
-        self.differential = all(part.differential for part in self._parts)
+        self.differential = all(part.differential for part in self.parts)
 
     @classmethod
     def of(cls, aggregates: Mapping[str, Aggregate], schema: pa.Schema) -> Aggregates:
@@ -127,7 +129,7 @@ class Aggregates:
         by = Groups(codes, groups)
         by.check(rows.num_rows)
         lifted = Rows({name: as_array(rows.column(name)) for name in self.inputs}, by)
-        return self._table([part.lift(lifted) for part in self._parts])
+        return self.table([part.lift(lifted) for part in self.parts])
 
     def combine(self, state: pa.Table, codes: Codes, groups: int) -> pa.Table:
         """Combine states into one state per group: of a window's panes, or of tasks that saw rows of one key.
@@ -143,7 +145,7 @@ class Aggregates:
         """
         by = Groups(codes, groups)
         by.check(state.num_rows)
-        return self._table([part.combine(columns, by) for part, columns in self._split(state)])
+        return self.table([part.combine(columns, by) for part, columns in self.split(state)])
 
     def retract(self, state: pa.Table, other: pa.Table) -> pa.Table:
         """Return each state without the rows of the other state beside it, which must be among its own rows.
@@ -154,7 +156,7 @@ class Aggregates:
             One of the aggregates cannot be retracted; check `differential` first.
         """
         if not self.differential:
-            stuck = [part.key for part in self._parts if not part.differential]
+            stuck = [part.key for part in self.parts if not part.differential]
             raise OptionError(
                 f"{', '.join(stuck)} cannot be retracted",
                 expected="differential aggregates: count, sum, avg, var, stddev, and your own with `retract`",
@@ -162,8 +164,8 @@ class Aggregates:
             )
         if state.num_rows != other.num_rows:
             raise ValueError(f"{other.num_rows} states to take from {state.num_rows}: there must be one for each")
-        pairs = zip(self._split(state), self._split(other), strict=True)
-        return self._table([part.retract(left, right) for (part, left), (_, right) in pairs])
+        pairs = zip(self.split(state), self.split(other), strict=True)
+        return self.table([part.retract(left, right) for (part, left), (_, right) in pairs])
 
     def lower(self, state: pa.Table) -> pa.Table:
         """Compute the results of some states, one row per group.
@@ -173,9 +175,23 @@ class Aggregates:
         AggregateOverflowError
             A sum does not fit its type.
         """
-        columns = {part.key: columns for part, columns in self._split(state)}
+        columns = {part.key: columns for part, columns in self.split(state)}
         arrays = [plan.lower(columns) for plan in self._plans.values()]
         return pa.Table.from_arrays(arrays, schema=self.result_schema)
+
+    def lowered(self, name: str, columns: Mapping[str, State]) -> pa.Array:
+        """Compute one of the results from the columns of its :meth:`parts_of`, by the part's key.
+
+        Raises
+        ------
+        AggregateOverflowError
+            A sum does not fit its type.
+        """
+        return self._plans[name].lower(columns)
+
+    def parts_of(self, name: str) -> tuple[Part, ...]:
+        """Return the parts from which a result is computed."""
+        return self._plans[name].parts
 
     def columns_of(self, name: str) -> list[str]:
         """Return the names of the state's columns from which a result is computed."""
@@ -189,10 +205,12 @@ class Aggregates:
         """Return the size of a state. Callers weigh its memory against that of the rows that it was made of."""
         return StateSize(state.num_rows, state.num_columns, state.nbytes)
 
-    def _table(self, states: Sequence[State]) -> pa.Table:
+    def table(self, states: Sequence[State]) -> pa.Table:
+        """Return the columns of each part, in the order of `parts`, as a state."""
         return pa.Table.from_arrays([array for state in states for array in state], schema=self.state_schema)
 
-    def _split(self, state: pa.Table) -> list[tuple[Part, State]]:
+    def split(self, state: pa.Table) -> list[tuple[Part, State]]:
+        """Return each part with its columns of a state, of which others are passed over."""
         missing = [field for field in self.state_schema if field not in state.schema]
         if missing:
             raise CheckpointError(
@@ -202,4 +220,4 @@ class Aggregates:
                 "with a new checkpoint",
             )
         columns = iter([as_array(state.column(name)) for name in self.state_schema.names])
-        return [(part, [next(columns) for _ in part.fields]) for part in self._parts]
+        return [(part, [next(columns) for _ in part.fields]) for part in self.parts]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -13,6 +15,7 @@ from .parts import Part, State
 __all__ = ["SCALE", "Count", "ExactSum", "FloatSum", "Squares", "as_doubles", "float_pair"]
 
 Doubles = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
 
 SCALE = 2.0**-64
 """Sums of doubles are kept this much smaller, so that they only overflow when they are lowered, and retraction brings
@@ -34,6 +37,7 @@ class Count(Part):
     """
 
     differential = True
+    exact = True
 
     def __init__(self, column: str | None) -> None:
         self.key = "rows@1()" if column is None else f"count@1({column})"
@@ -53,6 +57,12 @@ class Count(Part):
             raise ValueError(f"{self.key}: the state that is retracted has rows that the other has not")
         return [left]
 
+    def running(self, state: State) -> Sequence[Int64s]:
+        return [_running(state[0].to_numpy())]
+
+    def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
+        return [pa.array(running[0][high] - running[0][low])]
+
 
 class ExactSum(Part):
     """The sum of integers or decimals, to the last digit, in more digits than any sum needs.
@@ -66,6 +76,7 @@ class ExactSum(Part):
     """
 
     differential = True
+    exact = True
 
     def __init__(self, column: str, kind: pa.DataType) -> None:
         self.key = f"sum@1({column})"
@@ -82,6 +93,13 @@ class ExactSum(Part):
 
     def retract(self, state: State, other: State) -> State:
         return [exact.packed(exact.minus(exact.limbs_of(state[0]), exact.limbs_of(other[0])), self.type)]
+
+    def running(self, state: State) -> Sequence[Int64s]:
+        # Limbs have 32 bits, and the last is signed: sums of 2^31 of them have room.
+        return [_running(limb) for limb in exact.limbs_of(state[0])]
+
+    def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
+        return [exact.packed([each[high] - each[low] for each in running], self.type)]
 
 
 class FloatSum(Part):
@@ -186,6 +204,10 @@ def _added(counts: pa.Array, groups: Groups) -> pa.Array:
     total = np.zeros(groups.size, dtype=np.int64)
     np.add.at(total, groups.codes, counts.to_numpy())
     return pa.array(total)
+
+
+def _running(values: Int64s) -> Int64s:
+    return np.concatenate([[0], np.cumsum(values)])
 
 
 def _less(left: pa.Array, right: pa.Array) -> pa.Array:

@@ -6,11 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .groups import Groups, Rows
 
 __all__ = ["Aggregate", "Part", "Plan", "State"]
+
+Codes = npt.NDArray[np.int64]
 
 State = Sequence[pa.Array]
 """A part's columns, in the order of its `fields`; each has one value per group."""
@@ -30,12 +34,16 @@ class Part(ABC):
         Columns of the state.
     differential : bool
         Whether :meth:`retract` exists.
+    exact : bool
+        Whether states are whole numbers that are added up, so that running sums can be subtracted without an error:
+        :meth:`running` and :meth:`between` exist.
     """
 
     key: str
     inputs: tuple[str, ...]
     fields: tuple[pa.Field, ...]
     differential: bool = False
+    exact: bool = False
 
     @abstractmethod
     def lift(self, rows: Rows) -> State:
@@ -48,6 +56,14 @@ class Part(ABC):
     def retract(self, state: State, other: State) -> State:
         """Return each group's `state` without the rows of `other`, which are among its own."""
         raise NotImplementedError(f"{self.key} cannot be retracted")
+
+    def running(self, state: State) -> Sequence[npt.NDArray[np.int64]]:
+        """Return the sums of the states before each one, and of all, as parts of numbers."""
+        raise NotImplementedError(f"{self.key} has no running sums")
+
+    def between(self, running: Sequence[npt.NDArray[np.int64]], low: Codes, high: Codes) -> State:
+        """Return the state of each range ``low[i] <= row < high[i]`` of the states that :meth:`running` was given."""
+        raise NotImplementedError(f"{self.key} has no running sums")
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from .algebra import Aggregates
+from .groups import Groups
+from .parts import Part, State
 
-__all__ = ["combined_ranges", "prefixes"]
+__all__ = ["Ranges", "combined_ranges", "prefixes"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -19,7 +23,7 @@ def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: 
     Parameters
     ----------
     aggregates : Aggregates
-        Aggregates of any kind: nothing is retracted.
+        Aggregates of any kind.
     state : pyarrow.Table
         States in an order of the caller's.
     low, high : int64 arrays of length ranges
@@ -32,30 +36,67 @@ def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: 
 
     Notes
     -----
-    Ranges are put together from a tree of halves, level by level: each state is combined twice on average to make the
-    tree, and each range of n states takes up to 2·log₂ n of its nodes.
+    See :class:`Ranges`. A tree of halves costs two combined states for each state, and each range of n states takes up
+    to 2·log₂ n of its nodes.
     """
-    ranges = len(low)
-    low, high = low.copy(), np.maximum(high, low)
-    found: list[pa.Table] = []
-    owner: list[Int64s] = []
-    level = state
-    while True:
-        odd = np.flatnonzero((low & 1 == 1) & (low < high))
-        found.append(level.take(pa.array(low[odd])))
-        owner.append(odd)
-        low[odd] += 1
-        odd = np.flatnonzero((high & 1 == 1) & (low < high))
-        high[odd] -= 1
-        found.append(level.take(pa.array(high[odd])))
-        owner.append(odd)
-        live = low < high
-        if not live.any():
-            break
-        low, high = low >> 1, high >> 1
-        pairs = -(-level.num_rows // 2)
-        level = aggregates.combine(level, np.arange(level.num_rows) >> 1, pairs)
-    return aggregates.combine(pa.concat_tables(found), np.concatenate(owner), ranges)
+    return aggregates.table([Ranges(part, columns).of(low, high) for part, columns in aggregates.split(state)])
+
+
+class Ranges:
+    """States of one part, of which the states of ranges are asked for again and again.
+
+    What is whole numbers is subtracted from running sums; anything else is put together from a tree of halves.
+
+    Parameters
+    ----------
+    part : Part
+    state : sequence of pyarrow.Array
+        The part's columns, in an order of the caller's.
+    """
+
+    def __init__(self, part: Part, state: State) -> None:
+        self._part = part
+        self._running = part.running(state) if part.exact else None
+        self._levels: list[State] = [state]
+
+    def of(self, low: Int64s, high: Int64s) -> State:
+        """Return the state of each range ``low[i] <= row < high[i]``."""
+        high = np.maximum(high, low)
+        if self._running is not None:
+            return self._part.between(self._running, low, high)
+        ranges = len(low)
+        found: list[State] = []
+        owner: list[Int64s] = []
+        at = np.arange(ranges)
+        for level in count():
+            some = low < high
+            low, high, at = low[some], high[some], at[some]
+            if len(at) == 0:
+                break
+            state = self._level(level)
+            odd = low & 1 == 1
+            found.append(_taken(state, low[odd]))
+            owner.append(at[odd])
+            low = low + odd
+            odd = (high & 1 == 1) & (low < high)
+            found.append(_taken(state, high[odd] - 1))
+            owner.append(at[odd])
+            low, high = low >> 1, (high - odd) >> 1
+        columns = [pa.concat_arrays(list(each)) for each in zip(*found, strict=True)] or _taken(self._levels[0], at)
+        codes = np.concatenate(owner) if owner else at
+        return self._part.combine(columns, Groups(codes, ranges))
+
+    def _level(self, number: int) -> State:
+        while len(self._levels) <= number:
+            last = self._levels[-1]
+            size = len(last[0])
+            self._levels.append(self._part.combine(last, Groups(np.arange(size) >> 1, -(-size // 2))))
+        return self._levels[number]
+
+
+def _taken(state: State, at: Int64s) -> State:
+    which = pa.array(at)
+    return [each.take(which) for each in state]
 
 
 def prefixes(aggregates: Aggregates, state: pa.Table, codes: Int64s) -> pa.Table:

@@ -9,11 +9,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
 from ...operators.aggregates import functions as exact
 from ...operators.aggregates.algebra import Aggregates
-from ...operators.aggregates.parts import Aggregate
-from .functions import Call, added, check, extreme, summary
+from .columns import Columns
+from .functions import Call
 from .numbers import key_numbers
 from .operator import Computed, Operator, with_columns
 from .running import DistinctSums, Points, Sums
@@ -69,7 +68,7 @@ class Aggregated(Operator):
         self._by = [(f"__by{number}", each) for number, (_, each) in enumerate(by)]
         self._names = dict(zip((name for name, _ in self._by), (name for name, _ in by), strict=True))
         self._values = state.values
-        self._columns = _Columns(calls)
+        self._columns = Columns(calls)
         by_schema = pa.schema([pa.field(name, each.type) for name, each in self._by])
         self._sums = Sums(by_schema, {_ROWS: exact.count(), **self._columns.added}, self._columns.schema, state)
         self._distinct = [
@@ -136,75 +135,10 @@ class Aggregated(Operator):
         return consolidated(delta_frame(pl.DataFrame(columns), times, signs))
 
 
-class _Columns:
-    """The columns that aggregates read, and which aggregate is computed how."""
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        fields: list[pa.Field] = []
-        self._calls = calls
-        self.added: dict[str, Aggregate] = {}
-        self.distinct: dict[str, tuple[list[str], Aggregate]] = {}
-        self.extremes: dict[str, Aggregate] = {}
-        self.summaries: dict[str, pl.Expr] = {}
-        self.of_rows: list[str] = []
-        self.lists: list[str] = []
-        for number, call in enumerate(calls):
-            check(call)
-            names = [f"__value{number}_{place}" for place in range(max(len(call.arguments), 1))]
-            kinds = [each.type for each in call.arguments] or [pa.bool_()]
-            make, outer = added(call.function), extreme(call.function)
-            if make is not None and (call.distinct or call.function == "approx_count_distinct"):
-                counts = make is exact.count
-                if not counts and len(call.arguments) != 1:
-                    raise SchemaError(f"{call.function}(DISTINCT) of {len(call.arguments)} columns", expected="one")
-                self.distinct[call.name] = (names, exact.count() if counts else make(names[0]))
-            elif make is not None:
-                if make is exact.count:
-                    names, kinds = names[:1], [pa.bool_()]
-                rows = not call.arguments and call.where is None
-                self.added[call.name] = exact.count() if rows else make(names[0])
-            elif outer is not None:
-                self.extremes[call.name] = outer(names[0])
-                self.of_rows += names
-            else:
-                if call.distinct and not call.function.startswith("collect_"):
-                    raise SchemaError(f"{call.function}(DISTINCT ...) is not kept up to date", expected="no DISTINCT")
-                function = "collect_set" if call.distinct else call.function
-                self.summaries[call.name] = summary(function)(names).alias(call.name)
-                self.of_rows += names
-                if function.startswith("collect_") or function == "array_agg":
-                    self.lists.append(call.name)
-            fields += [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
-        self.schema = pa.schema(fields)
-
-    def of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows with the columns: null where a row does not count."""
-        columns: list[pl.Series] = []
-        for number, call in enumerate(self._calls):
-            values = [each.series(rows, f"__value{number}_{place}") for place, each in enumerate(call.arguments)]
-            counts = None if call.where is None else call.where.series(rows, "__where").fill_null(False)
-            make = added(call.function)
-            if make is exact.count and not (call.distinct or call.function == "approx_count_distinct"):
-                values = [self._flag(rows, call, values, counts).alias(f"__value{number}_0")]
-            elif counts is not None:
-                masked = len(values) if make is not None or call.function in {"max_by", "min_by"} else 1
-                values[:masked] = [each.set(~counts, None) for each in values[:masked]]
-            columns += values
-        return rows.with_columns(columns)
-
-    @staticmethod
-    def _flag(rows: pl.DataFrame, call: Call, values: list[pl.Series], counts: pl.Series | None) -> pl.Series:
-        """Return true for the rows that a count counts, and null for the others."""
-        flag = pl.Series(np.ones(rows.height, dtype=np.bool_)) if counts is None else counts
-        for each in values:
-            flag = flag & (each.fill_null(False) if call.function == "count_if" else each.is_not_null())
-        return flag.set(~flag, None)
-
-
 class _OfRows:
     """Aggregates that are computed from all rows of the groups that change."""
 
-    def __init__(self, by: pa.Schema, columns: _Columns, state: State) -> None:
+    def __init__(self, by: pa.Schema, columns: Columns, state: State) -> None:
         self._by = by.names
         self._names = [name for name in columns.schema.names if name in columns.of_rows]
         fields = [columns.schema.field(name) for name in self._names]

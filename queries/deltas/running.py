@@ -12,6 +12,7 @@ from ...core.rows.exact_integers import Int64s
 from ...operators.aggregates import functions as exact
 from ...operators.aggregates.algebra import Aggregates
 from ...operators.aggregates.parts import Aggregate
+from ...operators.aggregates.ranges import prefixes
 from .numbers import key_numbers
 from .state import State
 from .wide_decimals import as_bytes, from_bytes, stored_schema
@@ -100,11 +101,10 @@ class Sums:
             np.concatenate([np.arange(points.size), points.begins[groups[mine]]]),
             points.size,
         )
-        total = self._scanned(points, came)
+        total = prefixes(self._aggregates, came, points.steps.ids)
         if (weights < 0).any():
-            total = self._aggregates.retract(
-                total, self._scanned(points, self._lifted(points, rows, positions, -weights))
-            )
+            left = self._lifted(points, rows, positions, -weights)
+            total = self._aggregates.retract(total, prefixes(self._aggregates, left, points.steps.ids))
         results = pl.from_arrow(self._aggregates.lower(total))
         assert isinstance(results, pl.DataFrame)
         self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
@@ -115,18 +115,6 @@ class Sums:
         some = rows.select(*self._inputs.names, TIME)[copies]
         table = to_table(some, self._inputs.append(pa.field(TIME, pa.int64())))
         return self._aggregates.lift(table, positions[copies], points.size)
-
-    def _scanned(self, points: Points, state: pa.Table) -> pa.Table:
-        """Add states up along each group's change points, doubling the reach each time."""
-        here = np.arange(points.size)
-        begin = points.begins[points.steps.ids]
-        reach, longest = 1, int((points.ends - points.begins).max(initial=0)) + 1
-        while reach < longest:
-            to = np.flatnonzero(here - reach >= begin)
-            both = pa.concat_tables([state, state.take(pa.array(to - reach))])
-            state = self._aggregates.combine(both, np.concatenate([here, to]), points.size)
-            reach *= 2
-        return state
 
     def _keep(self, points: Points, others: pl.DataFrame, state: pa.Table) -> None:
         frame = pl.from_arrow(as_bytes(state))
