@@ -18,6 +18,8 @@ from ..relations.nodes import Node, Windowed, walk
 from .computing import computed
 from .contents import Running
 from .lowering import Compile, Part, identity, parts
+from .slices_lowering import Families
+from .slices_shape import is_family
 from .state import State
 from .stepping import Stepping
 from .zsets import BEGINNING, TIME, Span
@@ -129,6 +131,7 @@ class Evaluation:
         known = store.get(_QUERIES, 0)
         self._known: dict[str, str] = {} if known is None else json.loads(known)
         self._running: dict[str, Running] = {}
+        self._families = Families(self._values_of, self._has_begun, {key for key in self._saved if is_family(key)})
         self._tops: dict[str, str] = {}
         self._collapses: set[str] = set()
         self._lacking: set[str] = set(head.get("lacking", ()))
@@ -184,8 +187,11 @@ class Evaluation:
         made: dict[str, Running] = {}
         wanted: set[str] = set()
         points: set[str] = set()
+        families = set(self._families.keys)
         try:
-            for part in parts(plan, self._compile, self._identify, given, self._clock, points=not collapse):
+            for part in parts(
+                plan, self._compile, self._identify, given, self._clock, self._families, points=not collapse
+            ):
                 wanted.add(part.key)
                 if part.points:
                     points.add(part.key)
@@ -193,8 +199,11 @@ class Evaluation:
                     made[part.key] = self._made(part)
         except BaseException:  # another query may share what this one has taken
             self._saved |= {key: json.loads(each.describe()) for key, each in made.items() if each.begun}
+            self._families.keys &= families
             raise
         self._running.update(made)
+        for each in made.values():
+            each.operator.over([self._running[key].operator for key in each.part.inputs])
         for key in wanted:
             self._running[key].users.add(name)
         for key in points:
@@ -222,8 +231,11 @@ class Evaluation:
             each.users.discard(name)
             each.points.discard(name)
             if not each.users:
+                each.operator.end()
                 if each.begun:
                     self._saved[key] = json.loads(each.describe())
+                else:
+                    self._families.keys.discard(key)
                 del self._running[key]
 
     def whole_from(self, name: str) -> int | None:
@@ -281,6 +293,7 @@ class Evaluation:
             each.begun = True
         for name in step.failed:
             self.remove(name)
+        self._forget()  # what a failure left behind is no state to come back to
         self._changed |= self._known != self._tops
         self._known = dict(self._tops)
         self.low_watermark = low_watermark
@@ -373,11 +386,20 @@ class Evaluation:
         assert whole is None or isinstance(whole, int)
         return Running(part, part.make(state), state, set(), set(), saved is not None, whole)
 
+    def _values_of(self, key: str) -> Mapping[str, object] | None:
+        if key in self._running:
+            return self._running[key].state.values
+        return self._saved[key]["state"].get("values", {}) if key in self._saved else None  # type: ignore[attr-defined]
+
+    def _has_begun(self, key: str) -> bool:
+        return self._running[key].begun if key in self._running else key in self._saved
+
     def _forget(self) -> None:
         """Remove the state of operators that no query needs."""
         self._changed |= bool(self._saved)
         for key, saved in self._saved.items():
             State(self._store, key, saved["state"]).clear()  # pyright: ignore[reportArgumentType]
+            self._families.keys.discard(key)
         self._saved.clear()
 
 

@@ -40,6 +40,7 @@ from .join import Joined, NotIn
 from .multiplicities import RULES, Multiplicities, NumberedCopies
 from .newest import NewestWindow
 from .operator import Computed, Operator
+from .slices_lowering import Families, sliced
 from .state import State
 from .stateless import Filtered, Projected, Received, Together
 from .streams import Changed, Sampled, Source
@@ -91,6 +92,7 @@ def parts(
     identify: Callable[[Node], str] = identity,
     given: Collection[Node] = (),
     clock: Clock = "event",
+    families: Families | None = None,
     *,
     points: bool = True,
 ) -> Iterator[Part]:
@@ -106,31 +108,37 @@ def parts(
         Relations whose changes come from elsewhere.
     clock : str
         ``arrival``, or by default ``event``.
+    families : Families, optional
+        What runs already. By default nothing does.
     points : bool
         Whether the result is needed at all change points.
     """
     key = identify(node)
+    families = families or Families()
     points = points or isinstance(node, Changes)
     if node in given:
         yield Part(key, (), lambda _: Received(node.schema, clock), points=points)
         return
-    for each in node.inputs:
-        yield from parts(each, compile_, identify, given, clock, points=points)
-    for each in node.inputs:
-        if _takes_rows(node) and isinstance(each, Changes):
+    slices = sliced(node, compile_, identify, given, families)
+    below = node.inputs if slices is None else (slices.shape.stream,)
+    takes_rows = slices is not None or isinstance(node, Windowed | Sample)
+    for each in below:
+        yield from parts(each, compile_, identify, given, clock, families, points=points)
+        if takes_rows and isinstance(each, Changes):
             yield Part(_rows_of(each, identify), (identify(each),), _rows_maker(each.schema), is_stream=True)
+    inputs = tuple(_rows_of(each, identify) if takes_rows else identify(each) for each in below)
+    if slices is not None:
+        yield Part(slices.key, inputs, slices.slices, is_stream=True)
+        yield Part(key, (slices.key,), slices.windows, points=points)
+        return
     yield Part(
         key,
-        tuple(_rows_of(each, identify) if _takes_rows(node) else identify(each) for each in node.inputs),
+        inputs,
         lambda state: _operator(node, compile_, state, clock),
         node.name if isinstance(node, Stream) else "",
         isinstance(node, Stream | Sample | Changes),
         points,
     )
-
-
-def _takes_rows(node: Node) -> bool:
-    return isinstance(node, Windowed | Sample)
 
 
 def _rows_maker(schema: pa.Schema) -> Callable[[State], Operator]:

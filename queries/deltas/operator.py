@@ -87,6 +87,12 @@ class Operator(ABC):
         """
         return None
 
+    def over(self, inputs: Sequence[Operator]) -> None:  # noqa: B027
+        """Take note of the operators of the inputs, before the first step."""
+
+    def end(self) -> None:  # noqa: B027
+        """Take leave of them: there is no further step."""
+
     forgets: bool = False
     """Whether what the relation contains is neither in the state nor follows from the inputs."""
 

@@ -12,6 +12,7 @@ from ...operators.runtime.key_pages import KeyPages
 from ...operators.runtime.store import DictStore, Store
 from .arrangement import NUMBER, Arrangement
 from .pending import Pending
+from .slices_log import SliceLog
 
 __all__ = ["State"]
 
@@ -40,6 +41,7 @@ class State:
         self._saved: dict[str, Any] = dict(saved.get("parts", {}))
         self._pages: dict[str, KeyPages] = {}
         self._pending: dict[str, Pending] = {}
+        self._logs: dict[str, SliceLog] = {}
         self.values: dict[str, Any] = dict(saved.get("values", {}))
 
     @classmethod
@@ -68,14 +70,21 @@ class State:
         self._pending[part] = pending
         return pending
 
+    def log(self, part: str) -> SliceLog:
+        """Return a part with partial aggregates by slice."""
+        part = self._prefix + part
+        log = SliceLog(self._store, self._kind(part), self._saved.get(part, {}))
+        self._logs[part] = log
+        return log
+
     @property
     def rows(self) -> int:
         """The number of rows in all parts."""
-        return sum(each.rows for each in (*self._pages.values(), *self._pending.values()))
+        return sum(each.rows for each in self._parts.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value; rows are in the store."""
-        parts = {part: each.to_json() for part, each in (*self._pages.items(), *self._pending.items())}
+        parts = {part: each.to_json() for part, each in self._parts.items()}
         return {"parts": parts, "values": self.values}
 
     def clear(self) -> None:
@@ -84,6 +93,10 @@ class State:
             numbers = Pending.pages_of(saved) if "pages" in saved else range(1 << int(saved.get("bits", 0)))
             for page in numbers:
                 self._store.remove(self._kind(part), page)
+
+    @property
+    def _parts(self) -> dict[str, KeyPages | Pending | SliceLog]:
+        return {**self._pages, **self._pending, **self._logs}
 
     def _kind(self, part: str) -> str:
         return f"{self._name}.{part}"

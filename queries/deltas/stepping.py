@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import polars as pl
 
+from ...core.rows.exact_integers import LOWEST
 from .arrived import NewestArrived
 from .contents import Contents, Running
 from .failures import FAILURES
-from .streams import SEQUENCE, TOMBSTONE, Source
+from .slices import Slices
+from .streams import SEQUENCE, TOMBSTONE, Sampled, Source
 from .zsets import BEGINNING, TIME, WEIGHT, Span, collapsed
 
 __all__ = ["Stepping"]
@@ -45,14 +47,20 @@ class Stepping:
         self._results: dict[str, pl.DataFrame] = {}
         self._collapsed: dict[str, pl.DataFrame] = {}
         self._late: dict[str, list[pl.DataFrame]] = {}
+        self._newest: dict[str, int] = {}
         self.failed: dict[str, BaseException] = {}
         self.stepped = False
 
     def find(self, tops: Iterable[str]) -> None:
         """Find what new operators, and new queries with these ones at their top, begin with: before any other step."""
+        new = False
         for each in self._running.values():
             if not each.begun:
                 self._there.find(each.part)
+                new = True
+        if new:
+            operators = {key: each.operator for key, each in self._running.items()}
+            self._newest = {key: each.newest for key, each in operators.items() if isinstance(each, Source)}
         for key in tops:
             if self._there.has(key):
                 self._there.of(key)
@@ -148,12 +156,18 @@ class Stepping:
             if below.begun and (below.part.is_stream or below.operator.forgets):
                 if not below.part.is_stream:
                     return None
-                since.append(self._span.before)
+                since.append(max(self._span.before, self._seen(key) + 1))
             elif below.whole_from is None or self._there.lacks(key):
                 return None
             else:
                 since.append(below.whole_from)
         return each.operator.whole_from(max(since))
+
+    def _seen(self, key: str) -> int:
+        """Return the greatest time of the rows of a stream that came before this step."""
+        while isinstance((each := self._running[key]).operator, Sampled | Slices):
+            key = each.part.inputs[0]
+        return self._newest.get(key, LOWEST)
 
     def _stream_of(self, each: Running) -> str:
         """Return the stream of the catalogue below a window."""

@@ -92,7 +92,16 @@ class Source(Operator):
             least = LOWEST
         in_time = pl.col(TIME).is_not_null() & (pl.col(TIME) >= least)
         self._late = rows.filter(~in_time)
-        return rows.filter(in_time) if self._late.height else rows
+        rows = rows.filter(in_time) if self._late.height else rows
+        newest = rows.get_column(TIME).max()
+        if isinstance(newest, int):
+            self._values["newest"] = max(newest, self.newest)
+        return rows
+
+    @property
+    def newest(self) -> int:
+        """The greatest time of the rows so far: a window that begins after them may lack some up to it."""
+        return int(self._values.get("newest", LOWEST))
 
     def late(self) -> pl.DataFrame:
         """Return the rows of the last step that were put aside."""

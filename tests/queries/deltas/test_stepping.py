@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,8 +153,8 @@ def test_a_result_is_collapsed_once_for_all_that_read_it(monkeypatch):
     evaluation.add("came", Changes(SLIDING, "istream"))
     for number in range(5):
         evaluation.add(
-            f"counts {number}",
-            Aggregate(SLIDING, (("k", K),), (Aggregation(f"n{number}", "count", (), LONG),)),
+            f"values {number}",
+            Aggregate(SLIDING, (("k", K),), (Aggregation(f"n{number}", "collect_set", (V,), pa.list_(LONG)),)),
             collapse=True,
         )
     rows = {"s": frame(S, [(time, "a", time, time, False) for time in range(10)])}

@@ -1,0 +1,333 @@
+"""Slices: partial aggregates of groups, from which many queries compute their windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ...operators.aggregates import functions as exact
+from ...operators.aggregates.algebra import Aggregates
+from ...operators.aggregates.parts import Aggregate
+from .columns import Columns
+from .failures import FAILURES
+from .operator import Computed, Operator
+from .slices_log import SLICE
+from .slices_points import WindowPoints, last_multiple, points_of, window_at
+from .slices_table import Partials, SliceTable, combined, with_slices
+from .state import State
+from .streams import TOMBSTONE
+from .windows import next_multiple
+from .zsets import BEGINNING, TIME, Span, conformed, dtypes_of, int64s, numbered, to_table
+
+__all__ = ["ROWS", "Measure", "Slices", "Wanted"]
+
+ROWS = "__rows"
+"""The name of the aggregate that each family has: the number of rows."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An aggregate, under a name that says what it is.
+
+    Parameters
+    ----------
+    name : str
+        Equal for equal aggregates of the same columns.
+    column : str
+        How the names of the columns begin that it reads; equal for equal columns.
+    columns : Columns
+        Of this aggregate alone.
+    """
+
+    name: str
+    column: str
+    columns: Columns
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """How it is computed."""
+        return {**self.columns.added, **self.columns.extremes}[self.name]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a query wants of the slices.
+
+    Parameters
+    ----------
+    range_us, slide_us : int
+    measures : tuple of Measure
+    """
+
+    range_us: int
+    slide_us: int
+    measures: tuple[Measure, ...]
+
+    def moves(self, span: Span) -> bool:
+        """Return whether there is a multiple of the slide in the span."""
+        return last_multiple(span.before, self.slide_us) != last_multiple(span.until, self.slide_us)
+
+
+class Slices(Operator):
+    """The slices of a stream's rows: partial aggregates by group and slice, for all queries of equal rows and groups.
+
+    A slice is what has a time in (end − width, end]. A window is a run of slices if the width divides its RANGE and its
+    SLIDE. Rows are aggregated when they arrive, before the low-watermark has passed them; no row is kept.
+
+    State: for each group and slice, from the last change point of a query less its RANGE on, the parts of all
+    aggregates that a query wants.
+
+    Parameters
+    ----------
+    width_us, shift_us : int
+        The width; what is added to each row's time.
+    conditions : sequence of Computed
+        What rows have to fulfil, one after the other.
+    by : sequence of Computed
+    state : State
+    """
+
+    forgets = True
+
+    def __init__(
+        self, width_us: int, shift_us: int, conditions: Sequence[Computed], by: Sequence[Computed], state: State
+    ) -> None:
+        super().__init__(pa.schema([]))
+        self.width_us = width_us
+        self._shift = shift_us
+        self._conditions = conditions
+        self._by = by
+        self._keys = pa.schema([pa.field(f"by{place}", each.type) for place, each in enumerate(by)])
+        self._values = state.values
+        self._log = state.log("slices")
+        self._users: dict[object, Wanted] = {}
+        self._planned = self._broken = False
+        self._measures: dict[str, Measure] = {}
+        self._aggregates = Aggregates.of({ROWS: exact.count()}, pa.schema([]))
+        self._table: SliceTable | None = None
+        self._more: list[Partials] = []
+        self._errors: dict[str, BaseException] = {}
+        self._points: dict[tuple[int, int, bool, bool], WindowPoints | None] = {}
+        self._begins_whole: int | None = None
+        self.start = BEGINNING
+        """The time of what a query finds that begins in this step."""
+
+    def enter(self, user: object, wanted: Wanted) -> None:
+        """Keep what a query wants from now on."""
+        self._users[user] = wanted
+        self._planned = False
+
+    def leave(self, user: object) -> None:
+        """Keep for a query no longer what no other wants."""
+        del self._users[user]
+        self._planned = False
+
+    def whole_from(self, since: int) -> int | None:
+        self._begins_whole = since
+        return since
+
+    def acts(self, span: Span) -> bool:
+        return not self._planned or any(each.moves(span) for each in self._users.values())
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        """Take rows in. The queries that want these slices step afterwards."""
+        (rows,) = inputs
+        self._choose()
+        self._number(span)
+        self._drop(span.before)
+        self._values["until"] = span.until
+        self.start = span.start
+        self._errors.clear()
+        self._points.clear()
+        if rows.height:
+            self._take(rows)
+        return self.nothing
+
+    def check(self, measures: Sequence[Measure]) -> None:
+        """Raise what kept a column of some measures from being computed in this step."""
+        for each in measures:
+            if each.column in self._errors:
+                raise self._errors[each.column]
+
+    def whole(self, measures: Sequence[Measure]) -> int | None:
+        """Return the time from which slices lack no row, after a step; None if that is never certain."""
+        since = self._since(measures)
+        known = [each for each in since if each is not None]
+        return max(*known, self._values.get("dropped", BEGINNING)) if len(known) == len(since) else None
+
+    @property
+    def keys(self) -> pl.DataFrame:
+        """The columns of each group."""
+        return self._all().keys
+
+    def points(self, wanted: Wanted, span: Span, *, begins: bool) -> WindowPoints | None:
+        """Return the change points of windows within the span of the step; None if there are none."""
+        key = (wanted.range_us, wanted.slide_us, begins, span.net)
+        if key not in self._points:
+            window = (self.width_us, wanted.range_us, wanted.slide_us)
+            self._points[key] = points_of(self._all(), *window, span, begins=begins, always=not self._by)
+        return self._points[key]
+
+    def last(self, wanted: Wanted) -> WindowPoints:
+        """Return the groups of the last window of the step before."""
+        end = last_multiple(self._values["until"], wanted.slide_us)
+        return window_at(self._all(), self.width_us, wanted.range_us, end)
+
+    def results(self, measure: str, points: WindowPoints) -> pa.Array:
+        """Return the result of a measure in the windows of some points.
+
+        Raises
+        ------
+        AggregateOverflowError
+            A sum does not fit its type.
+        """
+        parts = self._aggregates.parts_of(measure)
+        states = {part.key: self._all().of_runs(part.key, points.low, points.high) for part in parts}
+        return self._aggregates.lowered(measure, states)
+
+    def rows(self, points: WindowPoints) -> Int64s:
+        """Return the number of rows in the windows of some points."""
+        return self.results(ROWS, points).to_numpy()
+
+    def _choose(self) -> None:
+        """Plan the aggregates that queries want."""
+        if self._planned:
+            return
+        self._planned = True
+        wanted = {each.name: each for user in self._users.values() for each in user.measures}
+        if wanted.keys() != self._measures.keys() or self._broken:
+            self._broken = False
+            self._measures = {name: wanted[name] for name in sorted(wanted)}
+            fields = {field.name: field for each in self._measures.values() for field in each.columns.schema}
+            aggregates = {ROWS: exact.count(), **{name: each.aggregate for name, each in self._measures.items()}}
+            self._aggregates = Aggregates.of(aggregates, pa.schema(list(fields.values())))
+            self._table = None
+            self._more = []
+
+    def _number(self, span: Span) -> None:
+        """Give each part of the state that is new a number, and remember since when it is kept."""
+        names = self._aggregates.state_schema.names
+        kept: dict[str, list[int | None]] = self._values.setdefault("parts", {})
+        if kept.keys() == set(names):
+            return
+        if "whole" not in self._values:
+            self._values["whole"] = self._first_whole(span)
+        # What is new while the others run lacks the rows before this step.
+        seen = int(self._values.get("seen", BEGINNING))
+        since = max(self._full(span.before), seen * self.width_us) if kept else self._values["whole"]
+        following = int(self._values.get("next", 0))
+        self._values["parts"] = {name: kept.get(name, [following + at, since]) for at, name in enumerate(names)}
+        self._values["next"] = following + len(names)
+
+    def _first_whole(self, span: Span) -> int | None:
+        if span.start == BEGINNING:
+            return BEGINNING
+        return None if self._begins_whole is None else self._full(self._begins_whole)
+
+    def _full(self, since: int) -> int:
+        """Return the end of the last slice that may lack rows if they are seen from a time on."""
+        return -(-(since - 1 + self._shift) // self.width_us) * self.width_us
+
+    def _since(self, measures: Sequence[Measure]) -> list[int | None]:
+        names = [ROWS, *(each.name for each in measures)]
+        kept: dict[str, list[int | None]] = self._values["parts"]
+        return [kept.get(part, [0, None])[1] for name in names for part in self._aggregates.columns_of(name)]
+
+    def _drop(self, before: int) -> None:
+        """Forget the slices that are in no window from the last change points before the step on."""
+        if before == LOWEST or not self._users:
+            return
+        bound = min(last_multiple(before, each.slide_us) - each.range_us for each in self._users.values())
+        if bound > self._values.get("dropped", BEGINNING):
+            self._values["dropped"] = bound
+            self._log.drop(self._dropped)
+            if self._table is not None:
+                self._table = self._table.after(self._dropped)
+
+    @property
+    def _dropped(self) -> int:
+        """The number of the last slice that has been dropped."""
+        return int(self._values.get("dropped", BEGINNING)) // self.width_us
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        rows = rows.filter(~pl.col(TOMBSTONE))
+        for each in self._conditions:
+            if rows.height:
+                rows = rows.filter(each.series(rows, "__condition"))
+        if rows.height == 0:
+            return
+        slices = next_multiple(int64s(rows, TIME) + self._shift, self.width_us) // self.width_us
+        self._values["seen"] = max(int(slices.max()), int(self._values.get("seen", BEGINNING)))
+        keys = pl.DataFrame([each.series(rows, f"by{place}") for place, each in enumerate(self._by)])
+        ids, first = numbered(with_slices(keys, slices), [*keys.columns, SLICE])
+        state = self._aggregates.lift(self._inputs(rows), ids, len(first))
+        partials = Partials(keys[first] if self._by else keys, slices[first], state)
+        for measure in self._measures.values():
+            if measure.column in self._errors:
+                self._broken = True
+                for name in self._aggregates.columns_of(measure.name):
+                    self._values["parts"].pop(name, None)  # what has this number lacks these rows
+        self._log.add(self._as_table(partials), self._merged)
+        if self._table is not None:
+            self._more.append(partials)
+
+    def _inputs(self, rows: pl.DataFrame) -> pa.Table:
+        """Return the columns that aggregates read. One that fails is null, and those who want it will hear of it."""
+        found: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for each in self._measures.values():
+            schema = each.columns.schema
+            names = [name for name in schema.names if name in self._aggregates.inputs and name not in found]
+            if not names:
+                continue
+            try:
+                table = to_table(each.columns.of(rows), schema)
+                found.update((name, table.column(name)) for name in names)
+            except FAILURES as error:
+                self._errors[each.column] = error
+                found.update((name, pa.nulls(rows.height, schema.field(name).type)) for name in names)
+        return pa.table(found) if found else pa.table({"": pa.nulls(rows.height)})
+
+    def _all(self) -> SliceTable:
+        """Return all slices, in memory."""
+        self._choose()
+        if self._table is None:
+            keys = pl.DataFrame(schema=dtypes_of(self._keys))
+            none = np.empty(0, dtype=np.int64)
+            self._table = SliceTable(self._aggregates, keys, none, none, self._aggregates.empty(0))
+            self._more = [self._from_table(each) for each in self._log.tables()]
+        if self._more:
+            self._table = self._table.with_more(self._more)
+            self._more = []
+        return self._table
+
+    def _merged(self, tables: Sequence[pa.Table]) -> pa.Table:
+        return self._as_table(combined(self._aggregates, [self._from_table(each) for each in tables]))
+
+    def _as_table(self, partials: Partials) -> pa.Table:
+        """Return partial aggregates as the state has them: with a number for each column."""
+        columns = {SLICE: pa.array(partials.slices)}
+        if self._by:
+            keys = to_table(partials.keys, self._keys)
+            columns.update((name, keys.column(name)) for name in self._keys.names)
+        for name, (number, _) in self._values["parts"].items():
+            columns[str(number)] = partials.state.column(name)
+        return pa.table(columns)
+
+    def _from_table(self, table: pa.Table) -> Partials:
+        """Return what :meth:`_as_table` was given, without slices that have been dropped."""
+        table = table.filter(pa.array(table.column(SLICE).to_numpy() > self._dropped))
+        empty = self._aggregates.empty(table.num_rows)
+        columns: list[pa.ChunkedArray] = []
+        for name in self._aggregates.state_schema.names:
+            number = str(self._values["parts"].get(name, [None])[0])
+            there = number in table.column_names
+            columns.append(table.column(number) if there else empty.column(name))
+        state = pa.Table.from_arrays(columns, schema=self._aggregates.state_schema)
+        frame = pl.from_arrow(table.select(self._keys.names)) if self._by else pl.DataFrame()
+        assert isinstance(frame, pl.DataFrame)
+        return Partials(conformed(frame, dtypes_of(self._keys)), table.column(SLICE).to_numpy(), state)

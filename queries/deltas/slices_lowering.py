@@ -1,0 +1,127 @@
+"""From the shape of a plan to the slices that it takes, and to the windows over them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ..expressions.nodes import Expression
+from ..relations.nodes import Aggregation, Node
+from .columns import Columns
+from .functions import Call
+from .operator import Computed
+from .slices import Measure, Slices, Wanted
+from .slices_shape import Shape, family_key, shape_of, width_among
+from .slices_windows import WindowAggregates
+from .state import State
+
+__all__ = ["Families", "Sliced", "sliced"]
+
+_CHOSEN = "slices"
+
+
+@dataclass
+class Families:
+    """What an evaluation runs, as far as plans choose between slices by it.
+
+    Parameters
+    ----------
+    values : callable
+        From the name of an operator to its small values; None if there is none, and none is saved.
+    begun : callable
+        Whether an operator has made a step.
+    keys : set of str
+        The names of the operators with slices.
+    """
+
+    values: Callable[[str], Mapping[str, object] | None] = lambda _: None
+    begun: Callable[[str], bool] = lambda _: False
+    keys: set[str] = field(default_factory=set)
+
+    def chosen(self, shape: Shape, key: str, identify: Callable[[Node], str]) -> str | None:
+        """Return the name of the slices for a plan; None if it does without.
+
+        A plan that ran stays with what it ran with. A new one takes slices that run; if the rows of its window are kept
+        already and no slices are, it starts from those.
+        """
+        ran = self.values(key)
+        if ran is not None:
+            slices = ran.get(_CHOSEN)
+            assert slices is None or isinstance(slices, str)
+            return slices
+        family = family_key(shape, identify)
+        slices = f"{family}{width_among(family, shape.width, self.keys)}"
+        if not self.begun(slices) and self.begun(identify(shape.windowed)):
+            return None
+        return slices
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """How a plan is evaluated from slices.
+
+    Parameters
+    ----------
+    shape : Shape
+    key : str
+        The name of the operator with the slices.
+    slices, windows : callable
+        From their states to the operators: the one with the slices, and the one of the plan.
+    """
+
+    shape: Shape
+    key: str
+    slices: Callable[[State], Slices]
+    windows: Callable[[State], WindowAggregates]
+
+
+def sliced(
+    node: Node,
+    compile_: Callable[[Expression, pa.Schema], Computed],
+    identify: Callable[[Node], str],
+    given: Collection[Node],
+    families: Families,
+) -> Sliced | None:
+    """Return how a plan is evaluated from slices; None if it is not."""
+    shape = shape_of(node, given)
+    if shape is None:
+        return None
+    key = families.chosen(shape, identify(node), identify)
+    if key is None:
+        return None
+    families.keys.add(key)
+    below = shape.stream.schema
+
+    def slices(state: State) -> Slices:
+        conditions = [compile_(each, below) for each in shape.conditions]
+        by = [compile_(each, below) for each in shape.by]
+        return Slices(int(key.rpartition("-")[2]), shape.shift_us, conditions, by, state)
+
+    def windows(state: State) -> WindowAggregates:
+        state.values[_CHOSEN] = key
+        measures = tuple(_measure(each, compile_, below) for each in shape.aggregates)
+        return WindowAggregates(node.schema, shape.names, Wanted(shape.range_us, shape.slide_us, measures), state)
+
+    return Sliced(shape, key, slices, windows)
+
+
+def _measure(each: Aggregation, compile_: Callable[[Expression, pa.Schema], Computed], below: pa.Schema) -> Measure:
+    name = _short((each.function, each.arguments, each.where, each.type))
+    # Counts read whether a row counts, all others a value.
+    kind = each.function if each.function in {"count", "count_if"} else ""
+    column = _short((kind, each.arguments, each.where))
+    call = Call(
+        name,
+        each.function,
+        tuple(compile_(argument, below) for argument in each.arguments),
+        each.type,
+        where=None if each.where is None else compile_(each.where, below),
+    )
+    return Measure(name, column, Columns([call], [column]))
+
+
+def _short(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

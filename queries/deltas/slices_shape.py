@@ -1,0 +1,146 @@
+"""Which plans are aggregates of sliding windows that slices can compute, and what several of them share."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from ..expressions.nodes import Expression, Field, substituted
+from ..relations.nodes import (
+    Aggregate,
+    Aggregation,
+    Hop,
+    Node,
+    Project,
+    Range,
+    StreamNode,
+    Where,
+    Windowed,
+)
+from .functions import added, extreme
+
+__all__ = ["Shape", "family_key", "is_family", "shape_of", "width_among"]
+
+_MARK = "-slices-"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An aggregate of a window that slides, in terms of the stream's own columns.
+
+    Parameters
+    ----------
+    windowed : Windowed
+    shift_us : int
+        Added to each row's time: 1 for windows that contain their start and not their end.
+    range_us, slide_us : int
+    conditions : tuple of Expression
+        What rows have to fulfil, one after the other.
+    by : tuple of Expression
+        What groups go by, in an order of their own.
+    names : tuple of (str, int)
+        The columns of the result that are parts of the group, and their place in ``by``.
+    aggregates : tuple of Aggregation
+    """
+
+    windowed: Windowed
+    shift_us: int
+    range_us: int
+    slide_us: int
+    conditions: tuple[Expression, ...]
+    by: tuple[Expression, ...]
+    names: tuple[tuple[str, int], ...]
+    aggregates: tuple[Aggregation, ...]
+
+    @property
+    def stream(self) -> StreamNode:
+        """What the window is over."""
+        return self.windowed.stream
+
+    @property
+    def width(self) -> int:
+        """The greatest width of slices of which all windows consist."""
+        return math.gcd(self.range_us, self.slide_us)
+
+
+def shape_of(node: Node, given: Collection[Node] = ()) -> Shape | None:
+    """Return the shape of an aggregate of a window that slides; None for every other plan.
+
+    Parameters
+    ----------
+    node : Node
+    given : collection of Node
+        Relations whose changes come from elsewhere: over them there is no window.
+    """
+    if not isinstance(node, Aggregate) or not all(_is_sliced(each) for each in node.aggregates):
+        return None
+    below: list[Where | Project] = []
+    source = node.source
+    while isinstance(source, Where | Project) and source not in given:
+        below.append(source)
+        source = source.source
+    if not isinstance(source, Windowed) or source in given:
+        return None
+    window = source.window
+    if isinstance(window, Range) and window.slide_us is not None:
+        range_us, slide_us, shift_us = window.range_us, window.slide_us, 0
+    elif isinstance(window, Hop) and not window.columns:
+        range_us, slide_us, shift_us = window.size_us, window.slide_us, 1
+    else:
+        return None
+    if range_us < slide_us:  # some rows are in no window, and are not to be looked at
+        return None
+    columns: dict[str, Expression] = {each.name: Field(each.name, each.type) for each in source.schema}
+    conditions: list[Expression] = []
+    for each in reversed(below):
+        if isinstance(each, Where):
+            conditions.append(substituted(each.condition, columns))
+        else:
+            columns = {name: substituted(expression, columns) for name, expression in each.columns}
+    named = [(name, substituted(expression, columns)) for name, expression in node.by]
+    by = sorted({expression for _, expression in named}, key=repr)
+    names = tuple((name, by.index(expression)) for name, expression in named)
+    aggregates = tuple(
+        replace(
+            each,
+            arguments=tuple(substituted(argument, columns) for argument in each.arguments),
+            where=None if each.where is None else substituted(each.where, columns),
+        )
+        for each in node.aggregates
+    )
+    return Shape(source, shift_us, range_us, slide_us, tuple(conditions), tuple(by), names, aggregates)
+
+
+def family_key(shape: Shape, identify: Callable[[Node], str]) -> str:
+    """Return a name for what the slices of a shape are of, whatever their width, the windows and the aggregates."""
+    text = repr((identify(shape.stream), shape.shift_us, shape.conditions, shape.by))
+    return hashlib.sha256(text.encode()).hexdigest()[:20] + _MARK
+
+
+def is_family(key: str) -> bool:
+    """Return whether the operator of this name keeps slices."""
+    return _MARK in key
+
+
+def width_among(family: str, width: int, keys: Iterable[str]) -> int:
+    """Return the width of the slices to use: the greatest that there is and that fits, or else a new one.
+
+    Parameters
+    ----------
+    family : str
+        From :func:`family_key`.
+    width : int
+        The greatest that fits.
+    keys : iterable of str
+        The names of operators that run.
+    """
+    there = (int(key.removeprefix(family)) for key in keys if key.startswith(family))
+    return max((each for each in there if width % each == 0), default=width)
+
+
+def _is_sliced(each: Aggregation) -> bool:
+    if each.distinct or each.function == "approx_count_distinct":
+        return False
+    return added(each.function) is not None or extreme(each.function) is not None

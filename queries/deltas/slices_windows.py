@@ -1,0 +1,130 @@
+"""GROUP BY over windows that slide, from slices that queries share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...operators.aggregates.algebra import Aggregates
+from .operator import Operator
+from .slices import Slices, Wanted
+from .slices_points import WindowPoints
+from .state import State
+from .windows import next_multiple
+from .zsets import BEGINNING, OLD, Span, delta_frame
+
+__all__ = ["WindowAggregates"]
+
+
+class WindowAggregates(Operator):
+    """Aggregates of groups over a window that slides, computed from slices.
+
+    State: none but the slices, which are not its own.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the result: the columns of ``names``, then one for each measure.
+    names : sequence of (str, int)
+        The group's columns, and their places among those of the slices.
+    wanted : Wanted
+        With a measure for each aggregate.
+    state : State
+
+    Raises
+    ------
+    SchemaError
+        A type does not fit.
+    """
+
+    def __init__(self, schema: pa.Schema, names: Sequence[tuple[str, int]], wanted: Wanted, state: State) -> None:
+        super().__init__(schema)
+        self._names = names
+        self._wanted = wanted
+        self._values = state.values
+        for each in wanted.measures:
+            Aggregates.of({each.name: each.aggregate}, each.columns.schema)
+        self._slices: Slices | None = None
+
+    def over(self, inputs: Sequence[Operator]) -> None:
+        (slices,) = inputs
+        assert isinstance(slices, Slices)
+        self._slices = slices
+        slices.enter(self, self._wanted)
+
+    def end(self) -> None:
+        if self._slices is not None:
+            self._slices.leave(self)
+
+    def acts(self, span: Span) -> bool:
+        return self._wanted.moves(span)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        slices = self._of
+        slices.check(self._wanted.measures)
+        begins = not self._values.get("begun")
+        self._values["begun"] = True
+        if not begins and not self._wanted.moves(span):
+            return self.nothing
+        points = slices.points(self._wanted, span, begins=begins)
+        if points is None:
+            return self.nothing
+        there = slices.rows(points) > 0
+        if not self._names:
+            there = there | (points.times != OLD) | (not begins)
+        return self._moved(points, there)
+
+    def contents(self) -> pl.DataFrame | None:
+        points = self._of.last(self._wanted)
+        if not self._names and len(points.groups) == 0:
+            none = np.zeros(1, dtype=np.int64)
+            points = WindowPoints(none, none, none, none)
+        columns = self._columns(points)
+        every = np.arange(len(points.groups))
+        rows = pl.DataFrame([*self._group(points, every), *columns])
+        return delta_frame(rows, points.times, 1)
+
+    def whole_from(self, since: int) -> int | None:
+        whole = self._of.whole(self._wanted.measures)
+        if whole is None or whole == BEGINNING:
+            return whole
+        wanted = self._wanted
+        first = int(next_multiple(np.array([whole + wanted.range_us]), wanted.slide_us)[0])
+        return BEGINNING if first <= self._of.start else first
+
+    @property
+    def _of(self) -> Slices:
+        assert self._slices is not None, "the windows have no slices"
+        return self._slices
+
+    def _columns(self, points: WindowPoints) -> list[pl.Series]:
+        columns: list[pl.Series] = []
+        for name, measure in zip(self.schema.names[len(self._names) :], self._wanted.measures, strict=True):
+            found = pl.from_arrow(self._of.results(measure.name, points))
+            assert isinstance(found, pl.Series)
+            columns.append(found.cast(self.dtypes[name]).alias(name))
+        return columns
+
+    def _group(self, points: WindowPoints, at: npt.NDArray[np.int64]) -> list[pl.Series]:
+        keys = self._of.keys
+        return [keys.get_column(f"by{place}")[points.groups[at]].alias(name) for name, place in self._names]
+
+    def _moved(self, points: WindowPoints, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
+        """Return each group's row at its change points: what it was leaves, what it is comes, unless both are equal."""
+        columns = self._columns(points)
+        follows = np.flatnonzero(points.times != OLD)
+        was, stays = there[follows - 1], there[follows]
+        same = reduce(
+            np.logical_and, (each[follows - 1].eq_missing(each[follows]).to_numpy() for each in columns), was & stays
+        )
+        before, now = follows[was & ~same], follows[stays & ~same]
+        at = np.concatenate([before - 1, now])
+        times = np.concatenate([points.times[before], points.times[now]])
+        signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
+        rows = pl.DataFrame([*self._group(points, at), *(each[at] for each in columns)])
+        return delta_frame(rows, times, signs)
