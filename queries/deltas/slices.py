@@ -106,6 +106,7 @@ class Slices(Operator):
         self._values = state.values
         self._log = state.log("slices")
         self._users: dict[object, Wanted] = {}
+        self._begins: set[object] = set()
         self._planned = self._broken = False
         self._measures: dict[str, Measure] = {}
         self._aggregates = Aggregates.of({ROWS: exact.count()}, pa.schema([]))
@@ -117,14 +118,17 @@ class Slices(Operator):
         self.start = BEGINNING
         """The time of what a query finds that begins in this step."""
 
-    def enter(self, user: object, wanted: Wanted) -> None:
-        """Keep what a query wants from now on."""
+    def enter(self, user: object, wanted: Wanted, *, begins: bool) -> None:
+        """Keep what a query wants from now on, which begins or has begun before."""
         self._users[user] = wanted
+        if begins:
+            self._begins.add(user)
         self._planned = False
 
     def leave(self, user: object) -> None:
         """Keep for a query no longer what no other wants."""
         del self._users[user]
+        self._begins.discard(user)
         self._planned = False
 
     def whole_from(self, since: int) -> int | None:
@@ -132,11 +136,13 @@ class Slices(Operator):
         return since
 
     def acts(self, span: Span) -> bool:
-        return not self._planned or any(each.moves(span) for each in self._users.values())
+        moves = bool(self._begins) or any(each.moves(span) for each in self._users.values())
+        return moves or (self._log.rows > 0 and self._bound(span.before) > self._dropped_until)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         """Take rows in. The queries that want these slices step afterwards."""
         (rows,) = inputs
+        self._begins.clear()
         self._choose()
         self._number(span)
         self._drop(span.before)
@@ -148,6 +154,11 @@ class Slices(Operator):
             self._take(rows)
         return self.nothing
 
+    @property
+    def failing(self) -> bool:
+        """Whether a column of some measure could not be computed in this step."""
+        return bool(self._errors)
+
     def check(self, measures: Sequence[Measure]) -> None:
         """Raise what kept a column of some measures from being computed in this step."""
         for each in measures:
@@ -158,7 +169,7 @@ class Slices(Operator):
         """Return the time from which slices lack no row, after a step; None if that is never certain."""
         since = self._since(measures)
         known = [each for each in since if each is not None]
-        return max(*known, self._values.get("dropped", BEGINNING)) if len(known) == len(since) else None
+        return max(*known, self._dropped_until) if len(known) == len(since) else None
 
     @property
     def keys(self) -> pl.DataFrame:
@@ -242,17 +253,25 @@ class Slices(Operator):
         """Forget the slices that are in no window from the last change points before the step on."""
         if before == LOWEST or not self._users:
             return
-        bound = min(last_multiple(before, each.slide_us) - each.range_us for each in self._users.values())
-        if bound > self._values.get("dropped", BEGINNING):
+        bound = self._bound(before)
+        if bound > self._dropped_until:
             self._values["dropped"] = bound
             self._log.drop(self._dropped)
             if self._table is not None:
                 self._table = self._table.after(self._dropped)
 
+    def _bound(self, before: int) -> int:
+        """Return the start of the longest window that is not over before a time."""
+        return min(last_multiple(before, each.slide_us) - each.range_us for each in self._users.values())
+
+    @property
+    def _dropped_until(self) -> int:
+        return int(self._values.get("dropped", BEGINNING))
+
     @property
     def _dropped(self) -> int:
         """The number of the last slice that has been dropped."""
-        return int(self._values.get("dropped", BEGINNING)) // self.width_us
+        return self._dropped_until // self.width_us
 
     def _take(self, rows: pl.DataFrame) -> None:
         rows = rows.filter(~pl.col(TOMBSTONE))

@@ -55,14 +55,14 @@ class WindowAggregates(Operator):
         (slices,) = inputs
         assert isinstance(slices, Slices)
         self._slices = slices
-        slices.enter(self, self._wanted)
+        slices.enter(self, self._wanted, begins=not self._values.get("begun"))
 
     def end(self) -> None:
         if self._slices is not None:
             self._slices.leave(self)
 
     def acts(self, span: Span) -> bool:
-        return self._wanted.moves(span)
+        return self._wanted.moves(span) or self._of.failing
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         slices = self._of

@@ -209,7 +209,11 @@ def test_a_step_that_is_run_again_gives_the_same_rows_in_the_same_order(queries,
             each.save()
         for name, changes in found[0].items():
             assert changes.equals(found[1][name])
-        assert store.values == again.values
+        assert without_token(store) == without_token(again)
+
+
+def without_token(store):
+    return {**store.values, ("head", 0): {**json.loads(store.values["head", 0]), "token": None}}
 
 
 def rows_at(*times):
@@ -323,7 +327,7 @@ def test_no_state_is_left_when_windows_have_passed_and_idle_steps_write_none():
     assert evaluation.rows_kept == 0
     assert store.written == written
     evaluation.save()
-    assert {kind for kind, _ in inner.values} == {"head"}
+    assert {kind for kind, _ in inner.values} == {"head", "operators", "queries"}
 
 
 def test_a_sum_that_overflows_ends_its_query_and_no_other():
