@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -137,7 +136,7 @@ class Slices(Operator):
 
     def acts(self, span: Span) -> bool:
         moves = bool(self._begins) or any(each.moves(span) for each in self._users.values())
-        return moves or (self._log.rows > 0 and self._bound(span.before) > self._dropped_until)
+        return moves or self._log.can_drop(self._bound(span.before) // self.width_us)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         """Take rows in. The queries that want these slices step afterwards."""
@@ -316,8 +315,7 @@ class Slices(Operator):
         self._choose()
         if self._table is None:
             keys = pl.DataFrame(schema=dtypes_of(self._keys))
-            none = np.empty(0, dtype=np.int64)
-            self._table = SliceTable(self._aggregates, keys, none, none, self._aggregates.empty(0))
+            self._table = SliceTable.empty(self._aggregates, keys)
             self._more = [self._from_table(each) for each in self._log.tables()]
         if self._more:
             self._table = self._table.with_more(self._more)

@@ -74,6 +74,10 @@ class SliceLog:
         self._pages.append([self._next, greatest, table.num_rows])
         self._next += 1
 
+    def can_drop(self, through: int) -> bool:
+        """Return whether there is a page on which all slices have at most this number."""
+        return any(page[1] <= through for page in self._pages)
+
     def drop(self, through: int) -> None:
         """Forget the pages on which all slices have at most this number."""
         for page in [page for page in self._pages if page[1] <= through]:

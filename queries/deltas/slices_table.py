@@ -15,7 +15,7 @@ from ...operators.aggregates.algebra import Aggregates
 from ...operators.aggregates.parts import State
 from ...operators.aggregates.ranges import Ranges
 from .slices_log import SLICE
-from .zsets import numbered
+from .zsets import expanded, numbered
 
 __all__ = ["Partials", "SliceTable", "combined", "with_slices"]
 
@@ -63,19 +63,37 @@ class SliceTable:
         The group of each state.
     slices : int64 array
         The number of its slice; states are in the order of group and slice, one for each.
+    born : int64 array
+        Numbers in the order in which states came. Groups are in the order in which the first of their states came, so
+        that what was read from the state is in the same order as what was kept in memory.
     state : pyarrow.Table
     """
 
-    def __init__(self, aggregates: Aggregates, keys: pl.DataFrame, of: Int64s, slices: Int64s, state: pa.Table) -> None:
+    def __init__(
+        self,
+        aggregates: Aggregates,
+        keys: pl.DataFrame,
+        of: Int64s,
+        slices: Int64s,
+        born: Int64s,
+        state: pa.Table,
+    ) -> None:
         self._aggregates = aggregates
         self.keys = keys
         self.groups = keys.height if keys.columns else 1
         self.of = of
         self.slices = slices
+        self._born = born
         self.state = state
         self._states: dict[str, State] = {part.key: columns for part, columns in aggregates.split(state)}
         self._parts = {part.key: part for part in aggregates.parts}
         self._ranges: dict[str, Ranges] = {}
+
+    @classmethod
+    def empty(cls, aggregates: Aggregates, keys: pl.DataFrame) -> SliceTable:
+        """Return a table without states; ``keys`` has the columns of groups, and no rows."""
+        none = np.empty(0, dtype=np.int64)
+        return cls(aggregates, keys, none, none, none, aggregates.empty(0))
 
     def __len__(self) -> int:
         return len(self.of)
@@ -92,25 +110,35 @@ class SliceTable:
             ids = ids[self.keys.height :]
         of = np.concatenate([self.of, ids])
         slices = np.concatenate([self.slices, *(each.slices for each in some)])
-        order = np.lexsort((slices, of))
-        of, slices = of[order], slices[order]
+        following = int(self._born.max()) + 1 if len(self) else 0
+        born = np.concatenate([self._born, following + np.arange(len(slices) - len(self))])
+        order = np.lexsort((slices, of))  # stable: of equal ones the older is the first
+        of, slices, born = of[order], slices[order], born[order]
         begins = (np.diff(of, prepend=-1) != 0) | (np.diff(slices, prepend=0) != 0)
         codes = np.empty(len(order), dtype=np.int64)
         codes[order] = np.cumsum(begins) - 1
         state = pa.concat_tables([self.state, *(each.state for each in some)])
         state = self._aggregates.combine(state, codes, int(begins.sum()))
-        return SliceTable(self._aggregates, keys[first] if keys.columns else keys, of[begins], slices[begins], state)
+        keys = keys[first] if keys.columns else keys
+        return SliceTable(self._aggregates, keys, of[begins], slices[begins], born[begins], state)
 
     def after(self, last: int) -> SliceTable:
         """Return a table of the slices with a greater number."""
         stays = self.slices > last
         if stays.all():
             return self
-        of, keys = self.of[stays], self.keys
-        if keys.columns:
-            there, of = np.unique(of, return_inverse=True)
-            keys = keys[there]
-        return SliceTable(self._aggregates, keys, of, self.slices[stays], self.state.filter(pa.array(stays)))
+        at = np.flatnonzero(stays)
+        of, keys = self.of[at], self.keys
+        if keys.columns and len(at):
+            firsts = np.flatnonzero(np.diff(of, prepend=-1) != 0)
+            ranks = np.argsort(np.minimum.reduceat(self._born[at], firsts))
+            keys = keys[of[firsts[ranks]]]
+            of, places = expanded(firsts[ranks], np.append(firsts[1:], len(at))[ranks])
+            at = at[places]
+        elif keys.columns:
+            keys = keys.clear()
+        state = self.state.take(pa.array(at))
+        return SliceTable(self._aggregates, keys, of, self.slices[at], self._born[at], state)
 
     def between(self, above: int, through: int) -> Int64s:
         """Return the positions of the states with ``above < slice <= through``."""

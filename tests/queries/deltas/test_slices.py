@@ -237,17 +237,27 @@ def test_a_later_query_finds_the_slices_that_are_there():
     assert len(families(evaluation)) == 2
 
 
+def test_a_query_may_begin_in_a_step_in_which_no_other_has_anything_to_do():
+    evaluation = Evaluation(DictStore(), compiled)
+    evaluation.add("long", of(Range(20, 4), BYS[1], CALLS[:1]))
+    stepped(evaluation, rows_at(1, 9, 10, 12, 15), 13)
+    evaluation.add("short", of(Range(4, 4), BYS[1], CALLS[8:9]))
+    assert stepped(evaluation, [], 13).changes["short"].rows() == [("a", None, 12, 1)]  # it lacks the values
+    assert evaluation.whole_from("short") == 20  # it also lacks that of the row at 15, which came before
+    assert stepped(evaluation, rows_at(13, 14), 17).changes["short"].rows()[-1] == ("a", 14, 16, 1)
+
+
 def test_a_later_query_of_a_longer_range_is_whole_when_no_dropped_slice_is_in_it():
     evaluation = Evaluation(DictStore(), compiled)
     evaluation.add("short", of(Range(4, 2), (), CALLS[:1]))
     stepped(evaluation, rows_at(1, 3, 5, 7, 9), 11)
     stepped(evaluation, [], 13)
-    stepped(evaluation, [], 13)
+    stepped(evaluation, [], 15)
     evaluation.add("long", of(Range(10, 2), (), CALLS[:1]))
-    changes = stepped(evaluation, rows_at(13), 20).changes["long"]
+    changes = stepped(evaluation, rows_at(15), 20).changes["long"]
     assert evaluation.whole_from("long") == 18
     assert at(changes, 18) == {(2,): 1}
-    assert at(changes, 12) == {(1,): 1}
+    assert at(changes, 14) == {(1,): 1}
 
 
 def test_slices_of_another_width_are_taken_if_they_fit():
@@ -317,9 +327,13 @@ def test_no_state_is_left_when_windows_have_passed_and_idle_steps_write_none():
     evaluation.add("b", of(Range(16, 4), BYS[1], CALLS))
     stepped(evaluation, rows_at(1, 2, 3, 30), 5)
     assert evaluation.rows_kept == 2
-    written = store.written
+    evaluation.save()
+    operators, written = inner.values["operators", 0], store.written
     stepped(evaluation, [], 6)
     assert store.written == written
+    evaluation.save()
+    assert inner.values["operators", 0] == operators
+    written = store.written
     stepped(evaluation, [], 25)
     assert evaluation.rows_kept == 2  # the last window, at 24, has the slice that ends at 12 and not the one at 4
     stepped(evaluation, [], HIGHEST)

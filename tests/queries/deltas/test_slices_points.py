@@ -19,8 +19,7 @@ ALL = Aggregates.of({"n": count()}, pa.schema([]))
 
 
 def table_of(slices):
-    none = np.empty(0, dtype=np.int64)
-    table = SliceTable(ALL, pl.DataFrame(schema={"k": pl.String}), none, none, ALL.empty(0))
+    table = SliceTable.empty(ALL, pl.DataFrame(schema={"k": pl.String}))
     if not slices:
         return table
     state = ALL.lift(pa.table({"": pa.nulls(len(slices))}), np.arange(len(slices)), len(slices))
