@@ -170,6 +170,11 @@ class HostPlan:
         """The number of shards of each stage."""
         return len(self.slots)
 
+    @property
+    def spreads_results(self) -> bool:
+        """Whether several shards of the second stage can have rows for one bucket of a table."""
+        return any(each.second is not None and each.shard is None for each in self.queries.values())
+
     @classmethod
     def of(cls, registry: Registry, slots: Sequence[int], before: HostPlan | None = None) -> HostPlan:
         """Return the plan of a registry.

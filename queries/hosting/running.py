@@ -180,7 +180,9 @@ class HostedBatches:
         seen = sink.look(tables.values())
         step = MergeStep(self._plans, command.version, seen.tables, self._given)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
-        rows = df.repartition(tasks, "slot").mapInArrow(step, MERGED_DDL).collect()
+        # What the first stage finishes for a bucket has gone to one shard of the second: no shuffle more.
+        left = df.repartition(tasks, "slot") if self._plans(command.version).spreads_results else df
+        rows = left.mapInArrow(step, MERGED_DDL).collect()
         outcome = outcome_of((row.control, row.staged) for row in rows)
         for number, table in tables.items():
             if table.name in seen.refused:
