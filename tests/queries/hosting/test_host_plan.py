@@ -38,6 +38,15 @@ def test_queries_over_the_same_streams_share_rows_and_an_evaluation() -> None:
                 assert [each.name for each in plan.routings[stream]].count(name) == 1
 
 
+def test_results_need_a_shuffle_if_several_shards_of_the_second_stage_compute_them() -> None:
+    def spreads(text: str) -> bool:
+        return HostPlan.of(Versions({1: {"t": (1, TRADES), "x": (2, text)}})(1), range(4)).spreads_results
+
+    assert not spreads(SUMS)
+    assert not spreads("SELECT COUNT(*) AS n FROM LATEST(buses)")  # one shard computes it
+    assert spreads(NEWEST)
+
+
 def test_what_two_versions_share_is_not_planned_again() -> None:
     before = HostPlan.of(VERSIONS(1), range(4))
     with patch.object(host_plan, "placed", wraps=host_plan.placed) as calls:
