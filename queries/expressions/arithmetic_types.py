@@ -43,7 +43,7 @@ def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
         text = left.type == right.type == TEXT
         raise misfit(function, arguments, "two numbers", "cast the text to a number" if text else "")
     operation = function.removeprefix("try_")
-    if operation == "divide" and NULL in (left.type, right.type):
+    if operation == "divide" and NULL in (left.type, right.type) and not is_decimal(left.type):
         both = cast(left, DOUBLE), cast(right, DOUBLE)
     left, right = both
     if operation == "div":

@@ -248,7 +248,8 @@ _PARTS = {
 def _unix(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 1 or arguments[0].type == TEXT:
         raise misfit(function, arguments, "a TIMESTAMP or DATE: cast text to TIMESTAMP first")
-    return Signature(LONG, (TIMESTAMP,), name="unix_seconds")(function, arguments)
+    micros = Signature(LONG, (TIMESTAMP,), name="unix_micros")(function, arguments)
+    return call("div", [micros, Constant(1_000_000, LONG)])  # towards zero, other than unix_seconds
 
 
 def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -301,8 +302,8 @@ def _text_rules() -> dict[str, Rule]:
     rules |= {"octet_length": _simple(INT, TEXT)}
     rules |= {"upper": _letters, "ucase": lambda _, given: _letters("upper", given)}
     rules |= {"lower": _letters, "lcase": lambda _, given: _letters("lower", given)}
-    rules |= dict.fromkeys(("trim", "btrim"), _simple(TEXT, TEXT, TEXT, optional=1, name="trim"))
-    rules |= dict.fromkeys(("ltrim", "rtrim"), _simple(TEXT, TEXT, TEXT, optional=1))
+    rules |= {"btrim": _simple(TEXT, TEXT, TEXT, optional=1, name="trim")}
+    rules |= dict.fromkeys(("trim", "ltrim", "rtrim"), _trimmed)
     rules |= {"replace": _simple(TEXT, TEXT, TEXT, TEXT, optional=1), "split_part": _simple(TEXT, TEXT, TEXT, INT)}
     rules |= dict.fromkeys(("lpad", "rpad"), _simple(TEXT, TEXT, INT, TEXT, optional=1))
     rules |= dict.fromkeys(("like", "ilike"), _simple(BOOLEAN, TEXT, TEXT, TEXT, optional=1))
@@ -322,6 +323,11 @@ def _letters(function: str, arguments: Sequence[Expression]) -> Expression:
     if isinstance(inner, Call) and inner.function in ("lower", "upper"):
         return Call(function, inner.arguments, TEXT)
     return made
+
+
+def _trimmed(function: str, arguments: Sequence[Expression]) -> Expression:
+    """Return text without characters at its ends. Spark takes the characters first here, other than in ``btrim``."""
+    return Signature(TEXT, (TEXT, TEXT), optional=1)(function, list(reversed(arguments)))
 
 
 def _reversed(function: str, arguments: Sequence[Expression]) -> Expression:

@@ -45,6 +45,7 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.BitwiseOr: "bitwise_or",
     exp.BitwiseXor: "bitwise_xor",
 }
+_PARTS = {"dow": "dayofweek", "doy": "dayofyear", "days": "day", "week": "weekofyear", "second": "second_with_fraction"}
 _NOTED = "\0aggregate\0"
 
 
@@ -234,9 +235,7 @@ class Scalars:
 
     def _extract(self, node: exp.Expr) -> Expression:
         part = node.name.lower()
-        return self._call(
-            node, {"dow": "dayofweek", "doy": "dayofyear", "days": "day"}.get(part, part), [self.bind(node.expression)]
-        )
+        return self._call(node, _PARTS.get(part, part), [self.bind(node.expression)])
 
     def _function(self, node: exp.Expr) -> Expression:
         return self._named(node, node, None)

@@ -92,7 +92,14 @@ def test_blanks_and_other_characters_at_the_ends() -> None:
     assert evaluate("ltrim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
     assert evaluate("rtrim", (["  a  ", None], TEXT)) == ["  a", None]
     assert evaluate("btrim", (texts, TEXT), constants=[(["x b"], TEXT)]) == ["a \t", "a", None, ""]
-    assert evaluate("trim", (texts, TEXT), constants=[([""], TEXT)]) == texts
+    assert evaluate("btrim", (texts, TEXT), constants=[([""], TEXT)]) == texts
+
+
+def test_trim_takes_the_characters_before_the_text_and_btrim_after_it() -> None:
+    given, frame, schema = fields((["abca", None], TEXT))
+    for name, expected in (("trim", "bc"), ("ltrim", "bca"), ("rtrim", "abc")):
+        assert run(call(name, [Constant("a", TEXT), given[0]]), frame, schema) == [expected, None]
+    assert run(call("btrim", [given[0], Constant("a", TEXT)]), frame, schema) == ["bc", None]
 
 
 def test_replacement_is_literal() -> None:

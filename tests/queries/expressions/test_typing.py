@@ -154,8 +154,15 @@ def test_null_takes_the_type_of_the_others() -> None:
     null = Constant(None, NULL)
     assert call("add", [null, _field("sh")]) == Call("add", (Constant(None, SHORT), _field("sh")), SHORT)
     assert call("divide", [null, _field("m")]).type == DOUBLE
+    assert call("divide", [_field("m"), null]).type == pa.decimal128(13, 8), "Spark has two rules"
     made = call("case", [_field("b"), null, null])
     assert made.type == NULL
+
+
+def test_unix_timestamp_goes_towards_zero_and_unix_seconds_down() -> None:
+    before = Field("t", TIMESTAMP)
+    assert str(call("unix_timestamp", [before])) == "(unix_micros(t) DIV 1000000)"
+    assert str(call("unix_seconds", [before])) == "unix_seconds(t)"
 
 
 def test_date_part_is_the_function_of_its_name() -> None:
