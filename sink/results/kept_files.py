@@ -1,6 +1,6 @@
 """Data files of small tables, whose rows stay in the process that wrote them: the next batch mostly wants them again.
 
-To open and read a small Parquet file takes a third of a small merge, and most of that is waiting for Arrow's threads.
+To open and read a small Parquet file takes up to a third of a small merge: Arrow reads in threads of its own.
 A file never changes and its name never comes again, so what is kept is what a read would give.
 """
 

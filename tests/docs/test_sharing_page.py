@@ -18,7 +18,7 @@ from upstream.queries.relations.sharing import shareable
 
 PAGE = (ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
-HIGHEST, MEANS, ROUTES, MANY, SHARE, PAIRS, ABOVE, COUNTED = QUERIES
+HIGHEST, MEANS, ROUTES, MANY, SHORT, LONG, SHARE, PAIRS, ABOVE, COUNTED = QUERIES
 
 
 def hosted(sql: str) -> Node:
@@ -34,7 +34,9 @@ def operators(*queries: str) -> int:
     return evaluation.operators
 
 
-@pytest.mark.parametrize("pair", [(HIGHEST, MEANS), (ROUTES, MANY)], ids=["filtered", "newest"])
+@pytest.mark.parametrize(
+    "pair", [(HIGHEST, MEANS), (ROUTES, MANY), (SHORT, LONG)], ids=["filtered", "newest", "slices"]
+)
 def test_two_queries_run_as_many_operators_as_the_page_has(pair: tuple[str, str]) -> None:
     before = PAGE[: PAGE.index(pair[0])]
     (together, run) = re.findall(r"have (\d+)\s+operators,\s+and\s+(\d+)\s+of\s+them\s+run", before)[-1]
