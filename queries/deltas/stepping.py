@@ -10,7 +10,6 @@ from ...core.rows.exact_integers import LOWEST
 from .arrived import NewestArrived
 from .contents import Contents, Running
 from .failures import FAILURES
-from .slices import Slices
 from .streams import SEQUENCE, TOMBSTONE, Sampled, Source
 from .zsets import BEGINNING, TIME, WEIGHT, Span, collapsed
 
@@ -165,7 +164,7 @@ class Stepping:
 
     def _seen(self, key: str) -> int:
         """Return the greatest time of the rows of a stream that came before this step."""
-        while isinstance((each := self._running[key]).operator, Sampled | Slices):
+        while isinstance((each := self._running[key]).operator, Sampled):
             key = each.part.inputs[0]
         return self._newest.get(key, LOWEST)
 
