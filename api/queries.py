@@ -23,6 +23,7 @@ from ..queries.registry.registry import Registry, registry_now
 from ..sink.latest_table import LatestTable
 from ..storage.folder import folder_at
 from .definitions import definition_of
+from .relations import StoredRelations
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,7 +85,7 @@ def queries(
     return Queries(spark, place, GivenForTables.of(options, overwrite=overwrite))
 
 
-class Queries:
+class Queries(StoredRelations):
     """Queries that one streaming query answers together, each in a table of its own. Made by :func:`upstream.queries`.
 
     Queries come and go while the job runs, from any process: a change is a file below the checkpoint, and the job takes

@@ -21,6 +21,7 @@ __all__ = ["app"]
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The query's name.")]
+_Relation = Annotated[str, typer.Argument(metavar="NAME", help="The relation's name.")]
 _Text = Annotated[str, typer.Argument(metavar="QUERY", help="The query; - reads it from standard input.")]
 _Weight = Annotated[
     float | None,
@@ -50,7 +51,7 @@ def list_queries(
         typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line."),
     ] = Format.TABLE,
 ) -> None:
-    """Print the queries and views."""
+    """Print the queries, views and relations."""
     from ..conf.clock import now_us
     from ..queries.hosting.reports import Reports
     from ..queries.registry.listing import listed
@@ -72,6 +73,8 @@ def list_queries(
         table.add_row(name, f"{weight:g}", state, since, *shown, text)
     for name, text in registry.catalog.views.items():
         table.add_row(name, "", "view", "", "", "", text)
+    for name, stored in registry.catalog.relations.items():
+        table.add_row(name, "", "relation", "", "", "", str(stored.table))
     # Into a pipe goes each text whole.
     width = None if sys.stdout.isatty() else 10_000
     Console(highlight=False, markup=False, width=width).print(table)
@@ -152,6 +155,35 @@ def drop_view(
 
 
 @app.command()
+def relation(
+    context: typer.Context,
+    name: _Relation,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder or address of a Delta table.")],
+) -> None:
+    """Let queries name a Delta table as it is now."""
+    from ..conf.locations import absolute_location
+    from ..queries.registry.declaring import declare
+
+    before = _registry(context).version
+    _say(before, declare(context.obj, name, absolute_location(table)), f"relation {name}")
+
+
+@app.command()
+def refresh(context: typer.Context, name: _Relation) -> None:
+    """Let queries read the rows that a relation's table has now. Those that read it begin again."""
+    from ..queries.registry.declaring import refresh as refresh_relation
+
+    before = _registry(context).version
+    _say(before, refresh_relation(context.obj, name), f"refresh {name}")
+
+
+@app.command()
+def drop_relation(context: typer.Context, name: _Relation) -> None:
+    """Forget a relation that no query and no view names. Its table stays as it is."""
+    _record(context, Change("drop_relation", name))
+
+
+@app.command()
 def explain(
     context: typer.Context,
     query: Annotated[
@@ -179,12 +211,14 @@ def _record(context: typer.Context, change: Change) -> None:
     from ..queries.registry.editing import record
 
     before = _registry(context).version
-    registry = record(context.obj, change)
+    _say(before, record(context.obj, change), f"{change.kind.replace('_', ' ')} {change.name}")
+
+
+def _say(before: int, registry: Registry, done: str) -> None:
     if registry.version == before:
         typer.echo(f"nothing to change: version {registry.version}")
         return
-    done = f"{change.kind.replace('_', ' ')} {change.name}: version {registry.version}"
-    typer.echo(done)
+    typer.echo(f"{done}: version {registry.version}")
 
 
 def _read(query: str) -> str:

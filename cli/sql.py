@@ -38,6 +38,8 @@ class SqlJob:
     Attributes
     ----------
     streams : tuple of StreamChoice
+    relations : dict of str to str
+        Delta tables by the names that queries give them.
     query : str or None
         The query; without one, statements come from the terminal or from standard input.
     name : str
@@ -52,6 +54,7 @@ class SqlJob:
     """
 
     streams: tuple[StreamChoice, ...]
+    relations: dict[str, str]
     query: str | None
     name: str
     to: str
@@ -76,6 +79,14 @@ def sql(
             metavar="NAME=PATH;key=COLUMN;time=COLUMN",
             help="A stream that queries name, with its update key and event time. After them may come any option of "
             "the source, such as ;progressDelay=5 s. PATH is as for [bold]upstream latest --from[/bold]. Repeatable.",
+        ),
+    ] = None,
+    relation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TABLE",
+            help="A Delta table that queries name, such as routes=lake/routes: as it is when it is first named so. "
+            "Repeatable.",
         ),
     ] = None,
     to: Annotated[
@@ -114,6 +125,7 @@ def sql(
     try:
         job = SqlJob(
             streams=tuple(StreamChoice.parse(each) for each in stream or []),
+            relations=name_values(relation, "--relation"),
             query=query,
             name=name,
             to=base,
@@ -147,6 +159,8 @@ def run_sql(job: SqlJob, log: Path) -> int:
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to)
         for each in job.streams:
             queries.stream(each.name, each.read(spark))
+        for name, table in job.relations.items():
+            queries.relation(name, table)
         running = _SparkJob(queries, once=job.once)
         shell = Shell(queries, Console(highlight=False), running)
         try:

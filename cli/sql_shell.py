@@ -140,7 +140,7 @@ class Shell:
             self._say("")
 
     def names(self) -> list[str]:
-        """Return what can be named now: streams, their columns, views, and queries."""
+        """Return what can be named now: streams, relations, their columns, views, and queries."""
         registry = self._registry()
         streams = registry.catalog.streams.values()
         columns = {column for each in streams for column in each.schema.names}
@@ -195,7 +195,8 @@ class Shell:
             for column in ("name", "kind", "weight", "state", "columns or text"):
                 found.add_column(column, overflow="fold")
             for stream in registry.catalog.streams.values():
-                found.add_row(stream.name, "stream", "", "", ", ".join(stream.schema.names))
+                kind = "relation" if stream.static else "stream"
+                found.add_row(stream.name, kind, "", "", ", ".join(stream.schema.names))
             for view, text in registry.catalog.views.items():
                 found.add_row(view, "view", "", "", text)
             for each in registry.queries.values():

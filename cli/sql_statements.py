@@ -38,7 +38,7 @@ ALTER MATERIALIZED VIEW name SET (weight = 2);
 ACTIVATE name; DEACTIVATE name;               let a registered query run or rest
 DROP MATERIALIZED VIEW name; DROP VIEW name;
 EXPLAIN query or name;                        show plan, shared parts, state, and key
-\\d                                            list streams, queries, and views
+\\d                                            list streams, relations, queries, and views
 \\d name                                       list the columns of one
 \\? or \\h                                      show this help
 \\q                                            quit"""

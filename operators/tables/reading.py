@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from ...conf.errors import FeedChangedError, TableError
+from ...conf.errors import FeedChangedError, SchemaError, TableError
 from ...delta_format.scan import scan_table
 from ...storage.folder import TableFolder
 from ..joins.matching import SortedRows
@@ -19,7 +19,17 @@ from .plan import TableJoinPlan
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Version", "columns_of_table", "in_spark_types", "index_at", "latest_version"]
+__all__ = [
+    "Version",
+    "columns_of_table",
+    "in_spark_types",
+    "index_at",
+    "latest_version",
+    "pinned_table",
+    "rows_at",
+]
+
+_NEW_CHECKPOINT = "start with a new checkpoint, which begins with the table as it is then"
 
 
 class Version(NamedTuple):
@@ -59,6 +69,29 @@ def columns_of_table(location: str, storage: Mapping[str, str]) -> pa.Schema:
     return in_spark_types(pa.schema(_opened(location, storage).schema().to_arrow()))
 
 
+def pinned_table(location: str, storage: Mapping[str, str]) -> tuple[Version, pa.Schema]:
+    """Return the version that a table has now, and its columns in it, in the types that Spark gives Arrow.
+
+    Raises
+    ------
+    TableError
+        There is no table, or it cannot be opened.
+    SchemaError
+        A column has a type that Spark does not have.
+    """
+    from pyspark.errors import PySparkException
+
+    table = _opened(location, storage)
+    try:
+        columns = in_spark_types(pa.schema(table.schema().to_arrow()))
+    except PySparkException as error:
+        raise SchemaError(
+            f"a column of the table at {location} has a type that Spark does not have: {error}",
+            hint="cast it in the table, or leave it out",
+        ) from error
+    return Version(str(table.metadata().id), table.version()), columns
+
+
 def in_spark_types(schema: pa.Schema) -> pa.Schema:
     """Return the same columns in the types that Spark gives Arrow."""
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -82,24 +115,48 @@ def index_at(plan: TableJoinPlan, version: Version) -> SortedRows:
     TableError
         A key is in several rows, or the table lacks a column.
     """
-    with _telling_what_is_gone(plan, version):
-        table = _opened(plan.location, dict(plan.storage), version=version.number)
+    return indexed(rows_at(plan.location, dict(plan.storage), plan.table, version), plan)
+
+
+def rows_at(
+    location: str, storage: Mapping[str, str], columns: pa.Schema, version: Version, or_else: str = _NEW_CHECKPOINT
+) -> pa.Table:
+    """Return the rows of a table at a version.
+
+    Parameters
+    ----------
+    location, storage
+        The table's place, and the options of its store.
+    columns
+        Those that are read, with their types.
+    version
+        The version.
+    or_else
+        What the user does if the version cannot be brought back, for the message.
+
+    Raises
+    ------
+    FeedChangedError
+        The version is gone, or is one of another table.
+    TableError
+        The table lacks a column.
+    """
+    with _telling_what_is_gone(location, storage, version, or_else):
+        table = _opened(location, storage, version=version.number)
         if str(table.metadata().id) != version.table:
             raise FeedChangedError(
-                f"the table at {plan.location} is not the one that this batch was planned with: it was removed and "
-                "made anew",
+                f"the table at {location} is not the one that this query reads: it was removed and made anew",
                 expected=f"version {version.number} of the table with the id {version.table}",
-                hint="put that table back; or start with a new checkpoint, which begins with the table as it is then",
+                hint=f"put that table back; or {or_else}",
             )
-        absent = [name for name in plan.table.names if name not in {field.name for field in table.schema().fields}]
+        absent = [name for name in columns.names if name not in {field.name for field in table.schema().fields}]
         if absent:
             raise TableError(
-                f"version {version.number} of the table at {plan.location} has no column {', '.join(absent)}",
+                f"version {version.number} of the table at {location} has no column {', '.join(absent)}",
                 expected="the columns that the query was written with",
                 hint="put the column back, or leave it out of columns=…",
             )
-        rows = scan_table(table).select(plan.table.names).collect().to_arrow().cast(plan.table)
-    return indexed(rows, plan)
+        return scan_table(table).select(columns.names).collect().to_arrow().cast(columns)
 
 
 def _opened(location: str, storage: Mapping[str, str], version: int | None = None) -> DeltaTable:
@@ -123,7 +180,9 @@ def _opened(location: str, storage: Mapping[str, str], version: int | None = Non
 
 
 @contextmanager
-def _telling_what_is_gone(plan: TableJoinPlan, version: Version) -> Generator[None, None, None]:
+def _telling_what_is_gone(
+    location: str, storage: Mapping[str, str], version: Version, or_else: str
+) -> Generator[None, None, None]:
     """Say what to do where a version, or one of its files, is gone."""
     import polars as pl
     from deltalake.exceptions import DeltaError
@@ -131,10 +190,10 @@ def _telling_what_is_gone(plan: TableJoinPlan, version: Version) -> Generator[No
     try:
         yield
     except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
-        said = TableFolder(plan.location, dict(plan.storage)).masked(error).strip().splitlines()[0]
+        said = TableFolder(location, storage).masked(error).strip().splitlines()[0]
         raise FeedChangedError(
-            f"version {version.number} of the table at {plan.location} cannot be read: {said}",
-            expected="the version with which this batch was planned: a batch that runs again reads the same rows",
+            f"version {version.number} of the table at {location} cannot be read: {said}",
+            expected="the version that this query reads: a batch that runs again reads the same rows",
             hint="if VACUUM removed its files, restore them, and keep versions longer than the query may stand still; "
-            "or start with a new checkpoint, which begins with the table as it is then",
+            f"or {or_else}",
         ) from error

@@ -247,6 +247,15 @@ class Evaluation:
         """
         return None if name in self._lacking else self._running[self._tops[name]].whole_from
 
+    def begins(self, stream: str) -> frozenset[str]:
+        """Return the queries that read a stream of which the next step is the first to take rows.
+
+        A stored relation comes then, whole: later it is in the state.
+        """
+        operators = self._running.values()
+        new = (each.users for each in operators if each.part.stream == stream and not each.begun)
+        return frozenset[str]().union(*new)
+
     def step(
         self,
         streams: Mapping[str, pl.DataFrame],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +139,7 @@ class Evaluations:
         moment: Moment,
         streams: Mapping[str, pl.DataFrame],
         received: Mapping[Node, pl.DataFrame],
+        stored: Mapping[str, Callable[[], pl.DataFrame]] | None = None,
     ) -> Stepped:
         """Step one evaluation. With nothing to do it is not even opened.
 
@@ -153,6 +154,8 @@ class Evaluations:
             Its low-watermark is not None, or the clock is that of arrival.
         streams : mapping of str to polars.DataFrame
         received : mapping of Node to polars.DataFrame
+        stored : mapping of str to callable
+            By stored relation, what reads its rows; called in the step in which a job begins to need them.
         """
         known = self._known.get(name)
         until = LOWEST if moment.low_watermark is None else moment.low_watermark
@@ -178,6 +181,7 @@ class Evaluations:
                 evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
             except FAILURES as error:
                 found.failed[job.name] = in_words(str(error), job.plan)
+        streams = {**streams, **_begun_with(evaluation, stored or {}, found)}
         outcome = evaluation.step(streams, until, received, now=now)
         found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
@@ -190,6 +194,23 @@ class Evaluations:
         names = sorted(there)
         self._known[name] = {"clock": clock, "jobs": digest, "names": names, "until": until, "whole": whole.to_json()}
         return found
+
+
+def _begun_with(
+    evaluation: Evaluation, stored: Mapping[str, Callable[[], pl.DataFrame]], found: Stepped
+) -> dict[str, pl.DataFrame]:
+    """Return the stored relations with which an evaluation begins; jobs fail for which one cannot be read."""
+    rows: dict[str, pl.DataFrame] = {}
+    for name, read in stored.items():
+        jobs = evaluation.begins(name)
+        if jobs:
+            try:
+                rows[name] = read()
+            except FAILURES as error:
+                for job in jobs:
+                    evaluation.remove(job)
+                    found.failed[job] = reason_of(error)
+    return rows
 
 
 class _Kept:

@@ -21,6 +21,7 @@ from .messages import Message, Outbox, by_kind, control_of
 from .results import Stamp
 from .scanning import divided, shards_of
 from .stage import ShardState, Stage
+from .stored_rows import stored_rows
 from .watermarks import Watermarks
 
 __all__ = ["FirstShard", "FirstStage"]
@@ -82,7 +83,8 @@ class FirstShard:
             first = min(oldest, default=moment.now_us)
             firsts[group.domain.name] = min(first, firsts.get(group.domain.name, first))
             streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
-            stepped = self._state.evaluations.step(name, group.domain.clock, some, moment, streams, {})
+            stored = stored_rows(plan, group, self._shard)
+            stepped = self._state.evaluations.step(name, group.domain.clock, some, moment, streams, {}, stored)
             stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
             whole |= self._put(group, some, stepped, stamp, results, moment.since)
         now_us = max((each.now_us for each in moments.values()), default=0)

@@ -165,6 +165,10 @@ class HostPlan:
         """Return a stream of the catalogue."""
         return self._streams[name]
 
+    def routing(self, stream: str, name: str) -> Routing:
+        """Return a routing of a stream."""
+        return next(each for each in self.routings[stream] if each.name == name)
+
     @property
     def shards(self) -> int:
         """The number of shards of each stage."""
@@ -250,10 +254,7 @@ class HostPlan:
         query = self.queries[number] = before.queries[number]
         for piece in query.pieces:
             group = before.groups[piece.group]
-            routings = {
-                stream: next(each for each in before.routings[stream] if each.name == name)
-                for stream, name in group.routings.items()
-            }
+            routings = {stream: before.routing(stream, name) for stream, name in group.routings.items()}
             self._enter(group, routings.values())
 
 

@@ -79,6 +79,23 @@ class Catalog:
             )
         return replace(self, streams={**self.streams, stream.name: stream})
 
+    @property
+    def relations(self) -> dict[str, Stream]:
+        """The stored relations."""
+        return {name: each for name, each in self.streams.items() if each.static}
+
+    def with_relation(self, relation: Stream) -> Catalog:
+        """Return a catalogue with a stored relation more, or with another version of it.
+
+        Raises
+        ------
+        OptionError, SchemaError
+            As of :meth:`with_stream`.
+        """
+        known = self.relations
+        others = {name: each for name, each in self.streams.items() if name not in known or name != relation.name}
+        return replace(self, streams=others).with_stream(relation)
+
     def with_view(self, name: str, query: str) -> Catalog:
         """Return a catalogue with one view more. The query is checked when it is used or bound by itself.
 

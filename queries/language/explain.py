@@ -143,7 +143,7 @@ def _lines(
 def _head(node: Node) -> str:
     if isinstance(node, Stream):
         if node.static:
-            return f"Relation {node.name} (stored)"
+            return f"Relation {node.name} (stored{f', {node.table}' if node.table is not None else ''})"
         key = f"{'updates' if node.updates else 'key'} by {', '.join(node.key)}, " if node.key else ""
         return f"Stream {node.name} ({key}time {node.event_time})"
     if isinstance(node, Windowed):

@@ -24,6 +24,7 @@ from ..relations.nodes import (
     Top,
     Where,
     Windowed,
+    walk,
 )
 from .placement import Fragment, Placement, Route
 from .tracking import Cut, all_fields, loses_rows, pairs_of, tracked
@@ -67,6 +68,8 @@ def placed(plan: Node) -> Placement:
     """
     key = None if isinstance(plan, Changes) else key_of(plan)
     wanted = _hashable(each for each in all_fields(plan) if key is not None and each.name in key)
+    if _mixed(plan):
+        return _in_second(plan, wanted, keyed=bool(key))
     at_once = _combined(plan, wanted, _is_stream)
     if at_once is not None:
         return _in_first(plan, at_once, together=True)
@@ -99,7 +102,7 @@ def _in_second(plan: Node, wanted: Sequence[Expression], *, keyed: bool) -> Plac
         together = not keyed or way is None
     if way is None:
         streams = {stream: by for each in ways.values() for stream, by in each.items()}
-        if not any(by for each in ways.values() for by in each.values()):
+        if not _mixed(plan) and not any(by for each in ways.values() for by in each.values()):
             return _in_first(plan, streams, together=True)
         way = dict.fromkeys(parts, ())
     fragments = [Fragment(part, _routes(ways[part]), way[part], every_change) for part, every_change in parts.items()]
@@ -108,11 +111,21 @@ def _in_second(plan: Node, wanted: Sequence[Expression], *, keyed: bool) -> Plac
 
 def _parts(node: Node, *, every_change: bool) -> Iterator[tuple[Node, bool]]:
     """Yield the largest relations that the first stage can evaluate, and whether changes stand above them."""
-    if not isinstance(node, Stream | Sample | Changes) and _spread(node, _is_stream) is not None:
+    alone = not isinstance(node, Stream | Sample | Changes) and not _mixed(node)
+    if alone and _spread(node, _is_stream) is not None:
         yield node, every_change
         return
     for each in node.inputs:
         yield from _parts(each, every_change=every_change or isinstance(node, Changes))
+
+
+def _mixed(node: Node) -> bool:
+    """Return whether a stream meets a stored relation, which is left to the second stage.
+
+    The first stage then keeps the newest rows of a stream for all queries alike, whatever relations some of them read,
+    and a relation that gets another version begins anew without them.
+    """
+    return len({each.static for each in walk(node) if isinstance(each, Stream)}) == 2
 
 
 def _routes(way: _Way) -> tuple[Route, ...]:

@@ -11,7 +11,9 @@ from ...conf.errors import CheckpointError
 
 __all__ = ["Change", "Kind"]
 
-Kind = Literal["register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "fail"]
+Kind = Literal[
+    "register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "relation", "drop_relation", "fail"
+]
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,10 @@ class Change:
     Parameters
     ----------
     kind : str
-        ``register``, ``alter``, ``activate``, ``deactivate``, ``drop`` of a query; ``view``, ``drop_view``; ``fail``,
-        which the job writes when it has to deactivate a query.
+        ``register``, ``alter``, ``activate``, ``deactivate``, ``drop`` of a query; ``view``, ``drop_view``;
+        ``relation``, ``drop_relation``; ``fail``, which the job writes when it has to deactivate a query.
     name : str
-        The query's or the view's.
+        The query's, the view's or the relation's.
     text : str, optional
         What ``register``, ``alter`` and ``view`` set.
     weight : float, optional
@@ -39,6 +41,10 @@ class Change:
         The incarnation that has failed: a query that was started again since goes on.
     delete_table : bool, optional
         Whether the job is to delete the table of a query that is dropped.
+    stream : dict, optional
+        The stored relation that ``relation`` sets, as JSON.
+    restarts : tuple of str, optional
+        The queries that begin again because a relation that they read has another version.
 
     Examples
     --------
@@ -57,6 +63,8 @@ class Change:
     reason: str | None = None
     id: int | None = None
     delete_table: bool | None = None
+    stream: dict[str, Any] | None = None
+    restarts: tuple[str, ...] | None = None
 
     def to_json(self) -> bytes:
         """Return the content of a file of the journal. Its ``nonce`` is in no other file."""
@@ -76,10 +84,12 @@ class Change:
         try:
             read: dict[str, Any] = json.loads(content)
             read.pop("nonce")
+            if "restarts" in read:
+                read["restarts"] = tuple(read["restarts"])
             change = cls(**read)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(content) from error
-        if change.kind not in get_args(Kind):
+        if change.kind not in get_args(Kind) or (change.kind == "relation" and not isinstance(change.stream, dict)):
             raise _unreadable(content)
         return change
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
 from ..language import Catalog, Query, bind
+from ..relations.nodes import Stream, walk
 from .changes import Change
 from .journal import Journal
 from .names import check_name, found, known_name, whole_view
 from .registry import Registered, Registry, registry_at
+from .stored import relation_of
 
 __all__ = ["checked", "record"]
 
@@ -78,6 +80,10 @@ def checked(change: Change, registry: Registry) -> Change | None:
         return _view(change, registry)
     if change.kind == "drop_view":
         return _drop_view(change, registry)
+    if change.kind == "relation":
+        return _relation(change, registry)
+    if change.kind == "drop_relation":
+        return _drop_relation(change, registry)
     if change.kind == "fail" and change.name not in registry.queries:
         return None  # dropped meanwhile
     name = known_name(change.name, registry.queries, "query")
@@ -140,6 +146,79 @@ def _view(change: Change, registry: Registry) -> Change | None:
     return change
 
 
+def _relation(change: Change, registry: Registry) -> Change | None:
+    name = check_name(change.name, "a relation")
+    relation, catalog = relation_of(change), registry.catalog
+    known = catalog.relations.get(name)
+    if known == relation:
+        return None
+    if known is None:
+        taken = found(name, [*registry.queries, *catalog.names()])
+        if taken is not None:
+            raise OptionError(
+                f"there is a {_kind(taken, registry)} '{taken}' already", hint="choose another name for the relation"
+            )
+        catalog.with_relation(relation)
+        return change
+    if known.table is None or relation.table is None or known.table.location != relation.table.location:
+        raise OptionError(
+            f"there is a relation '{name}' already, of another table: {known.table or 'of the streams file'}",
+            expected="a new name, or the same table",
+            hint=f"drop '{name}' first, or choose another name",
+        )
+    wanted = catalog.with_relation(relation)
+    users = [each.name for each in registry.active.values() if name in _relations_of(each, registry)]
+    texts = [(f"query '{each}'", registry.queries[each].text) for each in users]
+    texts += [(f"view '{each}'", whole_view(each)) for each in _views_over(name, catalog)]
+    for what, text in texts:
+        try:
+            bind(text, wanted)
+        except UpstreamError as error:
+            raise OptionError(
+                f"the {what} does not fit the relation '{name}' as {relation.table} has it: {error}",
+                hint=f"alter or drop the {what} first",
+            ) from error
+    return replace(change, restarts=tuple(users))
+
+
+def _drop_relation(change: Change, registry: Registry) -> Change:
+    name = known_name(change.name, registry.catalog.relations, "relation")
+    users = [f"the query '{each.name}'" for each in registry.queries.values() if name in _relations_of(each, registry)]
+    users += [f"the view '{each}'" for each in _views_over(name, registry.catalog)]
+    if users:
+        raise OptionError(
+            f"the relation '{name}' is in use by {_listed(users)}",
+            expected="a relation that nothing names",
+            hint="drop or alter what uses it first",
+        )
+    return replace(change, name=name)
+
+
+def _views_over(relation: str, catalog: Catalog) -> list[str]:
+    return [view for view in catalog.views if relation in _relations(whole_view(view), catalog)]
+
+
+def _relations_of(query: Registered, registry: Registry) -> set[str]:
+    return _named_in(query.bound) if query.bound is not None else _relations(query.text, registry.catalog)
+
+
+def _relations(text: str, catalog: Catalog) -> set[str]:
+    try:
+        return _named_in(bind(text, catalog))
+    except UpstreamError:
+        return set()  # it names nothing that is there
+
+
+def _named_in(query: Query) -> set[str]:
+    return {each.name for each in walk(query.plan) if isinstance(each, Stream) and each.static}
+
+
+def _kind(name: str, registry: Registry) -> str:
+    if name in registry.queries:
+        return "query"
+    return "view" if name in registry.catalog.views else "relation" if name in registry.catalog.relations else "stream"
+
+
 def _drop_view(change: Change, registry: Registry) -> Change:
     name = known_name(change.name, registry.catalog.views, "view")
     users = [f"the query '{each.name}'" for each in registry.queries.values() if name in _views_of(each, registry)]
@@ -178,7 +257,7 @@ def _listed(users: Iterable[str]) -> str:
 def _check_free(name: str, catalog: Catalog) -> None:
     taken = found(name, catalog.names())
     if taken is not None:
-        what = "view" if taken in catalog.views else "stream"
+        what = "view" if taken in catalog.views else "relation" if taken in catalog.relations else "stream"
         raise OptionError(f"there is a {what} '{taken}' already", hint="choose another name for the query")
 
 

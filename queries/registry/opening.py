@@ -73,11 +73,16 @@ def define_stream(checkpoint: str, stream: Stream) -> Settings:
     registry = registry_now(checkpoint)
     if registry.settings.stream(stream.name) == stream:
         return registry.settings
-    taken = found(stream.name, [*registry.queries, *registry.catalog.views])
+    relations = [each for each in registry.catalog.relations if registry.settings.stream(each) is None]
+    taken = found(stream.name, [*registry.queries, *registry.catalog.views, *relations])
     if taken is not None:
-        raise OptionError(f"there is a query or a view '{taken}' already", hint="choose another name for the stream")
+        raise OptionError(
+            f"there is a query, a view or a relation '{taken}' already", hint="choose another name for the stream"
+        )
     changed = registry.settings.with_stream(stream)
     catalog = changed.catalog()
+    for each in relations:
+        catalog = catalog.with_stream(registry.catalog.streams[each])
     for name, text in registry.catalog.views.items():
         catalog = catalog.with_view(name, text)
     for each in registry.active.values():

@@ -68,7 +68,7 @@ class Registry:
     version : int
         The number of the newest change that it has.
     catalog : Catalog
-        The streams and views that queries can name.
+        The streams, stored relations and views that queries can name.
     queries : mapping of str to Registered
         All queries by name, also those that are not active.
     settings : Settings
@@ -178,7 +178,8 @@ class _Versions:
         return self._kept[version][1]
 
     def _registry(self, state: State) -> Registry:
-        catalog = dataclasses.replace(self._streams, views=state.views)
+        streams = {**self._streams.streams, **state.relations}
+        catalog = dataclasses.replace(self._streams, streams=streams, views=state.views)
         known: dict[tuple[int, str], Registered] = {}
         for _, registry in self._kept.values():  # the newest last
             known.update({(each.id, each.name): each for each in registry.queries.values()})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ import pyarrow as pa
 from ...conf.errors import CheckpointError, OptionError
 from ..language.catalog import Catalog
 from ..relations.nodes import Stream
+from ..relations.stored import StoredTable
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "stream_from_json", "stream_to_json"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Settings:
         content = {
             "to": self.to,
             "shards": self.shards,
-            "streams": [_stream_to_json(each) for each in self.streams],
+            "streams": [stream_to_json(each) for each in self.streams],
             "nonce": self.nonce,
         }
         return json.dumps(content, ensure_ascii=False, indent=1).encode()
@@ -94,7 +95,7 @@ class Settings:
         """
         try:
             read: dict[str, Any] = json.loads(content)
-            streams = tuple(_stream_from_json(each) for each in read["streams"])
+            streams = tuple(stream_from_json(each) for each in read["streams"])
             return cls(str(read["to"]), int(read["shards"]), streams, str(read["nonce"]))
         except (ValueError, TypeError, KeyError, pa.ArrowInvalid, OSError) as error:
             raise CheckpointError(
@@ -120,8 +121,11 @@ class Settings:
                 )
 
 
-def _stream_to_json(stream: Stream) -> dict[str, Any]:
+def stream_to_json(stream: Stream) -> dict[str, Any]:
+    """Return a JSON value of a stream or a stored relation."""
+    table = {} if stream.table is None else {"table": asdict(stream.table)}
     return {
+        **table,
         "name": stream.name,
         "key": list(stream.key),
         "event_time": stream.event_time,
@@ -133,7 +137,8 @@ def _stream_to_json(stream: Stream) -> dict[str, Any]:
     }
 
 
-def _stream_from_json(read: dict[str, Any]) -> Stream:
+def stream_from_json(read: Mapping[str, Any]) -> Stream:
+    """Return the stream that :func:`stream_to_json` described."""
     schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(read["schema"])))
     key: Iterable[Any] = read["key"]
     return Stream(
@@ -143,4 +148,5 @@ def _stream_from_json(read: dict[str, Any]) -> Stream:
         str(read["event_time"]),
         updates=bool(read["updates"]),
         static=bool(read["static"]),
+        table=StoredTable(**read["table"]) if "table" in read else None,
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..relations.nodes import Stream
 from .changes import Change
+from .stored import relation_of
 
 __all__ = ["Entry", "State"]
 
@@ -17,8 +19,8 @@ class Entry:
     Parameters
     ----------
     id : int
-        The version that started it: that registered it, changed its text, or activated it. Its table begins again with
-        each.
+        The version that started it: that registered it, changed its text, activated it, or brought another version of
+        a relation that it reads. Its table begins again with each.
     name, text : str
     weight : float
     active : bool
@@ -62,6 +64,7 @@ class State:
     entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     views: Mapping[str, str] = field(default_factory=dict[str, str])
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
+    relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])
 
     def after(self, changes: Iterable[Change]) -> State:
         """Return the state after the changes that follow its version, in order.
@@ -69,13 +72,21 @@ class State:
         A change that cannot apply changes nothing: a query is named that is not there, or an incarnation has failed
         that is no longer in force.
         """
-        entries, views, deleted, version = dict(self.entries), dict(self.views), dict(self.deleted), self.version
+        entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
+        deleted, version = dict(self.deleted), self.version
         for change in changes:
             version += 1
             if change.kind == "view":
                 views[change.name] = change.text or ""
             elif change.kind == "drop_view":
                 views.pop(change.name, None)
+            elif change.kind == "relation":
+                relations[change.name] = relation_of(change)
+                for name in change.restarts or ():
+                    if name in entries and entries[name].active:
+                        entries[name] = replace(entries[name], id=version)
+            elif change.kind == "drop_relation":
+                relations.pop(change.name, None)
             elif change.kind == "register":
                 entries[change.name] = _registered(change, version)
             elif change.kind == "drop":
@@ -84,7 +95,7 @@ class State:
                     deleted[change.name] = version
             elif change.name in entries:
                 entries[change.name] = _changed(entries[change.name], change, version)
-        return State(version, entries, views, deleted)
+        return State(version, entries, views, deleted, relations)
 
 
 def _registered(change: Change, version: int) -> Entry:

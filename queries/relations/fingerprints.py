@@ -94,7 +94,8 @@ def _texts(expressions: tuple[Expression, ...], names: Mapping[str, str]) -> lis
 def _canonical(node: Node, memory: dict[Node, Canonical]) -> Canonical:
     if isinstance(node, Stream):
         width = len(node.schema)
-        key = _keyed("stream", node.name, node.key, node.event_time, node.updates, node.static, node.schema)
+        kind = node.event_time, node.updates, node.static, repr(node.table)
+        key = _keyed("stream", node.name, node.key, *kind, node.schema)
         return Canonical(key, tuple(range(width)), width)
     if isinstance(node, Join):
         return _join(node, memory)

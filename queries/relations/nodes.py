@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from ..expressions.nodes import Expression
+from .stored import StoredTable
 
 __all__ = [
     "Aggregate",
@@ -122,6 +123,8 @@ class Stream:
     static : bool
         Whether this is a stored relation: all its rows are there before the first time, none changes. It is only read
         through :class:`Unbounded`, and its columns carry no time.
+    table : StoredTable, optional
+        Where the rows of a stored relation are read.
     """
 
     name: str
@@ -130,6 +133,7 @@ class Stream:
     event_time: str = ""
     updates: bool = False
     static: bool = False
+    table: StoredTable | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:

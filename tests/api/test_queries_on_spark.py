@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from kit.feeds import write_csv
 from kit.programs import run_command
 from kit.waiting import wait_for
@@ -102,3 +105,53 @@ def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) 
     dropped = us.LatestTable(tmp_path / "lake" / "fast").rows(["bus"]).collect()["bus"].to_list()
     assert "c" in dropped, "its table stays"
     assert "f" not in dropped
+
+
+def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "names")
+    write_deltalake(table, pa.table({"bus": ["a", "b"], "name": ["Ada", "Bob"]}))
+    queries = opened(spark, tmp_path)
+    queries.relation("names", table)
+    arrive(tmp_path, 1, ("a", 1, 10), ("b", 2, 20), ("c", 3, 30))
+    job = queries.start(processingTime="0 seconds")
+
+    def has(name: str, *rows: tuple[object, ...]) -> None:
+        def there() -> bool:
+            location = str(tmp_path / "lake" / name)
+            if not DeltaTable.is_deltatable(location):
+                return False
+            found = DeltaTable(location).to_pyarrow_dataset()  # noqa: F841 DuckDB reads it
+            columns = "bus, name" if name != "few" else "name, n"
+            return duckdb.sql(f"SELECT {columns} FROM found ORDER BY ALL").fetchall() == list(rows)
+
+        wait_for(there, job.exception, f"{name} = {rows}")
+
+    try:
+        wait_for(lambda: DeltaTable.is_deltatable(str(tmp_path / "lake" / "fleet")), job.exception, "the first table")
+        queries.register("named", "SELECT b.bus, r.name FROM LATEST(buses) b LEFT JOIN names r ON b.bus = r.bus")
+        queries.register("few", "SELECT name, COUNT(*) AS n FROM LATEST(buses) JOIN names USING (bus) GROUP BY name")
+        queries.register("none", "SELECT bus, name FROM names WHERE bus NOT IN (SELECT bus FROM LATEST(buses))")
+        has("named", ("a", "Ada"), ("b", "Bob"), ("c", None))
+        has("few", ("Ada", 1), ("Bob", 1))
+        has("none")
+        # What the table becomes does not matter, until somebody says so; then the queries begin again.
+        write_deltalake(table, pa.table({"bus": ["b", "c", "d"], "name": ["Bo", "Cy", "Di"]}), mode="overwrite")
+        arrive(tmp_path, 2, ("d", 11, 10))
+        has("named", ("a", "Ada"), ("b", "Bob"), ("c", None), ("d", None))
+        done = run_command("queries", tmp_path / "cp", "refresh", "names")
+        assert done.returncode == 0, done.stderr
+        has("named", ("a", None), ("b", "Bo"), ("c", "Cy"), ("d", "Di"))
+        has("few", ("Bo", 1), ("Cy", 1), ("Di", 1))
+        has("none")
+    finally:
+        job.stop()
+    again = opened(spark, tmp_path)
+    again.relation("names", table)
+    assert again.relations() == {"names": f"version 1 of {table}"}
+    arrive(tmp_path, 3, ("b", 31, 10), ("e", 32, 10))
+    again.start(availableNow=True).awaitTermination()
+    has("named", ("a", None), ("b", "Bo"), ("c", "Cy"), ("d", "Di"), ("e", None))
+    has("few", ("Bo", 1), ("Cy", 1), ("Di", 1))
+    assert again.list()["active"].all()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from kit.programs import run_command
 from kit.registries import COUNTS, FAST, OF_FAST, begun
 from typer.testing import CliRunner, Result
@@ -94,3 +96,19 @@ def test_without_java_and_only_where_queries_are(checkpoint: str, tmp_path: Path
     assert (listed.returncode, listed.stderr) == (0, "")
     nothing = run_command("queries", str(tmp_path), "list")
     assert (nothing.returncode, "has no registry of queries" in nothing.stderr) == (1, True)
+
+
+def test_relations_are_declared_listed_refreshed_and_dropped(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_deltalake("routes", pa.table({"id": ["a"]}))
+    assert done(checkpoint, "relation", "routes", "routes") == "relation routes: version 1"
+    write_deltalake("routes", pa.table({"id": ["b"]}), mode="append")
+    assert done(checkpoint, "relation", "routes", "routes") == "nothing to change: version 1"
+    assert f"version 0 of {tmp_path / 'routes'}" in done(checkpoint, "list")
+    assert done(checkpoint, "refresh", "routes") == "refresh routes: version 2"
+    assert done(checkpoint, "refresh", "routes") == "nothing to change: version 2"
+    assert f"version 1 of {tmp_path / 'routes'}" in done(checkpoint, "list")
+    assert done(checkpoint, "drop-relation", "routes") == "drop relation routes: version 3"
+    assert "routes" not in registry(checkpoint).catalog.relations

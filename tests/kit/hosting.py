@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +11,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.runtime.feeds import punctuation_rows
+from upstream.queries.deltas.streams import SEQUENCE
 from upstream.queries.deltas.zsets import dtypes_of
 from upstream.queries.expressions.nodes import Field
+from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlan
-from upstream.queries.hosting.local_host import Left
-from upstream.queries.language import bind
+from upstream.queries.hosting.local_host import Left, LocalHost
+from upstream.queries.language import Catalog, bind
 from upstream.queries.placing.placement import Fragment, Placement, Route
 from upstream.queries.registry.registry import Registered, Registry
 from upstream.queries.registry.settings import Settings
 from upstream.queries.relations.nodes import Aggregate, Changes, Latest, Node, Rows, Stream, Windowed, walk
 
-from .continuous import BUSES, CATALOG, QUOTE, TRADE
+from .continuous import BUSES, CATALOG, END_US, QUOTE, TRADE
 
 STREAMS = (TRADE, QUOTE, BUSES)
 
@@ -70,17 +74,19 @@ def _window(node: Windowed, every_change: bool) -> Fragment:
 class Versions:
     """A registry at some versions: by version, the queries in force as (incarnation, text) by name."""
 
-    def __init__(self, versions: Mapping[int, Mapping[str, tuple[int, str]]], buckets: int = 1) -> None:
+    def __init__(
+        self, versions: Mapping[int, Mapping[str, tuple[int, str]]], buckets: int = 1, catalog: Catalog = CATALOG
+    ) -> None:
         known: dict[tuple[int, str], Registered] = {}
         self._made: dict[int, Registry] = {}
         for version, texts in versions.items():
             queries: dict[str, Registered] = {}
             for name, (number, text) in texts.items():
                 if (number, name) not in known:
-                    query = bind(text, CATALOG)
+                    query = bind(text, catalog)
                     known[number, name] = Registered(number, name, text, 1.0, True, None, buckets, f"/t/{name}", query)
                 queries[name] = known[number, name]
-            self._made[version] = Registry(version, CATALOG, queries, Settings("/t", 8, STREAMS))
+            self._made[version] = Registry(version, catalog, queries, Settings("/t", 8, STREAMS))
 
     def __call__(self, version: int) -> Registry:
         return self._made[version]
@@ -182,4 +188,71 @@ def frame(stream: Stream, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=dtypes_of(stream.schema), orient="row")
 
 
-__all__ = ["STREAMS", "Tables", "Versions", "frame", "gathered", "groups_second", "scanned", "windows_first"]
+class Arrivals:
+    """Rows of each stream in the order in which they come, in batches, with the bounds that hold."""
+
+    def __init__(self, rows: Mapping[str, pl.DataFrame], draw: st.DataObject, batches: int) -> None:
+        self.rows: dict[str, pl.DataFrame] = {}
+        self.batches: list[dict[str, list[pa.Table]]] = [{} for _ in range(batches + 1)]
+        for stream in STREAMS:
+            came = rows[stream.name]
+            order = draw.draw(st.permutations(range(came.height)))
+            batch_of = sorted(
+                draw.draw(st.lists(st.integers(0, batches - 1), min_size=len(order), max_size=len(order)))
+            )
+            came = came[list(order)] if order else came
+            self.rows[stream.name] = came.with_columns(pl.Series(SEQUENCE, range(came.height), dtype=pl.Int64))
+            times = came.get_column(stream.event_time).dt.epoch("us").to_list()
+            # Some heartbeats are missing; the bounds that are sent are the greatest that hold.
+            silent = draw.draw(st.sets(st.integers(0, batches - 1)))
+            for batch in range(batches + 1):
+                at = [place for place, number in enumerate(batch_of) if number == batch]
+                later = [time for time, number in zip(times, batch_of, strict=True) if number > batch]
+                bound = {"f": min(later, default=END_US)}
+                if batch == batches:
+                    bound = {"f": END_US}
+                elif batch in silent:
+                    bound = {}
+                tasks = [at[::2], at[1::2]]
+                self.batches[batch][stream.name] = [
+                    scanned(stream, came[some] if some else came[:0], [1 + one for one in some], bound)
+                    for some in tasks
+                    if some or bound
+                ]
+
+
+def run(
+    host: LocalHost,
+    command: Command,
+    tasks: dict[str, list[pa.Table]],
+    tables: Tables,
+    taken: list[Left] | None = None,
+) -> LocalHost:
+    """Run a batch, then run it again from a copy of the state, as in another process after a crash; go on from there.
+
+    The first run uses the evaluations that this process has kept, the second makes new ones.
+    """
+    again = host.snapshot(random.Random(command.batch + 1))
+    reversed_tasks = {name: each[::-1] for name, each in reversed(tasks.items())}
+    left = host.batch(command, tasks)
+    assert again.batch(command, reversed_tasks) == left
+    for one, other in zip([*host.first, *host.second], [*again.first, *again.second], strict=True):
+        assert one.values.keys() == other.values.keys()
+    tables.take(left)
+    if taken is not None:
+        taken += left
+    return again
+
+
+__all__ = [
+    "STREAMS",
+    "Arrivals",
+    "Tables",
+    "Versions",
+    "frame",
+    "gathered",
+    "groups_second",
+    "run",
+    "scanned",
+    "windows_first",
+]

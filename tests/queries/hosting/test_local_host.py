@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -13,17 +12,15 @@ from typing import Any
 from unittest.mock import patch
 
 import polars as pl
-import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kit.continuous import BUSES, END_US, EPOCH, FORMS, rows_of_streams
-from kit.hosting import STREAMS, Tables, Versions, frame, groups_second, scanned, windows_first
+from kit.hosting import Arrivals, Tables, Versions, frame, groups_second, run, scanned, windows_first
 from kit.registries import FAST, begun, register
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
-from upstream.queries.deltas.streams import SEQUENCE
 from upstream.queries.deltas.zsets import TIME
 from upstream.queries.hosting import host_plan
 from upstream.queries.hosting.command_source import CommandPlanner
@@ -53,62 +50,6 @@ def contents(query: Hosted, rows: Rows) -> Counter[tuple[Any, ...]]:
         found[tuple(row)] += weight
     assert all(weight >= 0 for weight in found.values())
     return +found
-
-
-class Arrivals:
-    """Rows of each stream in the order in which they come, in batches, with the bounds that hold."""
-
-    def __init__(self, rows: Rows, draw: st.DataObject, batches: int) -> None:
-        self.rows: Rows = {}
-        self.batches: list[dict[str, list[pa.Table]]] = [{} for _ in range(batches + 1)]
-        for stream in STREAMS:
-            came = rows[stream.name]
-            order = draw.draw(st.permutations(range(came.height)))
-            batch_of = sorted(
-                draw.draw(st.lists(st.integers(0, batches - 1), min_size=len(order), max_size=len(order)))
-            )
-            came = came[list(order)] if order else came
-            self.rows[stream.name] = came.with_columns(pl.Series(SEQUENCE, range(came.height), dtype=pl.Int64))
-            times = came.get_column(stream.event_time).dt.epoch("us").to_list()
-            # Some heartbeats are missing; the bounds that are sent are the greatest that hold.
-            silent = draw.draw(st.sets(st.integers(0, batches - 1)))
-            for batch in range(batches + 1):
-                at = [place for place, number in enumerate(batch_of) if number == batch]
-                later = [time for time, number in zip(times, batch_of, strict=True) if number > batch]
-                bound = {"f": min(later, default=END_US)}
-                if batch == batches:
-                    bound = {"f": END_US}
-                elif batch in silent:
-                    bound = {}
-                tasks = [at[::2], at[1::2]]
-                self.batches[batch][stream.name] = [
-                    scanned(stream, came[some] if some else came[:0], [1 + one for one in some], bound)
-                    for some in tasks
-                    if some or bound
-                ]
-
-
-def run(
-    host: LocalHost,
-    command: Command,
-    tasks: dict[str, list[pa.Table]],
-    tables: Tables,
-    taken: list[Left] | None = None,
-) -> LocalHost:
-    """Run a batch, then run it again from a copy of the state, as in another process after a crash; go on from there.
-
-    The first run uses the evaluations that this process has kept, the second makes new ones.
-    """
-    again = host.snapshot(random.Random(command.batch + 1))
-    reversed_tasks = {name: each[::-1] for name, each in reversed(tasks.items())}
-    left = host.batch(command, tasks)
-    assert again.batch(command, reversed_tasks) == left
-    for one, other in zip([*host.first, *host.second], [*again.first, *again.second], strict=True):
-        assert one.values.keys() == other.values.keys()
-    tables.take(left)
-    if taken is not None:
-        taken += left
-    return again
 
 
 PLACINGS = {"placed": placed, "windows first": windows_first, "groups second": groups_second}

@@ -1,0 +1,66 @@
+"""The rows of stored relations for a shard of the first stage, of the version that the registry pins."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from ...operators.tables.reading import Version, rows_at
+from ..relations.nodes import Stream
+from .host_plan import Group, HostPlan, Routing
+from .scanning import shards_of
+
+__all__ = ["stored_rows"]
+
+
+def stored_rows(plan: HostPlan, group: Group, shard: int) -> dict[str, Callable[[], pl.DataFrame]]:
+    """Return what reads a shard's rows of each stored relation that a group reads.
+
+    The rows go to shards by the same expressions as those of the streams with which they meet, so each shard has those
+    that its rows can meet, and each row is in one shard.
+
+    Parameters
+    ----------
+    plan : HostPlan
+    group : Group
+    shard : int
+
+    Returns
+    -------
+    dict of str to callable
+        A call raises FeedChangedError if the version is gone.
+    """
+    found: dict[str, Callable[[], pl.DataFrame]] = {}
+    for name, routing in group.routings.items():
+        stored = plan.routing(name, routing)
+        if stored.stream.static:
+            found[name] = functools.partial(_of_shard, stored, shard, plan.shards)
+    return found
+
+
+def _of_shard(routing: Routing, shard: int, shards: int) -> pl.DataFrame:
+    frame = _rows(routing.stream)
+    if routing.shard is not None:
+        return frame if routing.shard == shard else frame.clear()
+    mine = shards_of(frame, routing.by, routing.stream.schema, shards) == shard
+    return frame[np.flatnonzero(mine)]
+
+
+@functools.lru_cache(maxsize=2)  # a worker runs several shards of a batch, one after another
+def _rows(relation: Stream) -> pl.DataFrame:
+    table = relation.table
+    assert table is not None, "a stored relation of the registry has a table"
+    frame = pl.from_arrow(
+        rows_at(
+            table.location,
+            {},
+            relation.schema,
+            Version(table.id, table.version),
+            f"let queries read the table as it is now: refresh the relation '{relation.name}', then activate them",
+        )
+    )
+    assert isinstance(frame, pl.DataFrame)
+    return frame

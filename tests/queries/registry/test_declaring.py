@@ -1,0 +1,139 @@
+"""Relations are pinned to a version; a later one comes when it is asked for, and restarts the queries that read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from kit.registries import COUNTS, begun, register
+
+from upstream.conf.errors import OptionError, TableError
+from upstream.queries.language import explain
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.declaring import declare, refresh
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.journal import Journal
+from upstream.queries.registry.opening import define_stream
+from upstream.queries.registry.registry import registry_at, registry_now
+from upstream.queries.relations.nodes import Stream, walk
+
+NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route_id = r.id"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return begun(tmp_path)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    return write(str(tmp_path / "routes"), 1)
+
+
+def write(place: str, *versions: int, **columns: pa.Array) -> str:
+    for each in versions:
+        data = {"id": pa.array(["a"]), "name": pa.array([f"v{each}"]), "_upstream_bucket": pa.array([0]), **columns}
+        write_deltalake(place, pa.table(data), mode="overwrite", schema_mode="overwrite")
+    return place
+
+
+def version_read(checkpoint: str, query: str) -> int | None:
+    plan = registry_now(checkpoint).queries[query].query.plan
+    (found,) = {each.table for each in walk(plan) if isinstance(each, Stream) and each.static}
+    return None if found is None else found.version
+
+
+def test_a_relation_is_what_its_table_is_when_it_is_declared(checkpoint: str, table: str) -> None:
+    write(table, 2)
+    registry = declare(checkpoint, "routes", table)
+    relation = registry.catalog.relations["routes"]
+    assert relation.schema == pa.schema({"id": pa.string(), "name": pa.string()})
+    assert (relation.table is not None and relation.table.location, registry.version) == (table, 1)
+    register(checkpoint, "named", NAMED)
+    assert version_read(checkpoint, "named") == 1
+    write(table, 3)
+    # A program that starts again changes nothing, whatever the table has become.
+    assert declare(checkpoint, "routes", table).version == 2
+    assert version_read(checkpoint, "named") == 1
+    shown = explain(NAMED, registry_now(checkpoint).catalog)
+    assert f"Relation routes (stored, version 1 of {table})" in shown
+    assert "all rows of routes" in shown
+
+
+def test_a_refresh_restarts_the_queries_that_read_the_relation_and_no_other(checkpoint: str, table: str) -> None:
+    declare(checkpoint, "routes", table)
+    record(checkpoint, Change("view", "names", "SELECT id, name FROM routes"))
+    register(checkpoint, "named", NAMED)
+    register(checkpoint, "counts", COUNTS)
+    register(checkpoint, "by_view", "SELECT name FROM names")
+    register(checkpoint, "idle", NAMED, active=False)
+    assert refresh(checkpoint, "routes").version == 6  # nothing new
+    write(table, 2)
+    after = refresh(checkpoint, "ROUTES")
+    assert {name: each.id for name, each in after.queries.items()} == {"named": 7, "counts": 4, "by_view": 7, "idle": 6}
+    assert version_read(checkpoint, "named") == version_read(checkpoint, "by_view") == 1
+    assert record(checkpoint, Change("activate", "idle")).queries["idle"].id == 8
+    assert version_read(checkpoint, "idle") == 1
+    # An earlier version of the registry is what it was.
+    assert registry_at(checkpoint, 6).catalog.relations["routes"].table.version == 0  # type: ignore[union-attr]
+    assert registry_at(checkpoint, 6).queries["named"].id == 3
+    assert Journal(checkpoint).read([7])[0].restarts == ("named", "by_view")
+
+
+def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint: str, table: str, tmp_path: Path) -> None:
+    declare(checkpoint, "routes", table)
+    register(checkpoint, "named", NAMED)
+    write_deltalake(table, pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(OptionError, match=r"the query 'named' does not fit the relation 'routes' as version 1 of"):
+        refresh(checkpoint, "routes")
+    assert Journal(checkpoint).version() == 2
+    record(checkpoint, Change("drop", "named"))
+    record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
+    assert refresh(checkpoint, "routes").catalog.relations["routes"].schema.names == ["id"]
+    write_deltalake(table, pa.table({"no": ["a"]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(OptionError, match="the view 'names' does not fit"):
+        refresh(checkpoint, "routes")
+
+
+def test_what_cannot_be_declared_is_refused(checkpoint: str, table: str, tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="there is no Delta table at"):
+        declare(checkpoint, "routes", str(tmp_path / "none"))
+    with pytest.raises(OptionError, match="cannot name a relation"):
+        declare(checkpoint, "a/b", table)
+    with pytest.raises(OptionError, match="there is a stream 'buses' already"):
+        declare(checkpoint, "Buses", table)
+    register(checkpoint, "q")
+    with pytest.raises(OptionError, match="there is a query 'q' already"):
+        declare(checkpoint, "q", table)
+    assert Journal(checkpoint).version() == 1
+    declare(checkpoint, "routes", table)
+    with pytest.raises(OptionError, match="there is a relation 'routes' already, of another table: version 0 of"):
+        declare(checkpoint, "routes", write(str(tmp_path / "other"), 1))
+    with pytest.raises(OptionError, match="a relation 'routes' already"):
+        register(checkpoint, "Routes")
+    with pytest.raises(OptionError, match="a relation 'routes' already"):
+        define_stream(checkpoint, Stream("routes", pa.schema({"t": pa.timestamp("us", "UTC")}), event_time="t"))
+    with pytest.raises(OptionError, match=r"no relation 'rotes'.*did you mean 'routes'"):
+        refresh(checkpoint, "rotes")
+
+
+def test_a_relation_in_use_is_not_dropped(checkpoint: str, table: str) -> None:
+    declare(checkpoint, "routes", table)
+    register(checkpoint, "named", NAMED)
+    register(checkpoint, "idle", NAMED, active=False)
+    record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
+    with pytest.raises(OptionError, match="in use by the query 'named', the query 'idle', the view 'names'"):
+        record(checkpoint, Change("drop_relation", "Routes"))
+    for kind, name in (("drop", "named"), ("drop", "idle"), ("drop_view", "names")):
+        record(checkpoint, Change(kind, name))  # type: ignore[arg-type]
+    assert "routes" not in record(checkpoint, Change("drop_relation", "Routes")).catalog.streams
+    define_stream(checkpoint, Stream("routes", pa.schema({"t": pa.timestamp("us", "UTC")}), event_time="t"))
+
+
+def test_streams_may_still_be_defined_beside_relations(checkpoint: str, table: str) -> None:
+    declare(checkpoint, "routes", table)
+    register(checkpoint, "named", NAMED)
+    define_stream(checkpoint, Stream("more", pa.schema({"t": pa.timestamp("us", "UTC")}), event_time="t"))
+    assert set(registry_now(checkpoint).catalog.streams) >= {"more", "routes", "buses"}

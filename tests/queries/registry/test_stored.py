@@ -1,0 +1,49 @@
+"""A relation and its change say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from upstream.conf.errors import CheckpointError, SchemaError
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.state import State
+from upstream.queries.registry.stored import change_to, pinned, relation_of
+from upstream.queries.relations.stored import StoredTable
+
+
+def test_a_relation_comes_back_from_the_journal(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC"))])
+    write_deltalake(place, pa.table({"k": [1], "at": [None]}, schema=schema))
+    relation = pinned("r", place)
+    assert relation.static
+    assert relation.table is not None
+    assert (relation.table.location, relation.table.version) == (place, 0)
+    # Where a row has no partner, all of its columns are null.
+    assert relation.schema == pa.schema({"k": pa.int64(), "at": pa.timestamp("us", "UTC")})
+    change = Change.from_json(change_to(relation).to_json())
+    assert relation_of(change) == relation
+    assert State().after([change]).relations == {"r": relation}
+    assert State().after([change, Change("drop_relation", "r")]).relations == {}
+
+
+def test_a_table_of_nothing_but_own_columns_is_refused(tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    write_deltalake(place, pa.table({"_upstream_bucket": [1]}))
+    with pytest.raises(SchemaError, match="has no column"):
+        pinned("r", place)
+
+
+def test_what_is_damaged_is_told() -> None:
+    with pytest.raises(CheckpointError, match="the relation 'r' in the journal"):
+        relation_of(Change("relation", "r", stream={"name": "r"}))
+    with pytest.raises(CheckpointError, match="a change of the registry cannot be read"):
+        Change.from_json(Change("relation", "r").to_json())
+
+
+def test_a_table_is_shown_with_its_version() -> None:
+    assert str(StoredTable("/lake/routes", "id", 3)) == "version 3 of /lake/routes"
