@@ -6,8 +6,10 @@ import re
 import shlex
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer
+from deltalake import write_deltalake
 from kit.continuous import BUSES, CATALOG
 from kit.places import ROOT
 from typer.testing import CliRunner
@@ -22,7 +24,7 @@ from upstream.queries.registry.opening import define_stream, opened
 from upstream.queries.registry.registry import registry_now
 
 PAGE = (ROOT / "docs" / "how-to" / "continuous-queries.md").read_text(encoding="utf-8")
-COMMANDS, SHELL = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS, RELATIONS, SHELL = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 (PROMPT,) = (each for each in re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL) if "upstream=>" in each)
 MEANS = "SELECT vehicle_id, AVG(speed) AS speed FROM buses [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY vehicle_id"
 
@@ -51,6 +53,16 @@ def test_the_commands_change_the_registry(tmp_path: Path, monkeypatch: pytest.Mo
         "means": (1.0, False),
         "fast": (2.0, True),
     }
+
+
+def test_the_commands_declare_refresh_and_drop_a_relation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened(str(tmp_path / "lake_checkpoint"), str(tmp_path / "lake"), None)
+    said: list[str] = []
+    for number, (_, *words) in enumerate(lines(RELATIONS)):
+        write_deltalake("depots", pa.table({"vehicle_id": [number], "depot": ["north"]}), mode="append")
+        said.append(CliRunner().invoke(app, words, catch_exceptions=False).output.strip())
+    assert said == ["relation depots: version 1", "refresh depots: version 2", "drop relation depots: version 3"]
 
 
 def test_the_query_of_the_shell_is_one_and_its_options_are_there() -> None:

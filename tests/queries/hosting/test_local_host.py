@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
