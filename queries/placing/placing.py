@@ -120,12 +120,14 @@ def _parts(node: Node, *, every_change: bool) -> Iterator[tuple[Node, bool]]:
 
 
 def _mixed(node: Node) -> bool:
-    """Return whether a stream meets a stored relation, which is left to the second stage.
+    """Return whether newest rows of a stream meet a stored relation, which is left to the second stage.
 
-    The first stage then keeps the newest rows of a stream for all queries alike, whatever relations some of them read,
-    and a relation that gets another version begins anew without them.
+    The first stage then keeps the newest rows for all queries alike, whatever relations some of them read, and they
+    stay when a relation gets another version.
     """
-    return len({each.static for each in walk(node) if isinstance(each, Stream)}) == 2
+    nodes = list(walk(node))
+    newest = any(isinstance(each, Windowed) and isinstance(each.window, Latest | Rows) for each in nodes)
+    return newest and any(isinstance(each, Stream) and each.static for each in nodes)
 
 
 def _routes(way: _Way) -> tuple[Route, ...]:
