@@ -65,6 +65,7 @@ class State:
     views: Mapping[str, str] = field(default_factory=dict[str, str])
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
     relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])
+    begun: int = 0
 
     def after(self, changes: Iterable[Change]) -> State:
         """Return the state after the changes that follow its version, in order.
@@ -73,9 +74,10 @@ class State:
         that is no longer in force.
         """
         entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
-        deleted, version = dict(self.deleted), self.version
+        deleted, version, begun = dict(self.deleted), self.version, self.begun
         for change in changes:
             version += 1
+            new = max(version, begun + 1)
             if change.kind == "view":
                 views[change.name] = change.text or ""
             elif change.kind == "drop_view":
@@ -84,18 +86,21 @@ class State:
                 relations[change.name] = relation_of(change)
                 for name in change.restarts or ():
                     if name in entries and entries[name].active:
-                        entries[name] = replace(entries[name], id=version)
+                        entries[name] = replace(entries[name], id=max(version, begun + 1))
+                        begun = entries[name].id
             elif change.kind == "drop_relation":
                 relations.pop(change.name, None)
             elif change.kind == "register":
-                entries[change.name] = _registered(change, version)
+                entries[change.name] = _registered(change, new)
             elif change.kind == "drop":
                 dropped = entries.pop(change.name, None)
                 if dropped is not None and change.delete_table:
-                    deleted[change.name] = version
+                    deleted[change.name] = begun = max(version, begun)
             elif change.name in entries:
-                entries[change.name] = _changed(entries[change.name], change, version)
-        return State(version, entries, views, deleted, relations)
+                entries[change.name] = _changed(entries[change.name], change, new)
+            if change.name in entries:
+                begun = max(begun, entries[change.name].id)
+        return State(version, entries, views, deleted, relations, begun)
 
 
 def _registered(change: Change, version: int) -> Entry:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +40,13 @@ def test_changes_add_up_the_same_however_they_are_cut(changes: list[Change], dat
     assert whole.version == len(changes)
     cut = data.draw(st.integers(0, len(changes)))
     before = State().after(changes[:cut])
-    kept = State(before.version, dict(before.entries), dict(before.views), dict(before.deleted))
+    kept = replace(
+        before,
+        entries=dict(before.entries),
+        views=dict(before.views),
+        deleted=dict(before.deleted),
+        relations=dict(before.relations),
+    )
     assert before.after(changes[cut:]) == whole
     assert before == kept, "a state does not change"
 

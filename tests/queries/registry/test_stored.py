@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,3 +48,16 @@ def test_what_is_damaged_is_told() -> None:
 
 def test_a_table_is_shown_with_its_version() -> None:
     assert str(StoredTable("/lake/routes", "id", 3)) == "version 3 of /lake/routes"
+
+
+def test_each_query_that_begins_again_has_a_number_of_its_own(tmp_path: Path) -> None:
+    """Results go by these numbers, which grow; the table of a query that is dropped has no greater one."""
+    write_deltalake(str(tmp_path), pa.table({"k": [1]}))
+    relation = change_to(pinned("r", str(tmp_path)))
+    changes = [Change("register", name, "SELECT k FROM r") for name in "abc"]
+    state = State().after([relation, *changes, replace(relation, restarts=("a", "b", "c"))])
+    assert {name: each.id for name, each in state.entries.items()} == {"a": 5, "b": 6, "c": 7}
+    state = state.after([Change("drop", "c", delete_table=True), Change("register", "c", "SELECT k FROM r")])
+    assert state.deleted == {"c": 7}
+    assert (state.version, state.entries["c"].id) == (7, 8)
+    assert state.after([Change("alter", "a", "SELECT 1")]).entries["a"].id == 9
