@@ -9,6 +9,7 @@ stops the benchmark.
 - *peers*: the same queries by one host, by a streaming query each on Spark, and by Flink's statement set: processor
   time, from the start of the queries to their end, in a process that has done a smaller work of its kind before.
 - *register*: seconds until a new query has its first result while others run; parse and plan of one query.
+- *weights*: the staleness of queries of weight 4 and of weight 1, where a batch has no time for the results of all.
 
 Works of a part share a process. The median of a work's batches leaves out the first one.
 """
@@ -40,12 +41,13 @@ from .harness import (
     run,
     say_whether_met,
 )
+from .query_weights import weights
 from .query_works import DELAY_S, WindowQuery, check, feed, window_queries
 
 __all__ = ["main"]
 
 US, SPARK, FLINK = "upstream", "spark", "flink"
-PARTS = ("alone", "many", "peers", "register")
+PARTS = ("alone", "many", "peers", "register", "weights")
 _OUT = CACHE / "queries"
 
 Aim = tuple[str, float | None, float, bool]
@@ -69,6 +71,8 @@ class Sizes:
         How many queries run while one more is registered.
     runs : int
         How often each is run.
+    weights : (int, int, int, int)
+        How many queries there are of each weight; rows, keys and files of their feed.
     """
 
     rows: int
@@ -81,10 +85,23 @@ class Sizes:
     peers: Mapping[str, int]
     registered: int
     runs: int
+    weights: tuple[int, int, int, int]
 
 
-FULL = Sizes(1_600_000, 1_000, 8, 400_000, 1_000, 4, (1, 100, 1_000), {US: 100, SPARK: 100, FLINK: 100}, 1_000, 1)
-QUICK = Sizes(80_000, 100, 4, 20_000, 100, 2, (1, 10), {US: 10, SPARK: 5, FLINK: 5}, 10, 1)
+FULL = Sizes(
+    1_600_000,
+    1_000,
+    8,
+    400_000,
+    1_000,
+    4,
+    (1, 100, 1_000),
+    {US: 100, SPARK: 100, FLINK: 100},
+    1_000,
+    1,
+    (40, 300_000, 5_000, 60),
+)
+QUICK = Sizes(80_000, 100, 4, 20_000, 100, 2, (1, 10), {US: 10, SPARK: 5, FLINK: 5}, 10, 1, (20, 100_000, 5_000, 20))
 AIMS = {100: 2.0, 1_000: 10.0}
 
 
@@ -294,6 +311,7 @@ def main(given: Sequence[str] | None = None) -> None:
         "many": lambda: many(sizes),
         "peers": lambda: peers(sizes, args.engine or list(ENGINES)),
         "register": lambda: register(sizes),
+        "weights": lambda: weights(*sizes.weights),
     }
     found: dict[str, Any] = {}
     aims: list[Aim] = []

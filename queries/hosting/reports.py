@@ -76,7 +76,7 @@ class QueryReport:
             waiting_since_us=None if number in outcome.failed else outcome.waiting.get(number),
         )
         if cost_s is not None:
-            report = dataclasses.replace(report, cost_s=_faded(self.cost_s, cost_s))
+            report = dataclasses.replace(report, cost_s=_estimate(self.cost_s, cost_s))
         # While results wait, nobody can see whether more came.
         if self.begun and self.waiting_since_us is None and (outcome.rows or outcome.waiting):
             had = bool(rows) or report.waiting_since_us is not None
@@ -184,14 +184,23 @@ class Reports:
             for number in queries
         }
         fixed_s = max(seconds - sum(costs.values()), 0.0)
-        known = HostReport(batch, now, round(seconds, _DIGITS), _faded(known.fixed_s or None, fixed_s))
+        known = HostReport(batch, now, round(seconds, _DIGITS), _estimate(known.fixed_s or None, fixed_s))
         write_value(self._folder, _NAME, dataclasses.asdict(known))
         self._known = known
 
 
-def _faded(before: float | None, now: float) -> float:
-    """Return an average in which what was before fades."""
-    return round(now if before is None else _KEEP * before + (1 - _KEEP) * now, _DIGITS)
+def _estimate(before: float | None, now: float) -> float:
+    """Return an average of seconds in which what was before fades.
+
+    It is forgotten where it was far from true: the first batch of a process takes many times as long as the next ones.
+    """
+    if before is None or not before / 2 <= now <= before * 2:
+        return round(now, _DIGITS)
+    return _faded(before, now)
+
+
+def _faded(before: float, now: float) -> float:
+    return round(_KEEP * before + (1 - _KEEP) * now, _DIGITS)
 
 
 def _waits(report: HostReport) -> bool:

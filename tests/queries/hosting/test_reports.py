@@ -48,9 +48,13 @@ def test_costs_and_durations_fade(tmp_path):
     assert reports.host() == again.host()
     assert (again.host().batch_s, again.host().fixed_s) == (6.0, 2.3)
     assert {number: each.cost_s for number, each in again.read().items()} == {1: 1.3, 2: 1.0}
-    again.take(2, Outcome(rows={2: 1}), [1, 2], {}, 0.5, {2: 1.0})
+    again.take(2, Outcome(rows={2: 1}), [1, 2], {}, 2.15, {2: 1.0})
     assert again.read()[1].cost_s == 1.3
-    assert again.host().fixed_s == 1.61, "never below nothing"
+    assert again.host().fixed_s == 1.955, "half of what was foretold is near enough"
+    again.take(3, Outcome(rows={2: 1}), [1, 2], {}, 3.9, {2: 2.01})
+    assert (again.host().fixed_s, again.read()[2].cost_s) == (1.9355, 2.01), "what was far from true is forgotten"
+    again.take(4, Outcome(rows={2: 1}), [1, 2], {}, 0.5, {2: 2.0})
+    assert again.host().fixed_s == 0.0, "never below nothing"
 
 
 def test_how_often_a_query_has_results(tmp_path):
