@@ -24,6 +24,7 @@ from upstream.queries.hosting.command_source import CommandPlanner
 from upstream.queries.hosting.commands import command_of_batch
 from upstream.queries.hosting.host_plan import HostPlan, HostPlans
 from upstream.queries.hosting.local_host import Left, LocalHost
+from upstream.queries.hosting.merging import GivenForTables
 from upstream.queries.hosting.reports import QueryReport, Reports
 from upstream.queries.hosting.running import HostedBatches
 from upstream.queries.registry import registry as registries
@@ -32,7 +33,7 @@ from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.registry import Registry, registry_at, registry_now
 from upstream.queries.registry.settings import Settings
-from upstream.sink.results import known_table
+from upstream.sink.results import kept_files, known_table
 from upstream.sink.results.result_tables import ResultTables
 from upstream.storage.folder import folder_at
 
@@ -118,7 +119,7 @@ class HostProcess:
         assert settings is not None
         self.plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), range(self._shards))
         self._planner = CommandPlanner(place, tuple(range(self._shards)))
-        self._batches = HostedBatches(place, self.plans)
+        self._batches = HostedBatches(place, self.plans, GivenForTables())
         self._batches._tables = ResultTables(MACHINE.query_id, place)
 
     @property
@@ -211,3 +212,4 @@ def forget_hosting() -> None:
     """What a process has in memory is gone with it."""
     for memory in (evaluating._kept._by_token, host_plan._plans, registries._versions, known_table._known):
         memory.clear()
+    kept_files._kept = kept_files._Kept()
