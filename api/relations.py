@@ -47,8 +47,8 @@ class StoredRelations:
         --------
         >>> queries = us.queries(spark, checkpoint="relation_cp", to="lake")
         >>> queries.stream("buses", stream)
-        >>> queries.relation("fleet", "latest")
-        >>> queries.register("known", "SELECT * FROM LATEST(buses) WHERE vehicle_id IN (SELECT vehicle_id FROM fleet)")
+        >>> queries.relation("models", "vehicles")
+        >>> queries.register("known", "SELECT * FROM LATEST(buses) WHERE vehicle_id IN (SELECT vehicle_id FROM models)")
         """
         declare(self.checkpoint, name, absolute_location(path_argument("table", table)))
 
@@ -74,8 +74,8 @@ class StoredRelations:
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="refresh_cp", to="lake")
-        >>> queries.relation("fleet", "latest")
-        >>> queries.refresh("fleet")
+        >>> queries.relation("models", "vehicles")
+        >>> queries.refresh("models")
         """
         refresh(self.checkpoint, name)
 
@@ -95,8 +95,8 @@ class StoredRelations:
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="drop_relation_cp", to="lake")
-        >>> queries.relation("fleet", "latest")
-        >>> queries.drop_relation("fleet")
+        >>> queries.relation("models", "vehicles")
+        >>> queries.drop_relation("models")
         """
         record(self.checkpoint, Change("drop_relation", name))
 
