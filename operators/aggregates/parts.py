@@ -14,7 +14,7 @@ from .groups import Groups, Rows
 
 __all__ = ["Aggregate", "Part", "Plan", "State"]
 
-Codes = npt.NDArray[np.int64]
+Int64s = npt.NDArray[np.int64]
 
 State = Sequence[pa.Array]
 """A part's columns, in the order of its `fields`; each has one value per group."""
@@ -57,11 +57,11 @@ class Part(ABC):
         """Return each group's `state` without the rows of `other`, which are among its own."""
         raise NotImplementedError(f"{self.key} cannot be retracted")
 
-    def running(self, state: State) -> Sequence[npt.NDArray[np.int64]]:
+    def running(self, state: State) -> Sequence[Int64s]:
         """Return the sums of the states before each one, and of all, as parts of numbers."""
         raise NotImplementedError(f"{self.key} has no running sums")
 
-    def between(self, running: Sequence[npt.NDArray[np.int64]], low: Codes, high: Codes) -> State:
+    def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
         """Return the state of each range ``low[i] <= row < high[i]`` of the states that :meth:`running` was given."""
         raise NotImplementedError(f"{self.key} has no running sums")
 

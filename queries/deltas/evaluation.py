@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 import polars as pl
@@ -126,7 +127,7 @@ class Evaluation:
         self.now: int | None = head.get("now")
         self.token: str | None = head.get("token")
         operators = store.get(_OPERATORS, 0)
-        self._saved: dict[str, dict[str, object]] = {} if operators is None else json.loads(operators)
+        self._saved: dict[str, dict[str, Any]] = {} if operators is None else json.loads(operators)
         self._changed = False
         known = store.get(_QUERIES, 0)
         self._known: dict[str, str] = {} if known is None else json.loads(known)
@@ -390,15 +391,14 @@ class Evaluation:
 
     def _made(self, part: Part) -> Running:
         saved = self._saved.pop(part.key, None)
-        state = State(self._store, part.key, {} if saved is None else saved["state"])  # pyright: ignore[reportArgumentType]
-        whole = BEGINNING if saved is None else saved["whole_from"]
-        assert whole is None or isinstance(whole, int)
+        state = State(self._store, part.key, {} if saved is None else saved["state"])
+        whole: int | None = BEGINNING if saved is None else saved["whole_from"]
         return Running(part, part.make(state), state, set(), set(), saved is not None, whole)
 
     def _values_of(self, key: str) -> Mapping[str, object] | None:
         if key in self._running:
             return self._running[key].state.values
-        return self._saved[key]["state"].get("values", {}) if key in self._saved else None  # type: ignore[attr-defined]
+        return self._saved[key]["state"].get("values", {}) if key in self._saved else None
 
     def _has_begun(self, key: str) -> bool:
         return self._running[key].begun if key in self._running else key in self._saved
@@ -407,7 +407,7 @@ class Evaluation:
         """Remove the state of operators that no query needs."""
         self._changed |= bool(self._saved)
         for key, saved in self._saved.items():
-            State(self._store, key, saved["state"]).clear()  # pyright: ignore[reportArgumentType]
+            State(self._store, key, saved["state"]).clear()
             self._families.keys.discard(key)
         self._saved.clear()
 

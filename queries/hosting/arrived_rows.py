@@ -58,7 +58,7 @@ def in_order(tables: Sequence[pa.Table]) -> pa.Table:
     tables : sequence of pyarrow.Table
         As :func:`as_sent` gives them, or as this function does.
     """
-    parts = sorted((_whole(each) for each in tables if each.num_rows), key=_begins)
+    parts = sorted((_whole(each) for each in tables if each.num_rows), key=lambda rows: _place(rows, 0))
     if not parts:
         return _whole(tables[0])
     rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
@@ -98,10 +98,6 @@ def _whole(table: pa.Table) -> pa.Table:
             column = pa.repeat(pa.scalar(constant[name], dtype), table.num_rows)
         whole = whole.append_column(pa.field(name, dtype), column)
     return whole
-
-
-def _begins(rows: pa.Table) -> tuple[int, int, str]:
-    return _place(rows, 0)
 
 
 def _place(rows: pa.Table, at: int) -> tuple[int, int, str]:

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from ...sink.figures.summary import CommitSummary
+    from ..registry.settings import Settings
 
-__all__ = ["HostedBatches", "host_writer", "start"]
+__all__ = ["HostedBatches", "start"]
 
 
 def start(
@@ -82,28 +83,23 @@ def start(
     EnvironmentMissingError
         The session is a client of Spark Connect, or its state store cannot hold the queries' state.
     """
-    writer = host_writer(streams, checkpoint, None if trigger.get("once") else batch_s, given)
+    place = checkpoint_location(checkpoint)
+    settings = registry_now(place).settings
+    writer = _writer(streams, place, settings, None if trigger.get("once") else batch_s, given or GivenForTables())
     if name is not None:
         writer = writer.queryName(name)
     if trigger:
         writer = writer.trigger(**trigger)
-    session = next(iter(streams.values())).session
-    with at_most_partitions(session, registry_now(checkpoint_location(checkpoint)).settings.shards):
+    with at_most_partitions(next(iter(streams.values())).session, settings.shards):
         return writer.start()
 
 
-def host_writer(
-    streams: Mapping[str, KeyedRows],
-    checkpoint: str,
-    batch_s: float | None = None,
-    given: GivenForTables | None = None,
+def _writer(
+    streams: Mapping[str, KeyedRows], place: str, settings: Settings, batch_s: float | None, given: GivenForTables
 ) -> DataStreamWriter:
-    """Return the writer of the streaming query, to be given a trigger and started: see :func:`start`."""
-    place = checkpoint_location(checkpoint)
-    registry = registry_now(place)
-    _check_streams(streams, [each.name for each in registry.settings.streams])
-    slots = integers_with_hash(range(registry.settings.shards))
-    plans = HostPlans(functools.partial(registry_at, place, nonce=registry.settings.nonce), slots)
+    _check_streams(streams, [each.name for each in settings.streams])
+    slots = integers_with_hash(range(settings.shards))
+    plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), slots)
     commands = CommandOfTask(place)
     df = build_host(
         streams,
@@ -114,7 +110,7 @@ def host_writer(
         SecondStage(commands, plans),
         batch_s,
     )
-    batches = HostedBatches(place, plans, given or GivenForTables())
+    batches = HostedBatches(place, plans, given)
     return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
@@ -18,6 +18,9 @@ from .stored import relation_of
 __all__ = ["checked", "record"]
 
 _MOST_BUCKETS = 1024
+
+_Named = Callable[[Query | None], Collection[str]]
+"""Which views, or which stored relations, a query names."""
 
 
 def record(checkpoint: str, change: Change) -> Registry:
@@ -111,7 +114,7 @@ def _register(change: Change, registry: Registry) -> Change | None:
             expected="a new name, or the same text",
             hint=f"alter '{spelled}', drop it first, or choose another name",
         )
-    _check_free(name, registry.catalog)
+    _check_free(name, "query", registry)
     _check_values(change)
     bind(_text(change), registry.catalog)
     return _as_numbers(change)
@@ -153,11 +156,7 @@ def _relation(change: Change, registry: Registry) -> Change | None:
     if known == relation:
         return None
     if known is None:
-        taken = found(name, [*registry.queries, *catalog.names()])
-        if taken is not None:
-            raise OptionError(
-                f"there is a {_kind(taken, registry)} '{taken}' already", hint="choose another name for the relation"
-            )
+        _check_free(name, "relation", registry)
         catalog.with_relation(relation)
         return change
     if known.table is None or relation.table is None or known.table.location != relation.table.location:
@@ -167,9 +166,9 @@ def _relation(change: Change, registry: Registry) -> Change | None:
             hint=f"drop '{name}' first, or choose another name",
         )
     wanted = catalog.with_relation(relation)
-    users = [each.name for each in registry.active.values() if name in _relations_of(each, registry)]
+    users = [each.name for each in registry.active.values() if name in _relations(_bound(each, registry))]
     texts = [(f"query '{each}'", registry.queries[each].text) for each in users]
-    texts += [(f"view '{each}'", whole_view(each)) for each in _views_over(name, catalog)]
+    texts += [(f"view '{each}'", whole_view(each)) for each in _views_over(name, _relations, catalog)]
     for what, text in texts:
         try:
             bind(text, wanted)
@@ -182,70 +181,52 @@ def _relation(change: Change, registry: Registry) -> Change | None:
 
 
 def _drop_relation(change: Change, registry: Registry) -> Change:
-    name = known_name(change.name, registry.catalog.relations, "relation")
-    users = [f"the query '{each.name}'" for each in registry.queries.values() if name in _relations_of(each, registry)]
-    users += [f"the view '{each}'" for each in _views_over(name, registry.catalog)]
-    if users:
-        raise OptionError(
-            f"the relation '{name}' is in use by {_listed(users)}",
-            expected="a relation that nothing names",
-            hint="drop or alter what uses it first",
-        )
-    return replace(change, name=name)
-
-
-def _views_over(relation: str, catalog: Catalog) -> list[str]:
-    return [view for view in catalog.views if relation in _relations(whole_view(view), catalog)]
-
-
-def _relations_of(query: Registered, registry: Registry) -> set[str]:
-    return _named_in(query.bound) if query.bound is not None else _relations(query.text, registry.catalog)
-
-
-def _relations(text: str, catalog: Catalog) -> set[str]:
-    try:
-        return _named_in(bind(text, catalog))
-    except UpstreamError:
-        return set()  # it names nothing that is there
-
-
-def _named_in(query: Query) -> set[str]:
-    return {each.name for each in walk(query.plan) if isinstance(each, Stream) and each.static}
-
-
-def _kind(name: str, registry: Registry) -> str:
-    if name in registry.queries:
-        return "query"
-    return "view" if name in registry.catalog.views else "relation" if name in registry.catalog.relations else "stream"
+    return _dropped(change, "relation", registry.catalog.relations, _relations, registry)
 
 
 def _drop_view(change: Change, registry: Registry) -> Change:
-    name = known_name(change.name, registry.catalog.views, "view")
-    users = [f"the query '{each.name}'" for each in registry.queries.values() if name in _views_of(each, registry)]
-    users += [
-        f"the view '{other}'"
-        for other in registry.catalog.views
-        if other != name and name in _views(whole_view(other), registry.catalog)
-    ]
+    return _dropped(change, "view", registry.catalog.views, _views, registry)
+
+
+def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named, registry: Registry) -> Change:
+    """Return the change that drops what no query and no view names."""
+    name = known_name(change.name, known, what)
+    every = registry.queries.values()
+    users = [f"the query '{each.name}'" for each in every if name in named_in(_bound(each, registry))]
+    users += [f"the view '{each}'" for each in _views_over(name, named_in, registry.catalog)]
     if users:
         raise OptionError(
-            f"the view '{name}' is in use by {_listed(users)}",
-            expected="a view that nothing names",
+            f"the {what} '{name}' is in use by {_listed(users)}",
+            expected=f"a {what} that nothing names",
             hint="drop or alter what uses it first",
         )
     return replace(change, name=name)
 
 
-def _views_of(query: Registered, registry: Registry) -> tuple[str, ...]:
-    return query.bound.views if query.bound is not None else _views(query.text, registry.catalog)
+def _views_over(name: str, named_in: _Named, catalog: Catalog) -> list[str]:
+    """Return the other views that name a view or a relation."""
+    return [each for each in catalog.views if each != name and name in named_in(_bound_text(whole_view(each), catalog))]
 
 
-def _views(text: str, catalog: Catalog) -> tuple[str, ...]:
+def _bound(query: Registered, registry: Registry) -> Query | None:
+    return query.bound if query.bound is not None else _bound_text(query.text, registry.catalog)
+
+
+def _bound_text(text: str, catalog: Catalog) -> Query | None:
+    """Return a text as a query; None if it can be none, so it names nothing that is there."""
     try:
-        bound: Query = bind(text, catalog)
+        return bind(text, catalog)
     except UpstreamError:
-        return ()  # it names nothing that is there
-    return bound.views
+        return None
+
+
+def _views(query: Query | None) -> Collection[str]:
+    return () if query is None else query.views
+
+
+def _relations(query: Query | None) -> Collection[str]:
+    every = () if query is None else walk(query.plan)
+    return {each.name for each in every if isinstance(each, Stream) and each.static}
 
 
 def _listed(users: Iterable[str]) -> str:
@@ -254,11 +235,14 @@ def _listed(users: Iterable[str]) -> str:
     return ", ".join(known[:5]) + more
 
 
-def _check_free(name: str, catalog: Catalog) -> None:
-    taken = found(name, catalog.names())
+def _check_free(name: str, what: str, registry: Registry) -> None:
+    """Refuse a name for something new that something else has."""
+    catalog = registry.catalog
+    taken = found(name, [*registry.queries, *catalog.names()])
     if taken is not None:
-        what = "view" if taken in catalog.views else "relation" if taken in catalog.relations else "stream"
-        raise OptionError(f"there is a {what} '{taken}' already", hint="choose another name for the query")
+        kinds = {"query": registry.queries, "view": catalog.views, "relation": catalog.relations}
+        kind = next((kind for kind, names in kinds.items() if taken in names), "stream")
+        raise OptionError(f"there is a {kind} '{taken}' already", hint=f"choose another name for the {what}")
 
 
 def _text(change: Change) -> str:

@@ -50,6 +50,10 @@ class State:
     deleted : mapping of str to int
         The queries that were dropped with their tables, and the last change that did so: what they wrote before it is
         to go.
+    relations : mapping of str to Stream
+        The stored relations.
+    begun : int
+        No incarnation has a greater number, nor had one whose table was to go.
 
     Examples
     --------
@@ -86,8 +90,8 @@ class State:
                 relations[change.name] = relation_of(change)
                 for name in change.restarts or ():
                     if name in entries and entries[name].active:
-                        entries[name] = replace(entries[name], id=max(version, begun + 1))
-                        begun = entries[name].id
+                        begun = max(version, begun + 1)
+                        entries[name] = replace(entries[name], id=begun)
             elif change.kind == "drop_relation":
                 relations.pop(change.name, None)
             elif change.kind == "register":
