@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,7 +17,8 @@ from upstream.core.feedback.window_reports import WindowReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.operators.aggregates.algebra import Aggregates, Codes
 from upstream.operators.aggregates.functions import count
-from upstream.operators.aggregates.parts import Aggregate
+from upstream.operators.aggregates.groups import Groups, Rows
+from upstream.operators.aggregates.parts import Aggregate, Part, State
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
@@ -34,7 +35,10 @@ SCHEMA = pa.schema([("key", pa.int64()), ("time", TIMESTAMP), ("v", pa.int64()),
 
 
 class CountedAggregates(Aggregates):
-    """Counts how often a value is added to an aggregate: a row that is lifted, a partial aggregate that is combined."""
+    """Counts how often a value is added to an aggregate: a row that is lifted, a partial aggregate that is combined.
+
+    Where a query has several aggregates, that of most work counts: what cannot be subtracted.
+    """
 
     operations = 0
 
@@ -43,10 +47,35 @@ class CountedAggregates(Aggregates):
         self.operations += rows.num_rows
         return super().lift(rows, codes, groups)
 
-    def combine(self, state: pa.Table, codes: Codes, groups: int) -> pa.Table:
+    def split(self, state: pa.Table) -> list[tuple[Part, State]]:
         """See :class:`~upstream.operators.aggregates.algebra.Aggregates`."""
-        self.operations += state.num_rows
-        return super().combine(state, codes, groups)
+        most = next((part for part in self.parts if not part.exact), self.parts[0])
+        return [(_CountedPart(part, self) if part is most else part, columns) for part, columns in super().split(state)]
+
+
+class _CountedPart(Part):
+    def __init__(self, part: Part, counted: CountedAggregates) -> None:
+        self.key, self.inputs, self.fields = part.key, part.inputs, part.fields
+        self.differential, self.exact = part.differential, part.exact
+        self._part, self._counted = part, counted
+
+    def lift(self, rows: Rows) -> State:
+        return self._part.lift(rows)
+
+    def combine(self, state: State, groups: Groups) -> State:
+        self._counted.operations += len(state[0])
+        return self._part.combine(state, groups)
+
+    def retract(self, state: State, other: State) -> State:
+        return self._part.retract(state, other)
+
+    def running(self, state: State) -> Sequence[Int64s]:
+        self._counted.operations += len(state[0])
+        return self._part.running(state)
+
+    def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
+        self._counted.operations += len(low)
+        return self._part.between(running, low, high)
 
 
 class _CountedPlan(WindowPlan):
