@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from ..expressions.compile import compiled
-from ..expressions.nodes import Expression, fields
+from ..expressions.nodes import Expression, Field, fields
 from .operator import Computed
 
 __all__ = ["computed"]
@@ -19,4 +19,6 @@ def computed(expression: Expression, schema: pa.Schema) -> Computed:
     SchemaError
         The rows have no such column, or the expression cannot be evaluated here.
     """
-    return Computed(compiled(expression, schema).evaluate, fields(expression), expression.type)
+    evaluate = compiled(expression, schema).evaluate
+    column = expression.name if isinstance(expression, Field) else None
+    return Computed(evaluate, fields(expression), expression.type, column)

@@ -23,7 +23,7 @@ from .slices_lowering import Families
 from .slices_shape import is_family
 from .state import State
 from .stepping import Stepping
-from .zsets import BEGINNING, TIME, Span
+from .zsets import BEGINNING, Span, in_order_of_time
 
 __all__ = ["Evaluation", "Outcome"]
 
@@ -298,7 +298,7 @@ class Evaluation:
                 found = step.changes(key, net=name in self._collapses, new=self._is_new(name))
                 if self._is_new(name) and step.lacks(key):
                     self._lacking.add(name)
-                changes[name] = found.sort(TIME, maintain_order=True) if found.height else found
+                changes[name] = in_order_of_time(found)
         for each in self._running.values():
             each.begun = True
         for name in step.failed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from .zsets import Span, dtypes_of, empty_delta
+from .zsets import Span, dtype_of, dtypes_of, empty_delta
 
 __all__ = ["Computed", "Operator", "needed", "with_columns"]
 
@@ -26,18 +26,21 @@ class Computed:
         The columns that it reads.
     type : pyarrow.DataType
         Of the values.
+    column : str, optional
+        Which column the expression is, if it is no more than that: then nothing is evaluated.
     """
 
     evaluate: Callable[[pl.DataFrame], pl.Series]
     columns: frozenset[str]
     type: pa.DataType
+    column: str | None = None
 
     def series(self, frame: pl.DataFrame, name: str) -> pl.Series:
         """Return the values as a column of that name and of the expression's type."""
-        dtype = dtypes_of(pa.schema([pa.field("value", self.type)]))["value"]
+        dtype = dtype_of(self.type)
         if frame.height == 0:
             return pl.Series(name, [], dtype=dtype)
-        values = self.evaluate(frame)
+        values = self.evaluate(frame) if self.column is None else frame.get_column(self.column)
         if len(values) != frame.height:
             values = values.new_from_index(0, frame.height)
         return values.cast(dtype).alias(name) if values.dtype != dtype else values.alias(name)

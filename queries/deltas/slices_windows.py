@@ -16,7 +16,7 @@ from .slices import Slices, Wanted
 from .slices_points import WindowPoints
 from .state import State
 from .windows import next_multiple
-from .zsets import BEGINNING, OLD, Span, delta_frame
+from .zsets import BEGINNING, OLD, Span, delta_frame, same_at
 
 __all__ = ["WindowAggregates"]
 
@@ -107,7 +107,7 @@ class WindowAggregates(Operator):
         for name, measure in zip(self.schema.names[len(self._names) :], self._wanted.measures, strict=True):
             found = pl.from_arrow(self._of.results(measure.name, points))
             assert isinstance(found, pl.Series)
-            columns.append(found.cast(self.dtypes[name]).alias(name))
+            columns.append((found if found.dtype == self.dtypes[name] else found.cast(self.dtypes[name])).alias(name))
         return columns
 
     def _group(self, points: WindowPoints, at: npt.NDArray[np.int64]) -> list[pl.Series]:
@@ -119,12 +119,10 @@ class WindowAggregates(Operator):
         columns = self._columns(points)
         follows = np.flatnonzero(points.times != OLD)
         was, stays = there[follows - 1], there[follows]
-        same = reduce(
-            np.logical_and, (each[follows - 1].eq_missing(each[follows]).to_numpy() for each in columns), was & stays
-        )
+        same = reduce(np.logical_and, (same_at(each, follows - 1, follows) for each in columns), was & stays)
         before, now = follows[was & ~same], follows[stays & ~same]
         at = np.concatenate([before - 1, now])
         times = np.concatenate([points.times[before], points.times[now]])
         signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
-        rows = pl.DataFrame([*self._group(points, at), *(each[at] for each in columns)])
+        rows = pl.DataFrame([*self._group(points, at), *(pl.DataFrame(columns)[at].get_columns())])
         return delta_frame(rows, times, signs)

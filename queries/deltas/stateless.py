@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..relations.clocks import Clock
 from .operator import Computed, Operator
-from .zsets import TIME, WEIGHT, Span, conformed, consolidated
+from .zsets import TIME, WEIGHT, Span, columns_of, conformed, consolidated
 
 __all__ = ["Filtered", "Projected", "Received", "Together"]
 
@@ -43,13 +43,16 @@ class Projected(Operator):
     def __init__(self, columns: Sequence[tuple[str, Computed]]) -> None:
         super().__init__(pa.schema([pa.field(name, each.type) for name, each in columns]))
         self._columns = columns
+        self._kept = frozenset(each.column for _, each in columns if each.column is not None)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
         if rows.height == 0:
             return self.nothing
         columns = [each.series(rows, name) for name, each in self._columns]
-        return consolidated(pl.DataFrame([*columns, rows.get_column(TIME), rows.get_column(WEIGHT)]))
+        found = pl.DataFrame([*columns, rows.get_column(TIME), rows.get_column(WEIGHT)])
+        # With all columns of the input, rows that differ still do.
+        return found if self._kept.issuperset(columns_of(rows)) else consolidated(found)
 
 
 class Together(Operator):

@@ -34,12 +34,15 @@ __all__ = [
     "cumulated",
     "delta_frame",
     "differences",
+    "dtype_of",
     "dtypes_of",
     "empty_delta",
     "expanded",
+    "in_order_of_time",
     "int64s",
     "live",
     "numbered",
+    "same_at",
     "settled",
     "to_table",
 ]
@@ -95,6 +98,12 @@ def dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
 
 
 @lru_cache(maxsize=4096)
+def dtype_of(kind: pa.DataType) -> pl.DataType:
+    """Return the type of a column of a frame."""
+    return _dtypes_of(pa.schema([pa.field("value", kind)]))["value"]
+
+
+@lru_cache(maxsize=4096)
 def _dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
     empty = pl.from_arrow(schema.empty_table())
     assert isinstance(empty, pl.DataFrame)
@@ -110,10 +119,8 @@ def empty_delta(schema: pa.Schema) -> pl.DataFrame:
 def delta_frame(rows: pl.DataFrame, times: Int64s | int, weights: Int64s | int) -> pl.DataFrame:
     """Return rows with their times and weights."""
     size = rows.height
-    return rows.with_columns(
-        pl.Series(TIME, np.full(size, times, dtype=np.int64)),
-        pl.Series(WEIGHT, np.full(size, weights, dtype=np.int64)),
-    )
+    time = pl.Series(TIME, np.full(size, times, dtype=np.int64))
+    return pl.DataFrame([*rows.get_columns(), time, pl.Series(WEIGHT, np.full(size, weights, dtype=np.int64))])
 
 
 def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFrame:
@@ -126,7 +133,8 @@ def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFra
 
 def to_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """Return a frame's columns as a table of a schema."""
-    return frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+    frame = pl.DataFrame([frame.get_column(name) for name in schema.names])
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
 
 
 def columns_of(delta: pl.DataFrame) -> list[str]:
@@ -137,6 +145,19 @@ def columns_of(delta: pl.DataFrame) -> list[str]:
 def int64s(frame: pl.DataFrame, name: str) -> Int64s:
     """Return a column of whole numbers."""
     return frame.get_column(name).to_numpy().astype(np.int64, copy=False)
+
+
+def same_at(column: pl.Series, left: Int64s, right: Int64s) -> npt.NDArray[np.bool_]:
+    """Return whether a column's values at some positions are those at others: null is null, NaN is NaN, -0.0 is 0.0."""
+    if column.dtype in _PLAIN and not column.null_count():
+        values = column.to_numpy()
+        some, others = values[left], values[right]
+        return (some == others) | ((some != some) & (others != others))  # noqa: PLR0124 - only NaN is not itself
+    return column[left].eq_missing(column[right]).to_numpy()
+
+
+# Of these, numbers are compared without a plan of Polars, which costs more than the comparison of a few.
+_PLAIN = frozenset([pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64()])
 
 
 def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
@@ -158,6 +179,11 @@ def collapsed(delta: pl.DataFrame, time: int) -> pl.DataFrame:
     if times.min() == time == times.max():
         return delta
     return consolidated(delta.with_columns(pl.lit(time, pl.Int64).alias(TIME)))
+
+
+def in_order_of_time(delta: pl.DataFrame) -> pl.DataFrame:
+    """Return changes by time; those of equal times in the order that they have."""
+    return delta if (np.diff(int64s(delta, TIME)) >= 0).all() else delta.sort(TIME, maintain_order=True)
 
 
 def settled(delta: pl.DataFrame, span: Span) -> pl.DataFrame:

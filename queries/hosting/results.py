@@ -101,19 +101,17 @@ def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
     moved = changes if times.min() == times.max() else net(changes)
     weights = int64s(moved, WEIGHT)
     order = np.argsort(weights < 0, kind="stable")
-    rows, came = moved[order], int(np.count_nonzero(weights > 0))
-    key = rows.get_column(result.key[0]) if len(result.key) == 1 else rows.select(pl.struct(result.key)).to_series()
-    first = key.is_first_distinct().to_numpy()
+    came = int(np.count_nonzero(weights > 0))
+    keys = moved.get_column(result.key[0]) if len(result.key) == 1 else moved.select(pl.struct(result.key)).to_series()
+    first = keys[order].is_first_distinct().to_numpy()
     if not first[:came].all() or weights.max(initial=1) > 1:
         raise QueryError(
             f"two rows of the query '{query.name}' have one key ({', '.join(result.key)})",
             expected="one row for each key at any time",
             hint="register it with another grouping, or report it",
         )
-    deleted = np.arange(len(first)) >= came
-    if not first.all():
-        rows, deleted = rows.filter(pl.Series(first)), deleted[first]
-    return to_table(rows, result.schema).append_column(SYSTEM, stamp.system(deleted))
+    deleted = (np.arange(len(first)) >= came)[first]
+    return to_table(moved[order[first]], result.schema).append_column(SYSTEM, stamp.system(deleted))
 
 
 def _appended(result: Result, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
