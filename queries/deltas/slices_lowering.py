@@ -53,7 +53,7 @@ class Families:
             assert slices is None or isinstance(slices, str)
             return slices
         family = family_key(shape, identify)
-        slices = f"{family}{width_among(family, shape.width, self.keys)}"
+        slices = f"{family}{width_among(family, shape, self.keys)}"
         if not self.begun(slices) and self.begun(identify(shape.windowed)):
             return None
         return slices

@@ -18,12 +18,14 @@ from ..relations.nodes import (
     StreamNode,
     Where,
     Windowed,
+    walk,
 )
 from .functions import added, extreme
 
-__all__ = ["Shape", "family_key", "is_family", "shape_of", "width_among"]
+__all__ = ["Shape", "family_key", "is_family", "narrowest", "shape_of", "width_among"]
 
 _MARK = "-slices-"
+_MOST = 1024
 
 
 @dataclass(frozen=True)
@@ -124,20 +126,31 @@ def is_family(key: str) -> bool:
     return _MARK in key
 
 
-def width_among(family: str, width: int, keys: Iterable[str]) -> int:
+def narrowest(plan: Node) -> int:
+    """Return the least width of slices that a plan wants by itself; 0 if it wants none.
+
+    Of plans that begin together, those of the narrowest slices come first: the others may be able to take these.
+    """
+    shapes = (shape_of(each) for each in walk(plan))
+    return min((each.width for each in shapes if each is not None), default=0)
+
+
+def width_among(family: str, shape: Shape, keys: Iterable[str]) -> int:
     """Return the width of the slices to use: the greatest that there is and that fits, or else a new one.
+
+    Slices that are so narrow that a window has more than 1,024 of them do not fit, unless its own have that width.
 
     Parameters
     ----------
     family : str
         From :func:`family_key`.
-    width : int
-        The greatest that fits.
+    shape : Shape
     keys : iterable of str
         The names of operators that run.
     """
     there = (int(key.removeprefix(family)) for key in keys if key.startswith(family))
-    return max((each for each in there if width % each == 0), default=width)
+    fit = (each for each in there if shape.width % each == 0 and shape.range_us // each <= _MOST)
+    return max(fit, default=shape.width)
 
 
 def _is_sliced(each: Aggregation) -> bool:

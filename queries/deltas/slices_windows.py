@@ -16,7 +16,7 @@ from .slices import Slices, Wanted
 from .slices_points import WindowPoints
 from .state import State
 from .windows import next_multiple
-from .zsets import BEGINNING, OLD, Span, delta_frame, same_at
+from .zsets import BEGINNING, OLD, Span, delta_frame, same_at, taken
 
 __all__ = ["WindowAggregates"]
 
@@ -112,7 +112,7 @@ class WindowAggregates(Operator):
 
     def _group(self, points: WindowPoints, at: npt.NDArray[np.int64]) -> list[pl.Series]:
         keys = self._of.keys
-        return [keys.get_column(f"by{place}")[points.groups[at]].alias(name) for name, place in self._names]
+        return [taken(keys.get_column(f"by{place}"), points.groups[at]).alias(name) for name, place in self._names]
 
     def _moved(self, points: WindowPoints, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
         """Return each group's row at its change points: what it was leaves, what it is comes, unless both are equal."""
@@ -124,5 +124,5 @@ class WindowAggregates(Operator):
         at = np.concatenate([before - 1, now])
         times = np.concatenate([points.times[before], points.times[now]])
         signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
-        rows = pl.DataFrame([*self._group(points, at), *(pl.DataFrame(columns)[at].get_columns())])
+        rows = pl.DataFrame([*self._group(points, at), *(taken(each, at) for each in columns)])
         return delta_frame(rows, times, signs)

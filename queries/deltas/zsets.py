@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,12 +38,14 @@ __all__ = [
     "dtypes_of",
     "empty_delta",
     "expanded",
+    "firsts_of",
     "in_order_of_time",
     "int64s",
     "live",
     "numbered",
     "same_at",
     "settled",
+    "taken",
     "to_table",
 ]
 
@@ -149,14 +151,38 @@ def int64s(frame: pl.DataFrame, name: str) -> Int64s:
 
 def same_at(column: pl.Series, left: Int64s, right: Int64s) -> npt.NDArray[np.bool_]:
     """Return whether a column's values at some positions are those at others: null is null, NaN is NaN, -0.0 is 0.0."""
-    if column.dtype in _PLAIN and not column.null_count():
-        values = column.to_numpy()
+    values = _plain(column)
+    if values is not None:
         some, others = values[left], values[right]
         return (some == others) | ((some != some) & (others != others))  # noqa: PLR0124 - only NaN is not itself
     return column[left].eq_missing(column[right]).to_numpy()
 
 
-# Of these, numbers are compared without a plan of Polars, which costs more than the comparison of a few.
+def taken(column: pl.Series, at: Int64s) -> pl.Series:
+    """Return a column's values at some positions."""
+    values = _plain(column)
+    return column[at] if values is None else pl.Series(column.name, values[at])
+
+
+def firsts_of(columns: Sequence[pl.Series], at: Int64s) -> npt.NDArray[np.bool_]:
+    """Return which of some positions are the first with their values, in the order of the positions."""
+    values = _plain(columns[0]) if len(columns) == 1 else None
+    if values is None or columns[0].dtype.is_float():
+        rows = columns[0] if len(columns) == 1 else pl.DataFrame(columns).select(pl.struct(pl.all())).to_series()
+        return rows[at].is_first_distinct().to_numpy()
+    found = np.zeros(len(at), dtype=np.bool_)
+    found[np.unique(values[at], return_index=True)[1]] = True
+    return found
+
+
+def _plain(column: pl.Series) -> npt.NDArray[Any] | None:
+    """Return a column's values if they are numbers without nulls.
+
+    For the few rows by which a query's result changes, a plan of Polars costs many times what is to be done.
+    """
+    return column.to_numpy() if column.dtype in _PLAIN and not column.null_count() else None
+
+
 _PLAIN = frozenset([pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64()])
 
 

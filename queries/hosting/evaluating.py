@@ -16,6 +16,7 @@ from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..deltas.evaluation import Evaluation
 from ..deltas.failures import FAILURES, reason_of
+from ..deltas.slices_shape import narrowest
 from ..deltas.zsets import BEGINNING
 from ..relations.clocks import Clock
 from ..relations.nodes import Node
@@ -174,9 +175,8 @@ class Evaluations:
         running = set(evaluation.queries)
         for each in running - jobs.keys():
             evaluation.remove(each)
-        for job in jobs.values():
-            if job.name in running:
-                continue
+        new = (job for job in jobs.values() if job.name not in running)
+        for job in sorted(new, key=lambda each: narrowest(each.plan)):
             try:
                 evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
             except FAILURES as error:

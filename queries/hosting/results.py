@@ -12,7 +12,7 @@ from ...conf.errors import QueryError
 from ...core.pushdown.ipc_frames import to_frame
 from ...core.rows.buckets import bucket_of
 from ...core.rows.system_column import SYSTEM, system_array
-from ..deltas.zsets import TIME, WEIGHT, expanded, int64s, to_table
+from ..deltas.zsets import TIME, WEIGHT, expanded, firsts_of, int64s, to_table
 from ..placing.results import Result
 from .host_plan import Hosted
 
@@ -102,8 +102,7 @@ def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
     weights = int64s(moved, WEIGHT)
     order = np.argsort(weights < 0, kind="stable")
     came = int(np.count_nonzero(weights > 0))
-    keys = moved.get_column(result.key[0]) if len(result.key) == 1 else moved.select(pl.struct(result.key)).to_series()
-    first = keys[order].is_first_distinct().to_numpy()
+    first = firsts_of([moved.get_column(name) for name in result.key], order)
     if not first[:came].all() or weights.max(initial=1) > 1:
         raise QueryError(
             f"two rows of the query '{query.name}' have one key ({', '.join(result.key)})",
@@ -111,7 +110,8 @@ def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
             hint="register it with another grouping, or report it",
         )
     deleted = (np.arange(len(first)) >= came)[first]
-    return to_table(moved[order[first]], result.schema).append_column(SYSTEM, stamp.system(deleted))
+    rows = to_table(moved, result.schema).take(pa.array(order[first]))
+    return rows.append_column(SYSTEM, stamp.system(deleted))
 
 
 def _appended(result: Result, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:

@@ -8,8 +8,18 @@ import pyarrow as pa
 import pytest
 
 from upstream.queries.deltas.lowering import identity
-from upstream.queries.deltas.slices_shape import family_key, is_family, shape_of, width_among
-from upstream.queries.relations.nodes import Aggregate, Aggregation, Hop, Project, Range, Rows, Where, Windowed
+from upstream.queries.deltas.slices_shape import family_key, is_family, narrowest, shape_of, width_among
+from upstream.queries.relations.nodes import (
+    Aggregate,
+    Aggregation,
+    Hop,
+    Project,
+    Range,
+    Rows,
+    SetOperation,
+    Where,
+    Windowed,
+)
 
 from .checking import LONG, TEXT, S, call, column, constant
 
@@ -82,5 +92,22 @@ def test_equal_rows_and_groups_are_one_family():
 
 
 def test_the_widest_slices_that_fit_are_taken():
-    assert width_among("f-slices-", 12, ["f-slices-4", "f-slices-6", "f-slices-24", "f-slices-5", "g-slices-12"]) == 6
-    assert width_among("f-slices-", 7, ["f-slices-4"]) == 7
+    there = ["f-slices-4", "f-slices-6", "f-slices-24", "f-slices-5", "g-slices-12"]
+    assert width_among("f-slices-", shape_of(over(Range(12, 12))), there) == 6
+    assert width_among("f-slices-", shape_of(over(Range(7, 7))), ["f-slices-4"]) == 7
+
+
+def test_slices_that_are_much_too_narrow_are_not_taken():
+    assert width_among("f-slices-", shape_of(over(Range(2048, 2048))), ["f-slices-2"]) == 2
+    assert width_among("f-slices-", shape_of(over(Range(2050, 2050))), ["f-slices-2"]) == 2050
+    assert width_among("f-slices-", shape_of(over(Range(2050, 2))), ["f-slices-2"]) == 2
+
+
+def test_the_narrowest_of_a_plan_counts():
+    joined = SetOperation(over(Range(12, 4)), over(Range(9, 3)), "union", all=True)
+    assert [narrowest(each) for each in (joined, over(Range(12, 4)), over(Range(4)), Windowed(S, Range(4, 2)))] == [
+        3,
+        4,
+        0,
+        0,
+    ]

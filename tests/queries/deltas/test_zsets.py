@@ -20,8 +20,12 @@ from upstream.queries.deltas.zsets import (
     dtypes_of,
     empty_delta,
     expanded,
+    firsts_of,
+    in_order_of_time,
     live,
     numbered,
+    same_at,
+    taken,
     to_table,
 )
 
@@ -103,3 +107,35 @@ def test_frames_take_the_types_of_a_schema():
     assert same.columns == ["a", "b", "t", "x"]
     assert to_table(same, schema).schema == schema
     assert delta_frame(frame, 4, np.array([2])).select(TIME, WEIGHT).rows() == [(4, 2)]
+
+
+VALUES = [
+    pl.Series("v", [1, 2, 1, 3], dtype=pl.Int64),
+    pl.Series("v", [1, None, 1, None], dtype=pl.Int32),
+    pl.Series("v", [0.0, -0.0, float("nan"), float("nan")]),
+    pl.Series("v", [0.5, None, float("nan"), None]),
+    pl.Series("v", ["a", "b", "a", ""]),
+    pl.Series("v", [(1 << 64) + 1, 2, (1 << 64) + 1, 1 << 100], dtype=pl.Int128),
+    pl.Series("v", [[1], [1, 2], [1], []]),
+]
+
+
+@given(st.sampled_from(VALUES), st.lists(st.integers(0, 3), max_size=9), st.data())
+def test_values_at_positions_are_those_of_polars(column, at, draw):
+    places = np.array(at, dtype=np.int64)
+    others = np.array(draw.draw(st.lists(st.integers(0, 3), min_size=len(at), max_size=len(at))), dtype=np.int64)
+    assert taken(column, places).equals(column[at] if at else column[:0], null_equal=True)
+    assert taken(column, places).name == "v"
+    assert same_at(column, places, others).tolist() == column[places].eq_missing(column[others]).to_list()
+    if column.dtype != pl.List:
+        equal = [[column[one : one + 1].eq_missing(column[two : two + 1])[0] for two in range(4)] for one in range(4)]
+        first = [not any(equal[each][before] for before in at[:place]) for place, each in enumerate(at)]
+        assert firsts_of([column], places).tolist() == first
+        pair = [not any(each == before for before in at[:place]) for place, each in enumerate(at)]
+        assert firsts_of([column, pl.Series("w", [1, 2, 3, 4])], places).tolist() == pair
+
+
+def test_changes_come_in_the_order_of_time():
+    delta = delta_frame(pl.DataFrame({"v": [1, 2, 3, 4]}), np.array([2, 1, 2, 1]), 1)
+    assert in_order_of_time(delta)["v"].to_list() == [2, 4, 1, 3]
+    assert in_order_of_time(delta[[1, 3, 0]])["v"].to_list() == [2, 4, 1]
