@@ -25,7 +25,7 @@ def to_frame(table: pa.Table, *, conflicts: int = 0) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def from_frame(frame: bytes | bytearray | memoryview) -> pa.Table:
+def from_frame(frame: bytes | bytearray | memoryview | pa.Buffer) -> pa.Table:
     """Return the table that :func:`to_frame` wrote, without copying it."""
     return pa.ipc.open_stream(pa.py_buffer(frame)).read_all()
 

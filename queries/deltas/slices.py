@@ -197,8 +197,10 @@ class Slices(Operator):
             A sum does not fit its type.
         """
         parts = self._aggregates.parts_of(measure)
-        states = {part.key: self._all().of_runs(part.key, points.low, points.high) for part in parts}
-        return self._aggregates.lowered(measure, states)
+        for part in parts:
+            if part.key not in points.states:
+                points.states[part.key] = self._all().of_runs(part.key, points.low, points.high)
+        return self._aggregates.lowered(measure, points.states)
 
     def rows(self, points: WindowPoints) -> Int64s:
         """Return the number of rows in the windows of some points."""

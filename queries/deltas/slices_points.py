@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.rows.exact_integers import LOWEST, Int64s
+from ...operators.aggregates.parts import State
 from .slices_table import SliceTable
 from .windows import next_multiple
 from .zsets import OLD, Span
@@ -29,12 +30,18 @@ class WindowPoints:
     groups, times : int64 arrays
     low, high : int64 arrays
         The run of slices that the window consists of.
+
+    Attributes
+    ----------
+    states : dict of str to State
+        The states of the windows that were asked for, by part of an aggregate: several queries need the same.
     """
 
     groups: Int64s
     times: Int64s
     low: Int64s
     high: Int64s
+    states: dict[str, State] = field(default_factory=dict, compare=False)
 
 
 def points_of(

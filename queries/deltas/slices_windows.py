@@ -16,7 +16,7 @@ from .slices import Slices, Wanted
 from .slices_points import WindowPoints
 from .state import State
 from .windows import next_multiple
-from .zsets import BEGINNING, OLD, Span, delta_frame, same_at, taken
+from .zsets import BEGINNING, OLD, TIME, WEIGHT, Span, delta_frame, same_at, taken
 
 __all__ = ["WindowAggregates"]
 
@@ -124,5 +124,5 @@ class WindowAggregates(Operator):
         at = np.concatenate([before - 1, now])
         times = np.concatenate([points.times[before], points.times[now]])
         signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
-        rows = pl.DataFrame([*self._group(points, at), *(taken(each, at) for each in columns)])
-        return delta_frame(rows, times, signs)
+        moved = pl.Series(TIME, times), pl.Series(WEIGHT, signs)
+        return pl.DataFrame([*self._group(points, at), *(taken(each, at) for each in columns), *moved])

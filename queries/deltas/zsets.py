@@ -135,8 +135,11 @@ def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFra
 
 def to_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """Return a frame's columns as a table of a schema."""
-    frame = pl.DataFrame([frame.get_column(name) for name in schema.names])
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+    columns: list[pa.Array] = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        column = frame.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest())
+        columns.append(column if column.type == kind else column.cast(kind))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def columns_of(delta: pl.DataFrame) -> list[str]:

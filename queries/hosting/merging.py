@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from ...conf.errors import MalformedRowError, OptionError, SchemaError
-from ...core.pushdown.ipc_frames import from_frame
 from ...sink.results.result_table import ResultTable
 from ...sink.results.staging import SeenTable, stage
 from ...sink.spec.options import STORAGE_PREFIX
 from .host_plan import Hosted, HostPlans
 from .leaving import Leaving
+from .results import result_rows
 
 __all__ = ["MERGED_DDL", "GivenForTables", "MergeStep", "tables_of"]
 
@@ -157,7 +157,7 @@ class MergeStep:
 
     def _merged(self, leaving: Leaving, table: ResultTable, frames: list[pa.Buffer]) -> tuple[Leaving, bytes | None]:
         began = time.perf_counter()
-        rows = [from_frame(frame) for frame in frames]
+        rows = [result_rows(frame) for frame in frames]
         try:
             batches = (batch for each in rows for batch in each.to_batches())
             result = stage(table, self.seen[leaving.name], batches)

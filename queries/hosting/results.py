@@ -1,25 +1,31 @@
-"""From the changes of a query in a step to the rows that its table takes."""
+"""From the changes of a query in a step to the rows that its table takes.
+
+Results are many and most are small, so rows pass to the tables without the system column: what it would repeat in each
+row is in the frame once.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import QueryError
-from ...core.pushdown.ipc_frames import to_frame
+from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.buckets import bucket_of
 from ...core.rows.system_column import SYSTEM, system_array
 from ..deltas.zsets import TIME, WEIGHT, expanded, firsts_of, int64s, to_table
 from ..placing.results import Result
 from .host_plan import Hosted
 
-__all__ = ["Stamp", "net", "result_frames"]
+__all__ = ["Stamp", "net", "result_frames", "result_rows"]
 
 _BATCH = 1 << 36
 _UPSERT = 1 << 35
+_STAMP = b"upstream.stamp"
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ def net(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tuple[int, bytes]]:
-    """Return the bucket and the frame of what a query's table takes.
+    """Return the bucket and the frame of what a query's table takes; :func:`result_rows` reads the frame.
 
     Parameters
     ----------
@@ -82,9 +88,10 @@ def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tu
     """
     result = query.result
     changes = result.of(changes)
-    table = _appended(result, changes, stamp) if result.kind == "feed" else _upserted(query, changes, stamp)
+    table = _appended(result, changes) if result.kind == "feed" else _upserted(query, changes)
     if table.num_rows == 0:
         return []
+    table = table.replace_schema_metadata({_STAMP: json.dumps(astuple(stamp))})
     if query.buckets == 1:
         return [(0, to_frame(table))]
     if result.kind == "feed":
@@ -93,7 +100,17 @@ def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tu
     return [(number, to_frame(table.filter(pa.array(bucket == number)))) for number in np.unique(bucket).tolist()]
 
 
-def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
+def result_rows(frame: bytes | pa.Buffer) -> pa.Table:
+    """Return the rows of a frame, with the system column."""
+    table = from_frame(frame)
+    assert table.schema.metadata is not None, "no frame of a result"
+    stamp = Stamp(*json.loads(table.schema.metadata[_STAMP]))
+    system = stamp.system(table.column(SYSTEM).to_numpy())
+    place = table.schema.get_field_index(SYSTEM)
+    return table.set_column(place, SYSTEM, system).replace_schema_metadata(None)
+
+
+def _upserted(query: Hosted, changes: pl.DataFrame) -> pa.Table:
     """Return upserts of the rows that have come, and tombstones of the keys that have gone: one row for each key."""
     result = query.result
     # Queries are many and their changes few: what counts is the number of calls.
@@ -111,11 +128,11 @@ def _upserted(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
         )
     deleted = (np.arange(len(first)) >= came)[first]
     rows = to_table(moved, result.schema).take(pa.array(order[first]))
-    return rows.append_column(SYSTEM, stamp.system(deleted))
+    return rows.append_column(SYSTEM, pa.array(deleted))
 
 
-def _appended(result: Result, changes: pl.DataFrame, stamp: Stamp) -> pa.Table:
+def _appended(result: Result, changes: pl.DataFrame) -> pa.Table:
     """Return each row of a stream with its time, as often as its weight says."""
     at, _ = expanded(np.zeros(changes.height, dtype=np.int64), int64s(changes, WEIGHT))
     rows = changes[at]
-    return to_table(rows, result.schema).append_column(SYSTEM, stamp.system(np.zeros(rows.height, dtype=np.bool_)))
+    return to_table(rows, result.schema).append_column(SYSTEM, pa.array(np.zeros(rows.height, dtype=np.bool_)))

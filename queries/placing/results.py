@@ -68,9 +68,9 @@ class Result:
         if self.time is not None:
             at = pl.when(pl.col(TIME) != BEGINNING).then(pl.col(TIME)).cast(pl.Datetime("us", "UTC"))
             more.append(at.alias(self.time))
-        if more:
-            changes = changes.with_columns(more)
-        return pl.DataFrame([changes.get_column(name) for name in (*self.schema.names, TIME, WEIGHT)])
+        if not more and changes.columns == [*self.schema.names, TIME, WEIGHT]:
+            return changes
+        return changes.with_columns(more).select(*self.schema.names, TIME, WEIGHT)
 
 
 def result_of(plan: Node) -> Result:

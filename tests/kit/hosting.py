@@ -13,7 +13,6 @@ import polars as pl
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.queries.deltas.streams import SEQUENCE
@@ -22,6 +21,7 @@ from upstream.queries.expressions.nodes import Field
 from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlan
 from upstream.queries.hosting.local_host import Left, LocalHost
+from upstream.queries.hosting.results import result_rows
 from upstream.queries.language import Catalog, bind
 from upstream.queries.placing.placement import Fragment, Placement, Route
 from upstream.queries.registry.registry import Registered, Registry
@@ -140,7 +140,7 @@ class Tables:
             leaving = each.leaving
             if leaving.kind == "rows":
                 assert each.frame is not None
-                parts.setdefault(leaving.query, []).append(from_frame(each.frame))
+                parts.setdefault(leaving.query, []).append(result_rows(each.frame))
             elif leaving.kind == "begun":
                 known = self.begun.get(leaving.query, leaving.whole_from)
                 both = (known, leaving.whole_from)
