@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .groups import Groups, Rows
+from .overlapping import Overlapping
 
 __all__ = ["Aggregate", "Part", "Plan", "State"]
 
@@ -60,6 +61,10 @@ class Part(ABC):
     def running(self, state: State) -> Sequence[Int64s]:
         """Return the sums of the states before each one, and of all, as parts of numbers."""
         raise NotImplementedError(f"{self.key} has no running sums")
+
+    def overlapping(self, state: State) -> Overlapping | None:
+        """Return what finds the states of ranges if they are the least or greatest of numbers; None if they are not."""
+        return None
 
     def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
         """Return the state of each range ``low[i] <= row < high[i]`` of the states that :meth:`running` was given."""

@@ -45,7 +45,8 @@ def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: 
 class Ranges:
     """States of one part, of which the states of ranges are asked for again and again.
 
-    What is whole numbers is subtracted from running sums; anything else is put together from a tree of halves.
+    What is whole numbers is subtracted from running sums; the least or greatest number is found by :class:`Overlapping`
+    where that takes no more than some memory; anything else is put together from a tree of halves.
 
     Parameters
     ----------
@@ -57,6 +58,7 @@ class Ranges:
     def __init__(self, part: Part, state: State) -> None:
         self._part = part
         self._running = part.running(state) if part.exact else None
+        self._overlapping = part.overlapping(state)
         self._levels: list[State] = [state]
 
     def of(self, low: Int64s, high: Int64s) -> State:
@@ -64,6 +66,8 @@ class Ranges:
         high = np.maximum(high, low)
         if self._running is not None:
             return self._part.between(self._running, low, high)
+        if self._overlapping is not None and self._overlapping.fits(int((high - low).max(initial=0))):
+            return [self._overlapping.of(low, high)]
         ranges = len(low)
         found: list[State] = []
         owner: list[Int64s] = []

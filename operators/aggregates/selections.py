@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .groups import Groups, Rows, valid_mask
-from .keys import outermost, sort_keys, taken
+from .keys import has_keys, outermost, sort_keys, taken
+from .overlapping import Overlapping
 from .parts import Part, State
 
 __all__ = ["Collected", "Extreme", "Outermost"]
@@ -44,6 +45,9 @@ class Extreme(Part):
     def combine(self, state: State, groups: Groups) -> State:
         array = state[0]
         return self._of(array.drop_null(), groups.at(valid_mask(array)))
+
+    def overlapping(self, state: State) -> Overlapping | None:
+        return Overlapping(state[0], self._greatest) if has_keys(state[0].type) else None
 
     def _of(self, array: pa.Array, groups: Groups) -> State:
         return [taken(array, outermost(groups, [sort_keys(array)], self._greatest))]
