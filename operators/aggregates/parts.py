@@ -62,7 +62,7 @@ class Part(ABC):
         """Return the sums of the states before each one, and of all, as parts of numbers."""
         raise NotImplementedError(f"{self.key} has no running sums")
 
-    def overlapping(self, state: State) -> Overlapping | None:
+    def overlapping(self, state: State) -> Overlapping | None:  # noqa: ARG002
         """Return what finds the states of ranges if they are the least or greatest of numbers; None if they are not."""
         return None
 
