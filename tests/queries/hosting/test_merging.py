@@ -13,7 +13,7 @@ from kit.continuous import BUSES
 from kit.hosting import scanned
 
 from upstream.conf.errors import TableError
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.pushdown.ipc_frames import from_frame, to_frame
 from upstream.delta_format.latest_table import BUCKET
 from upstream.operators.runtime.pack import PACKED
 from upstream.queries.hosting.commands import Command
@@ -124,11 +124,9 @@ def test_a_table_that_cannot_take_its_rows_fails_its_query_alone(tmp_path):
     tables = tables_of(job.plans, job.version)
     seen = job.sink.look([tables[1], tables[2]])  # that of the third was refused
     named = {each.leaving.name: each for each in left if each.leaving.kind == "rows"}
-    nameless = to_frame(
-        pa.table({"vehicle_id": pa.nulls(1, pa.string()), "speed": [1.0]}).append_column(
-            "_upstream", buses(("a", "r1", 5, 1)).column("_upstream")
-        )
-    )
+    frame = named["two"].frame
+    assert frame is not None
+    nameless = to_frame(from_frame(frame).set_column(0, "vehicle_id", pa.nulls(1, pa.string())))
     rows = packed([each for name, each in named.items() if name != "two"]).to_pylist()
     rows.append({"slot": None, "frame": nameless, "control": named["two"].leaving.control()})
     step = MergeStep(job.plans, job.version, seen.tables)

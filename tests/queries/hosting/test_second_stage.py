@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from kit.hosting import Versions, windows_first
 from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.pushdown.ipc_frames import from_frame, to_frame
+from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
 from upstream.queries.hosting import host_plan
@@ -20,6 +21,7 @@ from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.leaving import Leaving
 from upstream.queries.hosting.messages import control_of
+from upstream.queries.hosting.results import Stamp, result_frames, result_rows
 from upstream.queries.hosting.second_stage import SecondStage
 
 COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym"
@@ -46,7 +48,7 @@ class Shard:
         if left is None:
             return []
         return [
-            (Leaving.of(row["control"]), {} if row["frame"] is None else from_frame(row["frame"]).to_pydict())
+            (Leaving.of(row["control"]), {} if row["frame"] is None else result_rows(row["frame"]).to_pydict())
             for row in left.to_pylist()
         ]
 
@@ -121,8 +123,9 @@ def test_a_query_that_begins_later_is_given_all_again() -> None:
 def test_what_the_first_stage_has_finished_passes() -> None:
     shard = Shard()
     leaving = Leaving("rows", 1, "q")
-    frame = to_frame(pa.table({"x": [1]}))
-    assert shard.run([Row(frame=frame, control=leaving.control())]) == [(leaving, {"x": [1]})]
+    changes = pl.DataFrame({"sym": ["a"], "n": [1], TIME: [3], WEIGHT: [1]})
+    ((_, frame),) = result_frames(shard.query, changes, Stamp(0, 0, 2, 90, 80))
+    assert shard.run([Row(frame=frame, control=leaving.control())]) == [(leaving, result_rows(frame).to_pydict())]
     other = SecondStage(lambda: Command(0, 1), shard.plans).batch(
         1 - shard.number, DictStore(), iter([Row(frame=frame, control=leaving.control())])
     )
