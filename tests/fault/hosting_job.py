@@ -1,38 +1,76 @@
 """The job that the kill test of continuous queries runs and kills: queries come, change, fail and go while it runs.
 
-Arguments: folder of the feed, folder of the tables, checkpoint; a cluster, if it is to run on one.
+Arguments: folder of the feed, folder of the tables, checkpoint; a cluster, if it is to run on one. Beside the feed are
+the stored relation, and a folder in which steps of the sink are armed if there is one (see `dying_sink`).
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import polars as pl
+from deltalake import DeltaTable
+
 import upstream as us
-from upstream.core.rows.system_column import SYSTEM
-from upstream.queries.hosting.running import start
-from upstream.queries.registry.changes import Change
-from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.opening import define_stream, opened
-from upstream.queries.relations.nodes import Stream
 
 SCHEMA = "k BIGINT, t TIMESTAMP, g BIGINT, v BIGINT"
-AT_ONCE = 3
-"""So many are registered before the job starts; the others come one by one, each after a batch."""
-CHANGES = (
-    Change("register", "each", "ISTREAM(SELECT k, v FROM rows [NOW])"),
-    Change("register", "newest", "SELECT k, g, v FROM LATEST(rows)"),
-    Change("register", "per_group", "SELECT g, COUNT(*) AS n FROM LATEST(rows) GROUP BY g", buckets=2),
-    Change("register", "later", "SELECT g, SUM(v) AS total FROM LATEST(rows) GROUP BY g"),
-    Change("register", "gone", "SELECT k FROM LATEST(rows)"),
-    Change("alter", "per_group", "SELECT g, COUNT(*) AS n, MAX(v) AS most FROM LATEST(rows) GROUP BY g"),
-    Change("drop", "gone"),
-    Change("deactivate", "later"),
-    Change("activate", "later"),
-    Change("register", "failing", "SELECT k, 1 / (v - v) AS x FROM LATEST(rows)"),
+SHORT = "1 millisecond"
+"""The intended duration of a batch, for which there is hardly time to put out any results."""
+
+_COUNTS = "SELECT g, COUNT(*) AS n FROM LATEST(rows) GROUP BY g"
+
+
+def _rename(queries: us.Queries) -> None:
+    """Give the stored relation a second version, once, and let queries read it."""
+    table = DeltaTable(str(Path(queries.relations()["names"].partition(" of ")[2])))
+    if table.version() == 0:
+        names = pl.DataFrame({"g": [1, 2, 3, 3], "name": ["one", "changed", "three", "three"]})
+        names.write_delta(table.table_uri, mode="overwrite")
+    queries.refresh("names")
+
+
+Action = Callable[[us.Queries], None]
+AT_ONCE: tuple[Action, ...] = (
+    lambda queries: queries.relation("names", Path(_feed()).parent / "names"),
+    lambda queries: queries.register("each", "ISTREAM(SELECT k, v FROM rows [NOW])"),
+    lambda queries: queries.register("newest", "SELECT k, g, v FROM LATEST(rows)", weight=4),
+    lambda queries: queries.register("per_group", _COUNTS, buckets=2),
+    lambda queries: queries.register("gone", "SELECT k FROM LATEST(rows)"),
+    lambda queries: queries.register("another", "SELECT k, v FROM LATEST(rows)"),
+    lambda queries: queries.register("failing", "SELECT k, 100 / v AS x FROM LATEST(rows)"),
+    lambda queries: queries.register(
+        "named", "SELECT name, COUNT(*) AS n, SUM(v) AS total FROM LATEST(rows) AS r JOIN names ON r.g = names.g "
+        "GROUP BY name", weight=0.5,
+    ),
+)  # fmt: skip
+"""What is there before the job starts. Each adds one version to the registry; so does each of the others."""
+GROUPS: tuple[tuple[Action, ...], ...] = (
+    (
+        lambda queries: queries.register("later", "SELECT g, SUM(v) AS total FROM LATEST(rows) GROUP BY g"),
+        lambda queries: queries.register("stopped", "SELECT g, MAX(v) AS most FROM LATEST(rows) GROUP BY g"),
+    ),
+    (
+        lambda queries: queries.alter("per_group", _COUNTS.replace("AS n", "AS n, MAX(v) AS most")),
+        lambda queries: queries.drop("another", delete_table=True),
+    ),
+    (
+        lambda queries: queries.drop("gone", delete_table=True),
+        lambda queries: queries.deactivate("later"),
+        lambda queries: queries.register("another", "SELECT g, k FROM LATEST(rows)"),
+    ),
+    (_rename, lambda queries: queries.alter("each", weight=2)),
+    (lambda queries: queries.activate("later"), lambda queries: queries.deactivate("stopped")),
 )
+"""What is done while it runs, each group after a batch."""
+
+
+def _feed() -> str:
+    return sys.argv[1]
 
 
 def stream(spark: Any, feed: str) -> us.UpdateStream:
@@ -42,38 +80,41 @@ def stream(spark: Any, feed: str) -> us.UpdateStream:
     )  # fmt: skip
 
 
-def defined(rows: us.UpdateStream, lake: str, checkpoint: str) -> None:
-    """Begin the registry, or find it as it was begun."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    opened(checkpoint, lake, 2)
-    own = to_arrow_schema(rows.schema, timezone="UTC").remove_metadata()
-    own = own.remove(own.get_field_index(SYSTEM))
-    define_stream(checkpoint, Stream("rows", own, ("k",), "t", updates=True))
+def _done(checkpoint: str) -> int:
+    """How many of the actions the registry has."""
+    journal = Journal(checkpoint)
+    changes = journal.read(range(1, journal.version() + 1))
+    return sum(change.kind != "fail" for change in changes)
 
 
 def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]") -> None:
+    if (armed := Path(feed).parent / "armed").exists():
+        from dying_sink import arm
+
+        arm(str(armed))
     spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
-    rows = stream(spark, feed)
-    defined(rows, lake, checkpoint)
-    journal = Journal(checkpoint)
-    while journal.version() < AT_ONCE:
-        record(checkpoint, CHANGES[journal.version()])
-    query = start({"rows": rows}, checkpoint, processingTime="0 seconds")
-    seen = -1
-    while journal.version() < len(CHANGES):
-        progress = query.lastProgress
-        if progress is not None and progress.batchId > seen:
+    queries = us.queries(spark, checkpoint=checkpoint, to=lake, shards=2)
+    queries.stream("rows", stream(spark, feed))
+    for action in AT_ONCE[_done(checkpoint) :]:
+        action(queries)
+    query = queries.start(batch_duration=SHORT, processingTime="0 seconds")
+    seen, end = -1, len(AT_ONCE)
+    for group in GROUPS:
+        end += len(group)
+        left = group[len(group) - max(end - _done(checkpoint), 0) :] if _done(checkpoint) < end else ()
+        while left and ((progress := query.lastProgress) is None or progress.batchId <= seen):
+            if not query.isActive:
+                raise query.exception() or SystemExit("the query has stopped")
+            time.sleep(0.02)
+        if left:
             seen = progress.batchId
-            record(checkpoint, CHANGES[journal.version()])
-        if not query.isActive:
-            raise query.exception() or SystemExit("the query has stopped")
-        time.sleep(0.02)
+        for action in left:
+            action(queries)
     query.processAllAvailable()
     query.stop()
-    # Whatever was written while the query stopped; then what the failure has written.
-    for _ in range(2):
-        start({"rows": rows}, checkpoint, availableNow=True).awaitTermination()
+    # Whatever was written while the query stopped, and what waits; then once more without a limit to the time.
+    queries.start(batch_duration=SHORT, availableNow=True).awaitTermination()
+    queries.start(availableNow=True).awaitTermination()
     print("finished", flush=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,41 +10,87 @@ import pytest
 from kit.hosted_job import check_hosted, write_hosted_feed
 from kit.jobs import Job
 
+from upstream.sink.spec.steps import Step
+
 from . import hosting_job
+
+SHORT = ("alteration, between commits", "deletion")
+
+
+class Points:
+    """The points at which a job is killed: each is true once it is reached.
+
+    Parameters
+    ----------
+    folder
+        Of the test.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._checkpoint = folder / "checkpoint"
+        self._lake = folder / "lake"
+        self._armed = folder / "armed"
+        self._armed.mkdir()
+
+    def all(self) -> dict[str, Callable[[], object]]:
+        """The points by name, in the order in which a job comes to them. Ask anew for each run."""
+        batch = self._last("commits") + 2
+        return {
+            "relation": lambda: self._changed("relation", "names"),
+            "registration": lambda: self._changed("register", "later"),
+            "deferred results": self._waits,
+            "alteration, between commits": self._after_step(Step.COMMITTED, "alter", "per_group"),
+            "deletion": lambda: self._changed("drop", "another") and self._goes("another"),
+            "drop, in a task": self._after_step(Step.STAGED, "drop", "gone"),
+            "offset": (self._checkpoint / "offsets" / str(batch)).exists,
+            "state": lambda: any((self._checkpoint / "state").rglob(f"{batch + 1}[._]*")),
+            "refresh, between commits": self._after_step(Step.CLEARED, "relation", "names", 2),
+            "activation": lambda: self._changed("activate", "later"),
+            "failure": lambda: self._changed("fail", "failing"),
+        }
+
+    def _last(self, folder: str) -> int:
+        return max((int(file.name) for file in (self._checkpoint / folder).glob("[0-9]*")), default=-1)
+
+    def _changed(self, kind: str, name: str, times: int = 1) -> bool:
+        """Whether the journal has a change so many times."""
+        files = (self._checkpoint / "queries" / "changes").glob("*.json")
+        changes = [json.loads(file.read_text()) for file in files]
+        return sum(each["kind"] == kind and each["name"] == name for each in changes) >= times
+
+    def _waits(self) -> bool:
+        report = self._checkpoint / "queries" / "report.json"
+        queries = json.loads(report.read_text())["queries"].values() if report.exists() else ()
+        return any(each["waiting_since_us"] is not None for each in queries)
+
+    def _goes(self, name: str) -> bool:
+        log = self._lake / name / "_delta_log"
+        return (log / "_upstream_dropped").exists() or not log.exists()
+
+    def _after_step(self, step: Step, kind: str, name: str, times: int = 1) -> Callable[[], bool]:
+        """The next step of this kind beside the driver, after a change: the job stays there."""
+        armed = self._armed / step.name
+
+        def reached() -> bool:
+            if not armed.exists() and not armed.with_name(f"reached-{step.name}").exists():
+                if self._changed(kind, name, times):
+                    armed.write_text("stop")
+            return armed.with_name(f"reached-{step.name}").exists()
+
+        return reached
 
 
 @pytest.mark.fault
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("files", "chosen"), [(4, [1]), pytest.param(12, range(8), marks=pytest.mark.long)], ids=["one", "all"]
+    ("files", "chosen"), [(4, SHORT), pytest.param(12, None, marks=pytest.mark.long)], ids=["some", "all"]
 )
-def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
+def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[str] | None) -> None:
     feed, lake, checkpoint = tmp_path / "feed", tmp_path / "lake", tmp_path / "checkpoint"
+    points = Points(tmp_path)
     rows = write_hosted_feed(feed, files)
     job = Job(Path(hosting_job.__file__), tmp_path / "run.log", (feed, lake, checkpoint))
-
-    def last(folder: str) -> int:
-        return max((int(file.name) for file in (checkpoint / folder).glob("[0-9]*")), default=-1)
-
-    def journaled(version: int) -> Callable[[], bool]:
-        return (checkpoint / "queries" / "changes" / f"{version:020d}.json").exists
-
-    def steps() -> list[Callable[[], bool]]:
-        batch = last("commits") + 2
-        log = lake / "newest" / "_delta_log"
-        commits = len(list(log.glob("*.json")))
-        return [
-            journaled(4),  # a registration
-            journaled(6),  # an alteration, with a registration before it that has no batch yet
-            journaled(7),  # a drop
-            journaled(9),  # an activation, with the deactivation before it
-            (checkpoint / "offsets" / str(batch)).exists,
-            lambda: any((checkpoint / "state").rglob(f"{batch + 1}[._]*")),
-            lambda: len(list(log.glob("*.json"))) > commits + 1,
-            journaled(11),  # a failure, which a batch has journaled
-        ]
-
-    for number in chosen:
-        job.kill_when(steps()[number])
+    for name in points.all() if chosen is None else chosen:
+        job.kill_when(points.all()[name])
     job.finish()
     check_hosted(lake, checkpoint, rows)
