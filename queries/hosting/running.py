@@ -21,6 +21,7 @@ from ...sink.results.result_tables import ResultTables
 from ...storage.folder import TableFolder, folder_at
 from ..registry.changes import Change
 from ..registry.editing import record
+from ..registry.journal import Journal
 from ..registry.registry import registry_at, registry_now
 from .build import build_host
 from .commands import Command, CommandOfTask, command_of_batch
@@ -154,12 +155,13 @@ class HostedBatches:
     Notes
     -----
     Guarantee: each table has each batch once, in one commit, whatever fails meanwhile. A query that fails gets no
-    commit in that batch, and the next change of the journal deactivates it; the others go on.
+    commit in that batch or a later one, and the next change of the journal deactivates it; the others go on.
     """
 
     def __init__(self, checkpoint: str, plans: HostPlans, given: GivenForTables) -> None:
         self._checkpoint = checkpoint
         self._plans = plans
+        self._journal = Journal(checkpoint)
         self._folder: TableFolder = folder_at(checkpoint)
         self._reports = Reports(self._folder)
         self._tables: ResultTables | None = None
@@ -173,7 +175,8 @@ class HostedBatches:
         sink = self._sink(df)
         self._dropped.delete(self._plans.registry_of(command.version), sink.host)
         tables = tables_of(self._plans, command.version, self._given)
-        seen = sink.look(tables.values())
+        failed = self._failed_since(command.version)
+        seen = sink.look(table for number, table in tables.items() if number not in failed)
         step = MergeStep(self._plans, command.version, seen.tables, self._given)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
         # What the first stage finishes for a bucket has gone to one shard of the second: no shuffle more.
@@ -181,7 +184,9 @@ class HostedBatches:
         rows = left.mapInArrow(step, MERGED_DDL).collect()
         outcome = outcome_of((row.control, row.staged) for row in rows)
         for number, table in tables.items():
-            if table.name in seen.refused:
+            if number in failed:
+                outcome.fail(number, table.name, failed[number])
+            elif table.name in seen.refused:
                 outcome.fail(number, table.name, str(seen.refused[table.name]))
         merged = time.perf_counter()
         made = self._commit(sink, tables, outcome, command)
@@ -192,6 +197,14 @@ class HostedBatches:
             record(self._checkpoint, Change("fail", name, reason=reason, id=number))
         committed = {number: _figures(made[table.name]) for number, table in tables.items() if table.name in made}
         self._reports.take(batch_id, outcome, tables.keys(), committed, time.perf_counter() - began, costs)
+
+    def _failed_since(self, version: int) -> dict[int, str]:
+        """Return the incarnations that have failed since a version of the registry, and why.
+
+        Shards do not hear of what fails in a table, and a batch may be planned before the journal is looked at again.
+        """
+        changes = self._journal.read(range(version + 1, self._journal.version() + 1))
+        return {each.id: each.reason or "" for each in changes if each.kind == "fail" and each.id is not None}
 
     def _commit(
         self, sink: ResultTables, tables: Mapping[int, ResultTable], outcome: Outcome, command: Command

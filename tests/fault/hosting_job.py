@@ -1,7 +1,8 @@
 """The job that the kill test of continuous queries runs and kills: queries come, change, fail and go while it runs.
 
-Arguments: folder of the feed, folder of the tables, checkpoint; a cluster, if it is to run on one. Beside the feed are
-the stored relation, and a folder in which steps of the sink are armed if there is one (see `dying_sink`).
+Arguments: folder of the feed, folder of the tables, checkpoint; a cluster, if it is to run on one; how many groups of
+changes it makes, before it goes on until it is killed. Beside the feed are the stored relation, and a folder in which
+steps of the sink are armed if there is one (see `dying_sink`).
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _done(checkpoint: str) -> int:
     return sum(change.kind != "fail" for change in changes)
 
 
-def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]") -> None:
+def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]", groups: str = "") -> None:
     if (armed := Path(feed).parent / "armed").exists():
         from dying_sink import arm
 
@@ -99,7 +100,7 @@ def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]") -> Non
         action(queries)
     query = queries.start(batch_duration=SHORT, processingTime="0 seconds")
     seen, end = -1, len(AT_ONCE)
-    for group in GROUPS:
+    for group in GROUPS[: int(groups) if groups else None]:
         end += len(group)
         left = group[len(group) - max(end - _done(checkpoint), 0) :] if _done(checkpoint) < end else ()
         while left and ((progress := query.lastProgress) is None or progress.batchId <= seen):
@@ -110,6 +111,8 @@ def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]") -> Non
             seen = progress.batchId
         for action in left:
             action(queries)
+    if groups:
+        query.awaitTermination()
     query.processAllAvailable()
     query.stop()
     # Whatever was written while the query stopped, and what waits; then once more without a limit to the time.

@@ -32,21 +32,23 @@ class Points:
         self._armed = folder / "armed"
         self._armed.mkdir()
 
-    def all(self) -> dict[str, Callable[[], object]]:
-        """The points by name, in the order in which a job comes to them. Ask anew for each run."""
+    def all(self) -> dict[str, tuple[int, Callable[[], object]]]:
+        """The points by name, in the order in which a job comes to them, each with the number of groups of changes that
+        the job is to make. Ask anew for each run.
+        """
         batch = self._last("commits") + 2
         return {
-            "relation": lambda: self._changed("relation", "names"),
-            "registration": lambda: self._changed("register", "later"),
-            "deferred results": self._waits,
-            "alteration, between commits": self._after_step(Step.COMMITTED, "alter", "per_group"),
-            "deletion": lambda: self._changed("drop", "another") and self._goes("another"),
-            "drop, in a task": self._after_step(Step.STAGED, "drop", "gone"),
-            "offset": (self._checkpoint / "offsets" / str(batch)).exists,
-            "state": lambda: any((self._checkpoint / "state").rglob(f"{batch + 1}[._]*")),
-            "refresh, between commits": self._after_step(Step.CLEARED, "relation", "names", 2),
-            "activation": lambda: self._changed("activate", "later"),
-            "failure": lambda: self._changed("fail", "failing"),
+            "relation": (0, lambda: self._changed("relation", "names")),
+            "registration": (1, lambda: self._changed("register", "later")),
+            "offset": (1, (self._checkpoint / "offsets" / str(batch)).exists),
+            "state": (1, lambda: any((self._checkpoint / "state").rglob(f"{batch + 1}[._]*"))),
+            "alteration, between commits": (2, self._after_step(Step.COMMITTED, "alter", "per_group")),
+            "deletion": (2, lambda: self._changed("drop", "another") and self._goes("another")),
+            "drop, before commits": (3, self._after_step(Step.NEW, "drop", "gone")),
+            "deferred results": (4, self._waits),
+            "refresh, between commits": (4, self._after_step(Step.CLEARED, "relation", "names", 2)),
+            "activation": (5, lambda: self._changed("activate", "later")),
+            "failure": (5, lambda: self._changed("fail", "failing")),
         }
 
     def _last(self, folder: str) -> int:
@@ -91,6 +93,7 @@ def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[str] |
     rows = write_hosted_feed(feed, files)
     job = Job(Path(hosting_job.__file__), tmp_path / "run.log", (feed, lake, checkpoint))
     for name in points.all() if chosen is None else chosen:
-        job.kill_when(points.all()[name])
+        groups, reached = points.all()[name]
+        job.kill_when(reached, "local[2]", str(groups))
     job.finish()
     check_hosted(lake, checkpoint, rows)
