@@ -28,7 +28,8 @@ class Cluster:
     spark_home: Path
     environment: Mapping[str, str]
     folder: Path
-    workers: list[subprocess.Popen[bytes]]
+    start_worker: Callable[[], subprocess.Popen[bytes]]
+    workers: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list[subprocess.Popen[bytes]])
 
     def submit(self, *arguments: str | Path, log: Path) -> subprocess.Popen[bytes]:
         """Start spark-submit against this cluster; its output goes to the log."""
@@ -56,10 +57,12 @@ class Cluster:
         if process.poll() is None:
             _end(process)
 
+    def add_worker(self) -> None:
+        """Start a worker, and wait until the master knows it."""
+        self.workers.append(self.start_worker())
+
     def kill_worker(self) -> None:
-        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once, for
-        later tests too.
-        """
+        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once."""
         worker = self.workers.pop()
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
@@ -152,14 +155,21 @@ def cluster(bare_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         )
         url = address.search(log.read_text())
         assert url
-        for number in (1, 2):
-            work = tmp_path / f"work{number}"
+        address_of_master = url.group(1)
+
+        def start_worker() -> subprocess.Popen[bytes]:
+            number = len(started)
             log = daemon(
                 f"worker{number}", "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
-                "--cores", "1", "--memory", "1g", "--work-dir", str(work), url.group(1),
+                "--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"work{number}"), address_of_master,
             )  # fmt: skip
-            wait_for(lambda log=log: "Successfully registered with master" in log.read_text(), what=f"worker {number}")
-        yield Cluster(url.group(1), spark_home, environment, tmp_path, started[1:])
+            wait_for(lambda: "Successfully registered with master" in log.read_text(), what=f"worker {number}")
+            return started[-1]
+
+        cluster = Cluster(address_of_master, spark_home, environment, tmp_path, start_worker)
+        for _ in range(2):
+            cluster.add_worker()
+        yield cluster
     finally:
         for process in reversed(started):
             if process.poll() is None:

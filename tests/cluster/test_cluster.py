@@ -86,17 +86,29 @@ def test_a_join_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_continuous_queries_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
+@pytest.mark.fault
+@pytest.mark.timeout(1800)
+def test_continuous_queries_on_two_workers_of_which_one_is_killed(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
+    """Queries come and go meanwhile, with their tables, and read a stored relation that gets another version."""
     feed, lake, checkpoint, log = (tmp_path / name for name in ("feed", "lake", "checkpoint", "queries.log"))
     rows = write_hosted_feed(feed, 4)
+    changes = checkpoint / "queries" / "changes"
+
+    def dropped() -> bool:
+        return any('"kind": "drop"' in file.read_text() for file in changes.glob("*.json"))
+
     job = cluster.submit(
         "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "tests" / "fault" / "hosting_job.py",
         feed, lake, checkpoint, cluster.url, log=log,
     )  # fmt: skip
     try:
-        assert job.wait(500) == 0, log.read_text()[-4000:]
+        cluster.wait_for(lambda: dropped() or job.poll() is not None, "the drop of a query")
+        assert job.poll() is None, log.read_text()[-4000:]
+        cluster.kill_worker()
+        assert job.wait(900) == 0, log.read_text()[-4000:]
     finally:
         cluster.end(job)
+        cluster.add_worker()
     application = max(path.name for path in cluster.folder.glob("work*/app-*"))
     ran = [path.read_text() for path in cluster.folder.glob(f"work*/{application}/*/stderr")]
     assert len(ran) == 2, "each worker has an executor"
@@ -120,7 +132,7 @@ def test_a_job_with_the_package_in_a_zip_is_right_though_a_worker_is_killed_in_m
         # The last application is this one.
         application = max(path.name for path in cluster.folder.glob("work*/app-*"))
         workers = {path.parts[-4] for path in cluster.folder.glob(f"work*/{application}/*/stderr")}
-        assert workers == {"work1", "work2"}, "both took part"
+        assert len(workers) == 2, "both took part"
         before = len(read_summaries(str(table)))
         cluster.kill_worker()
         assert job.wait(300) == 0, log.read_text()[-4000:]

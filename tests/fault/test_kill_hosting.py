@@ -31,6 +31,7 @@ class Points:
         self._lake = folder / "lake"
         self._armed = folder / "armed"
         self._armed.mkdir()
+        self._known: dict[Path, dict[str, object]] = {}
 
     def all(self) -> dict[str, tuple[int, Callable[[], object]]]:
         """The points by name, in the order in which a job comes to them, each with the number of groups of changes that
@@ -56,9 +57,10 @@ class Points:
 
     def _changed(self, kind: str, name: str, times: int = 1) -> bool:
         """Whether the journal has a change so many times."""
-        files = (self._checkpoint / "queries" / "changes").glob("*.json")
-        changes = [json.loads(file.read_text()) for file in files]
-        return sum(each["kind"] == kind and each["name"] == name for each in changes) >= times
+        for file in (self._checkpoint / "queries" / "changes").glob("*.json"):
+            if file not in self._known:
+                self._known[file] = json.loads(file.read_text())
+        return sum(each["kind"] == kind and each["name"] == name for each in self._known.values()) >= times
 
     def _waits(self) -> bool:
         report = self._checkpoint / "queries" / "report.json"

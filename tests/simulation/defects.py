@@ -127,6 +127,45 @@ def _registry_of_now() -> None:
     hosted_process.command_of_batch = command_of_batch
 
 
+def _all_served() -> None:
+    from upstream.queries.hosting import commands
+
+    mended = commands._command
+    commands._command = lambda *given: dataclasses.replace(mended(*given), served=None)
+
+
+def _relation_of_now() -> None:
+    from upstream.operators.tables.reading import Version, pinned_table
+    from upstream.queries.hosting import stored_rows
+
+    mended = stored_rows.rows_at
+
+    def rows_at(location: str, options: Any, schema: Any, version: Version, hint: str) -> Any:
+        del version
+        return mended(location, options, schema, pinned_table(location, {})[0], hint)
+
+    stored_rows.rows_at = rows_at
+
+
+def _deleted_again() -> None:
+    from upstream.queries.hosting import dropping
+
+    mended = dropping.delete_result
+    dropping.delete_result = lambda *given: mended(*given[:3], 1 << 60, *given[4:])
+
+
+def _never_deleted() -> None:
+    from upstream.queries.hosting.dropping import DroppedTables
+
+    DroppedTables.delete = _nothing  # type: ignore[method-assign]
+
+
+def _waits_forgotten() -> None:
+    from upstream.queries.hosting.deferring import Deferred
+
+    Deferred.to_json = lambda self: {}  # type: ignore[method-assign]
+
+
 def _state_of_nobody() -> None:
     from upstream.queries.hosting.evaluating import Evaluations
 
@@ -254,6 +293,25 @@ DEFECTS: dict[str, Defect] = {
     ),
     "registry-of-now": Defect(
         "A batch that runs again has the queries that are registered by then.", "hosted", _registry_of_now
+    ),
+    "all-served": Defect(
+        "A batch puts out all results, whatever its offset says.", "hosted", _all_served
+    ),
+    "relation-of-now": Defect(
+        "A query that begins reads a stored relation as its table is by then, and not at the version of the registry.",
+        "hosted",
+        _relation_of_now,
+    ),
+    "deleted-again": Defect(
+        "A process that starts deletes the table of a query that was dropped, though a later one has made it.",
+        "hosted",
+        _deleted_again,
+    ),
+    "never-deleted": Defect(
+        "The table of a query that was dropped with it stays, and a later one finds it.", "hosted", _never_deleted
+    ),
+    "waits-forgotten": Defect(
+        "Results that wait for a later batch are forgotten with the process.", "hosted", _waits_forgotten
     ),
     "state-of-nobody": Defect(
         "The shards keep the state of queries that are gone, and a query that comes again finds it.",

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from upstream.queries.hosting.host_plan import Hosted
 from upstream.queries.hosting.reports import QueryReport
-from upstream.queries.registry.registry import Registered
+from upstream.queries.registry.registry import Registered, Registry
 
 from .hosted_inputs import HostedInputs
 from .hosted_oracle import BEFORE, Answers, Contents, Watermarks, plain, relation, windows_in, with_views
@@ -71,6 +71,7 @@ class HostedChecks:
         self._held: dict[str, Contents] = {}
         self._names: dict[str, Names] = {}
         self._readers: dict[str, DeltaTable] = {}
+        self._deleted: dict[str, int] = {}
         self.left_behind: set[str] = set()
         self.compared = 0
 
@@ -79,8 +80,10 @@ class HostedChecks:
         process = self._process
         batch = process.commits - 1
         plan = process.plan(batch)
-        registered = {each.id: each for each in process.plans.registry_of(plan.version).queries.values()}
-        views = process.plans.registry_of(plan.version).catalog.views
+        registry = process.plans.registry_of(plan.version)
+        registered = {each.id: each for each in registry.queries.values()}
+        views, models = registry.catalog.views, process.models_at(plan.version)
+        self._forget_deleted(registry)
         wanted = {each.domain.streams for each in plan.queries.values()}
         self._watermarks.take(self._inputs.taken[batch], wanted)
         failed, served, reports = process.failed(batch), process.served(batch), process.reports()
@@ -100,7 +103,7 @@ class HostedChecks:
             raise MismatchError(f"queries are refused: {plan.refused}")
         for (streams, clock), queries in groups.items():
             late = self._watermarks.late[streams] if clock == "event" else set[int]()
-            answers = Answers(self._inputs.rows(), late)
+            answers = Answers(self._inputs.rows(), late, models)
             low = self._watermarks.reached[streams]
             for query in queries:
                 arrival, report = clock == "arrival", reports.get(query.id)
@@ -117,6 +120,16 @@ class HostedChecks:
     def forgive(self) -> None:
         """A process died: what lies in the folders may stay without a name."""
         self.left_behind |= {f"{path.name}/{each}" for path in self._process.lake.glob("*") for each in files_in(path)}
+
+    def _forget_deleted(self, registry: Registry) -> None:
+        """Expect nothing of the tables that were deleted with their queries; those of later queries begin anew."""
+        for name, version in registry.deleted.items():
+            if self._deleted.get(name) != version:
+                self._deleted[name] = version
+                for known in (self._held, self._names, self._readers):
+                    known.pop(name, None)
+            if name not in registry.queries and (self._process.lake / name).exists():
+                raise MismatchError(f"the query {name} was dropped with its table, which is there")
 
     def _may_fail(self, query: Registered, reason: str) -> None:
         word = next((each for each in REASONS if each in query.text), None)

@@ -61,9 +61,13 @@ class Answers:
         All that have come.
     late
         The sequence numbers of rows that do not count.
+    models
+        The stored relation.
     """
 
-    def __init__(self, rows: Sequence[Row], late: set[int]) -> None:
+    def __init__(self, rows: Sequence[Row], late: set[int], models: pa.Table | None = None) -> None:
+        if models is not None:
+            _DATABASE.register("models", models)
         self.rows = [row for row in rows if row.seq not in late]
         for name, stream in STREAMS.items():
             own = [row for row in self.rows if row.stream == name]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import write_deltalake
 
 from upstream.queries.hosting import evaluating, host_plan
 from upstream.queries.hosting.command_source import CommandPlanner
@@ -29,6 +30,7 @@ from upstream.queries.hosting.reports import QueryReport, Reports
 from upstream.queries.hosting.running import HostedBatches
 from upstream.queries.registry import registry as registries
 from upstream.queries.registry.changes import Change
+from upstream.queries.registry.declaring import declare, refresh
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.registry import Registry, registry_at, registry_now
@@ -104,6 +106,10 @@ class HostProcess:
         (self.checkpoint / "offsets").mkdir(parents=True)
         settings = Settings(str(self.lake), shards, tuple(STREAMS.values()))
         Journal(str(self.checkpoint)).write_settings(settings)
+        self.models: list[pa.Table] = []
+        """The versions of the table behind the stored relation."""
+        self.write_models([])
+        declare(str(self.checkpoint), "models", self._models)
         self.offsets: list[dict[str, Any]] = []
         self.commits = 0
         self._left: dict[int, list[Left]] = {}
@@ -131,6 +137,26 @@ class HostProcess:
         """Change the registry."""
         record(str(self.checkpoint), Change(**given))
 
+    @property
+    def _models(self) -> str:
+        return str(self.checkpoint.parent / "models")
+
+    def write_models(self, rows: Sequence[Sequence[str]]) -> None:
+        """Let somebody write another version of the table behind the stored relation."""
+        names, kinds = [name for name, _ in rows], [kind for _, kind in rows]
+        self.models.append(pa.table({"model": pa.array(names, pa.string()), "kind": pa.array(kinds, pa.string())}))
+        write_deltalake(self._models, self.models[-1], mode="overwrite")
+
+    def refresh(self) -> None:
+        """Let queries read it as it is now."""
+        refresh(str(self.checkpoint), "models")
+
+    def models_at(self, version: int) -> pa.Table:
+        """The stored relation at a version of the registry."""
+        table = self.plans.registry_of(version).catalog.relations["models"].table
+        assert table is not None
+        return self.models[table.version]
+
     def registry(self) -> Registry:
         """The registry as it is now."""
         return registry_now(str(self.checkpoint))
@@ -140,8 +166,9 @@ class HostProcess:
         return self.plans(int(self.offsets[batch]["version"]))
 
     def served(self, batch: int) -> frozenset[int] | None:
-        """Whose results a batch put out; None for all."""
-        return command_of_batch(str(self.checkpoint), batch).served
+        """Whose results a batch is to put out; None for all."""
+        served = self.offsets[batch]["served"]
+        return None if served is None else frozenset(served)
 
     def reports(self) -> dict[int, QueryReport]:
         """What the host reports of each incarnation."""

@@ -103,6 +103,22 @@ def _of_view(chance: random.Random) -> str:
     return f"SELECT sym, COUNT(*) AS c, SUM(n) AS s FROM {chance.choice(('v0', 'v1'))} GROUP BY sym"
 
 
+def _of_models(chance: random.Random) -> str:
+    one = _window(chance, "trade")
+    return chance.choice(
+        (
+            f"SELECT kind, COUNT(*) AS c, SUM(n) AS s FROM {one} AS a JOIN models AS m ON a.sym = m.model GROUP BY kind",
+            "SELECT kind, COUNT(*) AS c FROM LATEST(buses) AS a JOIN models AS m ON a.vehicle_id = m.model GROUP BY kind",
+            f"SELECT n, COUNT(*) AS c FROM {one} WHERE sym IN (SELECT model FROM models) GROUP BY n",
+        )
+    )
+
+
+def models(chance: random.Random) -> list[list[str]]:
+    """Rows of the stored relation, some of them twice."""
+    return [[chance.choice(("a", "b", "7")), chance.choice("xy")] for _ in range(chance.choice((0, 1, 3, 5)))]
+
+
 def _failing(chance: random.Random) -> str:
     """What fails once a row comes on which it fails: see :data:`REASONS`."""
     return chance.choice(
@@ -123,7 +139,8 @@ REASONS = {
 
 _FORMS = (
     _groups, _groups, _groups, _whole, _changes, _changes, _newest, _newest, _newest, _join, _of_newest, _partners,
-    _sets, _distinct, _hops, _of_view, _failing, _failing,
+    _sets, _distinct, _hops, _of_view, _of_models, _of_models, _failing,
+    _failing,
 )  # fmt: skip
 
 
@@ -131,7 +148,8 @@ def changes(chance: random.Random, count: int) -> list[Action]:
     """Changes of the registry in an order in which most of them apply. Some queries share what they compute."""
     texts = [text(chance) for _ in range(5)] + [chance.choice((text, _failing, _failing))(chance)]
     there: dict[str, bool] = {}
-    made: list[Action] = [["change", {"kind": "view", "name": "v0", "text": view(chance)}]]
+    made: list[Action] = [["models", models(chance)], ["refresh"]]
+    made.append(["change", {"kind": "view", "name": "v0", "text": view(chance)}])
     # Most are there from the beginning: what comes later lacks rows, so that less can be said of it.
     for name in NAMES[: chance.choice((2, 3, 4))]:
         made.append(["change", {"kind": "register", "name": name, "text": chance.choice(texts), "buckets": 1}])
@@ -153,6 +171,11 @@ def changes(chance: random.Random, count: int) -> list[Action]:
             elif word == "alter":
                 given["text"] = chance.choice(texts)
             elif word == "drop":
+                given |= {"delete_table": True} if chance.random() < 0.5 else {}
                 del there[given["name"]]
         made.append(["change", given])
+        if chance.random() < 0.3:
+            made.append(["models", models(chance)])
+        if chance.random() < 0.2:
+            made.append(["refresh"])
     return made

@@ -56,6 +56,11 @@ class HostedRun:
             # Refused, as it must be, where what it needs was left out or has failed.
             with contextlib.suppress(OptionError, QueryRefusedError):
                 self._process.change(given[0])
+        elif word == "models":
+            self._process.write_models(given[0])
+        elif word == "refresh":
+            # Refused if a query does not fit, which another test has.
+            self._process.refresh()
         elif word == "restart":
             self._process.start(forgets=given[0])
         elif word == "batch":
