@@ -76,10 +76,10 @@ class Points:
         armed = self._armed / step.name
 
         def reached() -> bool:
-            if not armed.exists() and not armed.with_name(f"reached-{step.name}").exists():
-                if self._changed(kind, name, times):
-                    armed.write_text("stop")
-            return armed.with_name(f"reached-{step.name}").exists()
+            done = armed.with_name(f"reached-{step.name}").exists()
+            if not done and not armed.exists() and self._changed(kind, name, times):
+                armed.write_text("stop")
+            return done
 
         return reached
 

@@ -52,7 +52,8 @@ class Batches:
         return bounds[0] if bounds else None
 
     def _source(self, batch: int) -> dict[str, Any]:
-        return next((each for each in self._offsets[batch] if "connector" in each), {"position": {"files": []}, "progress": {}})
+        nothing: dict[str, Any] = {"position": {"files": []}, "progress": {}}
+        return next((each for each in self._offsets[batch] if "connector" in each), nothing)
 
 
 class Changes:

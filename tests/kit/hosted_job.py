@@ -1,4 +1,4 @@
-"""The feed of the jobs that host continuous queries in tests, and what their tables must hold, at each of their versions."""
+"""The feed of the jobs that host continuous queries in tests, and what their tables must hold, at each version."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def _never_deleted() -> None:
 def _waits_forgotten() -> None:
     from upstream.queries.hosting.deferring import Deferred
 
-    Deferred.to_json = lambda self: {}  # type: ignore[method-assign]
+    Deferred.to_json = _no_stamps  # type: ignore[method-assign]
 
 
 def _state_of_nobody() -> None:
@@ -294,9 +294,7 @@ DEFECTS: dict[str, Defect] = {
     "registry-of-now": Defect(
         "A batch that runs again has the queries that are registered by then.", "hosted", _registry_of_now
     ),
-    "all-served": Defect(
-        "A batch puts out all results, whatever its offset says.", "hosted", _all_served
-    ),
+    "all-served": Defect("A batch puts out all results, whatever its offset says.", "hosted", _all_served),
     "relation-of-now": Defect(
         "A query that begins reads a stored relation as its table is by then, and not at the version of the registry.",
         "hosted",

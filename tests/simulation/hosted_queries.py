@@ -107,8 +107,8 @@ def _of_models(chance: random.Random) -> str:
     one = _window(chance, "trade")
     return chance.choice(
         (
-            f"SELECT kind, COUNT(*) AS c, SUM(n) AS s FROM {one} AS a JOIN models AS m ON a.sym = m.model GROUP BY kind",
-            "SELECT kind, COUNT(*) AS c FROM LATEST(buses) AS a JOIN models AS m ON a.vehicle_id = m.model GROUP BY kind",
+            f"SELECT kind, COUNT(*) AS c, SUM(n) AS s FROM {one} AS a JOIN models ON a.sym = model GROUP BY kind",
+            "SELECT kind, COUNT(*) AS c FROM LATEST(buses) AS a JOIN models ON a.vehicle_id = model GROUP BY kind",
             f"SELECT n, COUNT(*) AS c FROM {one} WHERE sym IN (SELECT model FROM models) GROUP BY n",
         )
     )
