@@ -124,10 +124,11 @@ class HostedChecks:
     def _forget_deleted(self, registry: Registry) -> None:
         """Expect nothing of the tables that were deleted with their queries; those of later queries begin anew."""
         for name, version in registry.deleted.items():
-            if self._deleted.get(name) != version:
-                self._deleted[name] = version
-                for known in (self._held, self._names, self._readers):
-                    known.pop(name, None)
+            if self._deleted.get(name) == version:
+                continue
+            self._deleted[name] = version
+            for known in (self._held, self._names, self._readers):
+                known.pop(name, None)
             if name not in registry.queries and (self._process.lake / name).exists():
                 raise MismatchError(f"the query {name} was dropped with its table, which is there")
 

@@ -9,6 +9,7 @@ from .scenario import Action
 
 NAMES = ("q0", "q1", "q2", "q3", "q4")
 STREAMS = ("trade", "quote", "buses")
+_WORDS = ("register", "register", "alter", "deactivate", "activate", "drop", "view", "weight")
 _LENGTHS = ("RANGE 2 MINUTES", "RANGE 5 MINUTES", "RANGE 5 MINUTES SLIDE 1 MINUTE", "RANGE 4 MINUTES SLIDE 2 MINUTES")
 
 
@@ -155,13 +156,17 @@ def changes(chance: random.Random, count: int) -> list[Action]:
         made.append(["change", {"kind": "register", "name": name, "text": chance.choice(texts), "buckets": 1}])
         there[name] = True
     for _ in range(count):
-        word = chance.choice(("register", "register", "alter", "deactivate", "activate", "drop", "view", "weight"))
+        word, some = chance.choice((*_WORDS, "models")), texts
+        if word == "models":  # what begins next is to read them, at their version of now or at an earlier one
+            made.append(["models", models(chance)])
+            made += [["refresh"]] if chance.random() < 0.4 else []
+            some, word = [_of_models(chance)], chance.choice(("register", "alter"))
         given: dict[str, Any] = {"kind": word}
         if word == "view":
             given = {"kind": chance.choice(("view", "drop_view")), "name": chance.choice(("v0", "v1"))}
             given |= {"text": view(chance)} if given["kind"] == "view" else {}
         elif word == "register" or not there:
-            given = {"kind": "register", "name": chance.choice(NAMES), "text": chance.choice(texts)}
+            given = {"kind": "register", "name": chance.choice(NAMES), "text": chance.choice(some)}
             given |= {"buckets": chance.choice((1, 1, 2)), "active": chance.random() < 0.9}
             there.setdefault(given["name"], True)
         else:
@@ -169,13 +174,9 @@ def changes(chance: random.Random, count: int) -> list[Action]:
             if word == "weight":
                 given |= {"kind": "alter", "weight": chance.choice((0.5, 3.0))}
             elif word == "alter":
-                given["text"] = chance.choice(texts)
+                given["text"] = chance.choice(some)
             elif word == "drop":
                 given |= {"delete_table": True} if chance.random() < 0.5 else {}
                 del there[given["name"]]
         made.append(["change", given])
-        if chance.random() < 0.3:
-            made.append(["models", models(chance)])
-        if chance.random() < 0.2:
-            made.append(["refresh"])
     return made
