@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from upstream.queries.hosting.host_plan import Hosted
 from upstream.queries.hosting.reports import QueryReport
@@ -239,11 +240,14 @@ class HostedChecks:
         """What any reader sees. Where rows are counted, the table's copies have a number each, and keys are texts."""
         path = Path(self._process.lake) / name
         reader = self._readers.get(name)
-        if reader is None:
-            reader = self._readers[name] = DeltaTable(str(path))
-        else:
-            reader.update_incremental()
-        table = reader.to_pyarrow_table()
+        try:
+            if reader is None:
+                reader = self._readers[name] = DeltaTable(str(path))
+            else:
+                reader.update_incremental()
+            table = reader.to_pyarrow_table()
+        except (OSError, DeltaError) as error:
+            raise MismatchError(f"the table of {name} cannot be read: {error}") from error
         hidden = [each for each in table.column_names if each.startswith("_upstream")]
         table = table.drop_columns([*hidden, *[each for each in _OURS if each in table.column_names]])
         if table.num_columns == 0:

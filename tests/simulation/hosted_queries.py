@@ -177,6 +177,10 @@ def changes(chance: random.Random, count: int) -> list[Action]:
                 given["text"] = chance.choice(some)
             elif word == "drop":
                 given |= {"delete_table": True} if chance.random() < 0.5 else {}
-                del there[given["name"]]
+                if chance.random() < 0.5:  # another query comes at once in its place
+                    made.append(["change", given])
+                    given = {"kind": "register", "name": given["name"], "text": chance.choice(some), "buckets": 1}
+                else:
+                    del there[given["name"]]
         made.append(["change", given])
     return made
