@@ -98,7 +98,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not PROJECT.fullmatch(entry.name):
             (Path(theirs.stdout.strip()) / entry.name).symlink_to(entry)
     tried = subprocess.run(
-        [python, "-c", "import pyarrow, deltalake; import upstream"], capture_output=True, check=False
+        [python, "-I", "-c", "import pyarrow, deltalake; import upstream"], capture_output=True, check=False
     )
     assert b"No module named 'upstream'" in tried.stderr
     return python
