@@ -40,6 +40,7 @@ from .join import Joined, NotIn
 from .multiplicities import RULES, Multiplicities, NumberedCopies
 from .newest import NewestWindow
 from .operator import Computed, Operator
+from .remembered import remembered
 from .slices_lowering import Families, sliced
 from .state import State
 from .stateless import Filtered, Projected, Received, Together
@@ -81,6 +82,7 @@ class Part:
     points: bool = True
 
 
+@remembered
 def identity(node: Node) -> str:
     """Return a name for what a node computes: the same in every process, for equal nodes only."""
     return hashlib.sha256(repr(node).encode()).hexdigest()[:20]

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from ...operators.aggregates.algebra import Aggregates
 from ..expressions.nodes import Expression
 from ..relations.nodes import Aggregation, Node
 from .columns import Columns
+from .computing import computed
 from .functions import Call
 from .operator import Computed
+from .remembered import remembered
 from .slices import Measure, Slices, Wanted
 from .slices_shape import Shape, family_key, shape_of, width_among
 from .slices_windows import WindowAggregates
@@ -94,6 +97,7 @@ def sliced(
         return None
     families.keys.add(key)
     below = shape.stream.schema
+    measures = _usual_measures(node) if compile_ is computed else _measures(shape, compile_)
 
     def slices(state: State) -> Slices:
         conditions = [compile_(each, below) for each in shape.conditions]
@@ -102,10 +106,30 @@ def sliced(
 
     def windows(state: State) -> WindowAggregates:
         state.values[_CHOSEN] = key
-        measures = tuple(_measure(each, compile_, below) for each in shape.aggregates)
         return WindowAggregates(node.schema, shape.names, Wanted(shape.range_us, shape.slide_us, measures), state)
 
     return Sliced(shape, key, slices, windows)
+
+
+def _measures(shape: Shape, compile_: Callable[[Expression, pa.Schema], Computed]) -> tuple[Measure, ...]:
+    """Return what a shape's aggregates are computed from.
+
+    Raises
+    ------
+    SchemaError
+        A type does not fit.
+    """
+    found = tuple(_measure(each, compile_, shape.stream.schema) for each in shape.aggregates)
+    for each in found:
+        Aggregates.of({each.name: each.aggregate}, each.columns.schema)
+    return found
+
+
+@remembered
+def _usual_measures(node: Node) -> tuple[Measure, ...]:
+    shape = shape_of(node)
+    assert shape is not None
+    return _measures(shape, computed)
 
 
 def _measure(each: Aggregation, compile_: Callable[[Expression, pa.Schema], Computed], below: pa.Schema) -> Measure:

@@ -21,6 +21,7 @@ from ..relations.nodes import (
     walk,
 )
 from .functions import added, extreme
+from .remembered import remembered
 
 __all__ = ["Shape", "family_key", "is_family", "narrowest", "shape_of", "width_among"]
 
@@ -76,6 +77,10 @@ def shape_of(node: Node, given: Collection[Node] = ()) -> Shape | None:
     given : collection of Node
         Relations whose changes come from elsewhere: over them there is no window.
     """
+    return _shape_of(node, given) if given else _shape_alone(node)
+
+
+def _shape_of(node: Node, given: Collection[Node]) -> Shape | None:
     if not isinstance(node, Aggregate) or not all(_is_sliced(each) for each in node.aggregates):
         return None
     below: list[Where | Project] = []
@@ -115,6 +120,11 @@ def shape_of(node: Node, given: Collection[Node] = ()) -> Shape | None:
     return Shape(source, shift_us, range_us, slide_us, tuple(conditions), tuple(by), names, aggregates)
 
 
+@remembered
+def _shape_alone(node: Node) -> Shape | None:
+    return _shape_of(node, ())
+
+
 def family_key(shape: Shape, identify: Callable[[Node], str]) -> str:
     """Return a name for what the slices of a shape are of, whatever their width, the windows and the aggregates."""
     text = repr((identify(shape.stream), shape.shift_us, shape.conditions, shape.by))
@@ -126,6 +136,7 @@ def is_family(key: str) -> bool:
     return _MARK in key
 
 
+@remembered
 def narrowest(plan: Node) -> int:
     """Return the least width of slices that a plan wants by itself; 0 if it wants none.
 

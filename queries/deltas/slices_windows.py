@@ -10,7 +10,6 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ...operators.aggregates.algebra import Aggregates
 from .operator import Operator
 from .slices import Slices, Wanted
 from .slices_points import WindowPoints
@@ -35,11 +34,6 @@ class WindowAggregates(Operator):
     wanted : Wanted
         With a measure for each aggregate.
     state : State
-
-    Raises
-    ------
-    SchemaError
-        A type does not fit.
     """
 
     def __init__(self, schema: pa.Schema, names: Sequence[tuple[str, int]], wanted: Wanted, state: State) -> None:
@@ -47,8 +41,6 @@ class WindowAggregates(Operator):
         self._names = names
         self._wanted = wanted
         self._values = state.values
-        for each in wanted.measures:
-            Aggregates.of({each.name: each.aggregate}, each.columns.schema)
         self._slices: Slices | None = None
 
     def over(self, inputs: Sequence[Operator]) -> None:

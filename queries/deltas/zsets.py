@@ -212,7 +212,9 @@ def collapsed(delta: pl.DataFrame, time: int) -> pl.DataFrame:
 
 def in_order_of_time(delta: pl.DataFrame) -> pl.DataFrame:
     """Return changes by time; those of equal times in the order that they have."""
-    return delta if (np.diff(int64s(delta, TIME)) >= 0).all() else delta.sort(TIME, maintain_order=True)
+    if delta.height < 2 or (np.diff(int64s(delta, TIME)) >= 0).all():
+        return delta
+    return delta.sort(TIME, maintain_order=True)
 
 
 def settled(delta: pl.DataFrame, span: Span) -> pl.DataFrame:

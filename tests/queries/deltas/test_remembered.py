@@ -1,0 +1,36 @@
+"""What is remembered of nodes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from upstream.queries.deltas import remembered as module
+from upstream.queries.deltas.computing import computed
+from upstream.queries.deltas.remembered import remembered
+
+from .checking import constant
+
+
+class Node:
+    """Equal to all others."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None
+
+
+def test_each_node_is_looked_at_once_and_an_equal_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST", 2)
+    asked: list[int] = []
+    place = remembered(lambda node: asked.append(id(node)) or len(asked))
+    one, two, three = Node(), Node(), Node()
+    assert [place(each) for each in (one, two, one, two)] == [1, 2, 1, 2]
+    assert [place(each) for each in (three, three, one)] == [3, 3, 4]
+
+
+def test_zeros_of_both_signs_are_compiled_each_by_itself() -> None:
+    zero, less = (computed(constant(each, pa.float64()), pa.schema([])) for each in (0.0, -0.0))
+    assert zero is computed(constant(0.0, pa.float64()), pa.schema([]))
+    assert zero is not less
