@@ -26,8 +26,9 @@ CHECKPOINT = "checkpoint"
 BATCH_S = "batchSeconds"
 """Option: how long a batch is to take. Without it each batch puts out all results."""
 
-_EVERY_S = 1.0
-"""Spark asks a source many times a second while nothing comes."""
+_EVERY_S = 0.05
+_EVERY_S_IN_A_STORE = 1.0
+"""Spark asks a source a hundred times a second while nothing comes. To look into a store costs a request."""
 
 
 class CommandSource(TickSource):
@@ -61,6 +62,7 @@ class CommandPlanner:
         self._checkpoint = checkpoint
         self._slots = slots
         self._journal = Journal(checkpoint)
+        self._every_s = _EVERY_S if self._journal.is_local else _EVERY_S_IN_A_STORE
         self._asked = float("-inf")
         self._known = 0
         self._fixed = False
@@ -118,6 +120,6 @@ class CommandPlanner:
 
     def _version(self) -> int:
         now = time.monotonic()
-        if not self._fixed and now - self._asked >= _EVERY_S:
+        if not self._fixed and now - self._asked >= self._every_s:
             self._known, self._asked = self._journal.version(), now
         return self._known

@@ -53,6 +53,11 @@ class Journal:
         """The checkpoint's absolute place."""
         return self._folder.location
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the checkpoint is on a disk, where it costs little to look for a change."""
+        return self._folder.is_local
+
     def version(self) -> int:
         """Return the number of the newest change; 0 if there is none.
 

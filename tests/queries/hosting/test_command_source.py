@@ -53,9 +53,9 @@ def test_changes_are_looked_up_once_in_a_while(tmp_path, clock):
     change(tmp_path, 1)
     change(tmp_path, 12)
     (tmp_path / "queries" / "changes" / ".13.json.tmp").write_text("")  # another one is being written
-    clock[0] += 0.9
+    clock[0] += 0.04
     assert reader.latestOffset(first, LIMIT) == first
-    clock[0] += 0.2
+    clock[0] += 0.02
     assert reader.latestOffset(first, LIMIT)["version"] == 12
 
 
