@@ -63,10 +63,10 @@ class Watermarks:
         found: dict[str, Moment] = {}
         reached: dict[str, int] = {}
         for name, domain in wanted.items():
-            low = self._low(domain, self._reached.get(name))
+            low, passed = self._low(domain, self._reached.get(name)), before[name]
             if low is not None:
-                reached[name] = low
-            passed = before[name]
+                # A new feed may be behind what others had reached when the first query of a domain comes with it.
+                low = reached[name] = low if passed is None else max(low, passed)
             since = was_us + 1 if passed is not None and domain.clock == "arrival" else passed
             found[name] = Moment(passed, low, now_us, since, newest[name])
         self._reached = reached

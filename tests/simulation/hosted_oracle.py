@@ -42,7 +42,10 @@ class Watermarks:
             for feed, bound in bounds.items():
                 self._bounds[stream][feed] = max(bound, self._bounds[stream].get(feed, bound))
         # Nobody reads the others: what they had reached is forgotten.
-        self.reached = {domain: self._low(domain) for domain in wanted}
+        self.reached = {}
+        for domain, passed in before.items():
+            low = self._low(domain)
+            self.reached[domain] = low if low is None or passed is None else max(low, passed)
 
     def _low(self, domain: tuple[str, ...]) -> int | None:
         reached = self.reached.get(domain)

@@ -60,6 +60,13 @@ def test_a_domain_that_is_new_begins_where_its_streams_are() -> None:
     assert marks.moments([BOTH], [heard("s", 2, f=8)])["both"] == Moment(4, 8, 2, 4)
 
 
+def test_a_domain_that_is_new_does_not_go_back_with_a_feed_that_is_new() -> None:
+    marks = Watermarks({})
+    marks.moments([], [heard("r", 1, f=15)])
+    assert marks.moments([ONE], [heard("r", 2, g=11)])["one"] == Moment(15, 15, 2, 15)
+    assert again(marks).moments([ONE], [])["one"] == Moment(15, 15, 2, 15)
+
+
 def test_by_the_clock_of_arrival_rows_that_have_passed_are_enough() -> None:
     marks = Watermarks({})
     assert marks.moments([NEWEST], [heard("s", 3)])["newest"] == Moment(None, None, 3)
