@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ...core.rows.exact_integers import Int64s
 from ...operators.aggregates import functions as exact
 from ...operators.aggregates.algebra import Aggregates
 from .columns import Columns
@@ -22,9 +23,11 @@ from .zsets import (
     TIME,
     WEIGHT,
     Span,
+    Steps,
     consolidated,
     cumulated,
     delta_frame,
+    empty_delta,
     int64s,
     live,
     numbered,
@@ -114,6 +117,19 @@ class Aggregated(Operator):
             there = there | (points.steps.times != OLD) | (not begins)
         return self._moved(points, found, there)
 
+    def contents(self) -> pl.DataFrame | None:
+        by = [name for name, _ in self._by]
+        keys = self._sums.groups() if by else pl.DataFrame({_ROWS: [0]}).select([])
+        count = keys.height if by else 1
+        ids = np.arange(count)
+        numbers = key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64)
+        points = Points(cumulated(ids, np.full(count, OLD), np.zeros(count, dtype=np.int64)), keys, numbers)
+        columns = [self._sums.before(points)]
+        columns += [each.before(points) for each in self._distinct]
+        if self._of_rows is not None:
+            columns.append(self._of_rows.before(points))
+        return delta_frame(self._shown(points, self._with_lists(pl.concat(columns, how="horizontal")), ids), 0, 1)
+
     def _with_lists(self, found: pl.DataFrame) -> pl.DataFrame:
         """Return results with an empty list where there are no values."""
         lists = [(name, self.dtypes[name]) for name in self._columns.lists]
@@ -126,13 +142,17 @@ class Aggregated(Operator):
         follows = np.flatnonzero(steps.times != OLD)
         before = follows[there[follows - 1]]
         times = np.concatenate([steps.times[before], steps.times[now]])
-        at = np.concatenate([before - 1, now])
+        signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
+        shown = self._shown(points, found, np.concatenate([before - 1, now]))
+        return consolidated(delta_frame(shown, times, signs))
+
+    def _shown(self, points: Points, found: pl.DataFrame, at: Int64s) -> pl.DataFrame:
+        """Return the groups' rows at some change points."""
         values = found[at]
-        keys = points.keys[steps.ids[at]].rename(self._names) if self._by else None
+        keys = points.keys[points.steps.ids[at]].rename(self._names) if self._by else None
         columns = [] if keys is None else keys.get_columns()
         columns += [values.get_column(name).cast(self.dtypes[name]) for name in list(self.dtypes)[len(columns) :]]
-        signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
-        return consolidated(delta_frame(pl.DataFrame(columns), times, signs))
+        return pl.DataFrame(columns)
 
 
 class _OfRows:
@@ -147,21 +167,36 @@ class _OfRows:
             [columns.schema.field(name) for name in (self._extremes.inputs if self._extremes else ())]
         )
         self._summaries = columns.summaries
-        self._kept = state.arrangement("rows", pa.schema([*by, *fields, pa.field(WEIGHT, pa.int64())]))
+        self._rows = pa.schema([*by, *fields])
+        self._kept = state.arrangement("rows", self._rows.append(pa.field(WEIGHT, pa.int64())))
 
     def step(self, points: Points, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the results at each change point."""
+        values, steps, group_of = self._counted(points, rows)
+        last = steps.lasts & (steps.values[0] != 0)
+        kept = values[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+        self._kept.write(kept, key_numbers(kept, self._by))
+        return self._results(points, values, steps, group_of)
+
+    def before(self, points: Points) -> pl.DataFrame:
+        """Return the results of groups that have no change point but the time before the step."""
+        return self._results(points, *self._counted(points, empty_delta(self._rows)))
+
+    def _counted(self, points: Points, rows: pl.DataFrame) -> tuple[pl.DataFrame, Steps, Int64s]:
+        """Return the distinct rows of the groups, how many of each there are, and the group of each."""
         columns = [*self._by, *self._names]
         old = self._kept.read(points.numbers).with_columns(pl.lit(OLD).alias(TIME))
         together = pl.concat([rows.select(*columns, TIME, WEIGHT), old.select(*columns, TIME, WEIGHT)])
         distinct = numbered(together, columns)
         steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
-        values = together.select(columns)[distinct.first]
-        group_of = numbered(together, self._by).ids[distinct.first]
-        last = steps.lasts & (steps.values[0] != 0)
-        kept = values[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
-        self._kept.write(kept, key_numbers(kept, self._by))
+        groups = np.zeros(together.height, dtype=np.int64)
+        if self._by:
+            groups = numbered(pl.concat([points.keys, together.select(self._by)]), self._by).ids[points.groups :]
+        return together.select(columns)[distinct.first], steps, groups[distinct.first]
+
+    def _results(self, points: Points, values: pl.DataFrame, steps: Steps, group_of: Int64s) -> pl.DataFrame:
         mine = group_of[steps.ids] < points.groups
-        steps = type(steps)(steps.ids[mine], steps.times[mine], [steps.values[0][mine]])
+        steps = Steps(steps.ids[mine], steps.times[mine], [steps.values[0][mine]])
         found, positions, weights = live(steps, group_of, points.steps)
         results: list[pl.DataFrame] = []
         if self._extremes is not None:

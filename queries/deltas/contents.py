@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import polars as pl
 
@@ -12,7 +13,7 @@ from ...core.rows.exact_integers import LOWEST
 from .lowering import Part
 from .operator import Operator
 from .state import State
-from .zsets import TIME, Span, consolidated, empty_delta
+from .zsets import TIME, WEIGHT, Span, columns_of, consolidated, empty_delta
 
 __all__ = ["Contents", "Running"]
 
@@ -64,7 +65,7 @@ class Contents:
         return self._found[key]
 
     def lacks(self, key: str) -> bool:
-        """Return whether what was found of a relation lacks rows: nothing keeps those of a window without an end."""
+        """Return whether what was found of a relation lacks rows: nobody has kept those of a window without an end."""
         return key in self._lacking
 
     def _contents(self, each: Running) -> pl.DataFrame:
@@ -74,9 +75,20 @@ class Contents:
                 self._lacking.add(each.part.key)
                 return each.operator.nothing
             again = each.part.make(State.in_memory())
-            inputs = [self.of(key) for key in each.part.inputs]
-            if not self._lacking.isdisjoint(each.part.inputs):
+            found = again.step(self._inputs(each), self._span._replace(before=LOWEST))
+        found = found.select(each.operator.nothing.columns)
+        return consolidated(self._placed(found)) if found.height else empty_delta(each.operator.schema)
+
+    def _inputs(self, each: Running) -> list[pl.DataFrame]:
+        """Return what the inputs of an operator contain: as its own state has it, or else theirs."""
+        found: list[pl.DataFrame] = []
+        for key, kept in zip_longest(each.part.inputs, each.operator.kept()):
+            found.append(self.of(key) if kept is None else self._placed(kept))
+            if kept is None and key in self._lacking:
                 self._lacking.add(each.part.key)
-            found = again.step(inputs, self._span._replace(before=LOWEST))
-        found = found.select(each.operator.nothing.columns).with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME))
-        return consolidated(found) if found.height else empty_delta(each.operator.schema)
+        return found
+
+    def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return rows as changes at the time just before the step."""
+        columns = columns_of(rows)
+        return rows.with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME)).select(*columns, TIME, WEIGHT)

@@ -67,6 +67,19 @@ class _Input:
         self.counts = counts
         more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
         self.arrangement: Arrangement = state.arrangement(part, pa.schema([*schema, *more]))
+        self._values = state.values
+        self._nulls = f"nulls of {part}"
+
+    def passed(self, null: pl.DataFrame) -> None:
+        """Remember that rows passed which the result has and the state has not."""
+        if null.height:
+            self._values[self._nulls] = True
+
+    def contents(self) -> pl.DataFrame | None:
+        """Return all rows that the result follows from, with their weights; None if some are not kept."""
+        if not self.kept or self._values.get(self._nulls):
+            return None
+        return self.arrangement.read_all().select(*self.columns, WEIGHT)
 
     def split(self, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, Int64s]:
         """Return the changes that may have partners, those that have a null in their key, and the keys' numbers."""
@@ -113,7 +126,8 @@ class Joined(Operator):
     partner while the weights of its partners add up to more than 0.
 
     State: the rows of both inputs by the key; those of an outer side, and of the left side of semi and anti joins, with
-    the number of their partners. Of an input whose other side is static, nothing.
+    the number of their partners. Of an input whose other side is static, nothing. Rows with a null in their key have no
+    partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
 
     Parameters
     ----------
@@ -180,6 +194,9 @@ class Joined(Operator):
         else:
             self._keep(self._right, right, _weights_after(right), right.matches)
         return pl.concat(found) if found else self.nothing
+
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        return [self._left.contents(), self._right.contents()]
 
     def _pairs(self, left: _Side, right: _Side) -> pl.DataFrame:
         """Return the rows that match, of which at least one changes, by their positions."""
@@ -251,6 +268,7 @@ class Joined(Operator):
         alone = delta_frame(side.rows[steps.ids[changed]], steps.times[changed], there[changed])
         if self._how != "semi":
             alone = pl.concat([alone, null])
+            kept.passed(null)
         missing = [name for name in self.dtypes if name not in alone.columns]
         alone = alone.with_columns(pl.lit(None, self.dtypes[name]).alias(name) for name in missing)
         return [alone.select(self.nothing.columns)]
@@ -314,6 +332,11 @@ class NotIn(Operator):
         return pl.concat(
             [self._unknown.step([differ, unknown], span), self._any.step([left.filter(is_null), right], span)]
         )
+
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        known, _ = self._equal.kept()
+        null, right = self._any.kept()
+        return [None if known is None or null is None else pl.concat([known, null]), right]
 
 
 def _met(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> pl.DataFrame:

@@ -73,6 +73,11 @@ class Multiplicities(Operator):
         changed = np.flatnonzero((steps.times != OLD) & (more != 0))
         return delta_frame(distinct[steps.ids[changed]], steps.times[changed], more[changed])
 
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        rows = self._kept.read_all()
+        weights = [pl.col(name).alias(WEIGHT) for name in self._weights]
+        return [rows.select(*self.dtypes, weight).filter(pl.col(WEIGHT) != 0) for weight in weights]
+
     def _counted(self, inputs: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, Steps]:
         """Return the distinct rows, and how many of each are in each input, and keep that."""
         columns = list(self.dtypes)

@@ -90,6 +90,13 @@ class Operator(ABC):
         """
         return None
 
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        """Return what the inputs contain after the last step, with weights, as far as the state has it.
+
+        None for an input of which rows may be missing that the result follows from. Nothing at all if no input is kept.
+        """
+        return ()
+
     def over(self, inputs: Sequence[Operator]) -> None:  # noqa: B027
         """Take note of the operators of the inputs, before the first step."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from ...operators.aggregates.ranges import prefixes
 from .numbers import key_numbers
 from .state import State
 from .wide_decimals import as_bytes, from_bytes, stored_schema
-from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, int64s, numbered, to_table
+from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, dtypes_of, int64s, numbered, to_table
 
 __all__ = ["DistinctSums", "Points", "Sums"]
 
@@ -89,6 +90,26 @@ class Sums:
         positions, weights : int64 arrays of length rows
             Each row's change point, and how many of it come or leave.
         """
+        old, mine, total = self._totals(points, rows, positions, weights)
+        results = self._lowered(total)
+        self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
+        return results
+
+    def groups(self) -> pl.DataFrame:
+        """Return the keys of all groups that have rows."""
+        return self._kept.read_all().select(self._by)
+
+    def before(self, points: Points) -> pl.DataFrame:
+        """Return the results of groups that have no change point but the time before the step."""
+        none = np.zeros(0, dtype=np.int64)
+        nothing = pl.DataFrame(schema=dtypes_of(self._inputs.append(pa.field(TIME, pa.int64()))))
+        _, _, total = self._totals(points, nothing, none, none)
+        return self._lowered(total)
+
+    def _totals(
+        self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s
+    ) -> tuple[pl.DataFrame, npt.NDArray[np.bool_], pa.Table]:
+        """Return what was kept, which of it is of these groups, and the sums at each change point."""
         old = self._kept.read(points.numbers)
         groups = np.zeros(old.height, dtype=np.int64)
         if self._by:
@@ -105,9 +126,11 @@ class Sums:
         if (weights < 0).any():
             left = self._lifted(points, rows, positions, -weights)
             total = self._aggregates.retract(total, prefixes(self._aggregates, left, points.steps.ids))
+        return old, mine, total
+
+    def _lowered(self, total: pa.Table) -> pl.DataFrame:
         results = pl.from_arrow(self._aggregates.lower(total))
         assert isinstance(results, pl.DataFrame)
-        self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
         return results
 
     def _lifted(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pa.Table:
@@ -181,3 +204,7 @@ class DistinctSums:
         at = steps.ids[changed]
         positions = points.positions(ids[distinct.first[at]], steps.times[changed])
         return self._sums.step(points, values[at], positions, more[changed]).select(self._name)
+
+    def before(self, points: Points) -> pl.DataFrame:
+        """Return the result of groups that have no change point but the time before the step."""
+        return self._sums.before(points).select(self._name)

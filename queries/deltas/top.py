@@ -90,6 +90,9 @@ class TopRows(Operator):
         moved = consolidated(moved.filter(pl.col(TIME) != OLD))
         return delta_frame(distinct[int64s(moved, "row")], int64s(moved, TIME), int64s(moved, WEIGHT))
 
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        return [self._kept.read_all()]
+
 
 def _ranks(rows: pl.DataFrame, columns: list[str], descending: list[bool], nulls_last: list[bool]) -> Int64s:
     """Return each row's place in an order."""

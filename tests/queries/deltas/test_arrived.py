@@ -184,15 +184,15 @@ def test_a_step_that_is_run_again_gives_the_same_rows_in_the_same_order(given):
         }
 
 
-@given(given=steps(kept=False), after=st.integers(0, 3), name=st.sampled_from([*PLANS]))
-def test_a_query_that_comes_later_begins_with_what_is_there(given, after, name):
+@given(given=steps(kept=False), after=st.integers(0, 3), name=st.sampled_from([*PLANS]), same=st.booleans())
+def test_a_query_that_comes_later_begins_with_what_is_there(given, after, name, same):
     plan = PLANS[name][0]
     one, two, found = Running(restart=True), DictStore(), []
     whole = []
     for number, (rows, bound, now) in enumerate(given):
         whole.append(one.step(rows, bound, now).changes[name])
         later = Evaluation(two, compiled, clock="arrival")
-        for other in ("rows", "full", "named"):  # among them all windows
+        for other in (name,) if same else ("rows", "full", "named"):  # among them all windows
             later.add(other, PLANS[other][0])
         if number >= min(after, len(given) - 1):
             later.add("added", plan)
@@ -202,6 +202,7 @@ def test_a_query_that_comes_later_begins_with_what_is_there(given, after, name):
         if "added" in changes:
             found.append(changes["added"])
             assert at(pl.concat(found), later.now) == at(pl.concat(whole), later.now)
+            assert later.whole_from("added") == BEGINNING
 
 
 @given(given=steps(kept=True))
