@@ -239,12 +239,23 @@ class Evaluation:
                     self._families.keys.discard(key)
                 del self._running[key]
 
+    def forget(self) -> None:
+        """Forget now what no query needs, not in the next step: a query that is added meanwhile does not start from it.
+
+        The queries of an evaluation over what another one saved are added first: until then none needs anything.
+        """
+        self._forget()
+        for each in self._running.values():
+            each.operator.forget()
+            each.described = None
+        self._changed = True
+
     def whole_from(self, name: str) -> int | None:
         """Return the time from which a query lacks nothing; None if that is never certain.
 
         A query of the first step is whole from :data:`~.zsets.BEGINNING` on. One that is added later, over windows
-        that have to fill, is whole once their RANGE has passed. One that is added later, to something that runs over a
-        window without an end, is never certain to be whole: nothing keeps the rows that it begins with.
+        that have to fill, is whole once their RANGE has passed. One that begins with what an operator keeps is whole
+        from when that is. It is never certain where nothing has kept the rows of a window without an end.
         """
         return None if name in self._lacking else self._running[self._tops[name]].whole_from
 

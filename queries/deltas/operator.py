@@ -103,6 +103,9 @@ class Operator(ABC):
     def end(self) -> None:  # noqa: B027
         """Take leave of them: there is no further step."""
 
+    def forget(self) -> None:  # noqa: B027
+        """Forget what only operators needed that have taken leave, before others take note."""
+
     forgets: bool = False
     """Whether what the relation contains is neither in the state nor follows from the inputs."""
 

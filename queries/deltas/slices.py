@@ -130,6 +130,12 @@ class Slices(Operator):
         self._begins.discard(user)
         self._planned = False
 
+    def forget(self) -> None:
+        if "parts" in self._values:
+            self._choose()
+            names = set(self._aggregates.state_schema.names)
+            self._values["parts"] = {name: each for name, each in self._values["parts"].items() if name in names}
+
     def whole_from(self, since: int) -> int | None:
         self._begins_whole = since
         return since

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,6 +141,8 @@ class Evaluations:
         streams: Mapping[str, pl.DataFrame],
         received: Mapping[Node, pl.DataFrame],
         stored: Mapping[str, Callable[[], pl.DataFrame]] | None = None,
+        *,
+        clears: bool = False,
     ) -> Stepped:
         """Step one evaluation. With nothing to do it is not even opened.
 
@@ -157,6 +159,8 @@ class Evaluations:
         received : mapping of Node to polars.DataFrame
         stored : mapping of str to callable
             By stored relation, what reads its rows; called in the step in which a job begins to need them.
+        clears : bool
+            Whether what only jobs kept that are over is forgotten before others begin. They would start from it.
         """
         known = self._known.get(name)
         until = LOWEST if moment.low_watermark is None else moment.low_watermark
@@ -175,12 +179,12 @@ class Evaluations:
         running = set(evaluation.queries)
         for each in running - jobs.keys():
             evaluation.remove(each)
-        new = (job for job in jobs.values() if job.name not in running)
-        for job in sorted(new, key=lambda each: narrowest(each.plan)):
-            try:
-                evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
-            except FAILURES as error:
-                found.failed[job.name] = in_words(str(error), job.plan)
+        new = [job for job in jobs.values() if job.name not in running]
+        if clears:
+            _add(evaluation, [job for job in new if job.name in before], found)
+            evaluation.forget()
+            new = [job for job in new if job.name not in before]
+        _add(evaluation, new, found)
         streams = {**streams, **_begun_with(evaluation, stored or {}, found)}
         outcome = evaluation.step(streams, until, received, now=now)
         found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
@@ -194,6 +198,15 @@ class Evaluations:
         names = sorted(there)
         self._known[name] = {"clock": clock, "jobs": digest, "names": names, "until": until, "whole": whole.to_json()}
         return found
+
+
+def _add(evaluation: Evaluation, jobs: Iterable[Job], found: Stepped) -> None:
+    """Add jobs; those that cannot be evaluated fail."""
+    for job in sorted(jobs, key=lambda each: narrowest(each.plan)):
+        try:
+            evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
+        except FAILURES as error:
+            found.failed[job.name] = in_words(str(error), job.plan)
 
 
 def _begun_with(

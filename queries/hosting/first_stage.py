@@ -84,7 +84,9 @@ class FirstShard:
             firsts[group.domain.name] = min(first, firsts.get(group.domain.name, first))
             streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
             stored = stored_rows(plan, group, self._shard)
-            stepped = self._state.evaluations.step(name, group.domain.clock, some, moment, streams, {}, stored)
+            stepped = self._state.evaluations.step(
+                name, group.domain.clock, some, moment, streams, {}, stored, clears=known.clears
+            )
             stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
             whole |= self._put(group, some, stepped, stamp, results, moment.since)
         now_us = max((each.now_us for each in moments.values()), default=0)

@@ -146,6 +146,8 @@ class HostPlan:
         By incarnation.
     refused : dict of int to (str, str)
         Queries that cannot be hosted: their names, and why.
+    failed : frozenset of int
+        Incarnations that have failed: none of them is in force.
     groups : dict of str to Group
     routings : dict of str to tuple of Routing
         By stream.
@@ -156,6 +158,7 @@ class HostPlan:
         self.slots = tuple(slots)
         self.queries: dict[int, Hosted] = {}
         self.refused: dict[int, tuple[str, str]] = {}
+        self.failed: frozenset[int] = frozenset()
         self.groups: dict[str, Group] = {}
         self.routings: dict[str, tuple[Routing, ...]] = {}
         self._registered: dict[int, Registered] = {}
@@ -193,6 +196,7 @@ class HostPlan:
         """
         plan = cls(registry.version, slots)
         plan._streams = registry.catalog.streams
+        plan.failed = registry.failed
         for each in sorted(registry.active.values(), key=lambda one: one.id):
             plan._registered[each.id] = each
             if before is not None and before.slots == plan.slots and before._registered.get(each.id) is each:

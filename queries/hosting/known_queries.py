@@ -27,6 +27,12 @@ class KnownQueries:
         self._generations: dict[int, int] = {int(number): each for number, each in saved.get("begun", {}).items()}
         self.failed: dict[int, str] = {int(number): reason for number, reason in saved.get("failed", {}).items()}
         """Queries that failed in this shard, and why, until the registry has them inactive."""
+        self.clears = False
+        """Whether a query leaves in this batch that has failed, here or in another shard.
+
+        What only queries had that leave is not for those that begin then: where one has failed it is gone, and what
+        begins would have other rows in each shard.
+        """
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
@@ -34,6 +40,7 @@ class KnownQueries:
 
     def follow(self, plan: HostPlan) -> None:
         """Begin the queries that are new in a plan, and forget those that it no longer has."""
+        self.clears = not plan.failed.isdisjoint(self._generations)
         self._generations = {number: self._generations.get(number, plan.version) for number in plan.queries}
         refused = {number: reason for number, (_, reason) in plan.refused.items()}
         kept = {number: reason for number, reason in self.failed.items() if number in plan.queries}

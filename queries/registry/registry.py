@@ -75,6 +75,8 @@ class Registry:
         What all queries have in common.
     deleted : mapping of str to int
         As of :class:`~.state.State`.
+    failed : frozenset of int
+        The incarnations that have failed.
     """
 
     version: int
@@ -82,6 +84,7 @@ class Registry:
     queries: Mapping[str, Registered]
     settings: Settings
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
+    failed: frozenset[int] = frozenset()
 
     @cached_property
     def active(self) -> Mapping[str, Registered]:
@@ -186,7 +189,7 @@ class _Versions:
         queries = {
             name: self._registered(entry, catalog, known.get((entry.id, name))) for name, entry in state.entries.items()
         }
-        return Registry(state.version, catalog, queries, self.settings, state.deleted)
+        return Registry(state.version, catalog, queries, self.settings, state.deleted, state.failed)
 
     def _registered(self, entry: Entry, catalog: Catalog, known: Registered | None) -> Registered:
         active, reason = entry.active, entry.reason

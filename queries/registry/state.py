@@ -54,6 +54,8 @@ class State:
         The stored relations.
     begun : int
         No incarnation has a greater number, nor had one whose table was to go.
+    failed : frozenset of int
+        The incarnations that have failed.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class State:
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
     relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])
     begun: int = 0
+    failed: frozenset[int] = frozenset()
 
     def after(self, changes: Iterable[Change]) -> State:
         """Return the state after the changes that follow its version, in order.
@@ -78,7 +81,7 @@ class State:
         that is no longer in force.
         """
         entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
-        deleted, version, begun = dict(self.deleted), self.version, self.begun
+        deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
         for change in changes:
             version += 1
             new = max(version, begun + 1)
@@ -101,10 +104,13 @@ class State:
                 if dropped is not None and change.delete_table:
                     deleted[change.name] = begun = max(version, begun)
             elif change.name in entries:
-                entries[change.name] = _changed(entries[change.name], change, new)
+                before = entries[change.name]
+                entries[change.name] = _changed(before, change, new)
+                if change.kind == "fail" and entries[change.name] is not before:
+                    failed.add(before.id)
             if change.name in entries:
                 begun = max(begun, entries[change.name].id)
-        return State(version, entries, views, deleted, relations, begun)
+        return State(version, entries, views, deleted, relations, begun, frozenset(failed))
 
 
 def _registered(change: Change, version: int) -> Entry:
