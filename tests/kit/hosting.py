@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,10 +72,17 @@ def _window(node: Windowed, every_change: bool) -> Fragment:
 
 
 class Versions:
-    """A registry at some versions: by version, the queries in force as (incarnation, text) by name."""
+    """A registry at some versions: by version, the queries in force as (incarnation, text) by name.
+
+    Incarnations that have failed are so in all versions.
+    """
 
     def __init__(
-        self, versions: Mapping[int, Mapping[str, tuple[int, str]]], buckets: int = 1, catalog: Catalog = CATALOG
+        self,
+        versions: Mapping[int, Mapping[str, tuple[int, str]]],
+        buckets: int = 1,
+        catalog: Catalog = CATALOG,
+        failed: Collection[int] = (),
     ) -> None:
         known: dict[tuple[int, str], Registered] = {}
         self._made: dict[int, Registry] = {}
@@ -86,7 +93,9 @@ class Versions:
                     query = bind(text, catalog)
                     known[number, name] = Registered(number, name, text, 1.0, True, None, buckets, f"/t/{name}", query)
                 queries[name] = known[number, name]
-            self._made[version] = Registry(version, catalog, queries, Settings("/t", 8, STREAMS))
+            self._made[version] = Registry(
+                version, catalog, queries, Settings("/t", 8, STREAMS), failed=frozenset(failed)
+            )
 
     def __call__(self, version: int) -> Registry:
         return self._made[version]

@@ -8,6 +8,7 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import polars as pl
+import pytest
 from kit.continuous import CATALOG, EPOCH, TRADE
 from kit.hosting import frame
 
@@ -155,3 +156,31 @@ def test_the_state_of_jobs_and_of_evaluations_that_are_gone_is_removed() -> None
     evaluations.keep(set())
     assert store.values == {}
     assert evaluations.to_json() == {}
+
+
+COUNTS = {"range": COUNT, "slices": COUNT.replace("10 MINUTES]", "10 MINUTES SLIDE 1 MINUTE]")}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("form", COUNTS)
+def test_what_begins_takes_nothing_over_from_what_has_left_if_that_is_cleared(kept: bool, form: str) -> None:
+    """But it does from what goes on, whether the process has the evaluation or opens it."""
+    text = COUNTS[form].replace("COUNT(*)", "SUM(n)")
+    maximum = text.replace("SUM(n)", "MAX(n)")
+    for clears, stays, taken in (
+        (False, {}, [1]),
+        (True, {}, []),
+        (True, job("s", text), [1]),
+        (True, job("s", maximum), [1] if form == "range" else [None]),  # slices have only what others want of them
+    ):
+        store = DictStore()
+        with patch.object(evaluating, "_kept", _Kept(8 if kept else 0)):
+            evaluations = Evaluations(store, {})
+            evaluations.step("e", "event", {**job("q", text), **stays}, moment(None, 5), rows(1), {})
+            evaluations = again(evaluations, store)
+            jobs = {**job("r", text), **stays}
+            found = evaluations.step("e", "event", jobs, moment(5, 6), {}, {}, clears=clears)
+        changes = found.changes.get("r", pl.DataFrame({"n": []}))
+        assert changes.get_column("n").to_list() == taken
+        whole = found.begun["r"]
+        assert whole == BEGINNING if taken == [1] else whole is not None and whole >= START_US + 14 * MINUTE_US

@@ -65,3 +65,13 @@ def test_what_is_refused_has_failed() -> None:
     made.refused[3] = "q", "no"
     known.follow(made)
     assert known.failed == {3: "no"}
+
+
+def test_what_only_a_query_had_that_failed_is_cleared_when_it_leaves() -> None:
+    versions = {4: {"a": (1, TEXT)}, 5: {"a": (5, TEXT)}, 6: {"a": (5, TEXT)}}
+    for failed, clears in (([1], [False, True, False]), ([], [False, False, False])):
+        known = KnownQueries({})
+        for version, expected in zip(versions, clears, strict=True):
+            known = again(known)
+            known.follow(HostPlans(Versions(versions, failed=failed if version > 4 else ()), [0])(version))
+            assert known.clears == expected

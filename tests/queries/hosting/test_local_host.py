@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from kit.continuous import BUSES, END_US, EPOCH, FORMS, rows_of_streams
+from kit.continuous import BUSES, END_US, EPOCH, FORMS, TRADE, rows_of_streams
 from kit.hosting import Arrivals, Tables, Versions, frame, groups_second, run, scanned, windows_first
 from kit.registries import FAST, begun, register
 
@@ -249,3 +249,27 @@ def test_queries_that_come_go_and_fail_do_not_disturb_the_others(
 
 def _since(rows: Counter[tuple[Any, ...]], since_us: int) -> Counter[tuple[Any, ...]]:
     return Counter({row: count for row, count in rows.items() if row[-1].timestamp() * 1e6 >= since_us})
+
+
+@pytest.mark.parametrize("text", [CHANGING[-1], CHANGING[-1].replace("MINUTES]", "MINUTES SLIDE 1 MINUTE]")])
+def test_a_query_that_failed_in_one_shard_begins_in_every_shard_without_what_was_there(text: str) -> None:
+    """Its state in the shards where it had not failed is of no use: the others have lost theirs."""
+    versions = Versions({1: {"q": (1, text)}, 2: {"q": (3, text)}}, failed=[1])
+    host = LocalHost(versions, 4)
+    syms, tables = [f"s{number}" for number in range(8)], Tables(host.plan(1))
+
+    def batch(number: int, version: int, rows: list[tuple[Any, ...]], bound_s: int) -> None:
+        tables.plan = host.plan(version)
+        bound = int((EPOCH + timedelta(seconds=bound_s)).timestamp() * 1_000_000)
+        came = scanned(TRADE, frame(TRADE, rows), [number + 1] * len(rows), {"f": bound}, sequences=range(len(rows)))
+        tables.take(host.batch(Command(number, version), {"trade": [came]}))
+
+    def row(sym: str, n: int, second: int) -> tuple[Any, ...]:
+        return sym, 1.0, n, EPOCH + timedelta(seconds=second)
+
+    batch(0, 1, [row(sym, 1, 1) for sym in syms], 70)
+    assert tables.contents(1).total() == len(syms)
+    batch(1, 1, [row("s0", 0, 71)], 130)
+    assert tables.failed.keys() == {1}
+    batch(2, 2, [row(sym, 2, 131) for sym in syms[:3]], 190)
+    assert tables.contents(3) == Counter((sym, sym, 0.5) for sym in syms[:3])

@@ -107,3 +107,11 @@ def test_a_reason_leaves_with_the_activation() -> None:
 def test_an_equal_text_begins_nothing_again() -> None:
     state = State().after([Change("register", "q", "one"), Change("alter", "q", "one", weight=2.0)])
     assert (state.entries["q"].id, state.entries["q"].weight) == (1, 2.0)
+
+
+def test_incarnations_that_have_failed_are_remembered() -> None:
+    register, failed = Change("register", "q", "one"), Change("fail", "q", reason="overflow", id=1)
+    state = State().after([register, failed, Change("activate", "q")])
+    assert state.failed == {1}
+    assert state.after([failed, Change("drop", "q")]).failed == {1}
+    assert State().after([register, Change("alter", "q", "two"), failed]).failed == set()
