@@ -59,6 +59,9 @@ class NewestArrived(Operator):
     def acts(self, span: Span) -> bool:
         return self._deleted.due(span.promised)
 
+    def due(self) -> int | None:
+        return self._deleted.first
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
         self._aside = rows.clear()

@@ -19,6 +19,7 @@ from ..relations.nodes import Node, Windowed, walk
 from .computing import computed
 from .contents import Running
 from .lowering import Compile, Part, identity, parts
+from .moving_store import MovingStore
 from .slices_lowering import Families
 from .slices_shape import is_family
 from .state import State
@@ -112,7 +113,7 @@ class Evaluation:
         identify: Callable[[Node], str] = identity,
         clock: Clock = "event",
     ) -> None:
-        self._store = _Bound(store)
+        self._store = MovingStore(store)
         self._compile = compile_
         self._identify = identify
         self._clock: Clock = clock
@@ -151,6 +152,15 @@ class Evaluation:
     def rows_kept(self) -> int:
         """The number of rows in the state."""
         return sum(each.state.rows for each in self._running.values())
+
+    @property
+    def due(self) -> int | None:
+        """By the clock of arrival: a step without rows has something to do once its low-watermark is above this.
+
+        None if it has not.
+        """
+        known = (each.operator.due() for each in self._running.values())
+        return min((each for each in known if each is not None), default=None)
 
     def add(self, name: str, plan: Node, given: Collection[Node] = (), *, collapse: bool = False) -> None:
         """Add a query, from the next step on.
@@ -421,22 +431,6 @@ class Evaluation:
             State(self._store, key, saved["state"]).clear()
             self._families.keys.discard(key)
         self._saved.clear()
-
-
-class _Bound:
-    """A store that can become another one under all operators that use it."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def get(self, kind: str, page: int) -> bytes | None:
-        return self.store.get(kind, page)
-
-    def put(self, kind: str, page: int, value: bytes) -> None:
-        self.store.put(kind, page, value)
-
-    def remove(self, kind: str, page: int) -> None:
-        self.store.remove(kind, page)
 
 
 def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:

@@ -83,6 +83,10 @@ class Operator(ABC):
         """
         return False
 
+    def due(self) -> int | None:
+        """Return above which low-watermark there is something to do by the clock of arrival; None for nothing."""
+        return None
+
     def contents(self) -> pl.DataFrame | None:
         """Return the relation as it is after the last step, with weights, where the state has it.
 

@@ -57,6 +57,11 @@ class Pending:
         """The number of rows."""
         return sum(page[3] for page in self._pages)
 
+    @property
+    def first(self) -> int | None:
+        """The least time of a row; None without rows."""
+        return min((page[1] for page in self._pages), default=None)
+
     def add(self, rows: pl.DataFrame) -> None:
         """Keep rows until they are due."""
         if rows.height == 0:

@@ -166,7 +166,7 @@ class Evaluations:
         until = LOWEST if moment.low_watermark is None else moment.low_watermark
         digest = hashlib.sha256("\n".join(sorted(jobs)).encode()).hexdigest()[:16]
         idle = not any(frame.height for frame in (*streams.values(), *received.values()))
-        if known is not None and idle and known["jobs"] == digest and (clock == "arrival" or known["until"] == until):
+        if known is not None and idle and known["jobs"] == digest and not _passes(known, clock, until):
             return Stepped()
         evaluation = _kept.taken(Part(self._store, name), clock)
         now = moment.now_us if clock == "arrival" else None
@@ -196,8 +196,23 @@ class Evaluations:
         evaluation.save()
         _kept.keep(evaluation)
         names = sorted(there)
-        self._known[name] = {"clock": clock, "jobs": digest, "names": names, "until": until, "whole": whole.to_json()}
+        self._known[name] = {
+            "clock": clock,
+            "jobs": digest,
+            "names": names,
+            "until": until,
+            "due": evaluation.due,
+            "whole": whole.to_json(),
+        }
         return found
+
+
+def _passes(known: Mapping[str, Any], clock: Clock, until: int) -> bool:
+    """Return whether an evaluation has something to do when its low-watermark rises and no rows come."""
+    if clock == "event":
+        return bool(known["until"] != until)
+    due = known.get("due")  # states of before have none
+    return due is not None and due < until
 
 
 def _add(evaluation: Evaluation, jobs: Iterable[Job], found: Stepped) -> None:

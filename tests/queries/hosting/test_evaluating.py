@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
-from kit.continuous import CATALOG, EPOCH, TRADE
+from kit.continuous import BUSES, CATALOG, EPOCH, TRADE
 from kit.hosting import frame
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
-from upstream.queries.deltas.streams import SEQUENCE
+from upstream.queries.deltas.streams import SEQUENCE, TOMBSTONE
 from upstream.queries.deltas.zsets import BEGINNING
 from upstream.queries.hosting import evaluating
 from upstream.queries.hosting.evaluating import Evaluations, Job, Moment, _Kept
@@ -184,3 +184,22 @@ def test_what_begins_takes_nothing_over_from_what_has_left_if_that_is_cleared(ke
         assert changes.get_column("n").to_list() == taken
         whole = found.begun["r"]
         assert whole == BEGINNING if taken == [1] else whole is not None and whole >= START_US + 14 * MINUTE_US
+
+
+def test_tombstones_are_forgotten_when_the_low_watermark_has_passed_them_also_without_rows() -> None:
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    newest = job("q", "SELECT vehicle_id, speed FROM LATEST(buses)")
+    gone = frame(BUSES, [("a", "r", 1.0, EPOCH + timedelta(minutes=8))]).with_columns(
+        pl.lit(0, pl.Int64).alias(SEQUENCE), pl.lit(True).alias(TOMBSTONE)
+    )
+    evaluations.step("e", "arrival", newest, moment(None, 5), {"buses": gone}, {})
+    kept = {kind for kind, _ in store.values}
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        evaluations.step("e", "arrival", newest, moment(5, 8), {}, {})
+    assert {kind for kind, _ in store.values} == kept
+    evaluations = again(evaluations, store)
+    assert evaluations.step("e", "arrival", newest, moment(8, 9), {}, {}).changes == {}
+    assert {kind for kind, _ in store.values} == {"e/head", "e/operators", "e/queries"}
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        evaluations.step("e", "arrival", newest, moment(9, 10), {}, {})

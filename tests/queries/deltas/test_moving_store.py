@@ -1,0 +1,18 @@
+"""A store under operators that goes with each batch."""
+
+from __future__ import annotations
+
+from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.moving_store import MovingStore
+
+
+def test_what_is_asked_goes_to_the_store_of_the_batch() -> None:
+    one, other = DictStore(), DictStore()
+    store = MovingStore(one)
+    store.put("rows", 1, b"a")
+    store.store = other
+    assert store.get("rows", 1) is None
+    store.put("rows", 1, b"b")
+    store.remove("rows", 1)
+    assert (one.values, other.values) == ({("rows", 1): b"a"}, {})
+    assert MovingStore(one).get("rows", 1) == b"a"
