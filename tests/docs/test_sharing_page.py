@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from kit.continuous import CATALOG
+from kit.continuous import CATALOG, EPOCH, TRADE
+from kit.hosting import frame
 from kit.places import ROOT
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.deltas.zsets import BEGINNING
 from upstream.queries.language import bind, explain
 from upstream.queries.placing.results import result_of
 from upstream.queries.relations.clocks import on_arrival
@@ -18,7 +20,7 @@ from upstream.queries.relations.sharing import shareable
 
 PAGE = (ROOT / "docs" / "sharing.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
-HIGHEST, MEANS, ROUTES, MANY, SHORT, LONG, SHARE, PAIRS, ABOVE, COUNTED = QUERIES
+HIGHEST, MEANS, ROUTES, MANY, SHORT, LONG, SHARE, PAIRS, ABOVE, COUNTED, EVER, OFTEN = QUERIES
 
 
 def hosted(sql: str) -> Node:
@@ -52,6 +54,17 @@ def test_a_join_is_shared_if_its_sides_are_equal() -> None:
     assert joins(PAIRS) == joins(COUNTED) != set()
     assert joins(PAIRS).isdisjoint(joins(ABOVE))
     assert operators(PAIRS, ABOVE) < operators(PAIRS) + operators(ABOVE), "they share the windows"
+
+
+def test_a_query_starts_with_the_groups_that_another_one_has_kept() -> None:
+    evaluation = Evaluation(DictStore())
+    evaluation.add("counts", hosted(EVER))
+    until = int(EPOCH.timestamp() * 1_000_000) + 1
+    rows = frame(TRADE, [("a", 1.0, 1, EPOCH)] * 11 + [("b", 1.0, 1, EPOCH)])
+    evaluation.step({"trade": rows}, until)
+    evaluation.add("often", hosted(OFTEN))
+    assert evaluation.step({}, until).changes["often"].get_column("sym").to_list() == ["a"]
+    assert evaluation.whole_from("often") == BEGINNING
 
 
 def test_the_plan_is_the_one_that_explain_gives() -> None:
