@@ -13,7 +13,6 @@ from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.lowering import parts
 from upstream.queries.deltas.state import State
 from upstream.queries.deltas.zsets import BEGINNING, TIME, Span
-from upstream.queries.expressions.nodes import Field
 from upstream.queries.relations.nodes import (
     Aggregate,
     Aggregation,
@@ -112,14 +111,15 @@ PADDED = {
 def over(plan, what):
     """Return a relation over another one, by another operator than those that run."""
     name = plan.schema.names[0]
-    column_ = Field(name, plan.schema.field(name).type)
+    first = column(name, plan.schema.field(name).type)
     match what:
         case "projected":
-            return Project(plan, ((f"{name} of it", column_),))
+            return Project(plan, ((f"{name} of it", first),))
         case "counted":
-            return Aggregate(plan, ((name, column_),), (Aggregation("c", "count", (), LONG),))
+            return Aggregate(plan, ((name, first),), (Aggregation("c", "count", (), LONG),))
         case "joined":
-            return Join(Project(plan, (("x", column_),)), Windowed(R, Latest()), "left", ((column("x", column_.type), {TEXT: J, LONG: W}[column_.type]),))  # fmt: skip  # noqa: E501
+            on = column("x", first.type), {TEXT: J, LONG: W}[first.type]
+            return Join(Project(plan, (("x", first),)), Windowed(R, Latest()), "left", (on,))
     return plan
 
 
@@ -159,8 +159,7 @@ def test_a_query_over_a_window_without_an_end_begins_with_what_an_operator_has_k
             assert any(None in row[1:3] for some in given.rows.values() for row in some)
             return
         assert evaluation.whole_from("q") == BEGINNING
-        times = [bound - 1] if collapse[1] else range(joined - 1, bound)
-        for tau in (each for each in times if each < END):
+        for tau in [bound - 1] if collapse[1] else range(joined - 1, min(bound, END)):
             assert at(pl.concat(found), tau) == at(whole["q"], tau), tau
 
 
