@@ -26,9 +26,8 @@ CHECKPOINT = "checkpoint"
 BATCH_S = "batchSeconds"
 """Option: how long a batch is to take. Without it each batch puts out all results."""
 
-_EVERY_S = 0.05
-_EVERY_S_IN_A_STORE = 1.0
-"""Spark asks a source a hundred times a second while nothing comes. To look into a store costs a request."""
+_EVERY_S = 1.0
+"""How often an object store is asked for changes. Spark asks a source many times a second while nothing comes."""
 
 
 class CommandSource(TickSource):
@@ -62,7 +61,6 @@ class CommandPlanner:
         self._checkpoint = checkpoint
         self._slots = slots
         self._journal = Journal(checkpoint)
-        self._every_s = _EVERY_S if self._journal.is_local else _EVERY_S_IN_A_STORE
         self._asked = float("-inf")
         self._known = 0
         self._fixed = False
@@ -120,6 +118,7 @@ class CommandPlanner:
 
     def _version(self) -> int:
         now = time.monotonic()
-        if not self._fixed and now - self._asked >= self._every_s:
+        # On a disk each time: when processAllAvailable is called, all that is there by then has to count.
+        if not self._fixed and (self._journal.is_local or now - self._asked >= _EVERY_S):
             self._known, self._asked = self._journal.version(), now
         return self._known

@@ -47,7 +47,18 @@ def test_the_first_batch_comes_even_without_a_query(tmp_path, clock):
     assert reader.latestOffset(first, LIMIT) == first
 
 
-def test_changes_are_looked_up_once_in_a_while(tmp_path, clock):
+def test_a_change_on_a_disk_counts_at_once(tmp_path, clock):
+    """So it is in force when `processAllAvailable` returns."""
+    reader = reader_of(tmp_path)
+    offset = reader.latestOffset(reader.initialOffset(), LIMIT)
+    for version in (1, 2, 3):
+        change(tmp_path, version)
+        offset = reader.latestOffset(offset, LIMIT)
+        assert offset["version"] == version
+
+
+def test_an_object_store_is_asked_for_changes_once_in_a_while(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(command_source.Journal, "is_local", False)
     reader = reader_of(tmp_path)
     first = reader.latestOffset(reader.initialOffset(), LIMIT)
     change(tmp_path, 1)
