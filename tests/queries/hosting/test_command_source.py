@@ -64,9 +64,9 @@ def test_an_object_store_is_asked_for_changes_once_in_a_while(tmp_path, clock, m
     change(tmp_path, 1)
     change(tmp_path, 12)
     (tmp_path / "queries" / "changes" / ".13.json.tmp").write_text("")  # another one is being written
-    clock[0] += 0.04
+    clock[0] += 0.9
     assert reader.latestOffset(first, LIMIT) == first
-    clock[0] += 0.02
+    clock[0] += 0.2
     assert reader.latestOffset(first, LIMIT)["version"] == 12
 
 
