@@ -69,7 +69,7 @@ OPERATORS: Mapping[str, str] = {
     "bitwise_xor": "a ^ b",
     "bitwise_not": "~a",
     "get_field": "r.f",
-    "get": "l[0]",
+    "get_item": "l[0]",
 }
 """How the calls that have signs or words of their own are written."""
 
@@ -83,7 +83,7 @@ _TAKES = {
 }
 _GIVES = {
     "get_field": "the type of the field",
-    **dict.fromkeys(("get", "element_at", "try_element_at"), "the type of the elements"),
+    **dict.fromkeys(("get", "get_item", "element_at", "try_element_at"), "the type of the elements"),
 }
 """What the errors and the probes do not show."""
 
@@ -180,7 +180,7 @@ def _cells(*cells: str) -> str:
 def _groups() -> dict[str, list[str]]:
     """Return the names by what they are about, each once."""
     numbers, text, times = arithmetic_types.ARITHMETIC, typing._text_rules(), typing._time_rules()
-    nested = ("get_field", "get", "element_at", "try_element_at", "size", "cardinality")
+    nested = ("get_field", "get", "get_item", "element_at", "try_element_at", "size", "cardinality")
     casts = [name for name in typing.function_names() if "CAST reads" in _error(name)]
     groups: dict[str, list[str]] = {"Operators": [name for name in OPERATORS if name in typing._rules()]}
     left = set(typing.function_names()) - set(OPERATORS) - _NOT_TYPED

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from .arrays import on_series, quotient
 from .building import Builder, Kernel, polars_type
+from .decoding import decoded
 from .kinds import (
     BINARY,
     BOOLEAN,
@@ -36,6 +37,7 @@ __all__ = ["CASTS"]
 _SECOND = 1_000_000
 _LONG_DIGITS = 18
 """Spark keeps a decimal of so many digits in 64 bits."""
+_JAVA_DIGITS = 34
 _TRY = "use try_cast, which gives null, or leave such rows out"
 _EARLIEST, _LATEST = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1
 _YEARS = "the time is outside the years 1 to 9999"
@@ -49,7 +51,7 @@ def _cast(build: Builder, value: pl.Expr) -> pl.Expr:
     if converter is None:
         return value.cast(polars_type(wanted))
     made = converter(build, value)
-    if wanted in (TEXT, BINARY) and given != BINARY:
+    if wanted in (TEXT, BINARY):
         return made
     if is_decimal(wanted) and given in (FLOAT, DOUBLE):  # of NaN and infinity, Spark makes null
         made = build.share(made)
@@ -96,25 +98,23 @@ def _to_text(given: pa.DataType) -> Kernel:
     if is_decimal(given):
         return lambda _, value: value.cast(pl.String)
     if given == BINARY:
-        return lambda _, value: on_series(_text_of_bytes, value, dtype=pl.String)
+        return _text_of_bytes
     if given in (FLOAT, DOUBLE):
         return lambda _, value: on_series(text_of_double, value, dtype=pl.String)
     return lambda build, value: text_of_date(build, value) if given == DATE else text_of_timestamp(build, value)
 
 
-def _text_of_bytes(values: pl.Series) -> pl.Series:
-    """Return bytes as text; null for what is not UTF-8, which text cannot hold here."""
-    try:
-        return values.cast(pl.String)
-    except pl.exceptions.ComputeError:
-        return pl.Series([_decoded(each) for each in values], dtype=pl.String)
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+def _text_of_bytes(build: Builder, value: pl.Expr) -> pl.Expr:
+    """Return bytes as text. What is not UTF-8 is refused: Spark keeps such bytes in a STRING, Arrow cannot."""
+    value = build.share(value)
+    made = build.share(on_series(decoded, value, dtype=pl.String))
+    build.fail(
+        made.is_null() & value.is_not_null(),
+        "the bytes are not UTF-8, which text is made of here",
+        "use hex(…) or base64(…), or leave such rows out",
+        lasting=True,
+    )
+    return made
 
 
 def _from_text(wanted: pa.DataType) -> Kernel:
@@ -208,7 +208,7 @@ def _timestamp_of_number(build: Builder, value: pl.Expr) -> pl.Expr:
         value = value.cast(pl.Int64)
     if is_decimal(given):
         unit = int128(10 ** abs(given.scale - 6))
-        numbers = build.share(unscaled(value))
+        numbers = build.share(_as_long_as_in_java(unscaled(value), given))
         size = numbers.abs() * unit if given.scale <= 6 else numbers.abs() // unit
         micros = negative(size, numbers < 0).cast(pl.Int64, strict=False)
     elif given in (FLOAT, DOUBLE):
@@ -220,6 +220,21 @@ def _timestamp_of_number(build: Builder, value: pl.Expr) -> pl.Expr:
     if given not in (FLOAT, DOUBLE):
         build.fail(micros.is_null() & value.is_not_null(), _YEARS, "leave such rows out", lasting=True)
     return micros.cast(pl.Datetime("us", "UTC"))
+
+
+def _as_long_as_in_java(numbers: pl.Expr, given: pa.Decimal128Type) -> pl.Expr:
+    """Return decimals with the 34 digits that Spark keeps when it counts microseconds, the last one half to even."""
+    for more in range(given.precision - _JAVA_DIGITS, 0, -1):
+        unit = int128(10**more)
+        half = unit // 2
+        size = numbers.abs()
+        rest = size % unit
+        down = size // unit
+        up = (rest > half) | ((rest == half) & (down % 2 == 1))
+        rounded = negative((down + up.cast(pl.Int128)) * unit, numbers < 0)
+        longer = size >= int128(10 ** (_JAVA_DIGITS + more - 1))
+        numbers = pl.when(longer).then(rounded).otherwise(numbers)
+    return numbers
 
 
 def _number_of_timestamp(build: Builder, value: pl.Expr) -> pl.Expr:

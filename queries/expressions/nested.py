@@ -21,11 +21,18 @@ def _get(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
     return array.list.get(pl.when(index >= 0).then(index), null_on_oob=True)
 
 
+def _get_item(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
+    array, index = build.share(array), build.share(index)
+    outside = (index < 0) | (index >= array.list.len().cast(pl.Int64))
+    build.fail(outside, "the array has no such element", "use get(array, index), which gives null there")
+    return _get(build, array, index)
+
+
 def _element_at(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
     array, index = build.share(array), build.share(index)
     build.fail((index == 0) & array.is_not_null(), "element 0 is asked for", "count elements from 1, or from -1")
     size = array.list.len().cast(pl.Int64)
-    build.fail(index.abs() > size, "the array is shorter", "use get(array, index), which counts from 0 and gives null")
+    build.fail(index.abs() > size, "the array is shorter", "use try_element_at(array, index), which gives null there")
     place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
     return array.list.get(place, null_on_oob=True)
 
@@ -33,6 +40,7 @@ def _element_at(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
 NESTED: Mapping[str, Kernel] = {
     "get_field": _get_field,
     "get": _get,
+    "get_item": _get_item,
     "element_at": _element_at,
     "size": lambda _, array: array.list.len().cast(pl.Int32),
 }

@@ -110,6 +110,8 @@ class Call:
         if name == "case":
             pairs = [f"WHEN {parts[at]} THEN {parts[at + 1]}" for at in range(0, len(parts) - 1, 2)]
             return f"(CASE {' '.join(pairs)} ELSE {parts[-1]} END)"
+        if name == "get_item":
+            return f"{parts[0]}[{parts[1]}]"
         return f"{name}({', '.join(parts)})"
 
 

@@ -279,6 +279,7 @@ def _rules() -> Mapping[str, Rule]:
     rules |= {
         "get_field": _get_field,
         "get": _element,
+        "get_item": _element,
         "element_at": _element,
         "try_element_at": _element,
         "size": _size,

@@ -148,7 +148,7 @@ class Scalars:
         return self._field(node, self.bind(node.this), node.expression.name)
 
     def _bracket(self, node: exp.Expr) -> Expression:
-        return self._call(node, "get", [self.bind(node.this), self.bind(node.expressions[0])])
+        return self._call(node, "get_item", [self.bind(node.this), self.bind(node.expressions[0])])
 
     def _literal(self, node: exp.Expr) -> Expression:
         if node.args.get("is_string"):

@@ -26,6 +26,13 @@ def test_get_counts_from_zero_and_is_null_outside() -> None:
     assert evaluate("get", _ARRAYS, ([2, 5, 0, 0], INT)) == [3, None, None, 7]
 
 
+def test_an_item_counts_from_zero_and_has_to_be_there() -> None:
+    assert evaluate("get_item", _ARRAYS, ([2, None, 7, 0], INT)) == [3, None, None, 7]
+    for place in (-1, 1):
+        with pytest.raises(QueryError, match="no such element"):
+            evaluate("get_item", ([[7]], pa.list_(INT)), ([place], INT))
+
+
 def test_element_at_counts_from_one_or_from_the_end() -> None:
     arrays = [[1, None, 3], [5], None], pa.list_(INT)
     assert evaluate("element_at", arrays, ([3, -1, 9], INT)) == [3, 5, None]
