@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 
 import pyarrow as pa
 
@@ -25,7 +24,7 @@ from .kinds import (
     is_number,
     is_time,
 )
-from .nodes import Call, Constant, Expression
+from .nodes import Call, Constant, Days, Expression
 from .signatures import misfit
 
 __all__ = ["ARITHMETIC"]
@@ -112,11 +111,22 @@ def _on_time(function: str, time: Expression, other: Expression) -> Expression:
 
 
 def _whole_days(interval: Expression) -> bool:
-    """Return whether an interval keeps a DATE a DATE: whole months, or a constant of whole days."""
+    """Return whether an interval keeps a DATE a DATE, as that of Spark's types DAY and MONTH does."""
     if interval.type == MONTHS:
         return not (isinstance(interval, Constant) and interval.value is not None and interval.value[2])
-    value = interval.value if isinstance(interval, Constant) else None
-    return isinstance(value, timedelta) and value.seconds == 0 and value.microseconds == 0
+    if isinstance(interval, Constant):
+        return isinstance(interval.value, Days)
+    if not isinstance(interval, Call):
+        return False
+    if interval.function == "subtract_times":
+        return all(each.type == DATE for each in interval.arguments)
+    if interval.function == "case":
+        values = [*interval.arguments[1::2], interval.arguments[-1]]
+    elif interval.function in ("add", "subtract", "negate", "coalesce", "greatest", "least"):
+        values = list(interval.arguments)
+    else:
+        return False
+    return all(_whole_days(each) for each in values if not (isinstance(each, Constant) and each.value is None))
 
 
 def _with_duration(function: str, left: Expression, right: Expression) -> Expression:
@@ -201,9 +211,17 @@ _ON_DOUBLES = {
 }
 
 
+def _tried(function: str, arguments: Sequence[Expression]) -> Expression:
+    """Return a ``try_`` form. Beside what is no number, Spark takes null for each error in its operands, too."""
+    if all(is_number(each.type) for each in arguments):
+        return _binary(function, arguments)
+    found = _binary(function.removeprefix("try_"), arguments)
+    return Call("try", (found,), found.type)
+
+
 ARITHMETIC: Mapping[str, Callable[[str, Sequence[Expression]], Expression]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide", "div", "mod", "pmod"), _binary),
-    **dict.fromkeys(("try_add", "try_subtract", "try_multiply", "try_divide", "try_mod"), _binary),
+    **dict.fromkeys(("try_add", "try_subtract", "try_multiply", "try_divide", "try_mod"), _tried),
     **dict.fromkeys(("negate", "negative", "positive", "abs"), _unary),
     **dict.fromkeys(("round", "bround"), _rounded),
     **dict.fromkeys(("floor", "ceil", "ceiling"), _whole),

@@ -29,7 +29,7 @@ from .kinds import (
     standard,
 )
 from .reading import date_of_text, decimal_of_text, double_of_text, timestamp_of_text, trimmed
-from .unscaled import as_decimals, divided_half_up, int128, negative, scaled, unscaled
+from .unscaled import as_decimals, divided_half_up, in_java_digits, int128, negative, scaled, unscaled
 from .writing import text_of_date, text_of_double, text_of_timestamp
 
 __all__ = ["CASTS"]
@@ -37,7 +37,6 @@ __all__ = ["CASTS"]
 _SECOND = 1_000_000
 _LONG_DIGITS = 18
 """Spark keeps a decimal of so many digits in 64 bits."""
-_JAVA_DIGITS = 34
 _TRY = "use try_cast, which gives null, or leave such rows out"
 _EARLIEST, _LATEST = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1
 _YEARS = "the time is outside the years 1 to 9999"
@@ -208,7 +207,7 @@ def _timestamp_of_number(build: Builder, value: pl.Expr) -> pl.Expr:
         value = value.cast(pl.Int64)
     if is_decimal(given):
         unit = int128(10 ** abs(given.scale - 6))
-        numbers = build.share(_as_long_as_in_java(unscaled(value), given))
+        numbers = build.share(in_java_digits(unscaled(value), given.precision))
         size = numbers.abs() * unit if given.scale <= 6 else numbers.abs() // unit
         micros = negative(size, numbers < 0).cast(pl.Int64, strict=False)
     elif given in (FLOAT, DOUBLE):
@@ -220,21 +219,6 @@ def _timestamp_of_number(build: Builder, value: pl.Expr) -> pl.Expr:
     if given not in (FLOAT, DOUBLE):
         build.fail(micros.is_null() & value.is_not_null(), _YEARS, "leave such rows out", lasting=True)
     return micros.cast(pl.Datetime("us", "UTC"))
-
-
-def _as_long_as_in_java(numbers: pl.Expr, given: pa.Decimal128Type) -> pl.Expr:
-    """Return decimals with the 34 digits that Spark keeps when it counts microseconds, the last one half to even."""
-    for more in range(given.precision - _JAVA_DIGITS, 0, -1):
-        unit = int128(10**more)
-        half = unit // 2
-        size = numbers.abs()
-        rest = size % unit
-        down = size // unit
-        up = (rest > half) | ((rest == half) & (down % 2 == 1))
-        rounded = negative((down + up.cast(pl.Int128)) * unit, numbers < 0)
-        longer = size >= int128(10 ** (_JAVA_DIGITS + more - 1))
-        numbers = pl.when(longer).then(rounded).otherwise(numbers)
-    return numbers
 
 
 def _number_of_timestamp(build: Builder, value: pl.Expr) -> pl.Expr:

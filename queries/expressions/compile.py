@@ -13,6 +13,11 @@ from .building import Builder, Failure, Kernel, Stages, Value, as_constant, lite
 from .calendar import FIRST_DAY, LAST_DAY
 from .casts import CASTS
 from .comparisons import COMPARISONS
+from .digests import DIGESTS
+from .doubles import DOUBLES
+from .encodings import ENCODINGS
+from .formats import FORMATS
+from .hashes import HASHES
 from .kinds import spark_name
 from .logic import CONDITIONALS
 from .months import MONTH_FUNCTIONS
@@ -20,6 +25,7 @@ from .nested import NESTED
 from .nodes import Call, Constant, Expression, Field, walk
 from .numbers import NUMBERS
 from .patterns import PATTERNS
+from .positions import POSITIONS
 from .text import TEXTS
 from .times import TIMES
 
@@ -31,14 +37,20 @@ _KERNELS: Mapping[str, Kernel] = {
     **COMPARISONS,
     **CASTS,
     **TEXTS,
+    **POSITIONS,
+    **DIGESTS,
+    **HASHES,
+    **DOUBLES,
+    **ENCODINGS,
     **PATTERNS,
     **TIMES,
+    **FORMATS,
     **MONTH_FUNCTIONS,
     **NESTED,
 }
 _RIGHT_FIRST = {"divide", "div", "mod", "pmod"}
 """Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
-_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "least"}
+_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "xxhash64"}
 """Spark evaluates every operand, also beside one that is null."""
 
 

@@ -10,7 +10,17 @@ import pyarrow as pa
 
 from .building import Builder, Kernel
 from .kinds import MAX_PRECISION, is_decimal
-from .unscaled import LIMIT, as_decimals, divided_half_up, exact_decimals, int128, negative, scaled, unscaled
+from .unscaled import (
+    LIMIT,
+    as_decimals,
+    divided_half_up,
+    exact_decimals,
+    in_java_digits,
+    int128,
+    negative,
+    scaled,
+    unscaled,
+)
 
 __all__ = ["DECIMALS"]
 
@@ -170,11 +180,17 @@ def _by_divisor(operation: Operation) -> Kernel:
 
 
 def _negate(build: Builder, value: pl.Expr) -> pl.Expr:
-    return as_decimals(build.share(int128(0) - unscaled(value)), build.type)
+    return _in_java(build, int128(0) - unscaled(value))
 
 
 def _abs(build: Builder, value: pl.Expr) -> pl.Expr:
-    return as_decimals(build.share(unscaled(value).abs()), build.type)
+    return _in_java(build, unscaled(value).abs())
+
+
+def _in_java(build: Builder, numbers: pl.Expr) -> pl.Expr:
+    """Return decimals with the digits that Java keeps; 38 nines become too many digits, as in Spark."""
+    made = as_decimals(build.share(in_java_digits(numbers, build.type.precision)), build.type)
+    return build.strict(made, "the result has too many digits", "cast the operand to fewer digits")
 
 
 def _towards(*, up: bool) -> Kernel:

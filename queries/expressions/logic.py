@@ -105,6 +105,16 @@ def _in(operands: Sequence[Value], stages: Stages) -> Value:
     return Value(found, tuple(failures))
 
 
+def _try(operands: Sequence[Value], stages: Stages) -> Value:
+    """Return the value, null where anything in it fails. What fails for a limit of ours still does."""
+    value = operands[0]
+    lasting = tuple(each for each in value.failures if each.lasting)
+    failing = [each.where for each in value.failures if not each.lasting]
+    if not failing:
+        return value
+    return Value(pl.when(~stages.shared(pl.any_horizontal(failing))).then(value.values), lasting)
+
+
 CONDITIONALS: Mapping[str, Conditional] = {
     "and": _and,
     "case": _case,
@@ -112,4 +122,5 @@ CONDITIONALS: Mapping[str, Conditional] = {
     "in": _in,
     "not": _not,
     "or": _or,
+    "try": _try,
 }

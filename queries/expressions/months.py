@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from ...conf.errors import SchemaError
 from .arrays import on_arrays
@@ -18,7 +19,7 @@ from .instants import DAY, LEAVE_OUT, OUTSIDE, SECOND, dates_of, days_of, micros
 from .kinds import BOOLEAN, DATE, DOUBLE, INT, LOCAL_TIMESTAMP, LONG, TEXT, TIMESTAMP
 from .nodes import Call, Constant, Expression
 from .signatures import Rule, Signature, misfit
-from .unscaled import int128
+from .unscaled import int128, unscaled
 
 __all__ = ["MONTH_FUNCTIONS", "MONTH_RULES", "UNITS", "months_added"]
 
@@ -69,8 +70,20 @@ def _between_rule(function: str, arguments: Sequence[Expression]) -> Expression:
     return Call("timestampdiff", (unit, *times), LONG)
 
 
+def _timestamp_rule(function: str, arguments: Sequence[Expression]) -> Expression:
+    hint = "a zone is not supported: move the time with to_utc_timestamp" if len(arguments) == 7 else ""
+    if hint:
+        raise misfit(function, arguments, "year, month, day, hour, minute and second", hint)
+    return Signature(TIMESTAMP, (*[INT] * 5, _SECONDS))(function, arguments)
+
+
+_SECONDS = pa.decimal128(16, 6)
+
+
 MONTH_RULES: Mapping[str, Rule] = {
     "make_date": Signature(DATE, (INT, INT, INT)),
+    **dict.fromkeys(("make_timestamp", "try_make_timestamp"), _timestamp_rule),
+    "next_day": Signature(DATE, (DATE, TEXT)),
     "add_months": Signature(DATE, (DATE, INT)),
     "last_day": Signature(DATE, (DATE,)),
     "months_between": Signature(DOUBLE, (TIMESTAMP, TIMESTAMP, BOOLEAN), optional=1),
@@ -99,6 +112,30 @@ def _make_date(build: Builder, *parts: pl.Expr) -> pl.Expr:
     build.fail(~inside & given, OUTSIDE, LEAVE_OUT, lasting=True)
     made = on_days(days_of_civil, *(pl.when(real & inside).then(each) for each in (year, month, day)))
     return made.cast(pl.Int32).cast(pl.Date)
+
+
+def _make_timestamp(build: Builder, *parts: pl.Expr) -> pl.Expr:
+    date = build.share(_make_date(build, *parts[:3]))
+    hour, minute = (build.share(part.cast(pl.Int64)) for part in parts[3:5])
+    micros = build.share(unscaled(parts[5]).cast(pl.Int64))
+    real = build.share(hour.is_between(0, 23) & minute.is_between(0, 59) & micros.is_between(0, 60 * SECOND))
+    build.fail(~real & date.is_not_null(), "there is no such time of day", LEAVE_OUT)
+    day = days_of(date) * DAY
+    return timestamps_of(build, pl.when(real).then(day + (hour * 60 + minute) * 60 * SECOND + micros))
+
+
+_WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+
+
+def _next_day(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
+    name = build.constant(1, "the day of the week")
+    if name is None:
+        return build.nothing(date)
+    found = [at for at, each in enumerate(_WEEKDAYS) if name.upper() in (each, each[:3], each[:2])]
+    if not found:
+        raise SchemaError(f"{name!r} is no day of the week", expected=", ".join(each.title() for each in _WEEKDAYS))
+    days = days_of(date)
+    return dates_of(build, days + (found[0] - (days + 3) - 1) % 7 + 1)
 
 
 def _add_months(build: Builder, date: pl.Expr, months: pl.Expr) -> pl.Expr:
@@ -189,6 +226,8 @@ def _towards_zero(value: Int64s, by: int) -> Int64s:
 
 MONTH_FUNCTIONS: Mapping[str, Kernel] = {
     "make_date": _make_date,
+    "make_timestamp": _make_timestamp,
+    "next_day": _next_day,
     "add_months": _add_months,
     "last_day": _last_day,
     "months_between": _months_between,

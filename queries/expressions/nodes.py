@@ -17,7 +17,19 @@ import pyarrow as pa
 
 from .kinds import spark_name
 
-__all__ = ["Call", "Constant", "Expression", "Field", "all_of", "conjuncts", "fields", "renamed", "substituted", "walk"]
+__all__ = [
+    "Call",
+    "Constant",
+    "Days",
+    "Expression",
+    "Field",
+    "all_of",
+    "conjuncts",
+    "fields",
+    "renamed",
+    "substituted",
+    "walk",
+]
 
 _INFIX = {
     "add": "+",
@@ -43,6 +55,10 @@ _INFIX = {
 }
 _BEFORE = {"bitwise_not": "~", "negate": "-", "not": "NOT "}
 _AFTER = {"is_not_null": " IS NOT NULL", "is_null": " IS NULL"}
+
+
+class Days(timedelta):
+    """An interval that is written in days or weeks: a DATE that it moves is still a DATE."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from .calendar import FIRST_DAY, LAST_DAY, Int64s, days_in_month, days_of_civil
 from .kinds import MAX_PRECISION, TIMESTAMP
 from .unscaled import as_decimals, negative
 
-__all__ = ["date_of_text", "decimal_of_text", "double_of_text", "timestamp_of_text", "trimmed"]
+__all__ = ["date_of_text", "days_of_parts", "decimal_of_text", "double_of_text", "timestamp_of_text", "trimmed"]
+__all__ += ["whole_of_part", "within_years"]
 
 _BLANK = "".join(map(chr, range(33)))
 _DOUBLE = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
@@ -89,26 +90,29 @@ def _power(text: str, scale: int) -> int | None:
     return made if abs(made) < 10**MAX_PRECISION else None
 
 
-def _int(parts: pl.DataFrame, name: str, default: int) -> Int64s:
+def whole_of_part(parts: pl.DataFrame, name: str, default: int) -> Int64s:
+    """Return the whole numbers that a column of text has, or the default for null."""
     return parts[name].cast(pl.Int64).fill_null(default).to_numpy()
 
 
-def _days(parts: pl.DataFrame) -> tuple[Int64s, pl.Series]:
-    """Return days since 1970, and where the parts name a date that there is."""
-    year = _int(parts, "year", 1970)
-    month, day = _int(parts, "month", 1), _int(parts, "day", 1)
-    year = np.where((parts["sign"] == "-").fill_null(value=False).to_numpy(), -year, year)
+def days_of_parts(parts: pl.DataFrame, year: str | None = None) -> tuple[Int64s, pl.Series]:
+    """Return days since 1970, and where the parts name a date that there is; of parts without a year, in ``year``."""
+    if year is not None:
+        parts = parts.with_columns(pl.col("year").fill_null(year))
+    years = whole_of_part(parts, "year", 1970)
+    month, day = whole_of_part(parts, "month", 1), whole_of_part(parts, "day", 1)
+    years = np.where((parts["sign"] == "-").fill_null(value=False).to_numpy(), -years, years)
     valid = (month >= 1) & (month <= 12) & (day >= 1)
     month = np.where(valid, month, 1)
-    valid &= day <= days_in_month(year, month)
-    return days_of_civil(year, month, np.where(valid, day, 1)), parts["year"].is_not_null() & pl.Series(valid)
+    valid &= day <= days_in_month(years, month)
+    return days_of_civil(years, month, np.where(valid, day, 1)), parts["year"].is_not_null() & pl.Series(valid)
 
 
 def date_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
     """Return the dates that text names."""
 
     def run(series: pl.Series) -> pl.Series:
-        days, valid = _days(series.str.extract_groups(_DATE).struct.unnest())
+        days, valid = days_of_parts(series.str.extract_groups(_DATE).struct.unnest())
         return pl.Series(days, dtype=pl.Int64).set(~valid, None)
 
     days = build.share(on_series(run, trimmed(text), dtype=pl.Int64))
@@ -123,8 +127,8 @@ def timestamp_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
 
     def run(series: pl.Series) -> pl.Series:
         parts = series.str.extract_groups(_TIME).struct.unnest()
-        days, valid = _days(parts)
-        hour, minute, second = (_int(parts, name, 0) for name in ("hour", "minute", "second"))
+        days, valid = days_of_parts(parts)
+        hour, minute, second = (whole_of_part(parts, name, 0) for name in ("hour", "minute", "second"))
         part = parts["part"].fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64).to_numpy()
         valid &= pl.Series((hour < 24) & (minute < 60) & (second < 60))
         offset = _offsets(parts["zone"])
@@ -149,9 +153,14 @@ def timestamp_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
         lasting=True,
     )
     micros = build.share(on_series(run, text, dtype=pl.Int64))
+    return within_years(build, micros).cast(polars_type(build.type))
+
+
+def within_years(build: Builder, micros: pl.Expr) -> pl.Expr:
+    """Return microseconds, null outside of the years 1 to 9999, which is an error."""
     inside = micros.is_between(FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1)
     build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
-    return pl.when(inside).then(micros).cast(polars_type(build.type))
+    return pl.when(inside).then(micros)
 
 
 def _offsets(zones: pl.Series) -> pl.Series:

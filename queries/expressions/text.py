@@ -11,23 +11,9 @@ import polars as pl
 from ...conf.errors import SchemaError
 from .building import Builder, Kernel
 from .kinds import TEXT
+from .positions import substring
 
 __all__ = ["TEXTS"]
-
-_ALL = 2**31 - 1
-
-
-def _substring(build: Builder, text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
-    text = build.share(text)
-    size = text.str.len_chars().cast(pl.Int64)
-    place = build.share(start.cast(pl.Int64))
-    first = build.share(pl.when(place > 0).then(place - 1).when(place < 0).then(size + place).otherwise(place))
-    end = size if length is None else pl.min_horizontal(first + length.cast(pl.Int64), size)
-    if length is not None:  # a null among the operands of min_horizontal would be left out
-        end = pl.when(length.is_not_null() & first.is_not_null()).then(end)
-    offset = build.share(first.clip(lower_bound=0))
-    count = build.share((end - offset).clip(lower_bound=0))
-    return pl.when(offset.is_not_null() & count.is_not_null()).then(text.str.slice(offset, count))
 
 
 def _left(build: Builder, text: pl.Expr, length: pl.Expr) -> pl.Expr:
@@ -108,15 +94,6 @@ def _concat_ws(build: Builder, _: pl.Expr, *texts: pl.Expr) -> pl.Expr:
     return pl.concat_str(texts, separator=separator, ignore_nulls=True)
 
 
-def _instr(build: Builder, text: pl.Expr, part: pl.Expr) -> pl.Expr:
-    part = build.share(part)
-    text = build.share(pl.when(part.is_not_null()).then(text))  # as many rows as parts, of a constant too
-    before = text.str.splitn(part, 2).struct.field("field_0").str.len_chars().cast(pl.Int32) + 1
-    found = pl.when(part == "").then(pl.lit(1, dtype=pl.Int32))
-    found = found.when(text.str.contains(part, literal=True)).then(before).otherwise(pl.lit(0, dtype=pl.Int32))
-    return pl.when(text.is_not_null()).then(found)
-
-
 def _reverse(build: Builder, value: pl.Expr) -> pl.Expr:
     if build.type != TEXT:
         return value.list.reverse()
@@ -152,7 +129,7 @@ def _searched(method: Callable[[pl.Expr, pl.Expr], Any]) -> Kernel:
 TEXTS: Mapping[str, Kernel] = {
     "concat": lambda _, *texts: pl.concat_str(texts),
     "concat_ws": _concat_ws,
-    "substring": _substring,
+    "substring": substring,
     "left": _left,
     "right": _right,
     "length": lambda _, text: text.str.len_chars().cast(pl.Int32),
@@ -167,10 +144,10 @@ TEXTS: Mapping[str, Kernel] = {
     "lpad": _padded(left=True),
     "rpad": _padded(left=False),
     "repeat": _repeat,
+    "bit_length": lambda _, text: text.str.len_bytes().cast(pl.Int32) * 8,
     "contains": _searched(lambda text, part: text.str.contains(part, literal=True)),
     "startswith": _searched(lambda text, part: text.str.starts_with(part)),
     "endswith": _searched(lambda text, part: text.str.ends_with(part)),
-    "instr": _instr,
     "reverse": _reverse,
     "initcap": _initcap,
     "translate": _translate,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ...conf.errors import SchemaError
 from .building import Builder, Kernel
 from .calendar import FIRST_DAY, LAST_DAY, Int64s, civil_of_days, days_of_civil
 from .instants import DAY, LEAVE_OUT, OUTSIDE, SECOND, dates_of, days_of, micros_of, on_days, timestamps_of
 from .kinds import DATE, DOUBLE, MONTHS, is_decimal
 from .months import months_added
 from .unscaled import as_decimals, int128, unscaled
-from .writing import formatted, text_of_timestamp
+from .writing import text_of_timestamp
 
 __all__ = ["TIMES"]
 
@@ -30,7 +28,6 @@ _UNITS = {
     "DD": DAY,
 }
 _MONTHS = {"YEAR": 12, "YYYY": 12, "YY": 12, "QUARTER": 3, "MONTH": 1, "MM": 1, "MON": 1}
-_FORMATS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%3f", "SSSSSS": "%6f"}
 
 
 def _months_start(days: Int64s, months: int) -> Int64s:
@@ -146,34 +143,6 @@ def _difference(build: Builder, end: pl.Expr, start: pl.Expr) -> pl.Expr:
     return (micros_of(end) - micros_of(start)).cast(pl.Duration("us"))
 
 
-def _date_format(build: Builder, time: pl.Expr, _: pl.Expr) -> pl.Expr:
-    pattern = build.constant(1, "the format")
-    if pattern is None:
-        return pl.lit(None, dtype=pl.String)
-    made = ""
-    for quoted, word, other in _words(pattern):
-        made += quoted.replace("%", "%%") or _FORMATS.get(word) or other.replace("%", "%%")
-    return formatted(build, time, made)
-
-
-def _words(pattern: str) -> list[tuple[str, str, str]]:
-    """Return the parts of a format of dates: quoted text, the same letter several times, or another character."""
-    parts: list[tuple[str, str, str]] = []
-    at = 0
-    while at < len(pattern):
-        found = re.compile(r"'([^']+)'|([A-Za-z])\2*|[-/:.,_ ]").match(pattern, at)
-        word = found[0] if found else pattern[at:]
-        letters = found is not None and found[2] is not None
-        if found is None or (letters and word not in _FORMATS):
-            raise SchemaError(
-                f"the format {pattern!r} has {word!r}",
-                expected=", ".join(_FORMATS) + ", punctuation, and 'quoted text'",
-            )
-        parts.append((found[1] or "", word if letters else "", "" if letters or found[1] else word))
-        at = found.end()
-    return parts
-
-
 TIMES: Mapping[str, Kernel] = {
     "year": _field(lambda days: civil_of_days(days)[0]),
     "quarter": _field(lambda days: (civil_of_days(days)[1] - 1) // 3 + 1),
@@ -201,7 +170,6 @@ TIMES: Mapping[str, Kernel] = {
     "date_add": _moved(1),
     "date_sub": _moved(-1),
     "datediff": lambda _, end, start: end.to_physical() - start.to_physical(),
-    "date_format": _date_format,
     "add_interval": _with_interval(1),
     "subtract_interval": _with_interval(-1),
     "subtract_times": _difference,

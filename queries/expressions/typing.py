@@ -12,7 +12,13 @@ from ...conf.errors import SchemaError
 from .arithmetic_types import ARITHMETIC
 from .bits import BIT_RULES
 from .coercion import cast, common, implicit, standardized, with_common_type
+from .digests import DIGEST_RULES
+from .doubles import DOUBLE_RULES
+from .encodings import ENCODING_RULES, on_bytes
+from .formats import FORMAT_RULES, parsed
+from .hashes import HASH_RULES
 from .kinds import (
+    BINARY,
     BOOLEAN,
     BYTE,
     DATE,
@@ -25,10 +31,12 @@ from .kinds import (
     TEXT,
     TIMESTAMP,
     is_integral,
+    is_number,
     spark_name,
 )
 from .months import MONTH_RULES
 from .nodes import Call, Constant, Expression
+from .positions import POSITION_RULES
 from .signatures import Rule, Signature, misfit
 
 __all__ = ["call", "cast", "common", "function_names"]
@@ -152,6 +160,9 @@ def _alike(function: str, arguments: Sequence[Expression]) -> Expression:
     name = {"ifnull": "coalesce", "nvl": "coalesce"}.get(function, function)
     if len(arguments) < (1 if name == "coalesce" else 2):
         raise misfit(function, arguments, "several values")
+    given = {each.type for each in arguments} - {NULL}
+    if name in ("greatest", "least") and TEXT in given and len(given) > 1:
+        raise misfit(function, arguments, "values of one type", "cast the text")
     values = with_common_type(arguments)
     return Call(name, values, values[0].type)
 
@@ -177,6 +188,9 @@ def _nvl2(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _concat(function: str, arguments: Sequence[Expression]) -> Expression:
+    if function == "concat" and {each.type for each in arguments} == {BINARY}:
+        return Call("bytes_concat", tuple(arguments), BINARY)
+    arguments = [cast(each, TEXT) if each.type == BINARY else each for each in arguments]
     made = [implicit(each, TEXT) for each in arguments]
     if None in made or len(made) < (2 if function == "concat_ws" else 1):
         raise misfit(function, arguments, "text")
@@ -184,8 +198,10 @@ def _concat(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _converted(dtype: pa.DataType, try_: bool, function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) == 2 and function.endswith(("to_date", "to_timestamp")):
+        return cast(parsed(function, arguments, try_=try_), dtype)
     if len(arguments) != 1:
-        raise misfit(function, arguments, f"one value: a format is not supported, and {function} reads what CAST reads")
+        raise misfit(function, arguments, "one value: what CAST reads")
     return cast(arguments[0], dtype, try_=try_)
 
 
@@ -245,27 +261,26 @@ _PARTS = {
 }
 
 
-def _unix(function: str, arguments: Sequence[Expression]) -> Expression:
-    if len(arguments) != 1 or arguments[0].type == TEXT:
-        raise misfit(function, arguments, "a TIMESTAMP or DATE: cast text to TIMESTAMP first")
-    micros = Signature(LONG, (TIMESTAMP,), name="unix_micros")(function, arguments)
-    return call("div", [micros, Constant(1_000_000, LONG)])  # towards zero, other than unix_seconds
-
-
 def _timestamp_seconds(function: str, arguments: Sequence[Expression]) -> Expression:
-    if len(arguments) != 1 or implicit(arguments[0], DOUBLE) is None:
+    if len(arguments) != 1 or not (is_number(arguments[0].type) or arguments[0].type == NULL):
         raise misfit(function, arguments, "a number of seconds")
     value = arguments[0]
-    if is_integral(value.type) or value.type in (TEXT, NULL):
+    if is_integral(value.type) or value.type == NULL:
         return Signature(TIMESTAMP, (LONG,))(function, arguments)
     if value.type == FLOAT:
         value = cast(value, DOUBLE)
     return Call(function, (value,), TIMESTAMP)
 
 
+def _timestamp_of(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1 or not (is_integral(arguments[0].type) or arguments[0].type == NULL):
+        raise misfit(function, arguments, "a whole number")
+    return Signature(TIMESTAMP, (LONG,))(function, arguments)
+
+
 @functools.cache
 def _rules() -> Mapping[str, Rule]:
-    rules: dict[str, Rule] = {**ARITHMETIC, **BIT_RULES, **MONTH_RULES}
+    rules: dict[str, Rule] = {**ARITHMETIC, **DOUBLE_RULES, **BIT_RULES, **MONTH_RULES}
     rules |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "equal_null"), _comparison)
     rules |= dict.fromkeys(("and", "or", "not"), _logic)
     rules |= dict.fromkeys(("is_null", "is_not_null"), _of_any)
@@ -313,7 +328,20 @@ def _text_rules() -> dict[str, Rule]:
     rules |= {"regexp_replace": _simple(TEXT, TEXT, TEXT, TEXT)}
     rules |= dict.fromkeys(("contains", "startswith", "endswith"), _simple(BOOLEAN, TEXT, TEXT))
     rules |= {"reverse": _reversed, "initcap": _simple(TEXT, TEXT), "translate": _simple(TEXT, TEXT, TEXT, TEXT)}
-    return rules | {"instr": _simple(INT, TEXT, TEXT), "locate": _located, "position": _located}
+    rules |= {"bit_length": _simple(INT, TEXT), "space": _space}
+    rules |= {**POSITION_RULES, **ENCODING_RULES, **DIGEST_RULES, **HASH_RULES, "decode": _decoded}
+    length = functools.partial(on_bytes, name="bytes_length", result=INT)
+    rules |= {
+        name: length(rules[name]) for name in ("length", "len", "char_length", "character_length", "octet_length")
+    }
+    rules |= {name: on_bytes(rules[name], "bytes_substring", INT, INT) for name in ("substr", "substring")}
+    return rules | {"left": on_bytes(rules["left"], "bytes_left", INT)}
+
+
+def _space(function: str, arguments: Sequence[Expression]) -> Expression:
+    if len(arguments) != 1:
+        raise misfit(function, arguments, "space(INT)")
+    return call("repeat", [Constant(" ", TEXT), *arguments])
 
 
 def _letters(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -337,10 +365,16 @@ def _reversed(function: str, arguments: Sequence[Expression]) -> Expression:
     return Signature(TEXT, (TEXT,))(function, arguments)
 
 
-def _located(function: str, arguments: Sequence[Expression]) -> Expression:
-    if len(arguments) != 2:
-        raise misfit(function, arguments, f"{function}(STRING, STRING)")
-    return call("instr", [arguments[1], arguments[0]])
+def _decoded(function: str, arguments: Sequence[Expression]) -> Expression:
+    """Return ``decode(x, search, result, …, default)``, a CASE in which null is equal to null; or bytes as text."""
+    if len(arguments) < 3:
+        return ENCODING_RULES["decode"](function, arguments)
+    value, *pairs = arguments
+    default = pairs.pop() if len(pairs) % 2 else Constant(None, NULL)
+    parts: list[Expression] = []
+    for search, result in zip(pairs[::2], pairs[1::2], strict=True):
+        parts += [call("eq_null_safe", [value, search]), result]
+    return call("case", [*parts, default])
 
 
 def _time_rules() -> dict[str, Rule]:
@@ -350,9 +384,9 @@ def _time_rules() -> dict[str, Rule]:
     rules |= {"second_with_fraction": _simple(pa.decimal128(8, 6), TIMESTAMP)}
     rules |= dict.fromkeys(("date_part", "extract", "datepart"), _date_part)
     rules |= {"date_trunc": _simple(TIMESTAMP, TEXT, TIMESTAMP), "trunc": _simple(DATE, DATE, TEXT)}
-    rules |= dict.fromkeys(("unix_timestamp", "to_unix_timestamp"), _unix)
     rules |= dict.fromkeys(("unix_seconds", "unix_millis", "unix_micros"), _simple(LONG, TIMESTAMP))
-    rules |= {"timestamp_seconds": _timestamp_seconds, "from_unixtime": _simple(TEXT, LONG)}
-    rules |= dict.fromkeys(("timestamp_millis", "timestamp_micros"), _simple(TIMESTAMP, LONG))
+    rules |= {"timestamp_seconds": _timestamp_seconds}
+    rules |= dict.fromkeys(("timestamp_millis", "timestamp_micros"), _timestamp_of)
     rules |= {"unix_date": _simple(INT, DATE), "date_from_unix_date": _simple(DATE, INT)}
-    return rules | {"date_sub": _simple(DATE, DATE, INT), "date_format": _simple(TEXT, TIMESTAMP, TEXT)}
+    rules |= FORMAT_RULES
+    return rules | {"date_sub": _simple(DATE, DATE, INT)}

@@ -11,11 +11,22 @@ import pyarrow as pa
 from .arrays import on_series
 from .kinds import MAX_PRECISION
 
-__all__ = ["LIMIT", "as_decimals", "divided_half_up", "exact_decimals", "int128", "negative", "scaled", "unscaled"]
+__all__ = [
+    "LIMIT",
+    "as_decimals",
+    "divided_half_up",
+    "exact_decimals",
+    "in_java_digits",
+    "int128",
+    "negative",
+    "scaled",
+    "unscaled",
+]
 
 LIMIT = 10**MAX_PRECISION
 """What is not below this has too many digits."""
 _MOST = (1 << 127) - 1
+_JAVA_DIGITS = 34
 
 
 def int128(value: int) -> pl.Expr:
@@ -66,6 +77,21 @@ def divided_half_up(numbers: pl.Expr, digits: int) -> pl.Expr:
         return numbers * int128(0)
     unit, half, size = int128(10**digits), int128(10**digits // 2), numbers.abs()
     return negative(size // unit + (size % unit >= half).cast(pl.Int128), numbers < 0)
+
+
+def in_java_digits(numbers: pl.Expr, precision: int) -> pl.Expr:
+    """Return Int128 numbers with the 34 digits that Java keeps of some results, the last one half to even."""
+    for more in range(precision - _JAVA_DIGITS, 0, -1):
+        unit = int128(10**more)
+        half = unit // 2
+        size = numbers.abs()
+        rest = size % unit
+        down = size // unit
+        up = (rest > half) | ((rest == half) & (down % 2 == 1))
+        rounded = negative((down + up.cast(pl.Int128)) * unit, numbers < 0)
+        longer = size >= int128(10 ** (_JAVA_DIGITS + more - 1))
+        numbers = pl.when(longer).then(rounded).otherwise(numbers)
+    return numbers
 
 
 def exact_decimals(

@@ -105,6 +105,9 @@ class ContinuousSql(Spark):
         def trycast_sql(self, expression: exp.TryCast) -> str:
             return self.cast_sql(expression)
 
+        def hexstring_sql(self, expression: exp.HexString, *_: object, **__: object) -> str:
+            return f"X'{expression.name}'"
+
         def extract_sql(self, expression: exp.Extract) -> str:
             return f"EXTRACT({self.sql(expression, 'this')} FROM {self.sql(expression, 'expression')})"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..expressions.nodes import Constant
+from ..expressions.nodes import Constant, Days
 from .places import Text
 
 __all__ = ["interval", "length_us", "number", "type_of"]
@@ -88,7 +88,8 @@ def interval(node: exp.Interval, text: Text) -> Constant:
         if abs(months) >= 2**31:
             raise text.error(node, "this interval is longer than Spark can hold")
         return Constant((months, 0, 0), pa.month_day_nano_interval())
-    return Constant(timedelta(microseconds=_microseconds(node, text)), pa.duration("us"))
+    kind = Days if unit in {"DAY", "WEEK"} else timedelta
+    return Constant(kind(microseconds=_microseconds(node, text)), pa.duration("us"))
 
 
 def _microseconds(node: exp.Interval, text: Text) -> int:

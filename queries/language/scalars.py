@@ -337,6 +337,14 @@ def _constant(value: Any, kind: pa.DataType) -> Callable[[Scalars, exp.Expr], Ex
     return lambda _self, node: Constant(node.args["this"] if value is None and kind == pa.bool_() else value, kind)
 
 
+def _bytes(self: Scalars, node: exp.Expr) -> Expression:
+    digits = node.name
+    try:
+        return Constant(bytes.fromhex("0" * (len(digits) % 2) + digits), pa.binary())
+    except ValueError:
+        raise self.text.error(node, f"'{digits}' is no number to the base 16", expected="0 to 9 and A to F") from None
+
+
 def _through(self: Scalars, node: exp.Expr) -> Expression:
     return self.bind(node.this)
 
@@ -367,6 +375,7 @@ _RULES: dict[type[exp.Expr], Callable[[Scalars, Any], Expression]] = {
     exp.Exists: Scalars._exists,
     exp.Extract: Scalars._extract,
     exp.Filter: Scalars._filter,
+    exp.HexString: _bytes,
     exp.In: Scalars._in,
     exp.Interval: Scalars._interval,
     exp.Is: Scalars._is,

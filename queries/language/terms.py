@@ -92,14 +92,14 @@ class Terms(Reader):
         negated = self._curr.token_type is T.NOT
         if negated:
             self._advance()
-        found = self._range(start, this)
+        found = self._range(start, this, negated=negated)
         if found is None:
             if negated:
                 self.unexpected("BETWEEN, IN, LIKE, ILIKE or RLIKE after NOT")
             return this
         return self.made(start, exp.Not(this=found)) if negated else found
 
-    def _range(self, start: Token, this: exp.Expr) -> exp.Expr | None:
+    def _range(self, start: Token, this: exp.Expr, *, negated: bool) -> exp.Expr | None:
         if self._match(T.BETWEEN):
             low = self._level(1)
             self.need(T.AND, "AND between the bounds of BETWEEN")
@@ -112,12 +112,24 @@ class Terms(Reader):
             return None
         self._advance()
         if self._match_texts(("ANY", "ALL", "SOME"), advance=False) and self._next.token_type is T.L_PAREN:
-            self.refuse("LIKE ANY and LIKE ALL are not supported", hint="join several LIKE with OR or AND")
+            return self._likes(start, this, kind, negated=negated)
         found: exp.Expr = self.made(start, kind(this=this, expression=self._level(1)))
         if kind is not exp.RegexpLike and self._match(T.ESCAPE):
             if self._curr.token_type not in STRINGS:
                 self.unexpected("a text of one character after ESCAPE")
             found = self.made(start, exp.Escape(this=found, expression=self.string()))
+        return found
+
+    def _likes(self, start: Token, this: exp.Expr, kind: type[exp.Binary], *, negated: bool) -> exp.Expr:
+        """Read the patterns of LIKE ANY or LIKE ALL. NOT around it is NOT around each of them."""
+        if kind is exp.RegexpLike:
+            self.refuse("RLIKE ANY and RLIKE ALL are not supported", hint="write one pattern with |")
+        every = self.need_word("ANY", "ALL", "SOME") == "ALL"
+        patterns = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self.scalar))).expressions
+        joined = exp.And if every != negated else exp.Or
+        found: exp.Expr = self.made(start, kind(this=this, expression=patterns[0]))
+        for each in patterns[1:]:
+            found = self.made(start, joined(this=found, expression=kind(this=this.copy(), expression=each)))
         return found
 
     def _is(self, start: Token, this: exp.Expr) -> exp.Expr:
@@ -171,10 +183,11 @@ class Terms(Reader):
 
     def _sign(self) -> exp.Expr:
         start = self._curr
-        if self._match(T.DASH):
+        if self._curr.token_type is T.DASH and self._next.token_type not in (T.NUMBER, T.DOT):
+            self._advance()
             return self.made(start, exp.Neg(this=self._sign()))
         if self._match(T.PLUS):
-            return self._sign()
+            return self.made(start, exp.Anonymous(this="POSITIVE", expressions=[self._sign()]))
         if self._match(T.TILDE):
             return self.made(start, exp.BitwiseNot(this=self._sign()))
         return self._postfix()
@@ -204,9 +217,14 @@ class Terms(Reader):
         self._advance()
         if not written and self._curr.token_type is not T.DECIMAL:  # 5L
             to = exp.DataType(this=_SUFFIXES[self._curr.token_type], expressions=[], nested=False)
+            written_number = this.find(exp.Literal)
+            if self._curr.token_type in (T.FLOAT, T.DOUBLE) and written_number and "e" not in this.name.lower():
+                written_number.set("this", f"{written_number.this}e0")  # a double from the start, for -0.0D
             self._advance()
         elif not written:  # 1.5BD: as precise as it is written
             self._advance()
+            if "e" in this.name.lower():
+                self.refuse("a decimal with an exponent is not supported", at=this, hint="write it without one")
             digits = this.name.partition(".")
             scale = len(digits[2])
             precision = max(len(digits[0].lstrip("0")) + scale, 1)
@@ -221,6 +239,8 @@ class Terms(Reader):
     def _primary(self) -> exp.Expr:
         token = self._curr
         kind = token.token_type
+        if self._match(T.DASH):  # a part of the number, so that -5::STRING is '-5'
+            return self.made(token, exp.Neg(this=self._primary()))
         if kind is T.NUMBER:
             self._advance()
             return self.made(token, exp.Literal(this=token.text, is_string=False))
@@ -229,6 +249,9 @@ class Terms(Reader):
             return self.made(token, exp.Literal(this="." + self._prev.text, is_string=False))
         if kind in STRINGS:
             return self.string()
+        if kind is T.HEX_STRING:
+            self._advance()
+            return self.made(token, exp.HexString(this=token.text))
         if kind is T.L_PAREN:
             return self._paren()
         if kind is T.IDENTIFIER:
@@ -306,10 +329,26 @@ class Terms(Reader):
             part = self.name("a part of a time, such as HOUR")
             self.need(T.FROM, "FROM in EXTRACT")
             found = exp.Extract(this=exp.Var(this=part.name.upper()), expression=self.scalar())
+        elif name == "TRIM":
+            found = self._trim()
         else:
             found = exp.Anonymous(this=name, expressions=self._arguments(name))
         self.need(T.R_PAREN, "a comma or ) in the list of arguments")
         return self._over(start, self.made(start, found))
+
+    def _trim(self) -> exp.Expr:
+        """Read ``TRIM(x)``, ``TRIM(LEADING FROM x)``, ``TRIM(BOTH 'a' FROM x)`` or ``TRIM('a' FROM x)``."""
+        sides = {"BOTH": "TRIM", "LEADING": "LTRIM", "TRAILING": "RTRIM"}
+        ends = self._next.token_type in (T.R_PAREN, T.COMMA)
+        side = "TRIM" if ends or not self._match_texts(sides) else sides[self._prev.text.upper()]
+        worded = side != "TRIM" or self._prev.text.upper() == "BOTH"
+        if worded and self._match(T.FROM):
+            return exp.Anonymous(this=side, expressions=[self.scalar()])
+        found = self._arguments("TRIM")
+        if len(found) == 1 and (worded or self._curr.token_type is T.FROM):
+            self.need(T.FROM, "FROM and a text in TRIM")
+            found.append(self.scalar())
+        return exp.Anonymous(this=side, expressions=found)
 
     def _arguments(self, name: str) -> list[exp.Expr]:
         if self._curr.token_type is T.R_PAREN:
@@ -321,8 +360,20 @@ class Terms(Reader):
         if self._match(T.DISTINCT):
             return [self.made(begin, exp.Distinct(expressions=self.commas(self.scalar)))]
         self._match_texts(("ALL",))
+        if name == "POSITION":
+            part = self._level(0)
+            if self._match(T.IN):
+                return [part, self.scalar()]
+            self.need(T.COMMA, "IN or a comma in POSITION")
+            return [part, *self.commas(self.scalar)]
         found = self.commas(self.scalar)
-        if name == "SUBSTRING" and len(found) == 1 and self._match(T.FROM):
+        if name == "OVERLAY" and len(found) == 1 and self._match_texts(("PLACING",)):
+            found.append(self.scalar())
+            self.need(T.FROM, "FROM and a place in OVERLAY")
+            found.append(self.scalar())
+            if self._match_texts(("FOR",)):
+                found.append(self.scalar())
+        if name in {"SUBSTRING", "SUBSTR"} and len(found) == 1 and self._match(T.FROM):
             found.append(self.scalar())
             if self._match_texts(("FOR",)):
                 found.append(self.scalar())

@@ -26,7 +26,7 @@ from upstream.queries.expressions.kinds import DOUBLE, FLOAT, TEXT, is_decimal
 from upstream.queries.expressions.nodes import Call, Expression, walk
 from upstream.queries.expressions.typing import cast
 
-from .pairs import SCHEMA, Pair
+from .pairs import Pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "fails", "interpreted_session", "without_rules"]
 
 _AT_ONCE = 60
-_OUR_LIMITS = ("outside the years", "without a date", "fits no BIGINT")
+_OUR_LIMITS = ("base 64", "not UTF-8", "outside the years", "without a date", "fits no BIGINT")
 """Errors where Spark has a value: years that the tables cannot hold, the date of today, a DIV that wraps around."""
 _RULES = (
     *("BooleanSimplification", "ConstantFolding", "LikeSimplification", "NullDownPropagation", "NullPropagation"),
@@ -79,9 +79,9 @@ def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 class _Ours:
     """What we make of an expression: the values, and the rows in which it is an error."""
 
-    def __init__(self, pair: Pair, frame: pl.DataFrame) -> None:
+    def __init__(self, pair: Pair, frame: pl.DataFrame, schema: pa.Schema) -> None:
         self.pair = pair
-        evaluated = compiled(pair.ours, SCHEMA)
+        evaluated = compiled(pair.ours, schema)
         self.failed: list[int] = []
         self.values: dict[int, Any] = {}
         kept = frame
@@ -115,7 +115,7 @@ class _Comparison:
     def __init__(self, spark: SparkSession, pairs: Sequence[Pair], table: pa.Table) -> None:
         self._spark, self._table = spark, table
         self._frame = pl.DataFrame(pl.from_arrow(table))
-        self._ours = [_Ours(pair, self._frame) for pair in pairs]
+        self._ours = [_Ours(pair, self._frame, table.schema) for pair in pairs]
         spark.createDataFrame(table).coalesce(1).createOrReplaceTempView("given")
 
     def run(self, failures: int) -> list[int]:
@@ -177,22 +177,22 @@ class _Comparison:
                 continue
             written = part.type == TEXT or is_decimal(part.type)
             if part.function.removeprefix("try_") == "cast" and part.arguments[0].type in (FLOAT, DOUBLE) and written:
-                number, text = _parts(frame, [part.arguments[0], cast(part.arguments[0], TEXT)])
+                number, text = _parts(self._table.schema, frame, [part.arguments[0], cast(part.arguments[0], TEXT)])
                 single = part.arguments[0].type == FLOAT and part.type == TEXT
                 written_by = java.Float.toString if single else java.Double.toString
                 if number is not None and text != written_by(number):
                     return True
             if part.function in _JAVA:
-                *numbers, found = _parts(frame, [*part.arguments, part])
+                *numbers, found = _parts(self._table.schema, frame, [*part.arguments, part])
                 if None not in numbers and not _same(found, getattr(java.StrictMath, _JAVA[part.function])(*numbers)):
                     assert math.isclose(found, getattr(java.StrictMath, _JAVA[part.function])(*numbers), rel_tol=1e-15)
                     return True
         return False
 
 
-def _parts(frame: pl.DataFrame, parts: Sequence[Expression]) -> list[Any]:
+def _parts(schema: pa.Schema, frame: pl.DataFrame, parts: Sequence[Expression]) -> list[Any]:
     """Parts of an expression in the only row; null where they fail."""
-    columns = compiled_columns([(str(at), each) for at, each in enumerate(parts)], SCHEMA)
+    columns = compiled_columns([(str(at), each) for at, each in enumerate(parts)], schema)
     return list(columns._rows(frame).select(columns._values).collect().row(0))
 
 

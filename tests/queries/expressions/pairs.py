@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from upstream.conf.errors import SchemaError
-from upstream.queries.expressions.nodes import Constant, Expression, Field
+from upstream.queries.expressions.nodes import Constant, Days, Expression, Field
 from upstream.queries.expressions.typing import call, cast
 
 INT, LONG, DOUBLE, TEXT = pa.int32(), pa.int64(), pa.float64(), pa.string()
@@ -217,7 +217,7 @@ def seconds(value: int) -> Pair:
 
 
 def days(value: int) -> Pair:
-    return Pair(f"INTERVAL '{value}' DAY", Constant(timedelta(days=value), pa.duration("us")))
+    return Pair(f"INTERVAL '{value}' DAY", Constant(Days(days=value), pa.duration("us")))
 
 
 def months(value: int) -> Pair:

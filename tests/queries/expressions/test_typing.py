@@ -21,7 +21,7 @@ from upstream.queries.expressions.kinds import (
     TEXT,
     TIMESTAMP,
 )
-from upstream.queries.expressions.nodes import Call, Constant, Expression, Field
+from upstream.queries.expressions.nodes import Call, Constant, Days, Expression, Field
 from upstream.queries.expressions.typing import call, function_names
 
 _FIELDS = {
@@ -100,8 +100,8 @@ def test_result_type(function: str, arguments: str, expected: pa.DataType) -> No
         ("coalesce", "dt i"),
         ("substring", "t"),
         ("year", "b"),
-        ("unix_timestamp", "t"),
-        ("to_date", "t t"),
+        ("unix_timestamp", "t t t"),
+        ("to_date", "t t t"),
         ("round", "d i"),
         ("get", "i i"),
     ],
@@ -139,7 +139,9 @@ def test_nullif_keeps_the_first_type() -> None:
 @pytest.mark.parametrize(
     ("interval", "expected"),
     [
-        (Constant(timedelta(days=2), DURATION), DATE),
+        (Constant(Days(days=2), DURATION), DATE),
+        (call("subtract", [Constant(Days(days=2), DURATION), call("subtract", [_field("dt"), _field("dt")])]), DATE),
+        (Constant(timedelta(hours=48), DURATION), TIMESTAMP),
         (Constant(timedelta(hours=2), DURATION), TIMESTAMP),
         (Constant(pa.MonthDayNano([1, 0, 0]), MONTHS), DATE),
         (Constant(pa.MonthDayNano([0, 0, 1000]), MONTHS), TIMESTAMP),

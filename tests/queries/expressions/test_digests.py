@@ -1,0 +1,40 @@
+"""Digests and checksums of columns, as hashlib and zlib have them of one value."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.queries.expressions.kinds import BINARY, INT, TEXT
+
+from .values import evaluate
+
+_LENGTHS = st.one_of(st.integers(0, 20), st.sampled_from([55, 56, 57, 63, 64, 65, 111, 112, 113, 127, 128, 129, 300]))
+_BYTES = st.lists(
+    st.none() | _LENGTHS.flatmap(lambda size: st.binary(min_size=size, max_size=size)), min_size=1, max_size=6
+)
+
+
+@given(_BYTES)
+def test_digests_are_those_of_the_standards(values: list[bytes | None]) -> None:
+    for name, of in (("md5", hashlib.md5), ("sha1", hashlib.sha1), ("sha", hashlib.sha1)):
+        expected = [None if each is None else of(each).hexdigest() for each in values]
+        assert evaluate(name, (values, BINARY)) == expected
+    for bits, of in ((0, hashlib.sha256), (224, hashlib.sha224), (256, hashlib.sha256), (384, hashlib.sha384)):
+        expected = [None if each is None else of(each).hexdigest() for each in values]
+        assert evaluate("sha2", (values, BINARY), constants=[([bits], INT)]) == expected
+    expected = [None if each is None else hashlib.sha512(each).hexdigest() for each in values]
+    assert evaluate("sha2", (values, BINARY), constants=[([512], INT)]) == expected
+
+
+@given(_BYTES)
+def test_a_checksum_is_that_of_gzip(values: list[bytes | None]) -> None:
+    assert evaluate("crc32", (values, BINARY)) == [None if each is None else zlib.crc32(each) for each in values]
+
+
+def test_text_is_taken_as_its_bytes_and_other_sizes_are_null() -> None:
+    assert evaluate("md5", (["é", None], TEXT)) == [hashlib.md5("é".encode()).hexdigest(), None]
+    assert evaluate("sha2", (["é"], TEXT), constants=[([7], INT)]) == [None]
