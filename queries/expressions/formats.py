@@ -61,6 +61,8 @@ _BY_DEFAULT = Constant("yyyy-MM-dd HH:mm:ss", TEXT)
 
 def _words(pattern: str, known: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the parts of a format: the same letter several times, or other text as it is."""
+    if "''" in pattern:
+        raise SchemaError(f"the format {pattern!r} has a quote in it", expected="'quoted text' without quotes")
     parts: list[tuple[str, str]] = []
     at = 0
     while at < len(pattern):

@@ -9,8 +9,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from upstream.queries.expressions.kinds import BINARY, BOOLEAN, BYTE, DATE, DOUBLE, DURATION, FLOAT, INT, LONG, TEXT
-from upstream.queries.expressions.kinds import NULL, TIMESTAMP
+from upstream.queries.expressions.kinds import (
+    BINARY,
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INT,
+    LONG,
+    NULL,
+    TEXT,
+    TIMESTAMP,
+)
 
 from .values import evaluate
 

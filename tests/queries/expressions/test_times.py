@@ -169,7 +169,7 @@ def test_counts_as_timestamps() -> None:
 def test_formats_that_are_the_same_in_both() -> None:
     texts = evaluate("date_format", ([_BEFORE, None], TIMESTAMP), constants=[(["yyyy-MM-dd'T'HH:mm:ss.SSS"], TEXT)])
     assert texts == ["1969-12-31T23:59:58.500", None]
-    for pattern in ("YYYY", "EEE", "M", "yyyy-MM-dd'", "S"):
+    for pattern in ("YYYY", "EEEEE", "MMMMM", "yyyy-MM-dd'", "SSSSSSS", "z"):
         with pytest.raises(SchemaError, match="the format"):
             evaluate("date_format", ([_BEFORE], TIMESTAMP), constants=[([pattern], TEXT)])
 

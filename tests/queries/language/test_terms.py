@@ -92,7 +92,7 @@ def test_precedence_is_sparks(expression: str, expected: str) -> None:
         ("px IN ()", ")", "an expression"),
         ("px NOT 3", "3", "after NOT"),
         ("px BETWEEN 1", "FROM", "AND between"),
-        ("px LIKE ANY ('a')", "ANY", "LIKE ANY"),
+        ("px RLIKE ANY ('a')", "ANY", "RLIKE ANY"),
         ("CASE END", "END", ""),
         ("CASE px END", "END", "WHEN"),
         ("CAST(px AS FLOT)", "FLOT", "double"),

@@ -1,0 +1,65 @@
+"""Functions of floating-point numbers, as Spark 4.2 has them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from upstream.queries.expressions.kinds import DOUBLE, INT, LONG
+from upstream.queries.expressions.typing import call
+
+from .values import evaluate
+
+_NAN, _INF = math.nan, math.inf
+
+
+def _same(found: list[float | None], expected: list[float | None]) -> bool:
+    return str(found) == str(expected)  # NaN is not equal to itself, and -0.0 is equal to 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("cbrt", [27.0, -8.0, None], [3.0, -2.0, None]),
+        ("rint", [2.5, 3.5, -0.4], [2.0, 4.0, -0.0]),
+        ("acos", [2.0, 1.0], [_NAN, 0.0]),
+        ("degrees", [math.pi], [180.0]),
+        ("log1p", [-1.0, -2.0, 0.0, _NAN], [None, None, 0.0, _NAN]),
+        ("log", [0.0, -1.0, 1.0, _INF], [None, None, 0.0, _INF]),
+        ("cot", [0.0], [_INF]),
+    ],
+)
+def test_of_one_number(name: str, given: list[float | None], expected: list[float | None]) -> None:
+    assert _same(evaluate(name, (given, DOUBLE)), expected)
+
+
+def test_of_two_numbers() -> None:
+    assert evaluate("log", ([2.0, 0.0, 2.0], DOUBLE), ([8.0, 8.0, 0.0], DOUBLE)) == [3.0, None, None]
+    assert evaluate("hypot", ([3.0], DOUBLE), ([4.0], DOUBLE)) == [5.0]
+    assert evaluate("nanvl", ([_NAN, 1.0, None], DOUBLE), ([2.0, 2.0, 2.0], DOUBLE)) == [2.0, 1.0, None]
+
+
+def test_factorials_that_fit() -> None:
+    assert evaluate("factorial", ([0, 20, 21, -1, None], INT)) == [1, math.factorial(20), None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "count", "expected"),
+    [
+        (5.0, 0.0, 10.0, 4, 3),
+        (-1.0, 0.0, 10.0, 4, 0),
+        (10.0, 0.0, 10.0, 4, 5),
+        (5.0, 10.0, 0.0, 4, 3),
+        (11.0, 10.0, 0.0, 4, 0),
+        (5.0, 1.0, 1.0, 4, None),
+        (5.0, 0.0, 10.0, 0, None),
+        (_NAN, 0.0, 10.0, 4, None),
+    ],
+)
+def test_width_bucket(value: float, low: float, high: float, count: int, expected: int | None) -> None:
+    assert evaluate("width_bucket", *(([each], DOUBLE) for each in (value, low, high)), ([count], LONG)) == [expected]
+
+
+def test_constants() -> None:
+    assert str(call("pi", [])) == "3.141592653589793"

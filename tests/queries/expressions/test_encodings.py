@@ -1,0 +1,67 @@
+"""Bytes and their text, as Spark 4.2 has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import QueryError, SchemaError
+from upstream.queries.expressions.kinds import BINARY, BYTE, DOUBLE, INT, LONG, TEXT
+
+from .values import evaluate
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (-1, LONG, "F" * 16),
+        (-1, BYTE, "F" * 16),
+        (0, INT, "0"),
+        (255, INT, "FF"),
+        (1.5, DOUBLE, "1"),
+        ("é", TEXT, "C3A9"),
+        (b"\x00\xff", BINARY, "00FF"),
+        (None, LONG, None),
+    ],
+)
+def test_hex(value: Any, dtype: pa.DataType, expected: str | None) -> None:
+    assert evaluate("hex", ([value, value], dtype)) == [expected, expected]
+
+
+def test_bin() -> None:
+    assert evaluate("bin", ([-1, 5, 0, None], LONG)) == ["1" * 64, "101", "0", None]
+
+
+def test_unhex_is_null_for_what_is_no_hex() -> None:
+    given = ["abc", "zz", "", "00FF", "ab\n", None], TEXT
+    assert evaluate("unhex", given) == [b"\n\xbc", None, b"", b"\x00\xff", None, None]
+
+
+def test_base64_and_back() -> None:
+    assert evaluate("base64", ([b"abc", b"", b"\xff", None], BINARY)) == ["YWJj", "", "/w==", None]
+    assert evaluate("unbase64", (["YWJj", "", "/w==", None], TEXT)) == [b"abc", b"", b"\xff", None]
+    with pytest.raises(QueryError, match="base 64"):
+        evaluate("unbase64", (["YWJ"], TEXT))
+
+
+def test_codes_of_characters() -> None:
+    assert evaluate("ascii", (["", "😀a", "A", None], TEXT)) == [0, 128512, 65, None]
+    assert evaluate("chr", ([0, 65, 321, -1, 200, None], LONG)) == ["\0", "A", "A", "", "È", None]
+
+
+def test_parts_of_bytes() -> None:
+    given = [b"\x01\x02\x03", b"", None], BINARY
+    assert evaluate("length", given) == [3, 0, None]
+    assert evaluate("substr", given, constants=[([2], INT), ([1], INT)]) == [b"\x02", b"", None]
+    assert evaluate("substr", given, constants=[([-2], INT)]) == [b"\x02\x03", b"", None]
+    assert evaluate("left", given, constants=[([2], INT)]) == [b"\x01\x02", b"", None]
+    assert evaluate("concat", given, ([b"\xff"] * 3, BINARY)) == [b"\x01\x02\x03\xff", b"\xff", None]
+
+
+def test_encode_and_decode_know_utf_8() -> None:
+    assert evaluate("encode", (["é"], TEXT), constants=[(["utf-8"], TEXT)]) == ["é".encode()]
+    assert evaluate("decode", (["é".encode()], BINARY), constants=[(["UTF-8"], TEXT)]) == ["é"]
+    with pytest.raises(SchemaError, match="UTF-8"):
+        evaluate("encode", (["é"], TEXT), constants=[(["UTF-16"], TEXT)])
