@@ -33,6 +33,10 @@ __all__ = ["OPERATORS", "page"]
 # Their private parts are meant: the tables of rules.
 typing: Any = import_module("upstream.queries.expressions.typing")
 arithmetic_types: Any = import_module("upstream.queries.expressions.arithmetic_types")
+digests: Any = import_module("upstream.queries.expressions.digests")
+doubles: Any = import_module("upstream.queries.expressions.doubles")
+encodings: Any = import_module("upstream.queries.expressions.encodings")
+hashing: Any = import_module("upstream.queries.expressions.hashes")
 bits: Any = import_module("upstream.queries.expressions.bits")
 months: Any = import_module("upstream.queries.expressions.months")
 Signature: Any = import_module("upstream.queries.expressions.signatures").Signature
@@ -80,9 +84,14 @@ _TAKES = {
     "subtract": "two numbers, two times, or a time and an interval",
     "get_field": "a struct, and the name of a field",
     "reverse": "a STRING, or an array",
+    "decode": "a value, then pairs of what it may be and the result, and a default; or bytes and 'UTF-8'",
+    "encode": "a STRING and 'UTF-8'",
+    "overlay": "overlay(STRING, STRING, INT[, INT])",
 }
 _GIVES = {
     "get_field": "the type of the field",
+    "encode": "BINARY",
+    "array_join": "STRING",
     **dict.fromkeys(("get", "get_item", "element_at", "try_element_at"), "the type of the elements"),
 }
 """What the errors and the probes do not show."""
@@ -127,6 +136,8 @@ def _gives(name: str) -> str:
     """Return the types of a function's results: those of all calls that need no cast of text."""
     if name in _GIVES:
         return _GIVES[name]
+    if _error(name) == f"{name}()":  # a constant
+        return _kind(typing.call(name, []).type)
     numeric = name in arithmetic_types.ARITHMETIC
     made: list[tuple[list[str], str]] = []
     for given in _PROBES:
@@ -158,7 +169,7 @@ def _takes(name: str) -> str:
     """Return what the error of a call without arguments would ask for."""
     if name in _TAKES:
         return _TAKES[name]
-    return _error(name).partition(": a format")[0]
+    return _error(name).partition(": what CAST")[0]
 
 
 def _row(name: str) -> str:
@@ -179,15 +190,21 @@ def _cells(*cells: str) -> str:
 
 def _groups() -> dict[str, list[str]]:
     """Return the names by what they are about, each once."""
-    numbers, text, times = arithmetic_types.ARITHMETIC, typing._text_rules(), typing._time_rules()
-    nested = ("get_field", "get", "get_item", "element_at", "try_element_at", "size", "cardinality")
-    casts = [name for name in typing.function_names() if "CAST reads" in _error(name)]
+    numbers = (*arithmetic_types.ARITHMETIC, *doubles.DOUBLE_RULES)
+    hashes = (*digests.DIGEST_RULES, *hashing.HASH_RULES)
+    coded = encodings.ENCODING_RULES
+    text, times = typing._text_rules(), typing._time_rules()
+    nested = ("get_field", "get", "get_item", "element_at", "try_element_at", "size", "cardinality", "array_size")
+    nested += ("array_contains", "array_join")
+    casts = [name for name in typing.function_names() if "what CAST reads" in _error(name)]
     groups: dict[str, list[str]] = {"Operators": [name for name in OPERATORS if name in typing._rules()]}
     left = set(typing.function_names()) - set(OPERATORS) - _NOT_TYPED
     for title, names in (
         ("Numbers", numbers),
         ("Bits", bits.BIT_RULES),
-        ("Text", text),
+        ("Bytes and their text", coded),
+        ("Hashes", hashes),
+        ("Text", tuple(text)),
         ("Dates and times", (*times, *months.MONTH_RULES)),
         ("Arrays", nested),
         ("Casts", casts),
@@ -206,7 +223,7 @@ def _error(name: str) -> str:
         return error.expected
     except ValueError:  # get_field, which the grammar alone calls
         return ""
-    raise AssertionError(f"{name}() is a call")
+    return f"{name}()"
 
 
 def _aggregate_rows() -> Iterable[str]:

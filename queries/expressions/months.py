@@ -70,19 +70,12 @@ def _between_rule(function: str, arguments: Sequence[Expression]) -> Expression:
     return Call("timestampdiff", (unit, *times), LONG)
 
 
-def _timestamp_rule(function: str, arguments: Sequence[Expression]) -> Expression:
-    hint = "a zone is not supported: move the time with to_utc_timestamp" if len(arguments) == 7 else ""
-    if hint:
-        raise misfit(function, arguments, "year, month, day, hour, minute and second", hint)
-    return Signature(TIMESTAMP, (*[INT] * 5, _SECONDS))(function, arguments)
-
-
 _SECONDS = pa.decimal128(16, 6)
 
 
 MONTH_RULES: Mapping[str, Rule] = {
     "make_date": Signature(DATE, (INT, INT, INT)),
-    **dict.fromkeys(("make_timestamp", "try_make_timestamp"), _timestamp_rule),
+    **dict.fromkeys(("make_timestamp", "try_make_timestamp"), Signature(TIMESTAMP, (*[INT] * 5, _SECONDS))),
     "next_day": Signature(DATE, (DATE, TEXT)),
     "add_months": Signature(DATE, (DATE, INT)),
     "last_day": Signature(DATE, (DATE,)),

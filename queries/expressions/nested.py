@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from .building import Builder, Kernel
+from .building import Builder, Kernel, polars_type
 
 __all__ = ["NESTED"]
 
@@ -37,10 +37,28 @@ def _element_at(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
     return array.list.get(place, null_on_oob=True)
 
 
+def _contains(build: Builder, array: pl.Expr, value: pl.Expr) -> pl.Expr:
+    array, value = build.share(array), build.share(value)
+    found = build.share(array.list.contains(value))
+    unsure = ~found & array.list.contains(pl.lit(None, dtype=polars_type(build.call.arguments[1].type)))
+    return pl.when(array.is_not_null() & value.is_not_null() & ~unsure).then(found)
+
+
+def _join(build: Builder, array: pl.Expr, *_: pl.Expr) -> pl.Expr:
+    between = build.constant(1, "what to put between")
+    instead = build.constant(2, "what to put for null") if len(build.call.arguments) > 2 else None
+    if between is None or (instead is None and len(build.call.arguments) > 2):
+        return build.nothing(pl.lit("")).cast(pl.String)
+    kept = array.list.drop_nulls() if instead is None else array.list.eval(pl.element().fill_null(instead))
+    return kept.list.join(between)
+
+
 NESTED: Mapping[str, Kernel] = {
     "get_field": _get_field,
     "get": _get,
     "get_item": _get_item,
     "element_at": _element_at,
+    "array_contains": _contains,
+    "array_join": _join,
     "size": lambda _, array: array.list.len().cast(pl.Int32),
 }

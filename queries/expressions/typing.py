@@ -33,22 +33,15 @@ from .kinds import (
     is_integral,
     is_number,
     spark_name,
+    standard,
 )
 from .months import MONTH_RULES
 from .nodes import Call, Constant, Expression
 from .positions import POSITION_RULES
 from .signatures import Rule, Signature, misfit
+from .unsupported import hint_for
 
 __all__ = ["call", "cast", "common", "function_names"]
-
-_UNKNOWN_IN_STREAMS = {
-    "current_date": "a query's answer depends on its rows alone; compare with the event time",
-    "current_timestamp": "a query's answer depends on its rows alone; compare with the event time",
-    "now": "a query's answer depends on its rows alone; compare with the event time",
-    "rand": "a query's answer depends on its rows alone; SAMPLE takes a share of the rows",
-    "random": "a query's answer depends on its rows alone; SAMPLE takes a share of the rows",
-    "uuid": "a query's answer depends on its rows alone",
-}
 
 
 def call(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -87,7 +80,7 @@ def call(function: str, arguments: Sequence[Expression]) -> Expression:
         raise SchemaError(
             f"there is no function {function} here",
             expected=f"one of the functions of SQL that are evaluated here, such as {', '.join(near)}" if near else "",
-            hint=_UNKNOWN_IN_STREAMS.get(function, ""),
+            hint=hint_for(function),
         )
     return rule(function, [standardized(each) for each in arguments])
 
@@ -149,7 +142,7 @@ def _case(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) < 3 or len(arguments) % 2 == 0:
         raise misfit(function, arguments, "conditions with their values, and the value for no condition")
     conditions = [implicit(each, BOOLEAN) for each in arguments[:-1:2]]
-    if None in conditions:
+    if None in conditions or (function == "case" and any(each.type == NULL for each in arguments[:-1:2])):
         raise misfit(function, arguments, "conditions of type BOOLEAN")
     values = with_common_type([*arguments[1:-1:2], arguments[-1]])
     pairs = zip(conditions, values[:-1], strict=True)
@@ -234,6 +227,28 @@ def _size(function: str, arguments: Sequence[Expression]) -> Expression:
     return Call("size", tuple(arguments), INT)
 
 
+def _contained(function: str, arguments: Sequence[Expression]) -> Expression:
+    array, value = arguments if len(arguments) == 2 else (None, None)
+    if array is None or value is None or not pa.types.is_list(array.type):
+        raise misfit(function, arguments, "an array, and a value of the type of its elements")
+    kind = standard(array.type.value_type)
+    if (
+        value.type == NULL
+        or pa.types.is_nested(kind)
+        or common([value.type, kind]) != kind
+        or kind != array.type.value_type
+    ):
+        raise misfit(function, arguments, "an array, and a value of the type of its elements")
+    return Call(function, (array, cast(value, kind)), BOOLEAN)
+
+
+def _array_joined(function: str, arguments: Sequence[Expression]) -> Expression:
+    text = bool(arguments) and pa.types.is_list(arguments[0].type) and arguments[0].type.value_type == TEXT
+    if not text or not 2 <= len(arguments) <= 3 or any(each.type != TEXT for each in arguments[1:]):
+        raise misfit(function, arguments, "an array of text, what to put between, and what to put for null")
+    return Call(function, tuple(arguments), TEXT)
+
+
 def _date_field(function: str, arguments: Sequence[Expression]) -> Expression:
     name = {"dayofmonth": "day"}.get(function, function)
     return Signature(INT, (DATE,), name=name)(function, arguments)
@@ -297,8 +312,9 @@ def _rules() -> Mapping[str, Rule]:
         "get_item": _element,
         "element_at": _element,
         "try_element_at": _element,
-        "size": _size,
-        "cardinality": _size,
+        **dict.fromkeys(("size", "cardinality", "array_size"), _size),
+        "array_contains": _contained,
+        "array_join": _array_joined,
     }
     casts = {"boolean": BOOLEAN, "tinyint": BYTE, "smallint": SHORT, "int": INT, "bigint": LONG, "float": FLOAT}
     casts |= {"double": DOUBLE, "string": TEXT, "date": DATE, "timestamp": TIMESTAMP}

@@ -22,7 +22,7 @@ import pytest
 
 from upstream.conf.errors import QueryError
 from upstream.queries.expressions.compile import CompiledColumns, compiled, compiled_columns
-from upstream.queries.expressions.kinds import DOUBLE, FLOAT, TEXT, is_decimal
+from upstream.queries.expressions.kinds import DOUBLE, FLOAT, LOCAL_TIMESTAMP, TEXT, is_decimal
 from upstream.queries.expressions.nodes import Call, Expression, walk
 from upstream.queries.expressions.typing import cast
 
@@ -43,6 +43,9 @@ _RULES = (
     "UnwrapCastInBinaryComparison",
 )
 _JAVA = {"power": "pow", "exp": "exp", "ln": "log", "log10": "log10"}
+_JAVA |= {
+    name: name for name in ("cbrt", "expm1", "hypot", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+}
 
 
 @contextmanager
@@ -116,7 +119,9 @@ class _Comparison:
         self._spark, self._table = spark, table
         self._frame = pl.DataFrame(pl.from_arrow(table))
         self._ours = [_Ours(pair, self._frame, table.schema) for pair in pairs]
-        spark.createDataFrame(table).coalesce(1).createOrReplaceTempView("given")
+        local = [each.name for each in table.schema if each.type == LOCAL_TIMESTAMP]
+        given = spark.createDataFrame(table).coalesce(1)
+        given.withColumns({name: given[name].cast("timestamp_ntz") for name in local}).createOrReplaceTempView("given")
 
     def run(self, failures: int) -> list[int]:
         some = [each for each in self._ours if each.values]

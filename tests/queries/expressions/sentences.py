@@ -138,6 +138,9 @@ class Sentences:
     def _pick(self, *options: str) -> str:
         return self._draw.choice(options)
 
+    def _called(self, names: str, *arguments: str) -> str:
+        return f"{self._draw.choice(names.split())}({', '.join(arguments)})"
+
     def _column(self, *names: str) -> str:
         return f"{self._draw.choice(names)}{self._draw.choice('12')}"
 
@@ -180,29 +183,23 @@ class Sentences:
                 lambda: f"({one} {self._pick('+', '-', '*', 'DIV', '%', '&', '|', '^')} {two})",
                 lambda: f"({self.number(depth)} DIV {self.number(depth)})",
                 lambda: f"length({self.text(depth)})",
-                lambda: (
-                    f"{self._pick('instr', 'position', 'levenshtein', 'find_in_set')}({self.text(depth)}, {self.text(depth)})"
-                ),
+                lambda: self._called("instr position levenshtein find_in_set", self.text(depth), self.text(depth)),
                 lambda: f"locate({self.text(0)}, {self.text(depth)}, {self.small()})",
                 lambda: f"POSITION({self.text(0)} IN {self.text(depth)})",
-                lambda: (
-                    f"{self._pick('year', 'quarter', 'month', 'day', 'dayofweek', 'weekday', 'dayofyear', 'weekofyear')}({self.time(depth)})"
-                ),
-                lambda: f"{self._pick('hour', 'minute', 'second')}({self.time(depth)})",
+                lambda: self._called("year quarter month day dayofweek weekday dayofyear weekofyear", self.time(depth)),
+                lambda: self._called("hour minute second", self.time(depth)),
                 lambda: f"EXTRACT({draw.choice(_PARTS)} FROM {self.time(depth)})",
                 lambda: f"datediff({self.time(depth)}, {self.time(depth)})",
                 lambda: f"TIMESTAMPDIFF({draw.choice(_UNITS)}, {self.time(depth)}, {self.time(depth)})",
-                lambda: f"{self._pick('unix_seconds', 'unix_millis', 'unix_micros', 'unix_date')}({self.time(depth)})",
-                lambda: f"{self._pick('floor', 'ceil', 'ceiling')}({self.number(depth)})",
-                lambda: (
-                    f"{self._pick('ascii', 'char_length', 'octet_length', 'bit_length', 'crc32')}({self.text(depth)})"
-                ),
-                lambda: f"{self._pick('shiftleft', 'shiftright', 'shiftrightunsigned')}({one}, {self.small()})",
+                lambda: self._called("unix_seconds unix_millis unix_micros unix_date", self.time(depth)),
+                lambda: self._called("floor ceil ceiling", self.number(depth)),
+                lambda: self._called("ascii char_length octet_length bit_length crc32", self.text(depth)),
+                lambda: self._called("shiftleft shiftright shiftrightunsigned", one, self.small()),
                 lambda: f"{self._pick('bit_count', '~', 'abs', '-', 'factorial', 'sign')}({one})",
                 lambda: f"{self._pick('a', 's')}1[{self.small()}]",
-                lambda: f"{self._pick('element_at', 'get', 'try_element_at')}({self._column('a')}, {self.small()})",
-                lambda: f"{self._pick('size', 'cardinality', 'array_size')}({self._column('a', 's')})",
-                lambda: f"{self._pick('hash', 'xxhash64')}({self.any(depth)}, {self.any(0)})",
+                lambda: self._called("element_at get try_element_at", self._column("a"), self.small()),
+                lambda: self._called("size cardinality array_size", self._column("a", "s")),
+                lambda: self._called("hash xxhash64", self.any(depth), self.any(0)),
                 lambda: f"width_bucket({self.number(0)}, 0, 10, {self.small()})",
                 lambda: f"regexp_count({self.text(depth)}, '{draw.choice(_REGEX)}')",
             )
@@ -215,18 +212,12 @@ class Sentences:
             (
                 lambda: f"({one} {self._pick('+', '-', '*', '/', '%', 'DIV')} {two})",
                 lambda: f"({one} {self._pick('+', '-', '*', '/', '%')} {two})",
-                lambda: (
-                    f"{self._pick('try_add', 'try_subtract', 'try_multiply', 'try_divide', 'try_mod', 'pmod', 'mod')}({one}, {two})"
-                ),
-                lambda: (
-                    f"{self._pick('abs', '-', '+', 'sign', 'sqrt', 'negative', 'positive', 'rint', 'degrees', 'radians')}({one})"
-                ),
-                lambda: (
-                    f"{self._pick('round', 'bround', 'floor', 'ceil')}({one}, {self._pick('0', '1', '2', '-1', '-3', '10')})"
-                ),
-                lambda: f"{self._pick('round', 'bround')}({one})",
-                lambda: f"{self._pick('greatest', 'least', 'coalesce', 'nvl', 'ifnull', 'nullif')}({one}, {two})",
-                lambda: f"{self._pick('zeroifnull', 'nullifzero')}({one})",
+                lambda: self._called("try_add try_subtract try_multiply try_divide try_mod pmod mod", one, two),
+                lambda: self._called("abs - + sign sqrt negative positive rint degrees radians", one),
+                lambda: self._called("round bround floor ceil", one, self._pick("0", "1", "2", "-1", "-3", "10")),
+                lambda: self._called("round bround", one),
+                lambda: self._called("greatest least coalesce nvl ifnull nullif", one, two),
+                lambda: self._called("zeroifnull nullifzero", one),
                 lambda: self.whole(depth),
                 lambda: self.cased(depth, self.number),
                 lambda: f"months_between({self.time(depth)}, {self.time(depth)})",
@@ -247,20 +238,18 @@ class Sentences:
                 lambda: f"({one} || {two})",
                 lambda: f"concat({one}, {two}, {self.any(0)})",
                 lambda: f"concat_ws({self.text(0)}, {one}, {two}, {self._column('s', 't')})",
-                lambda: f"{self._pick('substr', 'substring')}({one}, {self.small()}, {self.small()})",
+                lambda: self._called("substr substring", one, self.small(), self.small()),
                 lambda: f"SUBSTRING({one} FROM {self.small()} FOR {self.small()})",
                 lambda: f"substr({one}, {self.small()})",
-                lambda: f"{self._pick('left', 'right', 'repeat')}({one}, {self.small()})",
-                lambda: (
-                    f"{self._pick('upper', 'lower', 'trim', 'ltrim', 'rtrim', 'reverse', 'initcap', 'btrim', 'soundex')}({one})"
-                ),
+                lambda: self._called("left right repeat", one, self.small()),
+                lambda: self._called("upper lower trim ltrim rtrim reverse initcap btrim soundex", one),
                 lambda: f"TRIM({self._pick('BOTH', 'LEADING', 'TRAILING')} {two} FROM {one})",
                 lambda: f"TRIM({self._pick('BOTH', 'LEADING', 'TRAILING', two)} FROM {one})",
                 lambda: f"btrim({one}, {two})",
                 lambda: f"replace({one}, {two}, {self.text(0)})",
                 lambda: f"translate({one}, {two}, {self.text(0)})",
                 lambda: f"split_part({one}, {two}, {self.small()})",
-                lambda: f"{self._pick('lpad', 'rpad')}({one}, {self.small()}, {two})",
+                lambda: self._called("lpad rpad", one, self.small(), two),
                 lambda: f"OVERLAY({one} PLACING {two} FROM {self.small()})",
                 lambda: f"OVERLAY({one} PLACING {two} FROM {self.small()} FOR {self.small()})",
                 lambda: f"substring_index({one}, {two}, {self.small()})",
@@ -268,9 +257,9 @@ class Sentences:
                 lambda: f"regexp_replace({one}, '{draw.choice(_REGEX)}', '<$0>')",
                 lambda: f"regexp_substr({one}, '{draw.choice(_REGEX)}')",
                 lambda: f"date_format({self.time(depth)}, '{draw.choice(_FORMATS)}')",
-                lambda: f"{self._pick('dayname', 'monthname')}({self.time(depth)})",
-                lambda: f"{self._pick('hex', 'bin', 'chr', 'char', 'space')}({self.whole(depth)})",
-                lambda: f"{self._pick('md5', 'sha', 'sha1', 'base64', 'hex')}({self._pick(one, self.binary(0))})",
+                lambda: self._called("dayname monthname", self.time(depth)),
+                lambda: self._called("hex bin chr char space", self.whole(depth)),
+                lambda: self._called("md5 sha sha1 base64 hex", self._pick(one, self.binary(0))),
                 lambda: f"sha2({one}, {self._pick('256', '0', '224', '384', '512', '1')})",
                 lambda: f"elt({self.small()}, {one}, {two})",
                 lambda: f"conv({one}, {self._pick('10', '16', '2')}, {self._pick('16', '10', '36', '-10')})",
@@ -280,7 +269,7 @@ class Sentences:
                 lambda: f"array_join({self._column('s')}, {two})",
                 lambda: f"CAST({self.any(depth)} AS STRING)",
                 lambda: self.cased(depth, self.text),
-                lambda: f"{self._pick('coalesce', 'greatest', 'least', 'nullif', 'nvl')}({one}, {two})",
+                lambda: self._called("coalesce greatest least nullif nvl", one, two),
             )
         )()
 
@@ -295,11 +284,11 @@ class Sentences:
         return self._draw.choice(
             (
                 lambda: f"({one} || {self.binary(0)})",
-                lambda: f"{self._pick('substr', 'substring')}({one}, {self.small()}, {self.small()})",
+                lambda: self._called("substr substring", one, self.small(), self.small()),
                 lambda: f"substr({one}, {self.small()})",
                 lambda: f"left({one}, {self.small()})",
                 lambda: f"CAST({self.text(depth)} AS BINARY)",
-                lambda: f"{self._pick('unhex', 'unbase64')}({self.text(depth)})",
+                lambda: self._called("unhex unbase64", self.text(depth)),
                 lambda: f"encode({self.text(depth)}, 'UTF-8')",
                 lambda: f"coalesce({one}, {self.binary(0)})",
             )
@@ -326,19 +315,22 @@ class Sentences:
                 lambda: f"({self.text(depth)} LIKE {self.text(0)})",
                 lambda: f"({self.text(depth)} LIKE 'a!%b' ESCAPE '!')",
                 lambda: f"({self.text(depth)} {negated}{self._pick('RLIKE', 'REGEXP')} '{draw.choice(_REGEX)}')",
-                lambda: (
-                    f"({self.text(depth)} {self._pick('LIKE', 'ILIKE')} {self._pick('ANY', 'ALL')} ('{draw.choice(_LIKE)}', '{draw.choice(_LIKE)}'))"
-                ),
+                lambda: self._quantified(depth),
                 lambda: f"({one} IS {negated}NULL)",
                 lambda: f"({self.condition(depth)} IS {negated}{self._pick('TRUE', 'FALSE')})",
                 lambda: f"({one} IS {negated}DISTINCT FROM {two})",
                 lambda: f"(NOT {self.condition(depth)})",
                 lambda: f"({self.condition(depth)} {self._pick('AND', 'OR')} {self.condition(depth)})",
-                lambda: f"{self._pick('contains', 'startswith', 'endswith')}({self.text(depth)}, {self.text(0)})",
+                lambda: self._called("contains startswith endswith", self.text(depth), self.text(0)),
                 lambda: f"isnan({self.number(depth)})",
                 lambda: f"array_contains({self._column('a')}, {self.whole(0)})",
             )
         )()
+
+    def _quantified(self, depth: int) -> str:
+        patterns = ", ".join(f"'{self._draw.choice(_LIKE)}'" for _ in range(2))
+        like = f"{self._pick('', 'NOT ')}{self._pick('LIKE', 'ILIKE')} {self._pick('ANY', 'ALL', 'SOME')}"
+        return f"({self.text(depth)} {like} ({patterns}))"
 
     # --- times ------------------------------------------------------------------------------------------------------
 
@@ -356,32 +348,31 @@ class Sentences:
                 lambda: f"({draw.choice(_INTERVALS)} + {one})",
                 lambda: f"({one} {self._pick('+', '-')} {self.small()})",
                 lambda: f"({one} - {self.time(0)})",
-                lambda: f"{self._pick('date_add', 'date_sub', 'add_months')}({one}, {self.small()})",
+                lambda: self._called("date_add date_sub add_months", one, self.small()),
                 lambda: f"{self._pick('TIMESTAMPADD', 'DATEADD')}({draw.choice(_UNITS)}, {self.whole(0)}, {one})",
                 lambda: f"date_trunc('{draw.choice(_UNITS)}', {one})",
                 lambda: f"trunc({one}, '{self._pick('year', 'quarter', 'mon', 'week', 'day')}')",
                 lambda: f"last_day({one})",
                 lambda: f"next_day({one}, '{self._pick('MO', 'Tue', 'sunday', 'xx')}')",
-                lambda: (
-                    f"make_date({self._pick('2020', 'sh1', '1')}, {self._pick('2', 'by1')}, {self._pick('29', 'by2', '1')})"
+                lambda: self._called(
+                    "make_date", self._pick("2020", "sh1"), self._pick("2", "by1"), self._pick("29", "by2")
                 ),
-                lambda: (
-                    f"make_timestamp(2020, {self._pick('2', 'by1')}, 29, {self._pick('0', '23', 'by2')}, 59, {self._pick('0', 'n1', '59.5')})"
+                lambda: self._called(
+                    *("make_timestamp try_make_timestamp", "2020", self._pick("2", "by1"), "29"),
+                    *(self._pick("0", "23", "by2"), "59", self._pick("0", "n1", "59.5")),
                 ),
-                lambda: f"{self._pick('timestamp_seconds', 'timestamp_millis', 'timestamp_micros')}({self.number(0)})",
-                lambda: (
-                    f"{self._pick('to_date', 'to_timestamp', 'date', 'timestamp', 'try_to_date', 'try_to_timestamp')}({self.any(0)})"
-                ),
+                lambda: self._called("timestamp_seconds timestamp_millis timestamp_micros", self.number(0)),
+                lambda: self._called("to_date to_timestamp date timestamp try_to_date try_to_timestamp", self.any(0)),
                 lambda: f"to_date({self._column('q')}, 'yyyy-MM-dd')",
-                lambda: (
-                    f"{self._pick('from_utc_timestamp', 'to_utc_timestamp')}({one}, {self._pick(repr('Europe/Oslo'), repr('+02:00'), repr('America/New_York'))})"
+                lambda: self._called(
+                    "from_utc_timestamp to_utc_timestamp",
+                    one,
+                    self._pick(repr("Europe/Oslo"), repr("+02:00"), repr("America/New_York")),
                 ),
-                lambda: (
-                    f"{self._pick('', 'TRY_')}CAST({self.any(depth)} AS {self._pick('DATE', 'TIMESTAMP', 'TIMESTAMP_NTZ')})"
-                ),
+                lambda: f"CAST({self.any(depth)} AS {self._pick('DATE', 'TIMESTAMP', 'TIMESTAMP_NTZ')})",
                 lambda: f"date_from_unix_date({self.whole(0)})",
                 lambda: self.cased(depth, self.time),
-                lambda: f"{self._pick('coalesce', 'greatest', 'least')}({one}, {self.time(0)})",
+                lambda: self._called("coalesce greatest least", one, self.time(0)),
             )
         )()
 

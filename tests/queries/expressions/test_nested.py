@@ -46,3 +46,15 @@ def test_element_at_counts_from_one_or_from_the_end() -> None:
 
 def test_size() -> None:
     assert evaluate("size", _ARRAYS) == [3, 0, None, 1]
+
+
+def test_array_contains_is_null_where_a_null_may_be_the_value() -> None:
+    arrays = [[1, None], [1, None], [1, 2], [], None], pa.list_(INT)
+    assert evaluate("array_contains", arrays, ([1, 2, 3, 3, 1], INT)) == [True, None, False, False, None]
+    assert evaluate("array_contains", ([[1]], pa.list_(INT)), ([None], INT)) == [None]
+
+
+def test_array_join() -> None:
+    arrays = [["a", None, "é"], [], [None], None], pa.list_(TEXT)
+    assert evaluate("array_join", arrays, constants=[(["-"], TEXT)]) == ["a-é", "", "", None]
+    assert evaluate("array_join", arrays, constants=[(["-"], TEXT), (["?"], TEXT)]) == ["a-?-é", "", "?", None]
