@@ -91,6 +91,7 @@ _TAKES = {
 _GIVES = {
     "get_field": "the type of the field",
     "encode": "BINARY",
+    "try_subtract": "the type of `a - b`",
     "array_join": "STRING",
     **dict.fromkeys(("get", "get_item", "element_at", "try_element_at"), "the type of the elements"),
 }

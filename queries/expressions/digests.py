@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ def flat_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
     return flat, ends
 
 
-def _blocks(values: pl.Series, size: int, order: str) -> Iterator[tuple[npt.NDArray[np.bool_], Words]]:
+def _blocks(values: pl.Series, size: int, order: Literal["<", ">"]) -> Iterator[tuple[npt.NDArray[np.bool_], Words]]:
     """Yield the blocks of the padded values: which values have one more, and the words of those."""
     flat, ends = flat_bytes(values)
     starts, lengths = ends[:-1], np.diff(ends)
@@ -57,7 +57,7 @@ def _digest(
     values: pl.Series,
     start: list[int],
     size: int,
-    order: str,
+    order: Literal["<", ">"],
     step: Callable[[Words, list[Words]], list[Words]],
     words: int,
 ) -> pl.Series:

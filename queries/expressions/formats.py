@@ -85,13 +85,12 @@ def _formatted_rule(function: str, arguments: Sequence[Expression]) -> Expressio
 
 
 def _of_seconds(function: str, arguments: Sequence[Expression]) -> Expression:
-    seconds, *pattern = arguments or [None]
-    made = None if seconds is None else implicit(seconds, LONG)
-    if made is None or len(pattern) > 1:
+    made = implicit(arguments[0], LONG) if 1 <= len(arguments) <= 2 else None
+    if made is None:
         raise misfit(function, arguments, "from_unixtime(BIGINT[, STRING])")
-    if not pattern:
+    if len(arguments) == 1:
         return Call("from_unixtime", (made,), TEXT)
-    return _formatted_rule("date_format", [Call("timestamp_seconds", (made,), TIMESTAMP), *pattern])
+    return _formatted_rule("date_format", [Call("timestamp_seconds", (made,), TIMESTAMP), arguments[1]])
 
 
 def parsed(function: str, arguments: Sequence[Expression], *, try_: bool) -> Expression:

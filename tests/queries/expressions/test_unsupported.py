@@ -1,0 +1,19 @@
+"""Functions of Spark that are refused with what to write instead, and none that is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from upstream.conf.errors import SchemaError
+from upstream.queries.expressions import unsupported
+from upstream.queries.expressions.typing import call, function_names
+
+
+def test_a_function_of_spark_is_refused_with_a_hint() -> None:
+    with pytest.raises(SchemaError, match="prepare them in the DataFrame"):
+        call("from_json", [])
+    assert unsupported.hint_for("frobnicate") == ""
+
+
+def test_no_hint_is_of_a_function_that_is_there() -> None:
+    assert not set(unsupported._HINTS) & set(function_names())
