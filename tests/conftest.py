@@ -34,7 +34,10 @@ modules.name_benchmarks()
 
 # Their properties look at the same shards from several sides, and CI's examples are the same in each run: fewer of each
 # find what a change breaks (tools/mutants.py takes 20). At one's desk there are as many as a test asks for.
-OVERLAPPING = ("grouped", "joins", "queue", "reorder", "windows")
+OVERLAPPING = {
+    "operators": ("grouped", "joins", "queue", "reorder", "windows"),
+    "queries": ("deltas", "hosting", "placing", "relations"),
+}
 FEWER = 25
 
 HEAVY = ("simulation", "cluster", "fault", "examples", "cli", "benchmarks")
@@ -77,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "broker" in fixtures:
             item.add_marker(pytest.mark.broker)
         if EXAMPLES != "other":
-            overlap = EXAMPLES == "same" and folder == "operators" and below[0] in OVERLAPPING
+            overlap = EXAMPLES == "same" and below[0] in OVERLAPPING.get(folder, ())
             _cap_examples(item, FEWER if overlap else settings.default.max_examples)
     items.sort(key=_turn)
 
