@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 import numpy as np
 import polars as pl
@@ -91,13 +92,18 @@ def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tu
     table = _appended(result, changes) if result.kind == "feed" else _upserted(query, changes)
     if table.num_rows == 0:
         return []
-    table = table.replace_schema_metadata({_STAMP: json.dumps(astuple(stamp))})
+    table = table.replace_schema_metadata({_STAMP: _text(stamp)})
     if query.buckets == 1:
         return [(0, to_frame(table))]
     if result.kind == "feed":
         return [(stamp.shard % query.buckets, to_frame(table))]
     bucket = bucket_of([table.column(name) for name in result.key], query.buckets)
     return [(number, to_frame(table.filter(pa.array(bucket == number)))) for number in np.unique(bucket).tolist()]
+
+
+@lru_cache(maxsize=64)
+def _text(stamp: Stamp) -> str:
+    return json.dumps(astuple(stamp))
 
 
 def result_rows(frame: bytes | pa.Buffer) -> pa.Table:
