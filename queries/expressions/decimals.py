@@ -180,16 +180,18 @@ def _by_divisor(operation: Operation) -> Kernel:
 
 
 def _negate(build: Builder, value: pl.Expr) -> pl.Expr:
-    return _in_java(build, int128(0) - unscaled(value))
+    return _fitting(build, in_java_digits(int128(0) - unscaled(value), build.type.precision))
 
 
 def _abs(build: Builder, value: pl.Expr) -> pl.Expr:
-    return _in_java(build, unscaled(value).abs())
+    numbers = build.share(unscaled(value))
+    made = in_java_digits(int128(0) - numbers, build.type.precision)  # of a positive one, all digits stay
+    return _fitting(build, pl.when(numbers < 0).then(made).otherwise(numbers))
 
 
-def _in_java(build: Builder, numbers: pl.Expr) -> pl.Expr:
-    """Return decimals with the digits that Java keeps; 38 nines become too many digits, as in Spark."""
-    made = as_decimals(build.share(in_java_digits(numbers, build.type.precision)), build.type)
+def _fitting(build: Builder, numbers: pl.Expr) -> pl.Expr:
+    """Return decimals. Minus 38 nines has too many digits, with the 34 that Java keeps of it."""
+    made = as_decimals(build.share(numbers), build.type)
     return build.strict(made, "the result has too many digits", "cast the operand to fewer digits")
 
 

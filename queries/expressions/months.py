@@ -108,7 +108,8 @@ def _make_date(build: Builder, *parts: pl.Expr) -> pl.Expr:
 
 
 def _make_timestamp(build: Builder, *parts: pl.Expr) -> pl.Expr:
-    date = build.share(_make_date(build, *parts[:3]))
+    there = pl.all_horizontal(part.is_not_null() for part in parts)  # before any of them is looked at
+    date = build.share(_make_date(build, pl.when(there).then(parts[0]), *parts[1:3]))
     hour, minute = (build.share(part.cast(pl.Int64)) for part in parts[3:5])
     micros = build.share(unscaled(parts[5]).cast(pl.Int64))
     real = build.share(hour.is_between(0, 23) & minute.is_between(0, 59) & micros.is_between(0, 60 * SECOND))

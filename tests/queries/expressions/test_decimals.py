@@ -135,3 +135,16 @@ def test_a_remainder_has_a_quotient_of_39_digits_at_most() -> None:
     assert evaluate("pmod", most, ([Decimal("0.5")], pa.decimal128(1, 1))) == [Decimal("0.0")]
     with pytest.raises(QueryError, match="more digits"):
         evaluate("mod", most, ([Decimal("0.03")], pa.decimal128(2, 2)))
+
+
+def test_minus_keeps_the_digits_that_java_keeps_and_abs_those_of_what_is_positive() -> None:
+    wide = pa.decimal128(38, 0)
+    long, rounded = "12345678901234567890123456789012345678", "12345678901234567890123456789012350000"
+    given = [Decimal(long), Decimal(f"-{long}"), Decimal(-5), None], wide
+    assert evaluate("negate", given) == [Decimal(f"-{rounded}"), Decimal(rounded), Decimal(5), None]
+    assert evaluate("abs", given) == [Decimal(long), Decimal(rounded), Decimal(5), None]
+    nines = Decimal("9" * 38)
+    assert evaluate("abs", ([nines], wide)) == [nines]
+    for name, value in (("abs", Decimal("-" + "9" * 38)), ("negate", nines)):
+        with pytest.raises(QueryError, match="too many digits"):
+            evaluate(name, ([value], wide))

@@ -89,6 +89,8 @@ def test_make_timestamp() -> None:
         seconds, (datetime(2020, 1, 2, 3, 4, 5, 678901), datetime(2020, 1, 2, 3, 5)), strict=True
     ):
         assert evaluate("make_timestamp", *parts, constants=[([str(second)], TEXT)]) == [expected.replace(tzinfo=_UTC)]
+    no_month = [([each], INT) for each in (2020, 13, 2, 0, None)]
+    assert evaluate("make_timestamp", *no_month, constants=[(["0"], TEXT)]) == [None], "a null comes before an error"
     for wrong in ([2020, 1, 2, 24, 0], [2020, 1, 2, 0, 60], [2020, 13, 2, 0, 0]):
         given = [([each], INT) for each in wrong]
         with pytest.raises(QueryError, match="there is no such"):
