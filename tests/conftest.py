@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "broker" in fixtures:
             item.add_marker(pytest.mark.broker)
         if EXAMPLES != "other":
-            overlap = EXAMPLES == "same" and below[0] in OVERLAPPING.get(folder, ())
+            overlap = EXAMPLES == "same" and not set(below[:1]).isdisjoint(OVERLAPPING.get(folder, ()))
             _cap_examples(item, FEWER if overlap else settings.default.max_examples)
     items.sort(key=_turn)
 

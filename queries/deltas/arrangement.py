@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -54,6 +56,16 @@ class Arrangement:
         self._read = self._pages.read(self._pages.all_pages)
         self._mine = np.ones(self._read.num_rows, dtype=np.bool_)
         return self._frame(self._read)
+
+    def keep(self, stays: Callable[[pl.DataFrame], npt.NDArray[np.bool_]]) -> bool:
+        """Remove the rows that do not stay; return whether there were any."""
+        if self.rows == 0:
+            return False
+        rows = self.read_all()
+        there = stays(rows)
+        if not there.all():
+            self.write(rows.filter(pl.Series(there)), _numbers(self._read)[there])
+        return not there.all()
 
     def write(self, rows: pl.DataFrame, numbers: Int64s, changed: Int64s | None = None) -> None:
         """Put rows in place of those that were read.

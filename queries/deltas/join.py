@@ -12,7 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ..relations.growth import Partners
 from .arrangement import Arrangement
 from .numbers import key_numbers
 from .operator import Computed, Operator, needed, with_columns
@@ -59,16 +60,52 @@ class _Input:
     """One input of a join, and what is kept of it: nothing if the other input never changes after the first step."""
 
     def __init__(
-        self, schema: pa.Schema, keys: Sequence[Computed], counts: bool, kept: bool, state: State, part: str
+        self,
+        schema: pa.Schema,
+        keys: Sequence[Computed],
+        counts: bool,
+        kept: bool,
+        needed: Partners | None,
+        state: State,
+        part: str,
     ) -> None:
         self.columns = schema.names
         self.kept = kept
+        self._needed = needed
         self.keys = [(f"__key{number}", key) for number, key in enumerate(keys)]
         self.counts = counts
         more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
         self.arrangement: Arrangement = state.arrangement(part, pa.schema([*schema, *more]))
         self._values = state.values
-        self._nulls = f"nulls of {part}"
+        self._nulls, self._dropped, self._swept = (f"{each} of {part}" for each in ("nulls", "dropped", "swept"))
+
+    def stays(self, rows: pl.DataFrame, until: int) -> npt.NDArray[np.bool_]:
+        """Return which rows are still needed after a step; those that are not have no change of a partner any more."""
+        if self._needed is None:
+            return np.ones(rows.height, dtype=np.bool_)
+        times = rows.get_column(self._needed.column).to_physical().fill_null(LOWEST).to_numpy()
+        return times >= until - self._needed.after
+
+    def write(self, rows: pl.DataFrame, numbers: Int64s, changed: Int64s | None, until: int) -> None:
+        """Put rows in place of those that were read, without those that are not needed any more."""
+        stays = self.stays(rows, until)
+        if not stays.all():
+            self._values[self._dropped] = True
+            rows, numbers = rows.filter(pl.Series(stays)), numbers[stays]
+        self.arrangement.write(rows, numbers, changed)
+
+    def due(self, until: int) -> bool:
+        """Return whether rows may be there that have not been needed for as long as they were needed."""
+        if self._needed is None or self.arrangement.rows == 0:
+            return False
+        return until - self._values.get(self._swept, LOWEST) > self._needed.after
+
+    def sweep(self, until: int) -> None:
+        """Drop the rows that are not needed any more, once in a while: each is then read about twice."""
+        if self.due(until):
+            self._values[self._swept] = until
+            if self.arrangement.keep(lambda rows: self.stays(rows, until)):
+                self._values[self._dropped] = True
 
     def passed(self, null: pl.DataFrame) -> None:
         """Remember that rows passed which the result has and the state has not."""
@@ -77,7 +114,7 @@ class _Input:
 
     def contents(self) -> pl.DataFrame | None:
         """Return all rows that the result follows from, with their weights; None if some are not kept."""
-        if not self.kept or self._values.get(self._nulls):
+        if not self.kept or self._values.get(self._nulls) or self._values.get(self._dropped):
             return None
         return self.arrangement.read_all().select(*self.columns, WEIGHT)
 
@@ -126,7 +163,8 @@ class Joined(Operator):
     partner while the weights of its partners add up to more than 0.
 
     State: the rows of both inputs by the key; those of an outer side, and of the left side of semi and anti joins, with
-    the number of their partners. Of an input whose other side is static, nothing. Rows with a null in their key have no
+    the number of their partners. Of an input whose other side is static, nothing; of one of which rows have partners
+    for some time only, those of about twice that time. Rows with a null in their key have no
     partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
 
     Parameters
@@ -141,6 +179,9 @@ class Joined(Operator):
     state : State
     static : (bool, bool)
         Whether the left, and the right, change in the first step only.
+    needed : (Partners or None, Partners or None)
+        How long rows of the left, and of the right, are needed after their times, if that is bounded; the column is in
+        microseconds. See :func:`~upstream.queries.relations.bounds.needed_of`.
 
     Raises
     ------
@@ -158,6 +199,7 @@ class Joined(Operator):
         condition: Computed | None,
         state: State,
         static: tuple[bool, bool] = (False, False),
+        needed: tuple[Partners | None, Partners | None] = (None, None),
     ) -> None:
         super().__init__(schema)
         for one, two in on:
@@ -170,12 +212,19 @@ class Joined(Operator):
         self._how = how
         self._condition = condition
         counts = how not in {"inner", "right"}, how in {"right", "full"}
-        self._left = _Input(left, [one for one, _ in on], counts[0], not static[1], state, "left")
-        self._right = _Input(right, [two for _, two in on], counts[1], not static[0], state, "right")
+        self._left = _Input(left, [one for one, _ in on], counts[0], not static[1], needed[0], state, "left")
+        self._right = _Input(right, [two for _, two in on], counts[1], not static[0], needed[1], state, "right")
+
+    def acts(self, span: Span) -> bool:
+        return self._left.due(span.until) or self._right.due(span.until)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
-        if not any(each.height for each in inputs):
-            return self.nothing
+        found = self._joined(inputs, span.until) if any(each.height for each in inputs) else self.nothing
+        self._left.sweep(span.until)
+        self._right.sweep(span.until)
+        return found
+
+    def _joined(self, inputs: Sequence[pl.DataFrame], until: int) -> pl.DataFrame:
         left_changes, left_null, left_touched = self._left.split(inputs[0])
         right_changes, right_null, right_touched = self._right.split(inputs[1])
         both = np.concatenate([left_touched, right_touched])
@@ -186,13 +235,13 @@ class Joined(Operator):
         if self._how not in {"semi", "anti"}:
             found.append(self._matched(left, right, pairs))
         if self._how != "right":
-            found += self._alone(self._left, left, right, pairs, left_null, _LEFT, _RIGHT)
+            found += self._alone(self._left, left, right, pairs, left_null, _LEFT, _RIGHT, until)
         else:
-            self._keep(self._left, left, _weights_after(left), left.matches)
+            self._keep(self._left, left, _weights_after(left), left.matches, until)
         if self._how in {"right", "full"}:
-            found += self._alone(self._right, right, left, pairs, right_null, _RIGHT, _LEFT)
+            found += self._alone(self._right, right, left, pairs, right_null, _RIGHT, _LEFT, until)
         else:
-            self._keep(self._right, right, _weights_after(right), right.matches)
+            self._keep(self._right, right, _weights_after(right), right.matches, until)
         return pl.concat(found) if found else self.nothing
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
@@ -243,10 +292,11 @@ class Joined(Operator):
         null: pl.DataFrame,
         name: str,
         other_name: str,
+        until: int,
     ) -> list[pl.DataFrame]:
         """Keep the rows of a side with their partners counted, and return those that come or leave by that count."""
         if not kept.counts:
-            self._keep(kept, side, _weights_after(side), side.matches)
+            self._keep(kept, side, _weights_after(side), side.matches, until)
             return []
         met = pairs.join(other.events.rename({"__row": other_name}), on=other_name, maintain_order="left_right")
         ids, times, weights = int64s(met, name), int64s(met, TIME), int64s(met, WEIGHT)
@@ -261,7 +311,7 @@ class Joined(Operator):
         )
         weight, matches = steps.values
         last = steps.lasts
-        self._keep(kept, side, weight[last], matches[last])
+        self._keep(kept, side, weight[last], matches[last], until)
         has = matches > 0
         there = differences(steps.ids, weight * (has if self._how == "semi" else ~has))
         changed = np.flatnonzero((steps.times != OLD) & (there != 0))
@@ -273,14 +323,14 @@ class Joined(Operator):
         alone = alone.with_columns(pl.lit(None, self.dtypes[name]).alias(name) for name in missing)
         return [alone.select(self.nothing.columns)]
 
-    def _keep(self, kept: _Input, side: _Side, weights: Int64s, matches: Int64s) -> None:
+    def _keep(self, kept: _Input, side: _Side, weights: Int64s, matches: Int64s, until: int) -> None:
         if not kept.kept or (not kept.counts and len(side.touched) == 0):
             return
         there = np.flatnonzero(weights != 0)
         rows = side.rows[there].with_columns(pl.Series(WEIGHT, weights[there]))
         if kept.counts:
             rows = rows.with_columns(pl.Series(_MATCHES, matches[there]))
-        kept.arrangement.write(rows, side.numbers[there], None if kept.counts else side.touched)
+        kept.write(rows, side.numbers[there], None if kept.counts else side.touched, until)
 
 
 class NotIn(Operator):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..expressions.nodes import Expression
+from ..relations.bounds import needed_of
 from ..relations.clocks import Clock
 from ..relations.growth import never_changes
 from ..relations.nodes import (
@@ -165,7 +166,7 @@ def _operator(node: Node, compile_: Compile, state: State, clock: Clock) -> Oper
         case Project(source, columns):
             return Projected([(name, compile_(each, source.schema)) for name, each in columns])
         case Join():
-            return _join(node, compile_, state)
+            return _join(node, compile_, state, clock)
         case Aggregate(source, by, aggregates):
             calls = [
                 Call(
@@ -220,7 +221,7 @@ def _window(node: Windowed, compile_: Compile, state: State, clock: Clock) -> Op
             return NewestWindow(schema, 1, source.key, None, True, state)
 
 
-def _join(node: Join, compile_: Compile, state: State) -> Operator:
+def _join(node: Join, compile_: Compile, state: State, clock: Clock) -> Operator:
     left, right = node.left.schema, node.right.schema
     on = [(compile_(one, left), compile_(two, right)) for one, two in node.on]
     both = pa.schema([*left, *right])
@@ -228,4 +229,6 @@ def _join(node: Join, compile_: Compile, state: State) -> Operator:
     static = never_changes(node.left), never_changes(node.right)
     if node.how == "null_aware_anti":
         return NotIn(node.schema, right, on[0], on[1:], condition, state, static)
-    return Joined(node.schema, left, right, node.how, on, condition, state, static)
+    # By the clock of arrival, the time of a step says nothing of the event times that are still to come.
+    needed = needed_of(node) if clock == "event" else (None, None)
+    return Joined(node.schema, left, right, node.how, on, condition, state, static, needed)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..expressions.nodes import Expression, Field, fields
-from .growth import Growth, goes_on, interval_of
+from .growth import Growth, Partners, goes_on, partners_of
 from .nodes import (
     Aggregate,
     Changes,
@@ -32,7 +32,7 @@ from .nodes import (
     Windowed,
 )
 
-__all__ = ["State", "UnboundedError", "growth_of", "length_text", "state_of"]
+__all__ = ["State", "UnboundedError", "growth_of", "length_text", "needed_of", "state_of"]
 
 _PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor"}
 
@@ -286,7 +286,8 @@ def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list
 
 
 def _join(node: Join, left: Growth, right: Growth, states: list[State]) -> Growth:
-    afters = interval_of(node, left.clocks, right.clocks)
+    partners = partners_of(node, left.clocks, right.clocks)
+    afters = [None if each is None else each.after for each in partners]
     halves = node.how in {"semi", "anti", "null_aware_anti"}
     sides: list[str | int] = []
     for at, (side, other, after) in enumerate(((left, right, afters[0]), (right, left, afters[1]))):
@@ -320,6 +321,28 @@ def _join(node: Join, left: Growth, right: Growth, states: list[State]) -> Growt
         {**clocks, **_clocks(right, left, afters[1])},
         source=left.source if left.grows else right.source,
     )
+
+
+def needed_of(node: Join) -> tuple[Partners | None, Partners | None]:
+    """Return how long rows of both sides of a join are needed after their times; None where that is not bounded.
+
+    A row that is needed no longer has no change of a partner at a time above that. A side whose rows leave, and of
+    which the join has rows without a partner, is needed until they leave. Nothing is known of a plan that is refused.
+    """
+    try:
+        left, right = growth_of(node.left), growth_of(node.right)
+    except UnboundedError:
+        return None, None
+    of_left, of_right = partners_of(node, left.clocks, right.clocks)
+    return (
+        _while_needed(left, right, of_left, node.how not in {"inner", "right"}),
+        _while_needed(right, left, of_right, node.how in {"right", "full"}),
+    )
+
+
+def _while_needed(side: Growth, other: Growth, partners: Partners | None, alone: bool) -> Partners | None:
+    length = None if partners is None or (alone and side.retracts) else _needed(other, partners.after)
+    return None if partners is None or length is None else Partners(partners.column, length)
 
 
 def _needed(other: Growth, after: int | None) -> int | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import NamedTuple
 
 import pyarrow.types as patypes
 
 from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts
 from .nodes import Changes, Join, Node, Stream, walk
 
-__all__ = ["Growth", "goes_on", "interval_of", "never_changes"]
+__all__ = ["Growth", "Partners", "goes_on", "never_changes", "partners_of"]
 
 # Parts of a time that come again: they have few values.
 _CYCLIC = frozenset(
@@ -102,8 +103,23 @@ def _moved(expression: Expression) -> tuple[str, int] | None:
     return inner[0], inner[1] + (length if adds else -length)
 
 
-def interval_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[int | None, int | None]:
-    """Return by how many microseconds the other side's time may be later, for a left row and for a right row.
+class Partners(NamedTuple):
+    """When the partners of a row are.
+
+    Parameters
+    ----------
+    column : str
+        The row's time.
+    after : int
+        By how many microseconds the partner's time may be later.
+    """
+
+    column: str
+    after: int
+
+
+def partners_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[Partners | None, Partners | None]:
+    """Return when partners of a left row, and of a right row, are; None where the join's conditions say nothing.
 
     Parameters
     ----------
@@ -111,26 +127,20 @@ def interval_of(join: Join, left: Collection[str], right: Collection[str]) -> tu
         The join.
     left, right : collection of str
         The columns of each side that are its event time.
-
-    Returns
-    -------
-    tuple
-        ``(v, u)`` with right.t − left.t ≤ v and left.t − right.t ≤ u by the join's conditions; None where they say
-        nothing.
     """
-    after_left: int | None = None
-    after_right: int | None = None
+    of_left: Partners | None = None
+    of_right: Partners | None = None
 
-    def smaller(one: int | None, other: int) -> int:
-        return other if one is None else min(one, other)
+    def sooner(one: Partners | None, column: str, after: int) -> Partners:
+        return Partners(column, after) if one is None or after < one.after else one
 
     for low, high, bound in _differences(join):
         # low − high ≤ bound
         if low in right and high in left:
-            after_left = smaller(after_left, bound)
+            of_left = sooner(of_left, high, bound)
         elif low in left and high in right:
-            after_right = smaller(after_right, bound)
-    return after_left, after_right
+            of_right = sooner(of_right, high, bound)
+    return of_left, of_right
 
 
 def _differences(join: Join) -> Iterable[tuple[str, str, int]]:

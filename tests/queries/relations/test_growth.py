@@ -7,7 +7,7 @@ import pytest
 from kit.continuous import MOMENT, only, relation
 
 from upstream.queries.expressions.nodes import Call, Constant, Field
-from upstream.queries.relations.growth import goes_on, interval_of, never_changes
+from upstream.queries.relations.growth import goes_on, never_changes, partners_of
 from upstream.queries.relations.nodes import Join
 
 T = Field("t", MOMENT)
@@ -44,14 +44,16 @@ def test_conditions_on_both_times_bound_a_join(condition: str, expected: tuple[i
     plan = relation(f"SELECT a.px FROM trade a JOIN quote b ON a.sym = b.sym AND {condition}")
     join = only(plan, Join)
     right = next(name for name in join.right.schema.names if name.rpartition(".")[2] == "t")
-    assert interval_of(join, frozenset({"t"}), frozenset({right})) == expected
-    assert interval_of(join, frozenset({"t"}), frozenset()) == (None, None)
+    after_left, after_right = expected
+    found = partners_of(join, frozenset({"t"}), frozenset({right}))
+    assert found == (("t", after_left), (right, after_right))
+    assert partners_of(join, frozenset({"t"}), frozenset()) == (None, None)
 
 
 def test_a_condition_that_bounds_one_side() -> None:
     plan = relation("SELECT a.px FROM trade [NOW] a JOIN quote [ROWS 2] b ON a.t <= b.t + INTERVAL '5' SECONDS")
     join = only(plan, Join)
-    assert interval_of(join, frozenset({"t"}), frozenset({"b.t"})) == (None, 5 * SECOND)
+    assert partners_of(join, frozenset({"t"}), frozenset({"b.t"})) == (None, ("b.t", 5 * SECOND))
 
 
 @pytest.mark.parametrize(
