@@ -247,7 +247,7 @@ class HostedChecks:
                 reader.update_incremental()
             table = reader.to_pyarrow_table()
         except (OSError, DeltaError) as error:
-            raise MismatchError(f"the table of {name} cannot be read: {error}") from error
+            raise MismatchError(f"the table of {name} cannot be read: {_words(error)}") from error
         hidden = [each for each in table.column_names if each.startswith("_upstream")]
         table = table.drop_columns([*hidden, *[each for each in _OURS if each in table.column_names]])
         if table.num_columns == 0:
@@ -278,3 +278,8 @@ def _mended(text: str) -> str:
 
 def _shown(contents: Contents) -> str:
     return str(sorted(contents.items(), key=repr)[:6])
+
+
+def _words(error: Exception) -> str:
+    """Return an error in one line: that of a failure is its last one."""
+    return " ".join(str(error).split())
