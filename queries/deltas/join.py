@@ -164,8 +164,8 @@ class Joined(Operator):
 
     State: the rows of both inputs by the key; those of an outer side, and of the left side of semi and anti joins, with
     the number of their partners. Of an input whose other side is static, nothing; of one of which rows have partners
-    for some time only, those of about twice that time. Rows with a null in their key have no
-    partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
+    for some time only, those of about twice that time. Rows with a null in their key have no partner and are not kept,
+    only whether there has been one on a side whose rows come without a partner too.
 
     Parameters
     ----------
