@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
-__all__ = ["aligned", "on_arrays", "on_series", "quotient"]
+__all__ = ["aligned", "flat_bytes", "on_arrays", "on_series", "quotient"]
 
 
 def on_series(function: Callable[..., pl.Series], *values: pl.Expr, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
@@ -25,6 +26,15 @@ def aligned(series: Sequence[pl.Series]) -> list[pl.Series]:
     """Return series of one length: those of constants are repeated."""
     length = max(map(len, series))
     return [each if len(each) == length else each.new_from_index(0, length) for each in series]
+
+
+def flat_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of all values side by side, and where each begins, with the end of the last one."""
+    array: Any = values.fill_null(b"").rechunk().to_arrow().cast(pa.large_binary())
+    ends = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    flat = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    return flat, ends
 
 
 def on_arrays(

@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .arrays import flat_bytes
+
 __all__ = ["decoded"]
 
 
@@ -37,8 +39,8 @@ def _broken(values: pl.Series) -> pl.Series:
     given: Any = values.fill_null(b"").to_arrow().cast(pa.large_binary())
     joined: Any = pc.binary_join_element_wise  # pyright: ignore[reportAttributeAccessIssue] made at run time
     ended = joined(given, line_end, nothing)
-    ends = np.frombuffer(ended.buffers()[1], np.int64)[ended.offset : ended.offset + len(ended) + 1]
-    text = bytes(ended.buffers()[2])[ends[0] : ends[-1]].decode("utf-8", "surrogateescape")
+    flat, ends = flat_bytes(pl.Series(pl.from_arrow(ended)))
+    text = flat[ends[0] : ends[-1]].tobytes().decode("utf-8", "surrogateescape")
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     marked = (points >= 0xDC80) & (points <= 0xDCFF)
     sizes = np.where(marked | (points < 0x80), 1, np.where(points < 0x800, 2, np.where(points < 0x10000, 3, 4)))

@@ -15,23 +15,14 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from .arrays import on_series
+from .arrays import flat_bytes, on_series
 from .building import Builder, Kernel
 from .kinds import BINARY, INT, LONG, TEXT
 from .signatures import Rule, Signature
 
-__all__ = ["DIGESTS", "DIGEST_RULES", "flat_bytes"]
+__all__ = ["DIGESTS", "DIGEST_RULES"]
 
 Words = npt.NDArray[Any]
-
-
-def flat_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of all values side by side, and where each begins, with the end of the last one."""
-    array: Any = values.fill_null(b"").rechunk().to_arrow().cast(pa.large_binary())
-    ends = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
-    data = array.buffers()[2]
-    flat = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-    return flat, ends
 
 
 def _blocks(values: pl.Series, size: int, order: Literal["<", ">"]) -> Iterator[tuple[npt.NDArray[np.bool_], Words]]:

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from .arrays import aligned
+from .arrays import aligned, flat_bytes
 from .building import Builder, Kernel
-from .digests import flat_bytes
 from .kinds import (
     BINARY,
     BOOLEAN,
