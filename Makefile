@@ -5,7 +5,7 @@ VENV ?= .venv
 WHEEL ?=
 PYTEST_ARGS ?=
 # How many processes test side by side; 0 is this one. Each that comes to a test of Spark's has a session of its own.
-WORKERS ?= 2
+WORKERS ?= 3
 parallel := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Java sessions of tests live for seconds: compiling their code twice takes longer than it saves, and classes come from an archive.
 jit := -XX:TieredStopAtLevel=1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # the same ones as the run before, so that a change is judged by what it changed.
 settings.register_profile("other", deadline=None)
 settings.register_profile("few", deadline=None, max_examples=15)
-settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=25)
 # For tools/mutants.py a failure is enough: no smaller example of it is looked for.
 settings.register_profile(
     "mutants", deadline=None, derandomize=True, max_examples=20, phases=(Phase.explicit, Phase.generate)
@@ -33,12 +33,12 @@ settings.load_profile(EXAMPLES)
 modules.name_benchmarks()
 
 # Their properties look at the same shards from several sides, and CI's examples are the same in each run: fewer of each
-# find what a change breaks (tools/mutants.py takes 20). At one's desk there are as many as a test asks for.
+# find what a change breaks. At one's desk there are as many as a test asks for.
 OVERLAPPING = {
     "operators": ("grouped", "joins", "queue", "reorder", "windows"),
     "queries": ("deltas", "hosting", "placing", "relations"),
 }
-FEWER = 25
+FEWER = 12
 
 HEAVY = ("simulation", "cluster", "fault", "examples", "cli", "benchmarks")
 

@@ -44,7 +44,14 @@ def draw(benchmark_module, capsys):
 OTHERS = [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS)]
 
 
-@pytest.mark.parametrize("name", [*OTHERS, *BAI, *HAMMAD])
+# Each of them takes as long as all others together.
+LONG = {"bai-join", "thesis-7-7", "thesis-8-7", "thesis-8-8", "thesis-8-9", "thesis-8-10", "thesis-8-11", "tr620-16"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in [*OTHERS, *BAI, *HAMMAD]],
+)
 def test_shape_is_that_of_the_paper(name, draw, drawn_once):
     status, printed = draw(name, "--out", drawn_once / name)
     assert status == 0, printed

@@ -58,6 +58,7 @@ def test_a_pair_that_is_missing_or_there_twice_stops_it(benchmark_module):
         works.check("some", np.array([1, 2, 2]), answer)
 
 
+@pytest.mark.long
 def test_growth_hot_keys_and_memory_run_without_spark(tmp_path):
     out, plot = tmp_path / "out.json", tmp_path / "growth.svg"
     parts = [word for part in ("hot", "scaling", "memory") for word in ("--part", part)]

@@ -13,7 +13,7 @@ from kit.programs import run_benchmark
     [
         ("pure", 6),  # one for each policy
         ("shard", 5),
-        ("pending", 4),
+        pytest.param("pending", 4, marks=pytest.mark.long),
         ("order", 0),
     ],
 )

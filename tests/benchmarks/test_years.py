@@ -21,6 +21,7 @@ def check(lines: list[object], kept: int) -> None:
     assert settled[-1].memory_mb < 1.3 * settled[0].memory_mb + 20
 
 
+@pytest.mark.long
 def test_some_hundred_commits(benchmark_module: Benchmark, tmp_path: Path) -> None:
     years = benchmark_module("years")
     check(list(years.live(tmp_path, 520, 40, retentionVersions="100")), kept=100)

@@ -68,6 +68,7 @@ def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> N
     assert done.stdout.split() == [sys.executable] * 2
 
 
+@pytest.mark.long
 def test_a_join_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
     feed, table, checkpoint, log = (tmp_path / name for name in ("join_feed", "pairs", "checkpoint", "join.log"))
     left, right = (write_join_feed(feed, name, 2) for name in ("left", "right"))

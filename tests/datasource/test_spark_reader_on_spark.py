@@ -191,6 +191,7 @@ def test_backlog_is_in_the_progress_report(spark: SparkSession, tmp_path: Path) 
 
 
 @needs_recorded
+@pytest.mark.long
 def test_nothing_of_the_recorded_ships_is_lost(spark: SparkSession, tmp_path: Path) -> None:
     frame = (
         spark.readStream.format("upstream")

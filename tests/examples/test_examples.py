@@ -182,6 +182,7 @@ def test_demo(tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.long
 def test_demo_kafka(tmp_path: Path) -> None:
     output = run("demo_kafka.py", "--seconds", "12", cwd=tmp_path)
     assert "vehicles/1 (30 s behind): complete to" in output

@@ -14,7 +14,7 @@ from upstream.sink.spec.steps import Step
 
 from . import hosting_job
 
-SHORT = ("alteration, between commits", "deletion")
+SHORT = ("alteration, between commits",)
 
 
 class Points:

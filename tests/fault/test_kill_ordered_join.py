@@ -55,10 +55,11 @@ def journaled(checkpoint: Path) -> list[str]:
 
 
 @pytest.mark.fault
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("files", "chosen", "later_s"),
-    [(6, [1, 2], 0.0), pytest.param(14, [0, 1, 2, 3, 0, 1, 2, 3], 1.0, marks=pytest.mark.long)],
+    [(6, [1, 2], 0.0), (14, [0, 1, 2, 3, 0, 1, 2, 3], 1.0)],
     ids=["two", "all"],
 )
 def test_killed_amid_a_switch(

@@ -28,6 +28,7 @@ def feed_of(folder: Path, *rows: tuple[int, int, str]) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_from_a_feed_to_a_table_and_back(spark: SparkSession, tmp_path: Path) -> None:
     """Coalesced by a field, written by it, optimized and read by Spark, and written to again."""
     key, path = "`the place`.id", str(tmp_path / "table")

@@ -56,6 +56,7 @@ def test_files_that_spark_puts_together(
     assert spark.read.format("delta").load(str(sink.path)).count() == 250
 
 
+@pytest.mark.long
 def test_no_row_is_passed_over_by_its_bounds(spark: SparkSession, make_sink: Any) -> None:
     """Each column's least and greatest value is looked for, in files whose bounds have been written once more because
     rows of them are dead. What lies between is passed over only with one of these.

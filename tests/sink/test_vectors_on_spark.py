@@ -35,6 +35,7 @@ def update(sink: Any, model: Model, batch_id: int, keys: Any) -> Any:
     return sink.batch(batch_id, [sink.rows([(key, *model[key]) for key in keys], seq=batch_id * 10_000)])
 
 
+@pytest.mark.long
 def test_spark_reads_it_and_maintains_it(spark: SparkSession, make_sink: Any) -> None:
     sink, model, rng = make_sink(buckets="2"), {}, np.random.default_rng(5)
     table = f"delta.`{sink.path}`"

@@ -345,7 +345,9 @@ def test_an_error_of_a_users_function_is_the_querys(spark, folder, tmp_path):
         collect(df, tmp_path / "wrong")
 
 
-@pytest.mark.parametrize("first", [feed, lambda *given: blocked(feed(*given))])
+@pytest.mark.parametrize(
+    "first", [feed, pytest.param(lambda *given: blocked(feed(*given)), marks=pytest.mark.long)], ids=["moved", "not"]
+)
 def test_a_query_goes_on_where_its_steps_ran_elsewhere(spark, folder, tmp_path, first):
     def run(df):
         mapped = stream_of(df).map(doubled, "double BIGINT")
@@ -362,7 +364,9 @@ def test_a_query_goes_on_where_its_steps_ran_elsewhere(spark, folder, tmp_path, 
     assert found == [("k1", 2000, 100), ("new", 2001, 102)]
 
 
-@pytest.mark.parametrize("first", [feed, lambda *given: blocked(feed(*given))])
+@pytest.mark.parametrize(
+    "first", [feed, pytest.param(lambda *given: blocked(feed(*given)), marks=pytest.mark.long)], ids=["moved", "not"]
+)
 def test_a_stream_may_go_two_ways_with_its_steps_on_either_side(spark, folder, tmp_path, first):
     def run(df):
         stream = stream_of(df)

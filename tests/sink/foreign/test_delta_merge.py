@@ -222,6 +222,7 @@ def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str
     assert read_by_key(ordinary, "k", "t", "v").keys() == before.keys() | {1}
 
 
+@pytest.mark.long
 def test_a_checkpoint_put_back_from_a_copy_is_refused(
     spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path
 ) -> None:

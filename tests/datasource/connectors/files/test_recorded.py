@@ -31,6 +31,7 @@ def test_csv(name: str, folder: Path, follow: Any) -> None:
     assert plain.drain(Limit(rows=30_000)) == rows
 
 
+@pytest.mark.long
 def test_zeek(folder: Path, follow: Any) -> None:
     text = gzip.decompress((RECORDED / "dns.log.gz").read_bytes())
     lines = [line.split("\t") for line in text.decode().splitlines() if not line.startswith("#")]

@@ -40,6 +40,7 @@ def counted(rows: DataFrame, of: str, width: str, checkpoint: str) -> Any:
     return stream.window(width, output="all", checkpoint_location=checkpoint)
 
 
+@pytest.mark.long
 def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, tmp_path: Path) -> None:
     feed, every, newest, wide = (tmp_path / name for name in ("feed", "every", "newest", "wide"))
 

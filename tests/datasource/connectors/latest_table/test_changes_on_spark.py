@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_vehicles_of_each_route_by_their_changes(spark: SparkSession, tmp_path: Path) -> None:
     feed, table, checkpoint = tmp_path / "feed", tmp_path / "table", tmp_path / "follower"
     routes: Counter[str] = Counter()
