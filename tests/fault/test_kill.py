@@ -128,8 +128,8 @@ def test_three_random_kills(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.timeout(1200)
-def test_a_random_kill_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
-    attack(spark, tmp_path, 1, 13, "in-place")
+def test_two_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
+    attack(spark, tmp_path, 2, 13, "in-place")
 
 
 @pytest.mark.fault
