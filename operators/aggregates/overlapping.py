@@ -65,9 +65,13 @@ class Overlapping:
         self._reach(int(level.max()))
         base = self._offsets[level]
         found = self._outer(self._flat[base + low], self._flat[base + high - (1 << level)])
-        values = pa.array(found).cast(self._kind) if found.dtype == np.float64 else from_keys(found, self._kind)
         if self._before is not None:
             some &= self._before[high] > self._before[low]
+        if found.dtype == np.float64:
+            values = pa.array(found).cast(self._kind)
+        else:
+            # What stands for a null need not be of the type.
+            values = from_keys(np.where(some, found, 0), self._kind)
         return values if some.all() else pc.if_else(pa.array(some), values, pa.scalar(None, self._kind))
 
     def _reach(self, level: int) -> None:
