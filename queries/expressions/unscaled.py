@@ -81,17 +81,15 @@ def divided_half_up(numbers: pl.Expr, digits: int) -> pl.Expr:
 
 def in_java_digits(numbers: pl.Expr, precision: int) -> pl.Expr:
     """Return Int128 numbers with the 34 digits that Java keeps of some results, the last one half to even."""
-    for more in range(precision - _JAVA_DIGITS, 0, -1):
-        unit = int128(10**more)
-        half = unit // 2
-        size = numbers.abs()
-        rest = size % unit
-        down = size // unit
-        up = (rest > half) | ((rest == half) & (down % 2 == 1))
-        rounded = negative((down + up.cast(pl.Int128)) * unit, numbers < 0)
-        longer = size >= int128(10 ** (_JAVA_DIGITS + more - 1))
-        numbers = pl.when(longer).then(rounded).otherwise(numbers)
-    return numbers
+    if precision <= _JAVA_DIGITS:
+        return numbers
+    # One unit for all: a step for each digit, upon the step before, would double the expression several times.
+    size, unit = numbers.abs(), int128(1)
+    for more in range(1, precision - _JAVA_DIGITS + 1):
+        unit = pl.when(size >= int128(10 ** (_JAVA_DIGITS + more - 1))).then(int128(10**more)).otherwise(unit)
+    kept, twice = size // unit, size % unit * 2
+    up = (twice > unit) | ((twice == unit) & (kept % 2 == 1))
+    return negative((kept + up.cast(pl.Int128)) * unit, numbers < 0)
 
 
 def exact_decimals(

@@ -12,6 +12,7 @@ def windows(*given):
     return run_benchmark("windows", "--quick", *given)
 
 
+@pytest.mark.long
 def test_ours_and_sparks(tmp_path):
     out = tmp_path / "out.json"
     given = ["--part", "peers", "--work", "tumbling", "--engine", "upstream", "--engine", "spark", "--json", out]

@@ -167,12 +167,14 @@ def test_joins_ships_near_ports(ran: Ran) -> None:
     assert_frame_equal(got, expected.select(columns), check_row_order=False)
 
 
+@pytest.mark.long
 def test_connect(tmp_path: Path) -> None:
     output = run("connect.py", "--to", "speeds", cwd=tmp_path, **connect_environment())
     assert "window_end" in output
     assert pl.read_delta(str(tmp_path / "speeds")).height > 140
 
 
+@pytest.mark.long
 def test_demo(tmp_path: Path) -> None:
     output = run("demo.py", "--seconds", "8", cwd=tmp_path)
     assert "the table has 151 keys" in output

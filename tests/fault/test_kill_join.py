@@ -20,10 +20,9 @@ from . import join_job
 
 
 @pytest.mark.fault
+@pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(
-    ("files", "chosen"), [(4, [2]), pytest.param(10, range(5), marks=pytest.mark.long)], ids=["one", "all"]
-)
+@pytest.mark.parametrize(("files", "chosen"), [(4, [2]), (10, range(5))], ids=["one", "all"])
 def test_killed_in_steps_of_a_batch(spark: SparkSession, tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, run = tmp_path / "feed", tmp_path / "run"
     left, right = (write_join_feed(feed, name, files) for name in ("left", "right"))

@@ -113,7 +113,8 @@ def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("files", "steps", "at_random"),
     [
-        pytest.param(12, ["state written"], 0, marks=pytest.mark.timeout(1200), id="with state written"),
+        pytest.param(12, ["state written", "in the table"], 0, marks=[pytest.mark.long, pytest.mark.timeout(1200)],
+                     id="with state written, with the table written"),
         pytest.param(40, [*STEPS], 3, marks=[pytest.mark.long, pytest.mark.timeout(2400)],
                      id="in every step, three times more"),
         pytest.param(300, [], 50, marks=[pytest.mark.long, pytest.mark.timeout(7200)], id="fifty times at random"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
 import polars as pl
 import pyarrow as pa
@@ -14,6 +14,7 @@ from upstream.queries.expressions.unscaled import (
     as_decimals,
     divided_half_up,
     exact_decimals,
+    in_java_digits,
     int128,
     negative,
     scaled,
@@ -35,6 +36,16 @@ def test_there_and_back(numbers: list[int | None]) -> None:
     there = frame.select(x=as_decimals(pl.col("x"), dtype))
     assert there.schema["x"] == pl.Decimal(38, 11)
     assert there.select(unscaled(pl.col("x"))).to_series().to_list() == numbers
+
+
+@given(numbers=_NUMBERS)
+@example(numbers=[10**34 + 5, 10**34 + 15, 10**35 + 50, 10**36 + 500, 10**37 + 5_000, 10**37 + 15_000, LIMIT - 5_000])
+@example(numbers=[10**34 - 1, 10**34, 1 - 10**34, -(10**34) - 5, -(10**37) - 15_000, 10**37 + 5_001, 10**37 + 4_999])
+def test_java_keeps_34_digits(numbers: list[int | None]) -> None:
+    with localcontext() as context:
+        context.prec, context.rounding = 34, ROUND_HALF_EVEN
+        expected = [None if each is None else int(+Decimal(each)) for each in numbers]
+    assert _run(in_java_digits(pl.col("x"), 38), numbers) == expected
 
 
 def test_too_many_digits_are_null() -> None:
