@@ -21,6 +21,7 @@ def test_the_kernel_alone(tmp_path):
     assert "kernel, probes sorted" in done.stdout.partition("aims")[2]
 
 
+@pytest.mark.long
 def test_every_pair_is_in_our_own_table(tmp_path):
     out, name = tmp_path / "out.json", "upstream, own table"
     done = joins("--part", "peers", "--rows", "20k", "--engine", name, "--json", out)

@@ -194,6 +194,7 @@ def test_sparks_own_vacuum_leaves_what_is_remembered(spark, tmp_path):
     assert spark.read.format("delta").load(str(path)).where("value % 3 = 0").count() == 0
 
 
+@pytest.mark.long
 def test_keys_of_a_megabyte_wait_and_arrive(spark, tmp_path):
     folder = tmp_path / "feed"
     folder.mkdir()
