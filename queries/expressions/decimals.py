@@ -13,6 +13,7 @@ from .kinds import MAX_PRECISION, is_decimal
 from .unscaled import (
     LIMIT,
     as_decimals,
+    divided_half_even,
     divided_half_up,
     exact_decimals,
     in_java_digits,
@@ -220,10 +221,7 @@ def _round(build: Builder, value: pl.Expr, places: pl.Expr) -> pl.Expr:  # noqa:
 def _half_even(numbers: pl.Expr, digits: int) -> pl.Expr:
     if digits == 0 or digits > 38:
         return divided_half_up(numbers, digits)
-    unit, half, size = int128(10**digits), int128(10**digits // 2), numbers.abs()
-    quotient, rest = size // unit, size % unit
-    up = (rest > half) | ((rest == half) & (quotient % int128(2) == 1))
-    return negative(quotient + up.cast(pl.Int128), numbers < 0)
+    return divided_half_even(numbers, int128(10**digits))
 
 
 DECIMALS: Mapping[str, Kernel] = {

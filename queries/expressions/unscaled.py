@@ -14,6 +14,7 @@ from .kinds import MAX_PRECISION
 __all__ = [
     "LIMIT",
     "as_decimals",
+    "divided_half_even",
     "divided_half_up",
     "exact_decimals",
     "in_java_digits",
@@ -79,6 +80,15 @@ def divided_half_up(numbers: pl.Expr, digits: int) -> pl.Expr:
     return negative(size // unit + (size % unit >= half).cast(pl.Int128), numbers < 0)
 
 
+def divided_half_even(numbers: pl.Expr, unit: pl.Expr) -> pl.Expr:
+    """Return Int128 numbers of so many units, rounded half to even."""
+    size = numbers.abs()
+    quotient, rest = size // unit, size % unit
+    left = unit - rest  # twice the rest may not fit
+    up = (rest > left) | ((rest == left) & (quotient % int128(2) == 1))
+    return negative(quotient + up.cast(pl.Int128), numbers < 0)
+
+
 def in_java_digits(numbers: pl.Expr, precision: int) -> pl.Expr:
     """Return Int128 numbers with the 34 digits that Java keeps of some results, the last one half to even."""
     if precision <= _JAVA_DIGITS:
@@ -87,9 +97,7 @@ def in_java_digits(numbers: pl.Expr, precision: int) -> pl.Expr:
     size, unit = numbers.abs(), int128(1)
     for more in range(1, precision - _JAVA_DIGITS + 1):
         unit = pl.when(size >= int128(10 ** (_JAVA_DIGITS + more - 1))).then(int128(10**more)).otherwise(unit)
-    kept, twice = size // unit, size % unit * 2
-    up = (twice > unit) | ((twice == unit) & (kept % 2 == 1))
-    return negative((kept + up.cast(pl.Int128)) * unit, numbers < 0)
+    return divided_half_even(numbers, unit) * unit
 
 
 def exact_decimals(

@@ -44,7 +44,7 @@ def draw(benchmark_module, capsys):
 OTHERS = [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS)]
 
 
-# Each of them takes as long as all others together.
+# Each takes 20 s or more on two cores.
 LONG = {
     "bai-join",
     "hammad-9",

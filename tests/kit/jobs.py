@@ -42,7 +42,7 @@ class Job:
         try:
             while not reached():
                 assert process.poll() is None, f"the job has ended by itself:\n{self.errors()}"
-                time.sleep(0.005)
+                time.sleep(0.001)
             time.sleep(after_s)
         finally:
             kill_session(process)
