@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 import types
 import uuid
@@ -113,6 +114,19 @@ def now_us() -> int:
 _clock.now_us = now_us
 
 
+def check_clocks() -> None:
+    """Refuse a process in which some have the true clock: it pickles functions that are not what their names mean."""
+    late = [
+        name
+        for name, module in list(sys.modules.items())
+        if name.startswith("upstream.") and getattr(module, "now_us", now_us) is not now_us
+    ]
+    assert not late, f"the machine came too late: {', '.join(late)} have the true clock"
+
+
+check_clocks()
+
+
 class Context:
     """What Spark tells tasks, and the thread of a `foreachBatch`."""
 
@@ -130,7 +144,6 @@ class Context:
 
 def install() -> None:
     """Put the machine in its place, once in a process."""
-    import sys
     import time
 
     import confluent_kafka
@@ -163,11 +176,7 @@ def install() -> None:
     positions.Positions.__init__.__defaults__ = (lambda: MACHINE.monotonic_s,)
     confluent_kafka.Consumer = broker.Consumer  # type: ignore[misc, assignment]
     confluent_kafka.admin.AdminClient = broker.AdminClient  # type: ignore[misc, assignment]
-    assert all(
-        getattr(module, "now_us", _clock.now_us) is _clock.now_us
-        for name, module in list(sys.modules.items())
-        if name.startswith("upstream.")
-    ), "the machine came too late: somebody has the true clock"
+    check_clocks()
 
 
 def forget_process() -> None:
