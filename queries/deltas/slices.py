@@ -112,7 +112,7 @@ class Slices(Operator):
         self._table: SliceTable | None = None
         self._more: list[Partials] = []
         self._errors: dict[str, BaseException] = {}
-        self._points: dict[tuple[int, int, bool, bool], WindowPoints | None] = {}
+        self._points: dict[tuple[int, int, int, bool, bool], WindowPoints | None] = {}
         self._begins_whole: int | None = None
         self.start = BEGINNING
         """The time of what a query finds that begins in this step."""
@@ -181,18 +181,31 @@ class Slices(Operator):
         """The columns of each group."""
         return self._all().keys
 
-    def points(self, wanted: Wanted, span: Span, *, begins: bool) -> WindowPoints | None:
-        """Return the change points of windows within the span of the step; None if there are none."""
-        key = (wanted.range_us, wanted.slide_us, begins, span.net)
+    def even_from(self, measures: Sequence[Measure]) -> int:
+        """Return the time from which slices have the same rows for all of some measures.
+
+        LOWEST if all of them are kept since the same time.
+        """
+        self._choose()
+        since = self._since(measures)
+        return LOWEST if len(set(since)) == 1 else max(each for each in since if each is not None)
+
+    def points(self, wanted: Wanted, span: Span, even_from: int, *, begins: bool) -> WindowPoints | None:
+        """Return the change points of windows within the span of the step; None if there are none.
+
+        Slices that do not begin at or after ``even_from`` are left out.
+        """
+        key = (wanted.range_us, wanted.slide_us, even_from, begins, span.net)
         if key not in self._points:
             window = (self.width_us, wanted.range_us, wanted.slide_us)
-            self._points[key] = points_of(self._all(), *window, span, begins=begins, always=not self._by)
+            above = even_from // self.width_us
+            self._points[key] = points_of(self._all(), *window, span, above, begins=begins, always=not self._by)
         return self._points[key]
 
-    def last(self, wanted: Wanted) -> WindowPoints:
-        """Return the groups of the last window of the step before."""
+    def last(self, wanted: Wanted, even_from: int) -> WindowPoints:
+        """Return the groups of the last window of the step before, without slices as for :meth:`points`."""
         end = last_multiple(self._values["until"], wanted.slide_us)
-        return window_at(self._all(), self.width_us, wanted.range_us, end)
+        return window_at(self._all(), self.width_us, wanted.range_us, end, even_from // self.width_us)
 
     def results(self, measure: str, points: WindowPoints) -> pa.Array:
         """Return the result of a measure in the windows of some points.

@@ -45,7 +45,15 @@ class WindowPoints:
 
 
 def points_of(
-    table: SliceTable, width_us: int, range_us: int, slide_us: int, span: Span, *, begins: bool, always: bool
+    table: SliceTable,
+    width_us: int,
+    range_us: int,
+    slide_us: int,
+    span: Span,
+    above: int,
+    *,
+    begins: bool,
+    always: bool,
 ) -> WindowPoints | None:
     """Return the change points within a span; if its net change is enough, the last one alone.
 
@@ -54,6 +62,8 @@ def points_of(
     table : SliceTable
     width_us, range_us, slide_us : int
     span : Span
+    above : int
+        The number of the last slice to leave out.
     begins : bool
         Whether the windows are new: what is in them already comes at the start of the span.
     always : bool
@@ -89,12 +99,12 @@ def points_of(
     groups, times = np.insert(groups, firsts, groups[firsts]), np.insert(times, firsts, OLD)
     through = times // slide_us * slide_us // width_us
     through[times == OLD] = LOWEST if begins else before
-    return WindowPoints(groups, times, *table.runs(groups, through, count))
+    return WindowPoints(groups, times, *table.runs(groups, through, count, above))
 
 
-def window_at(table: SliceTable, width_us: int, range_us: int, end: int) -> WindowPoints:
+def window_at(table: SliceTable, width_us: int, range_us: int, end: int, above: int) -> WindowPoints:
     """Return the groups of the window that ends at a time, with one point each."""
-    count = range_us // width_us
-    groups: npt.NDArray[np.int64] = np.unique(table.of[table.between(end // width_us - count, end // width_us)])
-    through = np.full(len(groups), end // width_us)
-    return WindowPoints(groups, np.full(len(groups), end), *table.runs(groups, through, count))
+    count, last = range_us // width_us, end // width_us
+    groups: npt.NDArray[np.int64] = np.unique(table.of[table.between(max(last - count, above), last)])
+    through = np.full(len(groups), last)
+    return WindowPoints(groups, np.full(len(groups), end), *table.runs(groups, through, count, above))

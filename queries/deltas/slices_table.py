@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
 from ...operators.aggregates.algebra import Aggregates
 from ...operators.aggregates.parts import State
 from ...operators.aggregates.ranges import Ranges
@@ -145,14 +145,17 @@ class SliceTable:
         order, numbers = self._by_slice
         return order[np.searchsorted(numbers, above, "right") : np.searchsorted(numbers, through, "right")]
 
-    def runs(self, groups: Int64s, through: Int64s, count: int) -> tuple[Int64s, Int64s]:
-        """Return where the last ``count`` slices of some groups begin and end, up to and including some numbers."""
+    def runs(self, groups: Int64s, through: Int64s, count: int, above: int = LOWEST) -> tuple[Int64s, Int64s]:
+        """Return where the last ``count`` slices of some groups begin and end, up to and including some numbers.
+
+        Slices up to and including number ``above`` are left out.
+        """
         if len(self) == 0:
             none = np.zeros(len(groups), dtype=np.int64)
             return none, none
         least, size, places = self._places
         high = np.clip(through, least - 1, least + size + count)
-        low = np.clip(high - count - least + 1, 0, size)
+        low = np.clip(np.clip(high - count, above, high) - least + 1, 0, size)
         high = np.clip(high - least + 1, 0, size)
         base = groups * size
         return np.searchsorted(places, base + low), np.searchsorted(places, base + high)

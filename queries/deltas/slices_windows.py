@@ -10,9 +10,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ...core.rows.exact_integers import LOWEST
 from .operator import Operator
 from .slices import Slices, Wanted
-from .slices_points import WindowPoints
+from .slices_points import WindowPoints, last_multiple
 from .state import State
 from .windows import next_multiple
 from .zsets import BEGINNING, OLD, TIME, WEIGHT, Span, delta_frame, same_at, taken
@@ -42,6 +43,7 @@ class WindowAggregates(Operator):
         self._wanted = wanted
         self._values = state.values
         self._slices: Slices | None = None
+        self._even = False
 
     def over(self, inputs: Sequence[Operator]) -> None:
         (slices,) = inputs
@@ -63,7 +65,7 @@ class WindowAggregates(Operator):
         self._values["begun"] = True
         if not begins and not self._wanted.moves(span):
             return self.nothing
-        points = slices.points(self._wanted, span, begins=begins)
+        points = slices.points(self._wanted, span, self._even_from(span.before), begins=begins)
         if points is None:
             return self.nothing
         there = slices.rows(points) > 0
@@ -72,7 +74,7 @@ class WindowAggregates(Operator):
         return self._moved(points, there)
 
     def contents(self) -> pl.DataFrame | None:
-        points = self._of.last(self._wanted)
+        points = self._of.last(self._wanted, self._of.even_from(self._wanted.measures))
         if not self._names and len(points.groups) == 0:
             none = np.zeros(1, dtype=np.int64)
             points = WindowPoints(none, none, none, none)
@@ -88,6 +90,18 @@ class WindowAggregates(Operator):
         wanted = self._wanted
         first = int(next_multiple(np.array([whole + wanted.range_us]), wanted.slide_us)[0])
         return BEGINNING if first <= self._of.start else first
+
+    def _even_from(self, before: int) -> int:
+        """Return the time up to which slices are left out in a step: of those, not all aggregates have the same rows.
+
+        LOWEST if no window begins before it.
+        """
+        if self._even:
+            return LOWEST
+        since, wanted = self._of.even_from(self._wanted.measures), self._wanted
+        begin = LOWEST if before == LOWEST else last_multiple(before, wanted.slide_us) - wanted.range_us
+        self._even = since <= begin
+        return LOWEST if self._even else since
 
     @property
     def _of(self) -> Slices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -100,15 +101,19 @@ def _reverse(build: Builder, value: pl.Expr) -> pl.Expr:
     return value.str.split("").list.reverse().list.join("")  # by code points; str.reverse goes by what one sees
 
 
-_TITLES = {chr(at): chr(at).title() for at in range(sys.maxunicode) if chr(at).title() != chr(at).upper()}
-"""The first letters of words that are not the upper-case letter, such as those of two letters in one."""
+@functools.cache
+def _titles() -> dict[str, str]:
+    """Return the first letters of words that are not the upper-case letter, such as those of two letters in one."""
+    letters = map(chr, range(sys.maxunicode))
+    return {letter: title for letter in letters if (title := letter.title()) != letter.upper()}
 
 
 def _initcap(_: Builder, text: pl.Expr) -> pl.Expr:
     word = pl.element()
     first = word.str.slice(0, 1)
     rest = word.str.to_lowercase().str.slice(first.str.to_lowercase().str.len_chars())
-    title = pl.when(first.is_in(list(_TITLES))).then(first.replace(_TITLES)).otherwise(first.str.to_uppercase())
+    titles = _titles()
+    title = pl.when(first.is_in(list(titles))).then(first.replace(titles)).otherwise(first.str.to_uppercase())
     return text.str.split(" ").list.eval(pl.concat_str(title, rest)).list.join(" ")
 
 
