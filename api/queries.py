@@ -12,11 +12,12 @@ from ..conf.locations import absolute_location, checkpoint_location
 from ..queries.hosting.dropping import drop_query
 from ..queries.hosting.merging import GivenForTables
 from ..queries.hosting.reports import Reports
-from ..queries.language import bind, explain
+from ..queries.hosting.shared_parts import explain_among
+from ..queries.language import bind
 from ..queries.placing.results import result_of
 from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
-from ..queries.registry.listing import listed, text_of
+from ..queries.registry.listing import listed
 from ..queries.registry.names import known_name
 from ..queries.registry.opening import define_stream, opened
 from ..queries.registry.registry import Registry, registry_now
@@ -339,7 +340,7 @@ class Queries(StoredRelations):
         self._record(Change("drop_view", name))
 
     def explain(self, query: str) -> str:
-        """Return the plan of a query as text: its result, its operators, and what each keeps.
+        """Return the plan of a query as text: its result, its operators, what each keeps, and who shares it.
 
         Parameters
         ----------
@@ -364,8 +365,7 @@ class Queries(StoredRelations):
         >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
         result: a relation, kept as a table (n int64)
         """
-        registry = self._registry()
-        return explain(text_of(query, registry), registry.catalog)
+        return explain_among(query, self._registry())
 
     def start(self, *, name: str | None = None, batch_duration: str | None = None, **trigger: Any) -> StreamingQuery:
         """Start the job that answers the queries, with those that are registered now and later.

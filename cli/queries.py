@@ -193,12 +193,10 @@ def explain(
         ),
     ],
 ) -> None:
-    """Print the plan of a query: its result, its operators, and what each keeps."""
-    from ..queries.language import explain as explain_query
-    from ..queries.registry.listing import text_of
+    """Print the plan of a query: its result, its operators, what each keeps, and which queries share it."""
+    from ..queries.hosting.shared_parts import explain_among
 
-    registry = _registry(context)
-    typer.echo(explain_query(text_of(_read(query), registry), registry.catalog))
+    typer.echo(explain_among(_read(query), _registry(context)))
 
 
 def _registry(context: typer.Context) -> Registry:

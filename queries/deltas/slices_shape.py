@@ -23,7 +23,7 @@ from ..relations.nodes import (
 from .functions import added, extreme
 from .remembered import remembered
 
-__all__ = ["Shape", "family_key", "is_family", "narrowest", "shape_of", "width_among"]
+__all__ = ["Shape", "family_key", "is_family", "narrowest", "shape_of", "takes", "width_among"]
 
 _MARK = "-slices-"
 _MOST = 1024
@@ -160,8 +160,12 @@ def width_among(family: str, shape: Shape, keys: Iterable[str]) -> int:
         The names of operators that run.
     """
     there = (int(key.removeprefix(family)) for key in keys if key.startswith(family))
-    fit = (each for each in there if shape.width % each == 0 and shape.range_us // each <= _MOST)
-    return max(fit, default=shape.width)
+    return max((each for each in there if takes(shape, each)), default=shape.width)
+
+
+def takes(shape: Shape, width_us: int) -> bool:
+    """Return whether the windows of a shape are put together from slices of a width that are there for others."""
+    return shape.width % width_us == 0 and shape.range_us // width_us <= _MOST
 
 
 def _is_sliced(each: Aggregation) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from ..relations.bounds import State, length_text, state_of
 from ..relations.fingerprints import Canonical, canonical
 from ..relations.keys import key_of
@@ -29,7 +32,24 @@ from ..relations.sharing import aggregate_text
 from .binder import Query, bind
 from .catalog import Catalog
 
-__all__ = ["explain", "plan_text"]
+__all__ = ["SharedWith", "explain", "plan_text"]
+
+_NAMED = 3
+
+
+class SharedWith(NamedTuple):
+    """The queries that have an operator in common with the one that is explained.
+
+    Attributes
+    ----------
+    whole : tuple of str
+        Those for which it computes the same.
+    slices : tuple of str
+        Those that take its slices, for other windows or other aggregates.
+    """
+
+    whole: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
 
 
 def explain(query: str, catalog: Catalog) -> str:
@@ -72,15 +92,23 @@ def explain(query: str, catalog: Catalog) -> str:
     return plan_text(bind(query, catalog))
 
 
-def plan_text(query: Query) -> str:
-    """Return the plan of a bound query as text."""
+def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> str:
+    """Return the plan of a bound query as text.
+
+    Parameters
+    ----------
+    query : Query
+    shared : mapping of str to SharedWith, optional
+        Which queries share its operators, by :func:`~..relations.fingerprints.canonical`. What is below an operator
+        that is shared is shared with the same queries, and names them not again.
+    """
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
     key = [] if isinstance(query.plan, Changes) else [f"key: {_key(query.plan)}"]
     lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads)}"]
     known: dict[Node, Canonical] = {}
-    _lines(query.plan, 0, states, lines, known, _repeated(query.plan, known), {})
-    return "\n".join(lines)
+    text = _Text(states, known, _repeated(query.plan, known), shared or {})
+    return "\n".join([*lines, *text.of(query.plan)])
 
 
 def _kind(plan: Node) -> str:
@@ -115,29 +143,47 @@ def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:
     return {key for key, times in seen.items() if times > 1}
 
 
-def _lines(
-    node: Node,
-    depth: int,
-    states: dict[Node, State],
-    lines: list[str],
-    known: dict[Node, Canonical],
-    repeated: set[str],
-    numbers: dict[str, int],
-    above: str = "",
-) -> None:
-    key = canonical(node, known).key
-    state = states.get(node)
-    keeps = f" -- keeps {state.keeps}" if state is not None and state.keeps else ""
-    mark = ""
-    if key in repeated and key != above and not isinstance(node, Stream):
-        if key in numbers:
-            lines.append(f"{'  ' * depth}(see #{numbers[key]})")
-            return
-        numbers[key] = len(numbers) + 1
-        mark = f"#{numbers[key]} "
-    lines.append(f"{'  ' * depth}{mark}{_head(node)}{keeps}")
-    for each in node.inputs:
-        _lines(each, depth + 1, states, lines, known, repeated, numbers, key)
+class _Text:
+    """The lines of a plan's operators."""
+
+    def __init__(
+        self,
+        states: Mapping[Node, State],
+        known: dict[Node, Canonical],
+        repeated: set[str],
+        shared: Mapping[str, SharedWith],
+    ) -> None:
+        self._states = states
+        self._known = known
+        self._repeated = repeated
+        self._shared = shared
+        self._numbers: dict[str, int] = {}
+
+    def of(self, node: Node, depth: int = 0, above: str = "", named: frozenset[str] = frozenset()) -> list[str]:
+        """Return the lines of a node and of what is below; `named` are the queries that share what is above."""
+        key = canonical(node, self._known).key
+        mark = ""
+        if key in self._repeated and key != above and not isinstance(node, Stream):
+            if key in self._numbers:
+                return [f"{'  ' * depth}(see #{self._numbers[key]})"]
+            self._numbers[key] = len(self._numbers) + 1
+            mark = f"#{self._numbers[key]} "
+        state = self._states.get(node)
+        notes = [f"keeps {state.keeps}"] if state is not None and state.keeps else []
+        found = self._shared.get(key, SharedWith()) if not isinstance(node, Stream) else SharedWith()
+        notes += [f"shared with {_names(found.whole, named)}"] if set(found.whole) - named else []
+        named |= set(found.whole)
+        notes += [f"slices shared with {_names(found.slices, named)}"] if set(found.slices) - named else []
+        lines = [f"{'  ' * depth}{mark}{_head(node)}{' -- ' if notes else ''}{'; '.join(notes)}"]
+        for each in node.inputs:
+            lines += self.of(each, depth + 1, key, named)
+        return lines
+
+
+def _names(names: Sequence[str], but: frozenset[str]) -> str:
+    left = [each for each in names if each not in but]
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return ", ".join(left[:_NAMED]) + more
 
 
 def _head(node: Node) -> str:

@@ -132,7 +132,8 @@ def test_a_key_of_texts_is_not_among_the_rows(queries: us.Queries, tmp_path: Pat
 def test_explain_takes_names_and_texts(queries: us.Queries) -> None:
     queries.register("per_route", COUNTS)
     queries.view("fast", FAST)
-    assert queries.explain("PER_route") == queries.explain(COUNTS)
+    assert "shared" not in queries.explain("PER_route")
+    assert "Latest -- keeps one row per (vehicle_id); shared with per_route" in queries.explain(COUNTS)
     assert "key: route_id" in queries.explain(COUNTS)
     assert "vehicle_id" in queries.explain("fast")
     with pytest.raises(OptionError, match=r"no query 'per_rout'.*did you mean 'per_route'"):

@@ -6,12 +6,13 @@ import re
 
 import pytest
 from kit.continuous import CATALOG, EPOCH, TRADE
-from kit.hosting import frame
+from kit.hosting import Versions, frame
 from kit.places import ROOT
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.zsets import BEGINNING
+from upstream.queries.hosting.shared_parts import explain_among
 from upstream.queries.language import bind, explain
 from upstream.queries.placing.results import result_of
 from upstream.queries.relations.clocks import on_arrival
@@ -70,3 +71,5 @@ def test_a_query_starts_with_the_groups_that_another_one_has_kept() -> None:
 def test_the_plan_is_the_one_that_explain_gives() -> None:
     assert f"```text\n{explain(SHARE, CATALOG)}\n```" in PAGE
     assert "(see #1)" in PAGE
+    registry = Versions({1: {"highest": (1, HIGHEST)}})(1)
+    assert f"```text\n{explain_among(MEANS, registry)}\n```" in PAGE

@@ -37,15 +37,17 @@ def test_the_last_multiple_is_below():
     window=st.sampled_from([(4, 2), (2, 2), (6, 4), (12, 4), (6, 6)]),
     before=st.one_of(st.just(LOWEST), st.integers(-8, 20)),
     more=st.one_of(st.none(), st.integers(0, 20)),
+    above=st.one_of(st.just(LOWEST), st.integers(-6, 12)),
     begins=st.booleans(),
 )
-def test_points_are_where_slices_enter_and_leave(slices, window, before, more, begins):
+def test_points_are_where_slices_enter_and_leave(slices, window, before, more, above, begins):
+    """Windows have no slice that is left out, but all points."""
     range_us, slide = window
     first = before == LOWEST
     until = HIGHEST if more is None else (0 if first else before) + more
     span = Span(before, until, BEGINNING if first else before - 1)
     table = table_of(slices)
-    points = points_of(table, 2, range_us, slide, span, begins=begins or first, always=False)
+    points = points_of(table, 2, range_us, slide, span, above, begins=begins or first, always=False)
     raised = lambda time: -(-time // slide) * slide  # noqa: E731
     lower = -10_000 if first else before
     expected = {}
@@ -62,7 +64,7 @@ def test_points_are_where_slices_enter_and_leave(slices, window, before, more, b
             key = table.keys["k"][int(group)]
             found.setdefault(key, []).append(int(time))
             end = (before - 1 if time == OLD else int(time)) // slide * slide
-            inside = sorted({n for k, n in slices if k == key and end - range_us < n * 2 <= end})
+            inside = sorted({n for k, n in slices if k == key and end - range_us < n * 2 <= end and n > above})
             if time == OLD and (begins or first):
                 inside = []
             assert table.slices[low:high].tolist() == inside
@@ -78,8 +80,8 @@ def test_points_are_where_slices_enter_and_leave(slices, window, before, more, b
 )
 def test_for_the_net_change_there_is_the_last_point_only(slices, before, more, begins):
     table, span = table_of(slices), Span(before, before + more, before - 1)
-    every = points_of(table, 2, 6, 4, span, begins=begins, always=False)
-    last = points_of(table, 2, 6, 4, span._replace(net=True), begins=begins, always=False)
+    every = points_of(table, 2, 6, 4, span, LOWEST, begins=begins, always=False)
+    last = points_of(table, 2, 6, 4, span._replace(net=True), LOWEST, begins=begins, always=False)
     if every is None:
         assert last is None
         return
@@ -91,6 +93,10 @@ def test_for_the_net_change_there_is_the_last_point_only(slices, before, more, b
 
 
 def test_the_window_at_a_time_has_its_groups():
-    points = window_at(table_of([("a", 1), ("b", 2), ("a", 3)]), 2, 4, 6)
+    table = table_of([("a", 1), ("b", 2), ("a", 3)])
+    points = window_at(table, 2, 4, 6, LOWEST)
     assert points.groups.tolist() == [0, 1]
     assert (points.high - points.low).tolist() == [1, 1]
+    assert window_at(table, 2, 4, 6, 1).groups.tolist() == [0, 1]
+    assert window_at(table, 2, 4, 6, 2).groups.tolist() == [0]
+    assert window_at(table, 2, 6, 6, 1).low.tolist() == [1, 2], "a has slice 3 alone"

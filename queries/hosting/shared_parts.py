@@ -1,0 +1,112 @@
+"""EXPLAIN of a query beside those that are registered: which operators it has in common with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+
+from ..deltas.lowering import identity
+from ..deltas.slices_shape import Shape, family_key, shape_of, takes
+from ..language import Query, SharedWith, bind, plan_text
+from ..registry.listing import text_of
+from ..registry.names import found
+from ..registry.registry import Registered, Registry
+from ..relations.fingerprints import Canonical, canonical
+from ..relations.nodes import Node, Stream
+from .host_plan import Hosted, HostPlan
+
+__all__ = ["explain_among", "shared_parts"]
+
+
+def explain_among(query: str, registry: Registry) -> str:
+    """Return the plan of a query as text, with the registered queries that share its operators.
+
+    Parameters
+    ----------
+    query : str
+        The name of a registered query or of a view, or the text of a query.
+    registry : Registry
+
+    Raises
+    ------
+    OptionError
+        There is no query and no view of this name.
+    QueryRefusedError
+        The text cannot be bound.
+    """
+    bound = bind(text_of(query, registry), registry.catalog)
+    return plan_text(bound, shared_parts(bound, registry, found(query, registry.queries)))
+
+
+def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:
+    """Return which active queries share an operator with a query.
+
+    Parameters
+    ----------
+    query : Query
+    registry : Registry
+    name : str, optional
+        Under which it is registered. By default it is looked at as if it were registered now.
+
+    Returns
+    -------
+    mapping of str to SharedWith
+        By what the operator computes: :attr:`~..relations.fingerprints.Canonical.key`.
+
+    Notes
+    -----
+    These are sure. Queries that begin in one batch may share more: operators of the second stage, and the slices of a
+    query that is registered later and has narrower ones.
+    """
+    registered = registry.queries[name] if name is not None else None
+    number = registered.id if registered is not None else registry.version + 1
+    own = Registered(number, name or "", query.text, 1.0, True, None, 1, "", query)
+    others = {each.name: each for each in registry.active.values() if each.id != number}
+    plan = HostPlan.of(
+        dataclasses.replace(registry, queries={**others, own.name: own}), range(registry.settings.shards)
+    )
+    if number not in plan.queries:
+        return {}
+    mine = _Operators(plan.queries.pop(number))
+    known: dict[Node, Canonical] = {}
+    whole: dict[str, dict[str, None]] = {}
+    slices: dict[str, dict[str, None]] = {}
+    for each in plan.queries.values():
+        theirs = _Operators(each)
+        for key, node in mine.whole.items():
+            if key in theirs.whole:
+                whole.setdefault(canonical(node, known).key, {})[each.name] = None
+        for key, node, shape in mine.sliced:
+            if any(_shared(shape, other, mine_first=number < each.id) for at, _, other in theirs.sliced if at == key):
+                slices.setdefault(canonical(node, known).key, {})[each.name] = None
+    return {
+        key: SharedWith(tuple(whole.get(key, ())), tuple(slices.get(key, ()))) for key in whole.keys() | slices.keys()
+    }
+
+
+def _shared(mine: Shape, other: Shape, *, mine_first: bool) -> bool:
+    return takes(other, mine.width) if mine_first else takes(mine, other.width)
+
+
+class _Operators:
+    """What the first stage runs for a query: each operator, by the evaluation and its name there."""
+
+    def __init__(self, query: Hosted) -> None:
+        self.whole: dict[tuple[str, str], Node] = {}
+        self.sliced: list[tuple[tuple[str, str], Node, Shape]] = []
+        for piece in query.pieces:
+            for node in _operators(piece.fragment.plan):
+                self.whole[piece.group, identity(node)] = node
+                shape = shape_of(node)
+                if shape is not None:
+                    self.sliced.append(((piece.group, family_key(shape, identity)), node, shape))
+
+
+def _operators(plan: Node) -> Iterator[Node]:
+    """Yield the operators of a plan. What slices compute needs no window below it."""
+    yield plan
+    shape = shape_of(plan)
+    below: Collection[Node] = plan.inputs if shape is None else (shape.stream,)
+    for each in below:
+        if not isinstance(each, Stream):
+            yield from _operators(each)
