@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.sink.results.result_table import ResultTable
 from upstream.sink.results.result_tables import ResultTables
-from upstream.sink.results.staging import stage
+from upstream.sink.results.staging import ResultRows, stage
 from upstream.sink.write_batch import batch_writer
 
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("share", pa.float64())])
@@ -29,13 +29,19 @@ SCHEMA = from_arrow_schema(COLUMNS.append(pa.field(SYSTEM, SYSTEM_TYPE)))
 PARTS = ("look", "stage", "commit")
 
 
-def rows_of(rows: int, batch_id: int) -> pa.RecordBatch:
+def rows_of(rows: int, batch_id: int) -> ResultRows:
     """Return the changes of a small result: an update of each key, and a deletion."""
     arrays = [pa.array(np.arange(rows)), pa.array(np.full(rows, batch_id)), pa.array(np.arange(rows) / rows)]
-    deleted = np.arange(rows) == batch_id % rows
     arrival = np.full(rows, time.time_ns() // 1000)
-    arrays.append(system_array(source="", seq=np.zeros(rows, np.int64), arrival_us=arrival, deleted=deleted))
-    return pa.RecordBatch.from_arrays(arrays, names=[*COLUMNS.names, SYSTEM])
+    numbers, deleted = np.full(rows, batch_id), np.arange(rows) == batch_id % rows
+    return ResultRows(pa.Table.from_arrays(arrays, schema=COLUMNS), numbers, arrival, arrival, deleted)
+
+
+def batch_of(came: ResultRows) -> pa.RecordBatch:
+    """Return the changes as Spark gives them to the sink's writer of one table."""
+    system = system_array(source="", seq=came.seq, arrival_us=came.arrival_us, deleted=came.deleted)
+    (batch,) = came.rows.append_column(SYSTEM, system).to_batches()
+    return batch
 
 
 def seconds(work: Callable[[], Any]) -> tuple[Any, float, float]:
@@ -54,7 +60,7 @@ def many(folder: Path, count: int, rows: int, batches: int) -> list[str]:
         changes = rows_of(rows, batch_id)
         seen, *looked = seconds(lambda: host.look(tables).tables)
         staged, *merged = seconds(
-            lambda: {table.name: [stage(table, seen[table.name], [changes])] for table in tables}  # noqa: B023
+            lambda: {table.name: [stage(table, seen[table.name], changes)] for table in tables}  # noqa: B023
         )
         _, *committed = seconds(lambda: host.commit(tables, staged, batch_id, None))  # noqa: B023
         if batch_id:  # the first makes the tables
@@ -67,7 +73,7 @@ def one_by_one(folder: Path, count: int, rows: int, batches: int) -> str:
     """Commit the same by the sink's own writer of one table, and return a line."""
     taken: list[tuple[float, float]] = []
     for batch_id in range(batches):
-        changes = rows_of(rows, batch_id)
+        changes = batch_of(rows_of(rows, batch_id))
         spent = [seconds(lambda each=each: _write(folder / f"s{each}", batch_id, changes))[1:] for each in range(count)]  # noqa: B023
         if batch_id:
             taken.append((sum(wall for wall, _ in spent), sum(busy for _, busy in spent)))

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines.queries_upstream import SHARDS, stream, text
-from benchmarks.harness import given_job, say
+from benchmarks.engines.queries_upstream import stream, text
+from benchmarks.harness import cores, given_job, say
 
 _REGISTERED = 5
 _LONGEST_S = 600
@@ -20,7 +20,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     spark = us.session("benchmark", master=f"local[{job['cores']}]")
     spark.sparkContext.setLogLevel("ERROR")
-    queries = us.queries(spark, checkpoint=job["out"] + "-checkpoint", to=job["out"], shards=SHARDS)
+    queries = us.queries(spark, checkpoint=job["out"] + "-checkpoint", to=job["out"], shards=cores())
     queries.stream("feed", stream(spark, {**job, "files_per_batch": 100}))
     took = []
     for query in job["queries"]:

@@ -1,5 +1,5 @@
 """Ours: one streaming query hosts all continuous queries, each with its own latest table; or, for one of them, the same
-by the fluent API.
+by the fluent API. There are as many shards as cores, as Spark has partitions.
 """
 
 from __future__ import annotations
@@ -7,9 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.engines.query_batches import done
-from benchmarks.harness import given_job, say
-
-SHARDS = 4
+from benchmarks.harness import cores, given_job, say
 
 
 def stream(spark: Any, work: dict[str, Any]) -> Any:
@@ -40,7 +38,7 @@ def hosted(spark: Any, work: dict[str, Any]) -> Any:
     """Start the query that hosts all of the work's queries."""
     import upstream as us
 
-    queries = us.queries(spark, checkpoint=work["out"] + "-checkpoint", to=work["out"], shards=SHARDS)
+    queries = us.queries(spark, checkpoint=work["out"] + "-checkpoint", to=work["out"], shards=cores())
     queries.stream("feed", stream(spark, work))
     for query in work["queries"]:
         queries.register(query["name"], text(query))
@@ -60,7 +58,7 @@ def fluent(spark: Any, work: dict[str, Any]) -> Any:
         f"{query['slide_s']} seconds",
         output="latest",
         checkpoint_location=checkpoint,
-        shards=SHARDS,
+        shards=cores(),
     )
     table = windows.agg(v=aggregate() if query["function"] == "count" else aggregate(query["argument"]))
     out = f"{work['out']}/{query['name']}"

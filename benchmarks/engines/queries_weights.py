@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engines.queries_upstream import SHARDS, stream
-from benchmarks.harness import given_job, say
+from benchmarks.engines.queries_upstream import stream
+from benchmarks.harness import cores, given_job, say
 
 _FREE_FILES = 3
 
@@ -30,7 +30,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     feed.mkdir(parents=True)
     files = sorted(Path(job["data"]).glob("*.csv"), key=lambda each: int("".join(filter(str.isdigit, each.stem))))
 
-    queries = us.queries(spark, checkpoint=checkpoint, to=job["out"], shards=SHARDS)
+    queries = us.queries(spark, checkpoint=checkpoint, to=job["out"], shards=cores())
     queries.stream("feed", stream(spark, {**job, "data": str(feed), "files_per_batch": 1_000}))
     for number, (name, weight) in enumerate(job["queries"].items()):
         text = f"SELECT key, value + {number} AS v FROM LATEST(feed)"

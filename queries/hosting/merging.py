@@ -157,11 +157,10 @@ class MergeStep:
 
     def _merged(self, leaving: Leaving, table: ResultTable, frames: list[pa.Buffer]) -> tuple[Leaving, bytes | None]:
         began = time.perf_counter()
-        rows = [result_rows(frame) for frame in frames]
+        came = result_rows(frames)
         try:
-            batches = (batch for each in rows for batch in each.to_batches())
-            result = stage(table, self.seen[leaving.name], batches)
+            result = stage(table, self.seen[leaving.name], came)
         except (MalformedRowError, SchemaError) as error:  # a repeat would meet these; a full disk it may not
             return Leaving("failed", leaving.query, leaving.name, reason=str(error)), None
-        count, took_s = sum(each.num_rows for each in rows), time.perf_counter() - began
-        return dataclasses.replace(leaving, count=count, took_s=took_s), result
+        took_s = time.perf_counter() - began
+        return dataclasses.replace(leaving, count=came.rows.num_rows, took_s=took_s), result

@@ -7,22 +7,28 @@ row is in the frame once.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import QueryError
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.buckets import bucket_of
-from ...core.rows.system_column import SYSTEM, system_array
+from ...core.rows.system_column import SYSTEM
+from ...sink.results.staging import ResultRows
 from ..deltas.zsets import TIME, WEIGHT, expanded, firsts_of, int64s, to_table
 from ..placing.results import Result
 from .host_plan import Hosted
 
 __all__ = ["Stamp", "net", "result_frames", "result_rows"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _BATCH = 1 << 36
 _UPSERT = 1 << 35
@@ -31,7 +37,7 @@ _STAMP = b"upstream.stamp"
 
 @dataclass(frozen=True)
 class Stamp:
-    """What the system column of results says.
+    """What rows of a frame have in common.
 
     Attributes
     ----------
@@ -49,21 +55,14 @@ class Stamp:
     now_us: int
     first_us: int
 
-    def system(self, deleted: np.ndarray) -> pa.StructArray:
-        """Return the system column of rows, some of them tombstones.
+    def numbers(self, deleted: Mask) -> Int64s:
+        """Return the sequence numbers of rows, some of them tombstones.
 
-        Sequence numbers increase from batch to batch. In one batch that of an upsert is greater than that of a
-        tombstone: a key may leave one shard and come to another, and is there then.
+        They increase from batch to batch. In one batch that of an upsert is greater than that of a tombstone: a key may
+        leave one shard and come to another, and is there then.
         """
-        size = len(deleted)
-        seq = max(self.batch, 0) * _BATCH + np.where(deleted, 0, _UPSERT) + np.arange(size) * self.shards + self.shard
-        return system_array(
-            source="",
-            seq=seq.astype(np.int64),
-            arrival_us=np.full(size, self.now_us, dtype=np.int64),
-            first_arrival_us=np.full(size, self.first_us, dtype=np.int64),
-            deleted=deleted,
-        )
+        places = np.arange(len(deleted), dtype=np.int64) * self.shards + self.shard
+        return max(self.batch, 0) * _BATCH + np.where(deleted, 0, _UPSERT) + places
 
 
 def net(changes: pl.DataFrame) -> pl.DataFrame:
@@ -106,14 +105,25 @@ def _text(stamp: Stamp) -> str:
     return json.dumps(astuple(stamp))
 
 
-def result_rows(frame: bytes | pa.Buffer) -> pa.Table:
-    """Return the rows of a frame, with the system column."""
-    table = from_frame(frame)
+def result_rows(frames: Sequence[bytes | pa.Buffer]) -> ResultRows:
+    """Return the rows of some frames of one query."""
+    tables = [from_frame(frame) for frame in frames]
+    stamps = [_stamp(table) for table in tables]
+    marks = [table.column(SYSTEM).to_numpy() for table in tables]
+    sizes = [len(each) for each in marks]
+    rows = pa.concat_tables([table.drop_columns(SYSTEM).replace_schema_metadata(None) for table in tables])
+    return ResultRows(
+        rows.combine_chunks(),
+        np.concatenate([stamp.numbers(each) for stamp, each in zip(stamps, marks, strict=True)]),
+        np.repeat(np.array([stamp.now_us for stamp in stamps], dtype=np.int64), sizes),
+        np.repeat(np.array([stamp.first_us for stamp in stamps], dtype=np.int64), sizes),
+        np.concatenate(marks),
+    )
+
+
+def _stamp(table: pa.Table) -> Stamp:
     assert table.schema.metadata is not None, "no frame of a result"
-    stamp = Stamp(*json.loads(table.schema.metadata[_STAMP]))
-    system = stamp.system(table.column(SYSTEM).to_numpy())
-    place = table.schema.get_field_index(SYSTEM)
-    return table.set_column(place, SYSTEM, system).replace_schema_metadata(None)
+    return Stamp(*json.loads(table.schema.metadata[_STAMP]))
 
 
 def _upserted(query: Hosted, changes: pl.DataFrame) -> pa.Table:

@@ -29,10 +29,9 @@ from ..relations.nodes import (
     Windowed,
 )
 from ..relations.sharing import aggregate_text
-from .binder import Query, bind
-from .catalog import Catalog
+from .binder import Query
 
-__all__ = ["SharedWith", "explain", "plan_text"]
+__all__ = ["SharedWith", "plan_text"]
 
 _NAMED = 3
 
@@ -52,46 +51,6 @@ class SharedWith(NamedTuple):
     slices: tuple[str, ...] = ()
 
 
-def explain(query: str, catalog: Catalog) -> str:
-    """Return the plan of a query as text.
-
-    Parameters
-    ----------
-    query : str
-        One query of the language.
-    catalog : Catalog
-        The streams and views that it can name.
-
-    Returns
-    -------
-    str
-        The result's kind, its columns, and which of them identify its rows; then the operators, each with what it
-        keeps. What stands twice in the plan has a number, and is computed once.
-
-    Raises
-    ------
-    QueryRefusedError
-        If the query cannot be bound.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.language.catalog import Catalog
-    >>> from upstream.queries.language.explain import explain
-    >>> from upstream.queries.relations.nodes import Stream
-    >>> schema = pa.schema({"id": pa.string(), "route": pa.string(), "t": pa.timestamp("us", "UTC")})
-    >>> buses = Stream("buses", schema, key=("id",), event_time="t", updates=True)
-    >>> print(explain("SELECT route, COUNT(*) AS n FROM LATEST(buses) GROUP BY route", Catalog().with_stream(buses)))
-    result: a relation, kept as a table (route string, n int64)
-    key: route
-    reads: buses
-    Aggregate by route: n = count(*) -- keeps 1 partial aggregate per (route)
-      Latest -- keeps one row per (id)
-        Stream buses (updates by id, time t)
-    """
-    return plan_text(bind(query, catalog))
-
-
 def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> str:
     """Return the plan of a bound query as text.
 
@@ -101,6 +60,27 @@ def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> s
     shared : mapping of str to SharedWith, optional
         Which queries share its operators, by :func:`~..relations.fingerprints.canonical`. What is below an operator
         that is shared is shared with the same queries, and names them not again.
+
+    Returns
+    -------
+    str
+        The result's kind, its columns, and which of them identify its rows; then the operators, each with what it
+        keeps. What stands twice in the plan has a number, and is computed once.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from upstream.queries.language import Catalog, bind, plan_text
+    >>> from upstream.queries.relations.nodes import Stream
+    >>> schema = pa.schema({"id": pa.string(), "route": pa.string(), "t": pa.timestamp("us", "UTC")})
+    >>> catalog = Catalog().with_stream(Stream("buses", schema, key=("id",), event_time="t", updates=True))
+    >>> print(plan_text(bind("SELECT route, COUNT(*) AS n FROM LATEST(buses) GROUP BY route", catalog)))
+    result: a relation, kept as a table (route string, n int64)
+    key: route
+    reads: buses
+    Aggregate by route: n = count(*) -- keeps 1 partial aggregate per (route)
+      Latest -- keeps one row per (id)
+        Stream buses (updates by id, time t)
     """
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)

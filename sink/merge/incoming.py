@@ -19,7 +19,7 @@ from ..spec.layout import Layout
 from ..table.files import conform
 from .feed_bounds import bound_values, later_bound
 from .newest_rows import newest_rows, unheard
-from .pending import UNKNOWN, Mask, Pending, as_pending, concat_pending, int64s
+from .pending import UNKNOWN, Mask, Pending, as_pending, concat_pending, int64s, seq_of
 
 if TYPE_CHECKING:
     from .outputs import SideRowWriter
@@ -102,12 +102,22 @@ class Incoming:
         _check_rows(part, self._layout)
         if system is not None and self._side_rows is not None:
             self._side_rows.look(part.rows, system, part.deleted)
-        self.updates += int(part.covered.sum())
-        self._parts.append(part)
-        self._held += table.num_rows
-        self._bytes += part.rows.nbytes
-        if self._held >= self.kept[0] + _COALESCE_AT or self._bytes >= self.kept[1] + _COALESCE_BYTES:
-            self._hold([self._newest()])
+        self._keep(part)
+
+    def take(self, part: Pending) -> None:
+        """Add rows that are numbered from the base on and have no punctuation among them.
+
+        Raises
+        ------
+        MalformedRowError
+            As :meth:`add`.
+        """
+        if part.rows.num_rows == 0:
+            return
+        self.rows += part.rows.num_rows
+        self._reach(int(seq_of(part.rows).max()))
+        _check_rows(part, self._layout)
+        self._keep(part)
 
     def drain(self) -> Pending:
         """Return the newest row of each key since the last call; they are held no longer."""
@@ -119,6 +129,14 @@ class Incoming:
         if not self._parts:
             return Pending(self._schema.empty_table(), None, None, np.empty(0, dtype=np.int64))
         return newest_rows(concat_pending(self._parts), self._layout, self.lost)
+
+    def _keep(self, part: Pending) -> None:
+        self.updates += int(part.covered.sum())
+        self._parts.append(part)
+        self._held += part.rows.num_rows
+        self._bytes += part.rows.nbytes
+        if self._held >= self.kept[0] + _COALESCE_AT or self._bytes >= self.kept[1] + _COALESCE_BYTES:
+            self._hold([self._newest()])
 
     def _hold(self, parts: list[Pending]) -> None:
         self._parts = parts
@@ -154,15 +172,18 @@ class Incoming:
     def _numbered(self, seq: pa.ChunkedArray) -> pa.ChunkedArray:
         highest = pc.max(seq).as_py()
         if highest is not None:
-            self.highest = max(self.highest, highest + self._base)
+            self._reach(highest + self._base)
+        return pc.add(seq, self._base) if self._base else seq
+
+    def _reach(self, highest: int) -> None:
+        self.highest = max(self.highest, highest)
         if self.highest >= _MOST_SEQ:
             raise MalformedRowError(
-                f"a row is numbered {highest} by {SYSTEM}.seq, after {self._base} that the table has had of other "
-                "checkpoints",
+                f"a row is numbered {highest - self._base} by {SYSTEM}.seq, after {self._base} that the table has had "
+                "of other checkpoints",
                 expected=f"together less than {_MOST_SEQ}",
                 hint=f"keep {SYSTEM} as the source made it; or write to a new table",
             )
-        return pc.add(seq, self._base) if self._base else seq
 
     def _deleted(self, table: pa.Table) -> Mask | None:
         """Return which rows are tombstones, by the system column or the column that the user named; None if none is."""

@@ -15,6 +15,10 @@ from .small_files import files_to_fold
 __all__ = ["BesideRows", "RewrittenRows"]
 
 
+# To read some columns of so few rows takes as long as to read all.
+_FEW_ROWS = 8_192
+
+
 class RewrittenRows:
     """A bucket's rows, all of which are looked at.
 
@@ -38,6 +42,9 @@ class RewrittenRows:
     def rivals(self, rows: pa.Table) -> Rivals:
         """Return all rows of the bucket."""
         del rows
+        if self._base is None and self._reader.rows <= _FEW_ROWS:
+            self._whole = whole = self._reader.read(self._reader.schema.names)
+            self._base = whole.select(self._layout.deciding)
         base = self._reader.read(self._layout.deciding) if self._base is None else self._base
         self._base, count = base, base.num_rows
         return Rivals(base, np.zeros(count, dtype=np.int64), np.arange(count))

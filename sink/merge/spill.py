@@ -75,8 +75,8 @@ class Gathering:
         """The number of runs written."""
         return len(self._runs)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add one batch as Spark gives it.
+    def add(self, batch: pa.RecordBatch | Pending) -> None:
+        """Add one batch as Spark gives it, or rows that are pending already.
 
         Raises
         ------
@@ -85,7 +85,10 @@ class Gathering:
         EnvironmentMissingError
             The local disk cannot take the rows beyond the memory bound.
         """
-        self.incoming.add(batch)
+        if isinstance(batch, Pending):
+            self.incoming.take(batch)
+        else:
+            self.incoming.add(batch)
         rows, size = self.incoming.kept
         if rows >= _MOST_ROWS or size >= _MOST_BYTES:
             self._spill()

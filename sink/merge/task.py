@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..table.files import StagedFile
     from ..table.table import Snapshot
     from .outputs import Outputs
-    from .pending import Int64s
+    from .pending import Int64s, Pending
 
 __all__ = ["TaskResult", "run_task"]
 
@@ -62,7 +62,7 @@ class TaskResult(WriterCommitMessage):
 
 
 def run_task(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch | Pending],
     layout: Layout,
     schema: pa.Schema,
     merger: BucketMerger,
@@ -77,7 +77,7 @@ def run_task(
     Parameters
     ----------
     batches
-        As Spark gives them, with or without the system column.
+        As Spark gives them, with or without the system column; or rows that are pending, numbered from the base on.
     layout, schema, merger
         Of the table.
     seen

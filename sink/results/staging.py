@@ -4,21 +4,58 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
+from ...delta_format.latest_table import SEQ
+from ..merge.pending import Int64s, Mask, Pending
 from ..merge.task import TaskResult, run_task
 from ..spec import steps
 from ..spec.steps import Step
+from ..table.files import conform
 from .result_table import ResultTable, table_writer
 
 if TYPE_CHECKING:
     from ...delta_format.column_mapping import Ids
     from ..table.table import Snapshot
 
-__all__ = ["SeenTable", "Staged", "stage", "staged_in"]
+__all__ = ["ResultRows", "SeenTable", "Staged", "stage", "staged_in"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultRows:
+    """Rows and tombstones for one table, and what else is known of each.
+
+    They are many and most are small, so they come without the system column, which costs more than all else to build
+    and to take apart.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        The table's columns. Of each key at most one row or tombstone comes in a batch of one shard.
+    seq : int64 array of length rows
+        Their numbers: of two rows with one key, the one with the greater number is newer.
+    arrival_us, first_arrival_us : int64 arrays of length rows
+        As in the system column.
+    deleted : bool array of length rows
+        Which are tombstones.
+    """
+
+    rows: pa.Table
+    seq: Int64s
+    arrival_us: Int64s
+    first_arrival_us: Int64s
+    deleted: Mask
+
+    def pending(self, schema: pa.Schema) -> Pending:
+        """Return them in the schema of the table's data files."""
+        rows = conform(self.rows.append_column(SEQ, pa.array(self.seq)), schema)
+        covered = np.ones(rows.num_rows, dtype=np.int64)
+        deleted = self.deleted if self.deleted.any() else None
+        return Pending(rows, self.arrival_us, self.first_arrival_us, covered, deleted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +93,7 @@ class Staged:
     result: TaskResult
 
 
-def stage(table: ResultTable, seen: SeenTable, batches: Iterable[pa.RecordBatch]) -> bytes:
+def stage(table: ResultTable, seen: SeenTable, came: ResultRows) -> bytes:
     """Merge rows into a table's buckets, and return what its commit needs. On an error nothing is left behind.
 
     Parameters
@@ -65,10 +102,9 @@ def stage(table: ResultTable, seen: SeenTable, batches: Iterable[pa.RecordBatch]
         The table.
     seen
         As :meth:`~upstream.sink.results.result_tables.ResultTables.look` has returned it for this batch.
-    batches
-        The table's columns, and the system column ``_upstream``. Of each key at most one row or tombstone comes in a
-        batch. Rows of one bucket (:func:`upstream.core.rows.buckets.bucket_of` of the key) best come in one task: what
-        comes in several is merged once more beside the driver.
+    came
+        The rows. Those of one bucket (:func:`upstream.core.rows.buckets.bucket_of` of the key) best come in one task:
+        what comes in several is merged once more beside the driver.
 
     Raises
     ------
@@ -79,7 +115,8 @@ def stage(table: ResultTable, seen: SeenTable, batches: Iterable[pa.RecordBatch]
     """
     writer = table_writer(table, seen.ids)
     with writer.target.folder.guarded():
-        result = run_task(batches, writer.layout, writer.files.schema, writer.merger, seen.snapshot, writer.outputs)
+        schema = writer.files.schema
+        result = run_task([came.pending(schema)], writer.layout, schema, writer.merger, seen.snapshot, writer.outputs)
         # Here, since a task may run on another machine than the commit.
         writer.target.folder.sync(file.path for file in result.staged)
         steps.reached(Step.HANDED_OVER)

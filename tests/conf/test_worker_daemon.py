@@ -55,6 +55,19 @@ def test_garbage_of_each_task_is_collected(collector: FreezingCollector) -> None
         assert seen() is None
 
 
+def test_garbage_that_has_survived_young_collections_is_collected_after_8_tasks(collector: FreezingCollector) -> None:
+    for _ in range(9):
+        collector.collect()
+    node, seen = _pair()
+    gc.collect(1)  # as Python does during a task
+    del node
+    left = list[bool]()
+    for _ in range(10, 17):
+        collector.collect()
+        left.append(seen() is not None)
+    assert left == [True] * 6 + [False]
+
+
 def test_a_survivor_that_nothing_refers_to_is_freed(collector: FreezingCollector) -> None:
     node = _Node()
     seen = weakref.ref(node)

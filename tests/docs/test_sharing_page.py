@@ -13,7 +13,7 @@ from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.zsets import BEGINNING
 from upstream.queries.hosting.shared_parts import explain_among
-from upstream.queries.language import bind, explain
+from upstream.queries.language import bind, plan_text
 from upstream.queries.placing.results import result_of
 from upstream.queries.relations.clocks import on_arrival
 from upstream.queries.relations.nodes import Join, Node, walk
@@ -69,7 +69,7 @@ def test_a_query_starts_with_the_groups_that_another_one_has_kept() -> None:
 
 
 def test_the_plan_is_the_one_that_explain_gives() -> None:
-    assert f"```text\n{explain(SHARE, CATALOG)}\n```" in PAGE
+    assert f"```text\n{plan_text(bind(SHARE, CATALOG))}\n```" in PAGE
     assert "(see #1)" in PAGE
     registry = Versions({1: {"highest": (1, HIGHEST)}})(1)
     assert f"```text\n{explain_among(MEANS, registry)}\n```" in PAGE

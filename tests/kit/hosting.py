@@ -149,7 +149,7 @@ class Tables:
             leaving = each.leaving
             if leaving.kind == "rows":
                 assert each.frame is not None
-                parts.setdefault(leaving.query, []).append(result_rows(each.frame))
+                parts.setdefault(leaving.query, []).append(result_table(each.frame))
             elif leaving.kind == "begun":
                 known = self.begun.get(leaving.query, leaving.whole_from)
                 both = (known, leaving.whole_from)
@@ -190,6 +190,19 @@ class Tables:
     def contents(self, query: int) -> Counter[tuple[Any, ...]]:
         """Return the rows of a table, or all rows of a feed."""
         return self.feeds.get(query) or Counter(self.rows.get(query, {}).values())
+
+
+def result_table(*frames: bytes) -> pa.Table:
+    """Return the rows of a query's frames, with the system column that they would have in a table's input."""
+    came = result_rows(frames)
+    system = system_array(
+        source="",
+        seq=came.seq,
+        arrival_us=came.arrival_us,
+        first_arrival_us=came.first_arrival_us,
+        deleted=came.deleted,
+    )
+    return came.rows.append_column(SYSTEM, system)
 
 
 def frame(stream: Stream, rows: Sequence[tuple[Any, ...]]) -> pl.DataFrame:

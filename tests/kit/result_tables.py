@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.sink.figures.summary import CommitSummary
 from upstream.sink.results import kept_files as kept_module
 from upstream.sink.results import known_table as known_module
 from upstream.sink.results.result_table import ResultTable
 from upstream.sink.results.result_tables import ResultTables
-from upstream.sink.results.staging import stage
+from upstream.sink.results.staging import ResultRows, stage
 
 from .tables import read_table
 
@@ -62,7 +61,7 @@ class Hosted:
         found: list[bytes] = []
         for number, rows in enumerate(tasks):
             gone = [(key, *[None] * (len(table.schema) - 1)) for key in deleted] if number == 0 else []
-            found.append(stage(table, seen, [batch_of(table, [*rows, *gone], len(gone))]))
+            found.append(stage(table, seen, result_rows_of(table, [*rows, *gone], len(gone))))
         return found
 
     def results(
@@ -101,11 +100,11 @@ class Hosted:
         return sorted(zip(*(found.column(name).to_pylist() for name in table.schema.names), strict=True))
 
 
-def batch_of(table: ResultTable, rows: Rows, deleted: int = 0) -> pa.RecordBatch:
-    """Rows as the second stage sends them; the last ones are tombstones."""
+def result_rows_of(table: ResultTable, rows: Rows, deleted: int = 0) -> ResultRows:
+    """Rows as the stages send them; the last ones are tombstones."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(table.schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, table.schema, strict=True)]
     marks = np.arange(len(rows)) >= len(rows) - deleted
     arrival = np.full(len(rows), NOW_US - 2_000_000)
-    system = system_array(source="", seq=np.zeros(len(rows), dtype=np.int64), arrival_us=arrival, deleted=marks)
-    return pa.RecordBatch.from_arrays([*arrays, system], names=[*table.schema.names, SYSTEM])
+    came = pa.Table.from_arrays(arrays, names=table.schema.names)
+    return ResultRows(came, np.zeros(len(rows), dtype=np.int64), arrival, arrival, marks)

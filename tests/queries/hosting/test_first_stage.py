@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, EPOCH, TRADE
-from kit.hosting import Versions, frame, gathered, scanned, windows_first
+from kit.hosting import Versions, frame, gathered, result_table, scanned, windows_first
 from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
@@ -23,7 +23,6 @@ from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.first_stage import FirstStage
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.messages import control_of
-from upstream.queries.hosting.results import result_rows
 from upstream.queries.hosting.scanning import ScanStep
 from upstream.queries.relations.nodes import Stream
 
@@ -84,7 +83,7 @@ def test_rows_wait_for_the_first_bound_and_results_say_when_the_oldest_came() ->
     found = shard.run(1, {TRADE: trades([3], bound=5, arrival=200)})
     assert kinds(found) == ["begun", "rows", "heard"]
     assert found[0]["whole_from"] == BEGINNING
-    table = result_rows(found[1]["frame"])
+    table = result_table(found[1]["frame"])
     assert table.column("n").to_pylist() == [3]
     system = table.column("_upstream").to_pylist()[0]
     assert system["first_arrival"].timestamp() * 1e6 == 100

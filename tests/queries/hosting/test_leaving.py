@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from kit.hosting import Versions
+from kit.hosting import Versions, result_table
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
@@ -15,7 +15,7 @@ from upstream.queries.hosting.host_plan import HostPlan
 from upstream.queries.hosting.known_queries import KnownQueries
 from upstream.queries.hosting.leaving import Leaving, Results
 from upstream.queries.hosting.messages import Outbox
-from upstream.queries.hosting.results import Stamp, result_rows
+from upstream.queries.hosting.results import Stamp
 
 COUNTS = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
 PLAN = HostPlan.of(Versions({1: {"q": (7, COUNTS), "r": (8, COUNTS)}})(1), range(4))
@@ -35,7 +35,7 @@ def counted(n: int, weight: int = 1) -> pl.DataFrame:
 
 def left(out: Outbox) -> list[tuple[Leaving, list[int]]]:
     return [
-        (Leaving.of(row["control"]), [] if row["frame"] is None else result_rows(row["frame"]).column("n").to_pylist())
+        (Leaving.of(row["control"]), [] if row["frame"] is None else result_table(row["frame"]).column("n").to_pylist())
         for row in out.table().to_pylist()
     ]
 
@@ -65,7 +65,7 @@ def test_rows_of_a_query_go_to_one_slot_whatever_shard_they_come_from() -> None:
         results.take(PLAN.queries[7], changes, Stamp(3, shard, 4, 90, 80))
     table = out.table()
     assert len(set(table.column("slot").to_pylist())) == 1
-    assert result_rows(table.column("frame")[0].as_py()).column("n").to_pylist() == [1]
+    assert result_table(table.column("frame")[0].as_py()).column("n").to_pylist() == [1]
     assert Leaving.of(table.column("control")[0].as_py()) == Leaving("rows", 7, "q")
 
 
@@ -114,7 +114,7 @@ def test_results_of_queries_that_are_not_served_wait_until_they_are() -> None:
     results.take(PLAN.queries[7], pl.concat([counted(1, -1), counted(2)]), Stamp(4, 1, 4, 95, 94))
     results.close(Stamp(4, 1, 4, 95, 95))
     assert left(out) == [(Leaving("rows", 7, "q"), [2])]
-    system = result_rows(out.table().column("frame")[0].as_py()).column("_upstream")[0].as_py()
+    system = result_table(out.table().column("frame")[0].as_py()).column("_upstream")[0].as_py()
     assert system["first_arrival"].timestamp() * 1e6 == 80
     assert store.values == {}
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.hosting import Versions
+from kit.hosting import Versions, result_table
 
 from upstream.conf.errors import QueryError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM
 from upstream.queries.deltas.zsets import TIME, WEIGHT
 from upstream.queries.hosting.host_plan import Hosted, HostPlan
-from upstream.queries.hosting.results import Stamp, net, result_frames, result_rows
+from upstream.queries.hosting.results import Stamp, net, result_frames
 
 NEWEST = "SELECT vehicle_id, route_id FROM LATEST(buses) WHERE speed > 1 EMIT CHANGES"
 FEED = "ISTREAM(SELECT vehicle_id, route_id FROM LATEST(buses))"
@@ -35,7 +35,7 @@ def changes(rows: list[tuple[Any, ...]]) -> pl.DataFrame:
 
 def taken(hosted: Hosted, rows: list[tuple[Any, ...]], stamp: Stamp = STAMP) -> pa.Table:
     frames = result_frames(hosted, changes(rows), stamp)
-    return pa.concat_tables([result_rows(frame) for _, frame in frames])
+    return pa.concat_tables([result_table(frame) for _, frame in frames])
 
 
 def test_a_key_that_goes_is_a_tombstone_and_one_that_stays_is_not() -> None:
@@ -92,7 +92,7 @@ def test_rows_of_a_bucket_are_those_of_its_keys() -> None:
     hosted = query(NEWEST, buckets=3)
     rows = [(str(at), "1", 5, 1 if at % 3 else -1) for at in range(30)]
     frames = result_frames(hosted, changes(rows), STAMP)
-    found = {number: result_rows(frame) for number, frame in frames}
+    found = {number: result_table(frame) for number, frame in frames}
     assert set(found) == {0, 1, 2}
     assert sum(each.num_rows for each in found.values()) == 30
     for number, table in found.items():

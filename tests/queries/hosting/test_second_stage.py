@@ -9,7 +9,7 @@ from unittest.mock import patch
 import polars as pl
 import pyarrow as pa
 import pytest
-from kit.hosting import Versions, windows_first
+from kit.hosting import Versions, result_table, windows_first
 from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
@@ -21,7 +21,7 @@ from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.leaving import Leaving
 from upstream.queries.hosting.messages import control_of
-from upstream.queries.hosting.results import Stamp, result_frames, result_rows
+from upstream.queries.hosting.results import Stamp, result_frames
 from upstream.queries.hosting.second_stage import SecondStage
 
 COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym"
@@ -48,7 +48,7 @@ class Shard:
         if left is None:
             return []
         return [
-            (Leaving.of(row["control"]), {} if row["frame"] is None else result_rows(row["frame"]).to_pydict())
+            (Leaving.of(row["control"]), {} if row["frame"] is None else result_table(row["frame"]).to_pydict())
             for row in left.to_pylist()
         ]
 
@@ -125,7 +125,7 @@ def test_what_the_first_stage_has_finished_passes() -> None:
     leaving = Leaving("rows", 1, "q")
     changes = pl.DataFrame({"sym": ["a"], "n": [1], TIME: [3], WEIGHT: [1]})
     ((_, frame),) = result_frames(shard.query, changes, Stamp(0, 0, 2, 90, 80))
-    assert shard.run([Row(frame=frame, control=leaving.control())]) == [(leaving, result_rows(frame).to_pydict())]
+    assert shard.run([Row(frame=frame, control=leaving.control())]) == [(leaving, result_table(frame).to_pydict())]
     other = SecondStage(lambda: Command(0, 1), shard.plans).batch(
         1 - shard.number, DictStore(), iter([Row(frame=frame, control=leaving.control())])
     )

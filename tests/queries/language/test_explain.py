@@ -6,12 +6,16 @@ import pytest
 from kit.continuous import CATALOG, FORMS
 
 from upstream.conf.errors import QueryRefusedError
-from upstream.queries.language import explain
+from upstream.queries.language import bind, plan_text
+
+
+def explained(text: str) -> str:
+    return plan_text(bind(text, CATALOG))
 
 
 def test_a_plan_of_groups() -> None:
-    assert explain(
-        "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) WHERE speed > 1 GROUP BY route_id", CATALOG
+    assert explained(
+        "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) WHERE speed > 1 GROUP BY route_id"
     ) == (
         "result: a relation, kept as a table (route_id string, n int64, v double)\n"
         "key: route_id\n"
@@ -24,9 +28,8 @@ def test_a_plan_of_groups() -> None:
 
 
 def test_a_plan_of_a_join_with_its_interval() -> None:
-    text = explain(
+    text = explained(
         "SELECT px, bid FROM trade a JOIN quote b ON a.sym = b.sym AND a.t BETWEEN b.t AND b.t + INTERVAL '5' MINUTES",
-        CATALOG,
     )
     assert "result: a stream of the rows that come (px double, bid double)" in text
     assert "reads: quote, trade" in text
@@ -35,7 +38,7 @@ def test_a_plan_of_a_join_with_its_interval() -> None:
 
 def test_what_stands_twice_is_shown_once() -> None:
     sub = "SELECT sym, COUNT(*) AS c FROM trade [RANGE 1 HOUR] GROUP BY sym"
-    text = explain(f"SELECT a.sym FROM ({sub}) a JOIN ({sub}) b ON a.c = b.c", CATALOG)
+    text = explained(f"SELECT a.sym FROM ({sub}) a JOIN ({sub}) b ON a.c = b.c")
     assert text.count("Aggregate by sym") == 1
     assert "#1 Aggregate" in text
     assert "(see #1)" in text
@@ -47,14 +50,13 @@ def test_what_identifies_the_rows_of_a_table() -> None:
         ("SELECT route_id FROM LATEST(buses)", "none, equal rows can be there"),
         ("SELECT speed, vehicle_id AS v FROM LATEST(buses)", "v"),
     ):
-        assert f"\nkey: {key}\n" in explain(sql, CATALOG)
+        assert f"\nkey: {key}\n" in explained(sql)
 
 
 def test_a_projection_that_renames_is_not_its_source_once_more() -> None:
-    text = explain(
+    text = explained(
         "SELECT b.sym, COUNT(*) AS n FROM quote [NOW] AS b JOIN trade [RANGE 1 HOUR] AS a ON a.sym = b.sym "
         "GROUP BY b.sym",
-        CATALOG,
     )
     assert "Project a.sym = sym" in text
     assert "#" not in text
@@ -63,7 +65,7 @@ def test_a_projection_that_renames_is_not_its_source_once_more() -> None:
 
 @pytest.mark.parametrize("sql", FORMS)
 def test_each_form_is_explained(sql: str) -> None:
-    lines = explain(sql, CATALOG).split("\n")
+    lines = explained(sql).split("\n")
     assert lines[0].startswith("result: a ")
     kept = lines[0].startswith("result: a relation")
     assert lines[1].startswith("key: ") == kept
@@ -72,10 +74,10 @@ def test_each_form_is_explained(sql: str) -> None:
 
 
 def test_periodic_results_and_errors() -> None:
-    assert "all rows of the relation, every 5 seconds" in explain(
-        "SELECT COUNT(*) FROM trade EMIT PERIODIC INTERVAL '5' SECONDS", CATALOG
+    assert "all rows of the relation, every 5 seconds" in explained(
+        "SELECT COUNT(*) FROM trade EMIT PERIODIC INTERVAL '5' SECONDS"
     )
-    assert "at each change" in explain("RSTREAM(SELECT sym FROM trade [NOW])", CATALOG)
-    assert "the rows that leave" in explain("DSTREAM(SELECT sym FROM trade [NOW])", CATALOG)
+    assert "at each change" in explained("RSTREAM(SELECT sym FROM trade [NOW])")
+    assert "the rows that leave" in explained("DSTREAM(SELECT sym FROM trade [NOW])")
     with pytest.raises(QueryRefusedError):
-        explain("SELECT x FROM trade", CATALOG)
+        explained("SELECT x FROM trade")

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from kit.registries import COUNTS, begun, register
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.queries.language import explain
+from upstream.queries.language import bind, plan_text
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.declaring import declare, refresh
 from upstream.queries.registry.editing import record
@@ -57,7 +57,7 @@ def test_a_relation_is_what_its_table_is_when_it_is_declared(checkpoint: str, ta
     # A program that starts again changes nothing, whatever the table has become.
     assert declare(checkpoint, "routes", table).version == 2
     assert version_read(checkpoint, "named") == 1
-    shown = explain(NAMED, registry_now(checkpoint).catalog)
+    shown = plan_text(bind(NAMED, registry_now(checkpoint).catalog))
     assert f"Relation routes (stored, version 1 of {table})" in shown
     assert "all rows of routes" in shown
 

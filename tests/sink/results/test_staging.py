@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from kit.result_tables import COLUMNS, Hosted
+from kit.result_tables import COLUMNS, Hosted, result_rows_of
 
-from upstream.conf.errors import TableError
+from upstream.conf.errors import MalformedRowError, TableError
 from upstream.sink.latest_table import LatestTable
-from upstream.sink.results.staging import SeenTable
+from upstream.sink.merge import rewrite_engine
+from upstream.sink.results.staging import SeenTable, stage
 
 
 def test_a_bucket_in_several_tasks_is_merged_once_more(hosted: Hosted) -> None:
@@ -46,3 +49,39 @@ def test_files_with_other_numbers_of_columns_than_the_table_has_are_refused(host
     assert hosted.rows(a) == [(1, "x", 1)]
     assert hosted.batch(1, [a], {"a": [(2, "y", 2)]}).keys() == {"a"}
     assert LatestTable(a.location).check().healthy
+
+
+def test_rows_without_a_key_or_with_too_high_a_number_are_refused(hosted: Hosted) -> None:
+    a = hosted.table("a")
+    seen = hosted.tables.look([a]).tables["a"]
+    with pytest.raises(MalformedRowError, match="1 of 2 rows have a null in the key column 'k'"):
+        hosted.staged(a, seen, [(1, "x"), (None, "y")])
+    came = result_rows_of(a, [(1, "x")])
+    highest = (1 << 62) - 1
+    stage(a, seen, dataclasses.replace(came, seq=np.array([highest])))
+    with pytest.raises(MalformedRowError, match="a row is numbered"):
+        stage(a, seen, dataclasses.replace(came, seq=np.array([highest + 1])))
+
+
+def test_of_two_shards_rows_with_one_key_the_greater_number_stays(hosted: Hosted) -> None:
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "old")]})
+    seen = hosted.tables.look([a]).tables["a"]
+    came = result_rows_of(a, [(1, "new"), (1, None)], deleted=1)
+    for numbers, rows in (([7, 6], [(1, "new")]), ([8, 9], [])):
+        staged = [stage(a, seen, dataclasses.replace(came, seq=np.array(numbers)))]
+        hosted.tables.commit([a], {"a": staged}, numbers[0], None)
+        assert hosted.rows(a) == rows
+        seen = hosted.tables.look([a]).tables["a"]
+
+
+@pytest.mark.parametrize("held", [3, 4])
+def test_a_bucket_is_the_same_whether_it_is_read_at_once_or_not(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(rewrite_engine, "_FEW_ROWS", 3)
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(key, "old") for key in range(held)]})
+    hosted.restart()  # the rows are read from the file
+    hosted.batch(1, [a], {"a": [(1, "new"), (9, "new")]}, {"a": [0]})
+    assert hosted.rows(a) == [(1, "new"), *[(key, "old") for key in range(2, held)], (9, "new")]
