@@ -61,8 +61,8 @@ def queries(
         Whether the job takes over tables below `to` that queries of another checkpoint have made: it replaces their
         rows, and that checkpoint's job gets an error [default: the query fails].
     **options
-        Options of the object store with the tables, which begin with ``storage.``. Give them whenever you open the
-        queries, since no file has them.
+        Options of the object store with the tables and the stored relations, which begin with ``storage.``. Give them
+        whenever you open the queries, since no file has them.
 
     Returns
     -------

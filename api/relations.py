@@ -6,6 +6,7 @@ import os
 
 from ..conf.arguments import path_argument
 from ..conf.locations import absolute_location
+from ..queries.hosting.merging import GivenForTables
 from ..queries.registry.changes import Change
 from ..queries.registry.declaring import declare, refresh
 from ..queries.registry.editing import record
@@ -18,6 +19,7 @@ class StoredRelations:
     """What :class:`~.queries.Queries` has for stored relations."""
 
     checkpoint: str
+    _given: GivenForTables
 
     def relation(self, name: str, table: str | os.PathLike[str]) -> None:
         """Let queries name a Delta table as it is now. If the relation is there already, nothing changes.
@@ -41,7 +43,8 @@ class StoredRelations:
         Notes
         -----
         Guarantee: queries read the version that the table has now, until :meth:`refresh` brings a later one. A batch
-        that runs again reads the same rows. Options of an object store come from the environment.
+        that runs again reads the same rows. The options of an object store are those with which the queries were
+        opened, here and where the job runs.
 
         Examples
         --------
@@ -50,7 +53,7 @@ class StoredRelations:
         >>> queries.relation("models", "vehicles")
         >>> queries.register("known", "SELECT * FROM LATEST(buses) WHERE vehicle_id IN (SELECT vehicle_id FROM models)")
         """
-        declare(self.checkpoint, name, absolute_location(path_argument("table", table)))
+        declare(self.checkpoint, name, absolute_location(path_argument("table", table)), self._given.storage)
 
     def refresh(self, name: str) -> None:
         """Let queries read the rows that a relation's table has now. Those that read the relation begin again.
@@ -77,7 +80,7 @@ class StoredRelations:
         >>> queries.relation("models", "vehicles")
         >>> queries.refresh("models")
         """
-        refresh(self.checkpoint, name)
+        refresh(self.checkpoint, name, self._given.storage)
 
     def drop_relation(self, name: str) -> None:
         """Forget a relation that no query and no view names. Its table stays as it is.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -15,7 +15,7 @@ from ..deltas.failures import FAILURES
 from .arrived_rows import in_order, oldest_arrival, rows_of
 from .commands import Command
 from .evaluating import Job, Moment, Stepped
-from .host_plan import Group, Hosted, HostPlan, Piece
+from .host_plan import Group, Hosted, HostPlan, HostPlans, Piece
 from .leaving import Results
 from .messages import Message, Outbox, by_kind, control_of
 from .results import Stamp
@@ -35,6 +35,8 @@ class FirstShard:
     shard : int
     plan : HostPlan
     store : Store
+    storage : mapping of str to str, optional
+        Options of the object store with stored relations.
 
     Raises
     ------
@@ -42,8 +44,9 @@ class FirstShard:
         The state was written for another number of shards, or by another version.
     """
 
-    def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
+    def __init__(self, shard: int, plan: HostPlan, store: Store, storage: Mapping[str, str] | None = None) -> None:
         self._shard = shard
+        self._storage = storage or {}
         self._plan = plan
         self._state = ShardState(plan, store)
         self._known = self._state.known
@@ -83,7 +86,7 @@ class FirstShard:
             first = min(oldest, default=moment.now_us)
             firsts[group.domain.name] = min(first, firsts.get(group.domain.name, first))
             streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
-            stored = stored_rows(plan, group, self._shard)
+            stored = stored_rows(plan, group, self._shard, self._storage)
             stepped = self._state.evaluations.step(
                 name, group.domain.clock, some, moment, streams, {}, stored, clears=known.clears
             )
@@ -176,10 +179,27 @@ class FirstShard:
 
 
 class FirstStage(Stage):
-    """Runs each shard's batch; see :class:`~.stage.Stage`."""
+    """Runs each shard's batch; see :class:`~.stage.Stage`.
+
+    Parameters
+    ----------
+    commands, plans
+        As of any stage.
+    storage : mapping of str to str, optional
+        Options of the object store with stored relations. They are in no file, since they may have secrets.
+    """
 
     state = "upstream_queries_first_v1"
     shard = FirstShard
+
+    def __init__(
+        self, commands: Callable[[], Command], plans: HostPlans, storage: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(commands, plans)
+        self._storage = storage or {}
+
+    def _made(self, shard: int, plan: HostPlan, store: Store) -> FirstShard:
+        return FirstShard(shard, plan, store, self._storage)
 
 
 def _collapses(query: Hosted, piece: Piece) -> bool:

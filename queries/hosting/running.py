@@ -107,7 +107,7 @@ def _writer(
         place,
         slots,
         lambda stream: ScanStep(commands, plans, stream),
-        FirstStage(commands, plans),
+        FirstStage(commands, plans, given.storage),
         SecondStage(commands, plans),
         batch_s,
     )

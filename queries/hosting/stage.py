@@ -62,7 +62,10 @@ class Stage(ShardProcessor):
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         command = self._commands()
-        return self.shard(shard, self._plans(command.version), store).run(read_messages(rows), command)
+        return self._made(shard, self._plans(command.version), store).run(read_messages(rows), command)
+
+    def _made(self, shard: int, plan: HostPlan, store: Store) -> Shard:
+        return self.shard(shard, plan, store)
 
 
 class ShardState:

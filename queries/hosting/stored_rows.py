@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
@@ -15,8 +15,12 @@ from .scanning import shards_of
 
 __all__ = ["stored_rows"]
 
+_Options = tuple[tuple[str, str], ...]
 
-def stored_rows(plan: HostPlan, group: Group, shard: int) -> dict[str, Callable[[], pl.DataFrame]]:
+
+def stored_rows(
+    plan: HostPlan, group: Group, shard: int, storage: Mapping[str, str]
+) -> dict[str, Callable[[], pl.DataFrame]]:
     """Return what reads a shard's rows of each stored relation that a group reads.
 
     The rows go to shards by the same expressions as those of the streams with which they meet, so each shard has those
@@ -27,6 +31,8 @@ def stored_rows(plan: HostPlan, group: Group, shard: int) -> dict[str, Callable[
     plan : HostPlan
     group : Group
     shard : int
+    storage : mapping of str to str
+        Options of the object store with the relations, beside those of the environment.
 
     Returns
     -------
@@ -37,12 +43,12 @@ def stored_rows(plan: HostPlan, group: Group, shard: int) -> dict[str, Callable[
     for name, routing in group.routings.items():
         stored = plan.routing(name, routing)
         if stored.stream.static:
-            found[name] = functools.partial(_of_shard, stored, shard, plan.shards)
+            found[name] = functools.partial(_of_shard, stored, shard, plan.shards, tuple(sorted(storage.items())))
     return found
 
 
-def _of_shard(routing: Routing, shard: int, shards: int) -> pl.DataFrame:
-    frame = _rows(routing.stream)
+def _of_shard(routing: Routing, shard: int, shards: int, storage: _Options) -> pl.DataFrame:
+    frame = _rows(routing.stream, storage)
     if routing.shard is not None:
         return frame if routing.shard == shard else frame.clear()
     mine = shards_of(frame, routing.by, routing.stream.schema, shards) == shard
@@ -50,13 +56,13 @@ def _of_shard(routing: Routing, shard: int, shards: int) -> pl.DataFrame:
 
 
 @functools.lru_cache(maxsize=2)  # a worker runs several shards of a batch, one after another
-def _rows(relation: Stream) -> pl.DataFrame:
+def _rows(relation: Stream, storage: _Options) -> pl.DataFrame:
     table = relation.table
     assert table is not None, "a stored relation of the registry has a table"
     frame = pl.from_arrow(
         rows_at(
             table.location,
-            {},
+            dict(storage),
             relation.schema,
             Version(table.id, table.version),
             f"let queries read the table as it is now: refresh the relation '{relation.name}', then activate them",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .editing import record
 from .names import known_name
 from .registry import Registry, registry_now
@@ -10,7 +12,7 @@ from .stored import change_to, pinned
 __all__ = ["declare", "refresh"]
 
 
-def declare(checkpoint: str, name: str, location: str) -> Registry:
+def declare(checkpoint: str, name: str, location: str, storage: Mapping[str, str] | None = None) -> Registry:
     """Let queries name a Delta table as it is now, and return the registry with that.
 
     If there is a relation of this name over this table, it stays as it is, whatever the table has become.
@@ -23,6 +25,8 @@ def declare(checkpoint: str, name: str, location: str) -> Registry:
         The relation's.
     location : str
         The table's absolute folder, or its address.
+    storage : mapping of str to str, optional
+        Options of the object store, beside those of the environment.
 
     Raises
     ------
@@ -37,10 +41,10 @@ def declare(checkpoint: str, name: str, location: str) -> Registry:
     known = registry.catalog.relations.get(name)
     if known is not None and known.table is not None and known.table.location == location:
         return registry
-    return record(checkpoint, change_to(pinned(name, location)))
+    return record(checkpoint, change_to(pinned(name, location, storage)))
 
 
-def refresh(checkpoint: str, name: str) -> Registry:
+def refresh(checkpoint: str, name: str, storage: Mapping[str, str] | None = None) -> Registry:
     """Let queries read a stored relation as its table is now, and return the registry with that.
 
     Parameters
@@ -49,6 +53,8 @@ def refresh(checkpoint: str, name: str) -> Registry:
         The checkpoint of the job that hosts the queries, whether it runs or not.
     name : str
         The relation's.
+    storage : mapping of str to str, optional
+        Options of the object store, beside those of the environment.
 
     Raises
     ------
@@ -60,4 +66,4 @@ def refresh(checkpoint: str, name: str) -> Registry:
     registry = registry_now(checkpoint)
     name = known_name(name, registry.catalog.relations, "relation")
     table = registry.catalog.relations[name].table
-    return registry if table is None else record(checkpoint, change_to(pinned(name, table.location)))
+    return registry if table is None else record(checkpoint, change_to(pinned(name, table.location, storage)))

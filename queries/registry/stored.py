@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, SchemaError
@@ -16,7 +18,7 @@ __all__ = ["change_to", "pinned", "relation_of"]
 _OWN = "_upstream"
 
 
-def pinned(name: str, location: str) -> Stream:
+def pinned(name: str, location: str, storage: Mapping[str, str] | None = None) -> Stream:
     """Return a stored relation with the rows that a Delta table has now.
 
     Parameters
@@ -24,7 +26,9 @@ def pinned(name: str, location: str) -> Stream:
     name : str
         The relation's name in queries.
     location : str
-        The table's absolute folder, or its address. Options of an object store come from the environment.
+        The table's absolute folder, or its address.
+    storage : mapping of str to str, optional
+        Options of the object store, beside those of the environment. They are not in what is returned.
 
     Raises
     ------
@@ -33,7 +37,7 @@ def pinned(name: str, location: str) -> Stream:
     SchemaError
         A column has a type that Spark does not have, or there is no column but UpStream's own.
     """
-    version, columns = pinned_table(location, {})
+    version, columns = pinned_table(location, storage or {})
     own = pa.schema([field.with_nullable(True) for field in columns if not field.name.startswith(_OWN)])
     if not own.names:
         raise SchemaError(f"the table at {location} has no column", expected="a table with columns")

@@ -187,7 +187,7 @@ def test_each_row_is_in_one_shard(tmp_path: Path) -> None:
     groups = [each for each in plan.groups.values() if "routes" in each.routings]
     assert groups
     for group in groups:
-        parts = [stored_rows(plan, group, shard)["routes"]().get_column("id").to_list() for shard in range(4)]
+        parts = [stored_rows(plan, group, shard, {})["routes"]().get_column("id").to_list() for shard in range(4)]
         assert sorted(id_ for part in parts for id_ in part) == sorted(names)
         assert group.shard is not None or all(parts)
 

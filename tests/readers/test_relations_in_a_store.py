@@ -1,0 +1,72 @@
+"""Stored relations in an object store, whose options are given when the queries are opened, and are in no file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from kit.feeds import write_csv
+from kit.registries import begun, register
+from pyspark.sql import SparkSession
+
+import upstream as us
+from upstream.conf.errors import TableError
+from upstream.queries.hosting.host_plan import HostPlan
+from upstream.queries.hosting.stored_rows import stored_rows
+from upstream.queries.registry.registry import registry_now
+
+from .stored import SECRETS
+
+NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route_id = r.id"
+
+
+def _rows(checkpoint: str, storage: dict[str, str]) -> list[tuple[object, ...]]:
+    plan = HostPlan.of(registry_now(checkpoint), range(2))
+    group = next(each for each in plan.groups.values() if "routes" in each.routings)
+    return sorted(row for shard in range(2) for row in stored_rows(plan, group, shard, storage)["routes"]().iter_rows())
+
+
+def test_a_relation_is_declared_read_and_refreshed(tmp_path: Path, storage: dict[str, str]) -> None:
+    place = f"s3://lake/{tmp_path.name}/routes"
+    write_deltalake(place, pa.table({"id": ["a"], "name": ["north"]}), storage_options=storage)
+    checkpoint = begun(tmp_path)
+    with pytest.raises(TableError):
+        us.queries(checkpoint=checkpoint).relation("routes", place)
+    queries = us.queries(checkpoint=checkpoint, **{f"storage.{name}": value for name, value in storage.items()})
+    queries.relation("routes", place)
+    register(checkpoint, "named", NAMED)
+    assert _rows(checkpoint, storage) == [("a", "north")]
+    write_deltalake(place, pa.table({"id": ["b"], "name": ["south"]}), mode="append", storage_options=storage)
+    assert _rows(checkpoint, storage) == [("a", "north")]
+    queries.refresh("routes")
+    assert _rows(checkpoint, storage) == [("a", "north"), ("b", "south")]
+    written = b"".join(each.read_bytes() for each in Path(checkpoint).rglob("*") if each.is_file())
+    assert b"routes" in written
+    assert not any(secret.encode() in written for secret in SECRETS.values())
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_job_reads_a_relation_and_keeps_its_results_in_the_store(
+    spark: SparkSession, tmp_path: Path, storage: dict[str, str]
+) -> None:
+    lake = f"s3://lake/{tmp_path.name}"
+    names = pa.table({"id": ["1", "2"], "name": ["north", "south"]})
+    write_deltalake(f"{lake}-routes", names, storage_options=storage)
+    (tmp_path / "feed").mkdir()
+    write_csv(tmp_path / "feed" / "1.csv", "bus,t,route", [["a", "2026-01-01 00:00:01", 2]])
+    options = {f"storage.{name}": value for name, value in storage.items()}
+    queries = us.queries(spark, checkpoint=tmp_path / "cp", to=lake, shards=2, **options)
+    stream = us.read(
+        spark, tmp_path / "feed", key="bus", event_time="t", schema="bus STRING, t TIMESTAMP, route STRING",
+        fileFormat="csv",
+    )  # fmt: skip
+    queries.stream("buses", stream)
+    queries.relation("routes", f"{lake}-routes")
+    queries.register("named", "SELECT b.bus, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route = r.id")
+    queries.start(availableNow=True).awaitTermination()
+    assert queries.list().filter(pl.col("name") == "named").get_column("reason").to_list() == [None]
+    assert queries.rows("named").select("bus", "name").collect().rows() == [("a", "south")]
