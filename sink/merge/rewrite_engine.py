@@ -15,7 +15,7 @@ from .small_files import files_to_fold
 __all__ = ["BesideRows", "RewrittenRows"]
 
 
-# To read some columns of so few rows takes as long as to read all.
+# Nearly all buckets are rewritten: of so few rows, a second read costs more than one that is in vain.
 _FEW_ROWS = 8_192
 
 
