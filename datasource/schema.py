@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..conf.column_names import path_name, resolved
 from ..conf.errors import SchemaError
 from ..core.rows.collations import check_collations
-from ..core.rows.columns import column_at, tree_of
+from ..core.rows.columns import tree_of, type_at
 from ..core.rows.event_times import check_time_type, is_pattern
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
 
@@ -151,7 +151,7 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
     for name in key:
-        dtype = column_at(arrow.empty_table(), name).type
+        dtype = type_at(arrow, name)
         if pa.types.is_list(dtype) or pa.types.is_map(dtype):
             raise SchemaError(
                 f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality"

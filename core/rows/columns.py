@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ...conf.column_names import Tree, parts_of
 
-__all__ = ["column_at", "columns_at", "null_rows", "tree_of"]
+__all__ = ["column_at", "columns_at", "null_rows", "tree_of", "type_at"]
 
 
 def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
@@ -30,6 +30,17 @@ def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
         return rows.column(name)
     column, *fields = parts_of(name)
     return pc.struct_field(rows.column(column), fields)
+
+
+def type_at(schema: pa.Schema, name: str) -> pa.DataType:
+    """Return the type of the :func:`column_at` of rows with a schema."""
+    if schema.get_field_index(name) >= 0:
+        return schema.field(name).type
+    column, *fields = parts_of(name)
+    dtype = schema.field(column).type
+    for field in fields:
+        dtype = dtype.field(field).type
+    return dtype
 
 
 def columns_at(rows: pa.Table, names: Sequence[str]) -> list[pa.ChunkedArray]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import abc
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from ...core.pushdown.source_steps import ArrowStep
-from .store import Store
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ...core.pushdown.source_steps import ArrowStep
+    from .store import Store
 
 __all__ = ["MapStore", "Next", "ShardProcessor", "SparkShards", "batch_id", "run_shard"]
 
@@ -55,24 +58,31 @@ class SparkShards(StatefulProcessor):
     leaving : callable
         What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one
         by one.
+
+    Notes
+    -----
+    Before the first batch of a query, Spark starts a Python process for each stage that only calls :meth:`init`. What
+    computes is pickled apart, so that this process imports none of it.
     """
 
     def __init__(self, slots: Sequence[int], first: ShardProcessor, others: Sequence[Next], leaving: ArrowStep) -> None:
-        self._shard_of = {slot: number for number, slot in enumerate(slots)}
-        self._first = first
-        self._others = others
-        self._leaving = leaving
+        processors = [first, *(each.processor for each in others)]
+        self._names = [f"{each.state}_{number}" if number else each.state for number, each in enumerate(processors)]
+        self._work: _Work | bytes = _Work({slot: number for number, slot in enumerate(slots)}, first, others, leaving)
         self._states: list[Any] = []
+
+    def __getstate__(self) -> tuple[list[str], bytes]:
+        from pyspark.cloudpickle import dumps
+
+        return self._names, self._work if isinstance(self._work, bytes) else dumps(self._work)
+
+    def __setstate__(self, state: tuple[list[str], bytes]) -> None:
+        self._names, self._work = state
+        self._states = []
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the states: for each operator a map of binary values by kind and page."""
-        processors = [self._first, *(each.processor for each in self._others)]
-        self._states = [
-            handle.getMapState(
-                f"{each.state}_{number}" if number else each.state, "kind STRING, page INT", "value BINARY"
-            )
-            for number, each in enumerate(processors)
-        ]
+        self._states = [handle.getMapState(name, "kind STRING, page INT", "value BINARY") for name in self._names]
 
     def handleInputRows(  # pyright: ignore[reportIncompatibleMethodOverride] Spark names pandas frames, and gives rows
         self,
@@ -82,15 +92,26 @@ class SparkShards(StatefulProcessor):
     ) -> Iterator[Row]:
         """Run one batch of one shard."""
         del timerValues
+        if isinstance(self._work, bytes):
+            self._work = pickle.loads(self._work)  # noqa: S301 the driver of the same job wrote it
+            assert isinstance(self._work, _Work)
+        work = self._work
         slot = int(key[0])
         stores = [MapStore(state) for state in self._states]
-        result = run_shard(slot, self._shard_of[slot], self._first, self._others, stores, rows)
+        result = run_shard(slot, work.shard_of[slot], work.first, work.others, stores, rows)
         if result is not None:
-            for batch in self._leaving(iter(result.combine_chunks().to_batches())):
+            for batch in work.leaving(iter(result.combine_chunks().to_batches())):
                 yield from (Row(**values) for values in batch.to_pylist())
 
     def close(self) -> None:
         """Do nothing: no resource is open."""
+
+
+class _Work(NamedTuple):
+    shard_of: dict[int, int]
+    first: ShardProcessor
+    others: Sequence[Next]
+    leaving: ArrowStep
 
 
 def run_shard(

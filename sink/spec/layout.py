@@ -193,9 +193,9 @@ class Layout:
     @property
     def key_types(self) -> list[pa.DataType]:
         """The types of the key's parts, in their order."""
-        from ...core.rows.columns import columns_at
+        from ...core.rows.columns import type_at
 
-        return [column.type for column in columns_at(self.file_schema().empty_table(), self.key)]
+        return [type_at(self.file_schema(), name) for name in self.key]
 
     @property
     def key_columns(self) -> list[str]:

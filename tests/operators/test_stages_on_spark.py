@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
@@ -145,3 +147,21 @@ def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:
         assert row["windows"] == (None if window < 7 else 4)
         assert row["least"] == (None if window < 8 else least[row["k"], window])
     assert found["window_id"].max() > 8
+
+
+def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark: SparkSession, tmp_path: Path) -> None:
+    feed, given = tmp_path / "feed", rows(0, 300)
+    add(feed, "0", given)
+    factor, seen = spark.sparkContext.broadcast(3), spark.sparkContext.accumulator(0)
+
+    def tripled(batch: pa.RecordBatch) -> pa.Table:
+        seen.add(batch.num_rows)
+        return pa.table({"tripled": pc.multiply(batch.column("total"), factor.value)})
+
+    first = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
+    mapped = first.agg(total=agg.sum_("v")).map(tripled, "tripled BIGINT")
+    stream = mapped.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("tripled"))
+    assert "in one stage with the window before it" in stream.explain()
+    expected = {(key, window, 3 * total) for key, window, total in sums(given, 29_000, 4_000)}
+    assert answers(written(stream, tmp_path)) == expected
+    assert seen.value == len(sums(given, 29_000, 1_000))
