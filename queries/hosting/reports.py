@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from ...core.feedback.report_files import write_value
 from ...storage.folder import TableFolder
-from .outcome import Outcome
+
+if TYPE_CHECKING:
+    from .outcome import Outcome
 
 __all__ = ["HostReport", "QueryReport", "Reports"]
 

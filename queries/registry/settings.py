@@ -7,14 +7,16 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, OptionError
-from ..language.catalog import Catalog
 from ..relations.nodes import Stream
 from ..relations.stored import StoredTable
+
+if TYPE_CHECKING:
+    from ..language.catalog import Catalog
 
 __all__ = ["Settings", "stream_from_json", "stream_to_json"]
 
@@ -48,6 +50,8 @@ class Settings:
         OptionError, SchemaError
             As of :meth:`Catalog.with_stream`.
         """
+        from ..language.catalog import Catalog
+
         catalog = Catalog()
         for each in self.streams:
             catalog = catalog.with_stream(each)

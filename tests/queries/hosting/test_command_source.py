@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 from kit.registries import begun, register
@@ -192,3 +195,22 @@ def test_the_limit_is_an_option(tmp_path, clock):
     first = reader.latestOffset(reader.initialOffset(), LIMIT)
     job.after({1: 0.5, 2: 0.9}, {}, (1, 2))
     assert reader.latestOffset(first, LIMIT)["served"] == [1]
+
+
+_PLANNING = """
+import sys
+from upstream.queries.hosting.command_source import CommandPlanner
+
+planner = CommandPlanner(sys.argv[1], (5, -7), 1.0)
+print(planner.plan(planner.initial(), 1_000_000)["served"])
+print(*sorted({"polars", "sqlglot", "deltalake", "pandas"} & sys.modules.keys()))
+"""
+
+
+def test_the_process_that_plans_for_spark_imports_no_parser_and_no_frames(tmp_path):
+    job = Job(tmp_path)
+    for name in ("a", "b"):
+        register(job.checkpoint, name)
+    job.after({1: 0.5, 2: 0.9}, {}, (1, 2))
+    done = subprocess.run([sys.executable, "-c", _PLANNING, job.checkpoint], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[1]", ""]
