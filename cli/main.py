@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -23,6 +23,9 @@ from .queries import app as queries
 from .settings_file import DEFAULT_FILE, command_defaults, read_settings
 from .sql import commands as sql_commands
 from .table_commands import commands
+
+if TYPE_CHECKING:
+    from click import Command
 
 __all__ = ["app", "main"]
 
@@ -365,6 +368,10 @@ def _root(
 
 def _parameters() -> dict[str, dict[str, str]]:
     """Return the parameter that each long option of each command sets."""
+    commands: dict[str, Command] = {}
+    for name, command in typer.main.get_group(app).commands.items():
+        commands[name] = command
+        commands |= {f"{name} {inner}": each for inner, each in getattr(command, "commands", {}).items()}
     return {
         name: {
             flag.removeprefix("--"): parameter.name or ""
@@ -372,7 +379,7 @@ def _parameters() -> dict[str, dict[str, str]]:
             for flag in parameter.opts
             if flag.startswith("--")
         }
-        for name, command in typer.main.get_group(app).commands.items()
+        for name, command in commands.items()
     }
 
 

@@ -10,7 +10,9 @@ import typer
 
 from .failures import Failure
 
-__all__ = ["Log", "Master", "SparkConf", "name_values", "storage_options", "with_pairs_of_the_file"]
+__all__ = ["Log", "Master", "SparkConf", "StorageOptions", "name_values", "storage_options", "with_pairs_of_the_file"]
+
+_PREFIX = "storage."
 
 
 def with_pairs_of_the_file(
@@ -45,8 +47,20 @@ def name_values(given: Sequence[str] | None, name: str) -> dict[str, str]:
 
 
 def storage_options(given: Sequence[str] | None) -> dict[str, str]:
-    """Return the options of an object store, without what says that they are."""
-    return {name.removeprefix("storage."): value for name, value in name_values(given, "--option").items()}
+    """Return the options of an object store, without the prefix of their names.
+
+    Raises
+    ------
+    Failure
+        One is no pair, or its name lacks the prefix.
+    """
+    pairs = name_values(given, "--option")
+    for name in pairs:
+        if not name.startswith(_PREFIX):
+            raise Failure(
+                f"--option {name!r} is not an option of an object store. Write --option storage.NAME=VALUE.", 2
+            )
+    return {name.removeprefix(_PREFIX): value for name, value in pairs.items()}
 
 
 Master = Annotated[
@@ -59,6 +73,16 @@ SparkConf = Annotated[
     list[str] | None,
     typer.Option(
         "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+    ),
+]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="storage.NAME=VALUE",
+        callback=with_pairs_of_the_file,
+        help="Set an option of the object store. Repeatable.",
     ),
 ]
 Log = Annotated[

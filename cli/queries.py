@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ..conf.locations import checkpoint_location
 from ..queries.registry.changes import Change
+from .option_pairs import StorageOptions, storage_options
 from .table_commands import Format
 
 if TYPE_CHECKING:
@@ -159,22 +160,24 @@ def relation(
     context: typer.Context,
     name: _Relation,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder or address of a Delta table.")],
+    option: StorageOptions = None,
 ) -> None:
     """Let queries name a Delta table as it is now."""
     from ..conf.locations import absolute_location
     from ..queries.registry.declaring import declare
 
     before = _registry(context).version
-    _say(before, declare(context.obj, name, absolute_location(table)), f"relation {name}")
+    registry = declare(context.obj, name, absolute_location(table), storage_options(option))
+    _say(before, registry, f"relation {name}")
 
 
 @app.command()
-def refresh(context: typer.Context, name: _Relation) -> None:
+def refresh(context: typer.Context, name: _Relation, option: StorageOptions = None) -> None:
     """Let queries read the rows that a relation's table has now. Those that read it begin again."""
     from ..queries.registry.declaring import refresh as refresh_relation
 
     before = _registry(context).version
-    _say(before, refresh_relation(context.obj, name), f"refresh {name}")
+    _say(before, refresh_relation(context.obj, name, storage_options(option)), f"refresh {name}")
 
 
 @app.command()

@@ -77,7 +77,8 @@ def command_defaults(
     settings
         As :func:`read_settings` gives them.
     parameters
-        The commands, each with its options' long names and the parameters that these set.
+        The commands, each with its options' long names and the parameters that these set. A command of a group has the
+        group's name before its own.
     path
         The file, for errors.
 
@@ -92,9 +93,7 @@ def command_defaults(
     defaults = {
         command: {known["option"]: stored} for command, known in parameters.items() if stored and "option" in known
     }
-    for command, options in settings.items():
-        if command == _STORAGE:
-            continue
+    for command, options in _by_command(settings, parameters).items():
         if command not in parameters:
             raise Failure(f"{path}: there is no command {command!r}.{_nearest(command, parameters)}", 2)
         known = parameters[command]
@@ -105,7 +104,26 @@ def command_defaults(
         if stored and "option" in options:
             given[known["option"]] = [*stored, *given[known["option"]]]
         defaults[command] = {**defaults.get(command, {}), **given}
-    return defaults
+    nested: dict[str, dict[str, Any]] = {}
+    for command, given in defaults.items():
+        group, _, inner = command.rpartition(" ")
+        place = nested.setdefault(group, {}) if group else nested
+        place.setdefault(inner, {}).update(given)
+    return nested
+
+
+def _by_command(
+    settings: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, Any]]:
+    """Return the options of each command; a table in that of a group is a command's."""
+    found: dict[str, dict[str, Any]] = {}
+    for command, options in settings.items():
+        if command == _STORAGE:
+            continue
+        inner = {name for name in options if f"{command} {name}" in parameters}
+        found[command] = {name: value for name, value in options.items() if name not in inner}
+        found |= {f"{command} {name}": options[name] for name in inner}
+    return found
 
 
 def _resolved(value: Any, place: str, environment: Mapping[str, str]) -> Any:

@@ -17,7 +17,7 @@ from rich.console import Console
 from ..conf.errors import UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from .failures import MISUSED, Failure, with_log
-from .option_pairs import Log, Master, SparkConf, name_values
+from .option_pairs import Log, Master, SparkConf, StorageOptions, name_values, storage_options
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -48,6 +48,8 @@ class SqlJob:
         The folder of the tables, and the job's checkpoint.
     once : bool
         End when what is there now has been read.
+    storage : dict of str to str
+        Options of the object store with the tables and relations.
     conf : dict of str to str
         Spark's settings.
     master : str or None
@@ -60,6 +62,7 @@ class SqlJob:
     to: str
     checkpoint: str
     once: bool
+    storage: dict[str, str]
     conf: dict[str, str]
     master: str | None
 
@@ -105,6 +108,7 @@ def sql(
             metavar="FOLDER", help="Where the job keeps its progress.  [dim]\\[default: FOLDER_checkpoint][/dim]"
         ),
     ] = None,
+    option: StorageOptions = None,
     master: Master = None,
     conf: SparkConf = None,
     log: Log = None,
@@ -131,6 +135,7 @@ def sql(
             to=base,
             checkpoint=absolute_location(checkpoint or base + "_checkpoint"),
             once=once,
+            storage=storage_options(option),
             conf=name_values(conf, "--conf"),
             master=master,
         )
@@ -156,7 +161,8 @@ def run_sql(job: SqlJob, log: Path) -> int:
         )
     signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
     try:
-        queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to)
+        options = {f"storage.{each}": value for each, value in job.storage.items()}
+        queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **options)
         for each in job.streams:
             queries.stream(each.name, each.read(spark))
         for name, table in job.relations.items():

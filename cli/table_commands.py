@@ -10,23 +10,13 @@ import typer
 from rich.console import Console
 
 from ..conf.options import columns as column_names
-from .option_pairs import storage_options, with_pairs_of_the_file
+from .option_pairs import StorageOptions, storage_options
 
 __all__ = ["commands"]
 
 commands = typer.Typer()
 
 _Table = Annotated[str, typer.Argument(help="The table's folder or address.")]
-_StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="storage.NAME=VALUE",
-        callback=with_pairs_of_the_file,
-        help="Set an option of the object store. Repeatable.",
-    ),
-]
 
 
 class Format(str, enum.Enum):
@@ -64,7 +54,7 @@ def show(
         Format,
         typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line."),
     ] = Format.TABLE,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Print rows of a table, also while a query writes to it.
 
@@ -95,7 +85,7 @@ def check(
             "Reports rows that are newer there than in the table.",
         ),
     ] = None,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded. The exit code is 1
     if anything is wrong.
@@ -128,7 +118,7 @@ def repair(
             "those of missing or damaged files, and those older than a deletion.",
         ),
     ] = False,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Repair what [bold]upstream check[/bold] finds, in one commit, and print each change.
 
@@ -157,7 +147,7 @@ def rebucket(
     buckets: Annotated[
         int, typer.Argument(min=1, help="The new number of parts: one for each 500,000 to 1 million keys.")
     ],
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Divide a table that has grown into more parts. Readers continue; restart the query that writes to it.
 
@@ -175,7 +165,7 @@ def keep(
     rows: Annotated[
         str, typer.Argument(metavar="KEEP", help="What the table keeps of each key: 'latest', or 'latest N'.")
     ],
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Change how many of the newest rows of each key a table keeps. If it keeps fewer, the others leave it at once.
 
@@ -217,7 +207,7 @@ def erase(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")
     ] = False,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Erase a key for good: its rows, dead rows, recorded deletions, late and conflicting rows, and this machine's
     index cache.
@@ -264,7 +254,7 @@ def maintain(
             "A scan is then as fast as that of a new table.",
         ),
     ] = False,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Remove what is past its retention from a table: log entries, data files, and files that failed tasks left.
 
@@ -292,7 +282,7 @@ def maintain(
 @commands.command()
 def release(
     table: _Table,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Let another query write to a table at once, after you stopped the one that did.
 
@@ -311,7 +301,7 @@ def release(
 def status(
     table: _Table,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Print how fresh and how complete a table is, and which query writes it. Needs no Java.
 
@@ -329,7 +319,7 @@ def history(
         int, typer.Option("--limit", "-n", min=0, help="Only the last so many commits; 0 is all that the log has.")
     ] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each commit.")] = False,
-    option: _StorageOptions = None,
+    option: StorageOptions = None,
 ) -> None:
     """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is
     complete.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kit.programs import run_command
+from kit.registries import begun
 
 from upstream.cli.failures import Failure
 from upstream.cli.settings_file import command_defaults, read_settings
@@ -129,3 +130,28 @@ def test_pairs_of_the_file_and_of_the_command_line(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout) == {"a": "1", "b": "3", "c": "4"}
+
+
+def test_commands_of_a_group_have_tables_in_its_table(tmp_path: Path) -> None:
+    known = {**KNOWN, "queries": {}, "queries relation": {"option": "option"}, "queries register": {"weight": "weight"}}
+    path = tmp_path / "upstream.toml"
+    path.write_text(
+        '[storage]\nregion = "eu"\n[queries.register]\nweight = 2\n[queries.relation.option]\n"storage.a" = "b"\n'
+    )
+    found = command_defaults(read_settings(path, {}), known, path)
+    assert found["queries"] == {
+        "register": {"weight": 2},
+        "relation": {"option": ["storage.region=eu", "storage.a=b"]},
+    }
+    path.write_text("[queries.register]\nweigth = 2\n")
+    with pytest.raises(Failure, match=r"`upstream queries register` has no option 'weigth'"):
+        command_defaults(read_settings(path, {}), known, path)
+
+
+def test_storage_reaches_the_commands_of_a_group(tmp_path: Path) -> None:
+    (tmp_path / "upstream.toml").write_text('[storage]\nregion = "eu"\n[queries.list]\nformat = "csv"\n')
+    begun(tmp_path)
+    assert run_command("queries", "cp", "list", cwd=tmp_path).stdout.startswith("name,text,weight")
+    (tmp_path / "upstream.toml").write_text('[queries.relation.option]\nregion = "eu"\n')
+    done = run_command("queries", "cp", "relation", "routes", "routes", cwd=tmp_path)
+    assert "--option 'region' is not an option of an object store" in done.stderr

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from kit.feeds import write_csv
+from kit.programs import run_command
 from kit.registries import begun, register
 from pyspark.sql import SparkSession
 
@@ -46,6 +47,24 @@ def test_a_relation_is_declared_read_and_refreshed(tmp_path: Path, storage: dict
     written = b"".join(each.read_bytes() for each in Path(checkpoint).rglob("*") if each.is_file())
     assert b"routes" in written
     assert not any(secret.encode() in written for secret in SECRETS.values())
+
+
+def test_the_command_line_takes_the_options_of_the_store(tmp_path: Path, storage: dict[str, str]) -> None:
+    place = f"s3://lake/{tmp_path.name}/routes"
+    write_deltalake(place, pa.table({"id": ["a"], "name": ["north"]}), storage_options=storage)
+    checkpoint = begun(tmp_path)
+    options = [part for name, value in storage.items() for part in ("--option", f"storage.{name}={value}")]
+
+    def relation(*arguments: str) -> str:
+        done = run_command("queries", checkpoint, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run_command("queries", checkpoint, "relation", "routes", place).returncode != 0
+    assert relation("relation", "routes", place, *options) == "relation routes: version 1\n"
+    assert relation("refresh", "routes", *options) == "nothing to change: version 1\n"
+    write_deltalake(place, pa.table({"id": ["b"], "name": ["south"]}), mode="append", storage_options=storage)
+    assert relation("refresh", "routes", *options) == "refresh routes: version 2\n"
 
 
 @pytest.mark.spark
