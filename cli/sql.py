@@ -161,7 +161,7 @@ def run_sql(job: SqlJob, log: Path) -> int:
         )
     signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
     try:
-        options = {f"storage.{each}": value for each, value in job.storage.items()}
+        options: dict[str, Any] = {f"storage.{each}": value for each, value in job.storage.items()}
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **options)
         for each in job.streams:
             queries.stream(each.name, each.read(spark))
