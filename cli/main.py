@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,9 +23,6 @@ from .queries import app as queries
 from .settings_file import DEFAULT_FILE, command_defaults, read_settings
 from .sql import commands as sql_commands
 from .table_commands import commands
-
-if TYPE_CHECKING:
-    from click import Command
 
 __all__ = ["app", "main"]
 
@@ -368,7 +365,7 @@ def _root(
 
 def _parameters() -> dict[str, dict[str, str]]:
     """Return the parameter that each long option of each command sets."""
-    commands: dict[str, Command] = {}
+    commands: dict[str, Any] = {}
     for name, command in typer.main.get_group(app).commands.items():
         commands[name] = command
         commands |= {f"{name} {inner}": each for inner, each in getattr(command, "commands", {}).items()}
