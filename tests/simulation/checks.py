@@ -236,6 +236,8 @@ class Checks:
     def table_join(self, number: int, stage: dict[str, Any]) -> None:
         """Each row has the name that its key had in the version with which its batch was planned."""
         batch = self.query.record.commits - 1
+        if batch < 0:  # a scenario in which no row comes
+            return
         (offset,) = self.query.record.versions[batch]
         names, how = self.tables[offset["version"]], stage["how"]
         known = [(row["v"], names.get(str(row["k"]))) for row in _rows(self.query.record.read[batch])]
