@@ -148,7 +148,7 @@ def test_commands_of_a_group_have_tables_in_its_table(tmp_path: Path) -> None:
         command_defaults(read_settings(path, {}), known, path)
 
 
-def test_storage_reaches_the_commands_of_a_group(tmp_path: Path) -> None:
+def test_tables_of_a_group_reach_its_commands(tmp_path: Path) -> None:
     (tmp_path / "upstream.toml").write_text('[storage]\nregion = "eu"\n[queries.list]\nformat = "csv"\n')
     begun(tmp_path)
     assert run_command("queries", "cp", "list", cwd=tmp_path).stdout.startswith("name,text,weight")

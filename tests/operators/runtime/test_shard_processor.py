@@ -36,8 +36,8 @@ class Nothing(ShardProcessor):
 
 def test_a_process_that_opens_states_imports_nothing_of_what_computes() -> None:
     shards = SparkShards([3, 5], Nothing(), [Next(lambda _: rows_to_frame, Nothing())], rows_to_frame)
-    again = dumps(shards)
-    done = subprocess.run([sys.executable, "-c", _INIT], input=again, capture_output=True, check=True)
+    pickled = dumps(shards)
+    done = subprocess.run([sys.executable, "-c", _INIT], input=pickled, capture_output=True, check=True)
     assert done.stdout.decode().splitlines() == [
         "nothing; kind STRING, page INT; value BINARY",
         "nothing_1; kind STRING, page INT; value BINARY",
