@@ -1,22 +1,22 @@
-"""Many scenarios, on some processes: which fail, how fast they go, and what a failure is, made small."""
+"""Many scenarios, each in a process that is forked from this one, which has imported everything: which fail, how fast
+they go, and what a failure is, made small.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import multiprocessing
 import os
 import re
-import subprocess
-import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import Any
 
 from .scenario import Scenario
-
-ROOT = Path(__file__).resolve().parents[2]
+from .shrinking import shrunk
 
 SHARES = {
     "latest": 12, "restore": 7, "two_writes": 6, "windows": 8, "heartbeat": 5, "ends": 6, "over": 7, "queue": 7,
@@ -28,33 +28,30 @@ SHARES = {
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A scenario that fails, and how.
+    """The last line of a scenario's error, and an account of all of it, the smaller scenario included."""
 
-    Attributes
-    ----------
-    profile, seed
-        From which it was made.
-    error : str
-        Its last line.
-    account : str
-        All of it, the smaller scenario included.
-    """
-
-    profile: str
-    seed: int
     error: str
     account: str
 
 
-def numbered(first: int, count: int) -> Iterator[tuple[str, int]]:
-    """Profiles and seeds, mixed by their shares."""
+@dataclasses.dataclass
+class Campaign:
+    """What came of some scenarios."""
+
+    failures: list[Failure] = dataclasses.field(default_factory=list[Failure])
+    ran: Counter[str] = dataclasses.field(default_factory=Counter[str])
+    seconds: float = 0.0
+
+
+def numbered(first: int, count: int, profile: str | None = None) -> Iterator[tuple[str, int]]:
+    """Seeds, and the profile of each: the one that is given, or all, mixed by their shares."""
     order = [name for at in range(max(SHARES.values())) for name, share in SHARES.items() if at < share]
     for number in range(first, first + count):
-        yield order[number % len(order)], number
+        yield profile or order[number % len(order)], number
 
 
 def fails(scenario: Scenario) -> str | None:
-    """Why a scenario fails; None if it does not. Runs it here."""
+    """Run a scenario in this process, and return why it fails."""
     from . import running
 
     try:
@@ -71,101 +68,56 @@ def _kind(error: str | None) -> str:
     return name + re.split(r"[^a-z ,]", rest)[0]
 
 
-def failure_of(scenario: Scenario, error: str, shrink_s: float) -> Failure:
-    """A failure, after it was made small."""
-    from .shrinking import shrunk
-
-    line = error.strip().splitlines()[-1]
+def failure_of(scenario: Scenario, error: str, shrink_s: float, defect: str | None = None) -> Failure:
+    """A failure, after it was made small for so many seconds."""
     small = scenario
     if shrink_s:
         small = shrunk(scenario, lambda each: _kind(fails(each)) == _kind(error), shrink_s)
     again = f"python -m tests.simulation --profile {scenario.profile} --seed {scenario.seed}"
-    defect = os.environ.get("UPSTREAM_DEFECT")
     again += f" --defect {defect}" if defect else ""
     parts = [f"{again}\n\n{error}", small.described(), "as JSON: " + small.to_json()]
-    return Failure(scenario.profile, scenario.seed, line, "\n".join(parts))
+    return Failure(error.strip().splitlines()[-1], "\n".join(parts))
 
 
-def work(lines: Iterator[str], shrink_s: float) -> Iterator[str]:
-    """What a worker does: a profile and a seed in each line, and what came of it back."""
+def _work(profile: str, seed: int, shrink_s: float, defect: str | None) -> Failure | None:
     from .profiles import made
 
-    for line in lines:
-        profile, seed = json.loads(line)
-        scenario = made(profile, seed)
-        error = fails(scenario)
-        failure = None if error is None else dataclasses.asdict(failure_of(scenario, error, shrink_s))
-        yield json.dumps(failure)
+    scenario = made(profile, seed)
+    error = fails(scenario)
+    return None if error is None else failure_of(scenario, error, shrink_s, defect)
 
 
-class Campaign:
-    """Workers that run scenarios.
+def forked(workers: int, begin: Callable[..., None] | None = None, *given: Any) -> ProcessPoolExecutor:
+    """Processes that are forked from this one, which must not have computed anything: threads are not forked."""
+    fork = multiprocessing.get_context("fork")
+    return ProcessPoolExecutor(workers, mp_context=fork, initializer=begin, initargs=given)
 
-    Parameters
-    ----------
-    workers
-        Processes.
-    defect
-        That is put back in them.
-    shrink_s
-        How long a failure is made smaller.
-    """
 
-    def __init__(self, workers: int = 2, defect: str | None = None, shrink_s: float = 20.0) -> None:
-        given = [sys.executable, "-m", "tests.simulation", "--work", "--shrink", str(shrink_s)]
-        given += ["--defect", defect] if defect else []
-        quiet = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "TOKIO_WORKER_THREADS": "1"}
-        self._workers = [
-            subprocess.Popen(given, cwd=ROOT, env=quiet, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(workers)
-        ]
-        self.ran: Counter[str] = Counter()
-        self.seconds = 0.0
+def run(
+    scenarios: Iterator[tuple[str, int]],
+    workers: int = os.cpu_count() or 1,
+    *,
+    defect: str | None = None,
+    shrink_s: float = 20.0,
+    most_failures: int = 1,
+    until_s: float = float("inf"),
+) -> Campaign:
+    """Run scenarios until there are none, so many have failed, or the time is over."""
+    from .defects import DEFECTS
 
-    def run(
-        self, scenarios: Iterator[tuple[str, int]], most_failures: int = 1, until_s: float = float("inf")
-    ) -> Sequence[Failure]:
-        """Run scenarios until there are none, so many have failed, or the time is over."""
-        import selectors
-
-        found: list[Failure] = []
-        began = time.monotonic()
-        with selectors.DefaultSelector() as ready:
-            busy = 0
-            for worker in self._workers:
-                ready.register(worker.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
-                busy += self._give(worker, scenarios)
-            while busy:
-                for key, _ in ready.select():
-                    busy -= 1
-                    line = key.data.stdout.readline()
-                    if not line:
-                        raise RuntimeError("a worker of the simulation has died")
-                    failure = json.loads(line)
-                    if failure is not None:
-                        found.append(Failure(**failure))
-                    if len(found) < most_failures and time.monotonic() - began < until_s:
-                        busy += self._give(key.data, scenarios)
-        self.seconds += time.monotonic() - began
-        return found
-
-    def _give(self, worker: subprocess.Popen[str], scenarios: Iterator[tuple[str, int]]) -> bool:
-        following = next(scenarios, None)
-        if following is None:
-            return False
-        self.ran[following[0]] += 1
-        print(json.dumps(following), file=worker.stdin, flush=True)
-        return True
-
-    def close(self) -> None:
-        """Let the workers end."""
-        for worker in self._workers:
-            assert worker.stdin is not None
-            worker.stdin.close()
-            worker.wait()
-
-    def __enter__(self) -> Campaign:  # noqa: PYI034 there is no other one
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    found, began = Campaign(), time.monotonic()
+    waiting: set[Future[Failure | None]] = set()
+    with forked(workers, DEFECTS[defect].put_back if defect else None) as pool:
+        while True:
+            while len(waiting) < workers and len(found.failures) < most_failures and time.monotonic() < began + until_s:
+                following = next(scenarios, None)
+                if following is None:
+                    break
+                found.ran[following[0]] += 1
+                waiting.add(pool.submit(_work, *following, shrink_s, defect))
+            if not waiting:
+                break
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            found.failures += [failure for each in done if (failure := each.result()) is not None]
+    found.seconds = time.monotonic() - began
+    return found

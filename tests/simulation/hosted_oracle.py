@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,13 +15,19 @@ import pyarrow as pa
 from .hosted_inputs import STREAMS, Row, Taken
 
 Contents = Counter[tuple[Any, ...]]
-_DATABASE = duckdb.connect()
-_DATABASE.execute("SET threads = 1; SET TimeZone = 'UTC'")
 _MINUTE = 60_000_000
 _HOP = r"HOP\((?P<hopped>\w+), t, INTERVAL '(?P<hop>\d+)' MINUTE, INTERVAL '(?P<size>\d+)' MINUTE\)"
 _WINDOW = re.compile(rf"\b(?P<stream>trade|quote|buses) \[(?P<window>[^\]]+)\]|LATEST\((?P<updates>\w+)\)|{_HOP}")
 BEFORE = -(1 << 61)
 """A time before all rows."""
+
+
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """A process that forks others must not have it: its threads would not be there."""
+    made = duckdb.connect()
+    made.execute("SET threads = 1; SET TimeZone = 'UTC'")
+    return made
 
 
 class Watermarks:
@@ -70,7 +77,7 @@ class Answers:
 
     def __init__(self, rows: Sequence[Row], late: set[int], models: pa.Table | None = None) -> None:
         if models is not None:
-            _DATABASE.register("models", models)
+            _database().register("models", models)
         self.rows = [row for row in rows if row.seq not in late]
         for name, stream in STREAMS.items():
             own = [row for row in self.rows if row.stream == name]
@@ -81,12 +88,12 @@ class Answers:
             for more in ("time", "seq", "batch"):
                 columns[f"__{more}"] = pa.array([getattr(row, more) for row in own], pa.int64())
             columns["__deleted"] = pa.array([row.deleted for row in own], pa.bool_())
-            _DATABASE.register(f"r_{name}", pa.table(columns))
+            _database().register(f"r_{name}", pa.table(columns))
 
     def at(self, text: str, tau: int, since: int = 0, *, arrival: bool = False) -> Contents:
         """The relation of a query at a time, of the rows that came in a batch or later."""
         sql = _WINDOW.sub(lambda found: _rows(found, tau, since, arrival), text)
-        return Counter(tuple(map(plain, row)) for row in _DATABASE.execute(sql).fetchall())
+        return Counter(tuple(map(plain, row)) for row in _database().execute(sql).fetchall())
 
     def points(self, text: str, begin: int, end: int) -> list[int]:
         """The times in `[begin, end)` at which the relation of a query can change."""

@@ -100,7 +100,7 @@ class HostProcess:
 
     def __init__(self, folder: Path, shards: int, inputs: HostedInputs, seed: int) -> None:
         self.checkpoint, self.lake = folder / "checkpoint", folder / "lake"
-        self._inputs = inputs
+        self.inputs = inputs
         self._chance = random.Random(seed)
         self._shards = shards
         (self.checkpoint / "offsets").mkdir(parents=True)
@@ -124,7 +124,7 @@ class HostProcess:
         settings = Journal(place).settings()
         assert settings is not None
         self.plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), range(self._shards))
-        self._planner = CommandPlanner(place, tuple(range(self._shards)))
+        self.planner = CommandPlanner(place, tuple(range(self._shards)))
         self._batches = HostedBatches(place, self.plans, GivenForTables())
         self._batches._tables = ResultTables(MACHINE.query_id, place)
 
@@ -209,19 +209,19 @@ class HostProcess:
         return True
 
     def _plan(self, number: int, share: float | None) -> bool:
-        start = self.offsets[number - 1] if number else self._planner.initial()
-        end = self._planner.plan(start, MACHINE.now_us)
-        if end["version"] < 0 or (end["version"] == start["version"] and not self._inputs.waits and share is None):
+        start = self.offsets[number - 1] if number else self.planner.initial()
+        end = self.planner.plan(start, MACHINE.now_us)
+        if end["version"] < 0 or (end["version"] == start["version"] and not self.inputs.waits and share is None):
             return False
         if share is not None:
             ids = sorted(self.plans(int(end["version"])).queries)
             end = {**end, "served": [each for each in ids if self._chance.random() < share]}
         else:
             end = {**end, "served": None}
-        self._inputs.take()
+        self.inputs.take()
         self.offsets.append(end)
         lines = ["v1", json.dumps({"batchTimestampMs": MACHINE.now_us // 1000})]
-        lines += [json.dumps({"rows": len(each.rows)}) for each in self._inputs.taken[-1:]]
+        lines += [json.dumps({"rows": len(each.rows)}) for each in self.inputs.taken[-1:]]
         (self.checkpoint / "offsets" / str(number)).write_text("\n".join([*lines, json.dumps(end)]))
         MACHINE.reached("JOURNALED")
         return True
@@ -229,7 +229,7 @@ class HostProcess:
     def _run(self, number: int) -> tuple[LocalHost, Sequence[Left]]:
         """Both stages, from the state before the batch."""
         state = self._states[number].snapshot(random.Random(self._chance.random()))
-        tasks = tasks_of(self._inputs.taken[number], self._chance)
+        tasks = tasks_of(self.inputs.taken[number], self._chance)
         left = state.batch(command_of_batch(str(self.checkpoint), number), tasks)
         MACHINE.reached("TASKS_READ")
         return state, left

@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from kit.places import ROOT
 
 from . import oracle
-from .campaign import SHARES, Campaign, numbered
+from .campaign import SHARES
 from .defects import DEFECTS
 from .inputs import Row
 from .scenario import Scenario
 from .shrinking import shrunk
 
 SCENARIOS = int(os.environ.get("UPSTREAM_SCENARIOS", "200"))
+FIRST = int(os.environ.get("UPSTREAM_SEED", "0"))
 FOR_A_DEFECT = 100
 
+Ask = Callable[..., Any]
 
-@pytest.mark.timeout(1200)
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    """Gives orders to a process of the simulation, which replaces its own clock, and forks for each of them."""
+    command = [sys.executable, "-m", "tests.simulation", "--serve"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def order(**given: Any) -> Any:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(json.dumps(given), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        yield order
+
+
 @pytest.mark.parametrize(
     "count", [SCENARIOS, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
 )
-def test_many_scenarios_and_no_failure(count: int) -> None:
-    with Campaign(max(2, os.cpu_count() or 2)) as campaign:
-        failures = campaign.run(numbered(0, count))
-    assert not failures, failures[0].account
-    assert campaign.ran.total() == count
-    assert set(campaign.ran) == set(SHARES)
+def test_many_scenarios_and_no_failure(ask: Ask, count: int) -> None:
+    done = ask(first=FIRST, count=count)
+    assert not done["failures"], f"UPSTREAM_SEED={FIRST}, and this one is\n{done['failures'][0]['account']}"
+    assert sum(done["ran"].values()) == count
+    assert set(done["ran"]) == set(SHARES)
 
 
 @pytest.mark.parametrize("name", sorted(DEFECTS))
-def test_a_defect_that_is_put_back_is_found(name: str) -> None:
-    defect = DEFECTS[name]
-    with Campaign(1, defect=name, shrink_s=0) as campaign:
-        failures = campaign.run((defect.profile, defect.seed + more) for more in range(FOR_A_DEFECT))
+def test_a_defect_that_is_put_back_is_found(ask: Ask, name: str) -> None:
+    failures = ask(defect=name, count=FOR_A_DEFECT)["failures"]
     assert failures, f"{name} is not found by {FOR_A_DEFECT} scenarios"
-    assert "MismatchError" in failures[0].error
+    assert "MismatchError" in failures[0]["error"]
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["goes-on", "starts-again"])
+def test_a_table_that_missed_a_batch_takes_no_later_one(ask: Ask, forgets: bool) -> None:
+    assert ask(forgets=forgets) == ""
 
 
 def test_a_failure_shrinks_to_what_it_needs() -> None:
