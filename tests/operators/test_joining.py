@@ -12,11 +12,15 @@ from upstream.core.feedback.join_reports import JoinReport
 from upstream.testing import StreamTester
 
 
-def test_joins_run_without_spark():
-    def steps(left, right):
-        return left.join(right, on="k", within=us.interval(before=2, after=3), how="left", shards=2)
+def stream_tester(steps):
+    return StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
 
-    tester = StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
+
+NEAR = us.interval(before=2, after=3)
+
+
+def test_joins_run_without_spark():
+    tester = stream_tester(lambda left, right: left.join(right, on="k", within=NEAR, how="left", shards=2))
     tester.batch([{"k": "a", "t": 10, "v": 1}, {"k": "b", "t": 10, "v": 2}], into="left")
     (pair,) = tester.batch([{"k": "a", "t": 13, "v": 3}], into="right")
     assert (pair["v"], pair["v_right"], pair["join_time"]) == (1, 3, 13)
@@ -38,20 +42,15 @@ def test_results_of_windows_are_joined():
 
 
 def test_tombstones_end_a_join_by_time_with_a_sentence():
-    def steps(left, right):
-        return left.join(right, on="k", within=us.interval(before=0, after=9), shards=1)
-
-    tester = StreamTester(steps, "k STRING, t BIGINT", key="k", event_time="t", time_format="epoch_us")
-    with pytest.raises(SchemaError, match=r"1 rows before the join are tombstones.*leave them out before the join"):
+    tester = stream_tester(lambda left, right: left.join(right, on="k", within=NEAR, shards=1))
+    with pytest.raises(SchemaError, match="tombstones"):
         tester.batch([{"k": "a", "t": 1, "_upstream": {"deleted": True}}], into="right")
     assert tester.batch([{"k": "a", "t": 1}], into="right") == []
 
 
 def bounded(**limit):
-    def steps(left, right):
-        return left.join(right, on="k", within=us.interval(before=99, after=99), how="left", shards=1, **limit)
-
-    return StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
+    near = us.interval(before=99, after=99)
+    return stream_tester(lambda left, right: left.join(right, on="k", within=near, how="left", shards=1, **limit))
 
 
 def test_a_limit_of_the_state_drops_the_oldest_rows():
@@ -75,45 +74,9 @@ def test_a_limit_of_the_state_may_change():
     assert len(tester.end()) == 400
 
 
-@pytest.mark.parametrize(
-    ("limit", "match"), [({"state_limit": "much"}, "a size such as"), ({"on_limit": "shrug"}, "fail, drop_oldest")]
-)
-def test_a_limit_that_is_none(limit, match):
-    with pytest.raises(OptionError, match=match):
-        bounded(**limit)
-
-
-def test_newest_rows_run_without_spark():
-    def steps(left, right):
-        return left.join_latest(right, on="r", shards=2).group_by("r", shards=2).agg(n=us.count())
-
-    schemas = {"left": "k STRING, t BIGINT, r STRING", "right": "k STRING, t BIGINT, r STRING"}
-    tester = StreamTester(steps, schemas, key="k", event_time="t", time_format="epoch_us")
-    tester.batch([{"k": "a", "t": 1, "r": "x"}, {"k": "b", "t": 1, "r": "x"}], into="left")
-    tester.batch([{"k": "p", "t": 1, "r": "x"}, {"k": "q", "t": 1, "r": "y"}], into="right")
-    assert {row["r"]: row["n"] for row in tester.latest()} == {"x": 2}
-    tester.batch([{"k": "a", "t": 2, "r": "y"}], into="left")
-    assert {row["r"]: row["n"] for row in tester.latest()} == {"x": 1, "y": 1}
-    tester.batch([{"k": "q", "t": 2, "r": "x"}], into="right")
-    assert {row["r"]: row["n"] for row in tester.latest()} == {"x": 2}
-
-
-def test_as_of_runs_without_spark():
-    def steps(left, right):
-        return left.join_as_of(right, on="k", shards=1)
-
-    tester = StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
-    tester.batch([{"k": "a", "t": 10, "v": 1}], into="left")
-    tester.batch([{"k": "a", "t": 9, "v": 2}, {"k": "a", "t": 11, "v": 3}], into="right")
-    assert [(row["v"], row["v_right"]) for row in tester.end()] == [(1, 2)]
-
-
 def in_order(**given):
-    def steps(left, right):
-        near = us.interval(before=2, after=2)
-        return left.join(right, on="k", within=near, output_order="event_time", shards=2, **given)
-
-    return StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
+    given = {"within": us.interval(before=2, after=2), "output_order": "event_time", "shards": 2, **given}
+    return stream_tester(lambda left, right: left.join(right, on="k", **given))
 
 
 @pytest.mark.parametrize("release", ["sync", "filter"])
@@ -143,3 +106,83 @@ def test_the_way_to_the_order_is_chosen_without_spark():
     assert (tick["tick"], tick["mode"], tick["cost"]) == (1, "filter", 1e7)
     assert tick["load"] > 0.3
     assert len([*tester.table.column("v").to_pylist(), *tester.end()]) == 2 * (3 + 2 * 2 + 2)
+
+
+@pytest.mark.parametrize(("how", "found"), [("semi", [1]), ("anti", [2, 3])])
+def test_rows_of_the_left_with_or_without_a_partner_stay_as_they_are(how, found):
+    tester = stream_tester(lambda left, right: left.join(right, on="k", tumbling=7, how=how, shards=2))
+    rows = [{"k": "a", "t": 6, "v": 1}, {"k": "a", "t": 7, "v": 2}, {"k": "b", "t": 6, "v": 3}]
+    given = tester.batch(rows, into="left") + tester.batch([{"k": "a", "t": 0, "v": 9}], into="right") + tester.end()
+    assert sorted(given, key=lambda row: row["v"]) == [row for row in rows if row["v"] in found]
+
+
+def test_joins_in_a_row_with_a_condition_then_windows():
+    def steps(one, two, three):
+        first = one.join(two, on="k", within=NEAR, shards=2, condition="l.v <= r.v")
+        last = first.join(three, on="k", within=NEAR, suffix="_third", shards=3).where("v_third > 5")
+        return last.window("10 us", output="all", shards=2, time_format="epoch_us").agg(
+            n=us.count(), last=us.max("join_time_left")
+        )
+
+    tester = stream_tester(steps)
+    tester.batch([{"k": "a", "t": 1, "v": 1}, {"k": "a", "t": 2, "v": 9}], into="one")
+    tester.batch([{"k": "a", "t": 3, "v": 2}, {"k": "a", "t": 4, "v": 3}], into="two")
+    tester.batch([{"k": "a", "t": 5, "v": 6}, {"k": "a", "t": 6, "v": 5}], into="three")
+    assert [(row["k"], row["window_id"], row["n"], row["last"]) for row in tester.end()] == [("a", 0, 2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("problem", "match"),
+    [
+        ({"within": None}, "without a bound in time"),
+        ({"tumbling": 5}, "both within and tumbling"),
+        ({"within": us.interval(before=-5, after=4)}, "no time is that far"),
+        ({"within": us.interval(before="1 minute")}, "time_format"),
+        ({"within": None, "tumbling": 0}, "at least one unit"),
+        ({"how": "outer"}, "inner, left, right, full, semi, anti"),
+        ({"how": "semi", "output": "latest"}, "output='latest'"),
+        ({"condition": "v > 3"}, "of both sides"),
+        ({"condition": "l.v + 1 > r.v"}, "not computed"),
+        ({"condition": "l.speed > 3"}, "no column"),
+        ({"condition": "l.v >"}, "no SQL"),
+        ({"shards": 0}, "shards=0"),
+        ({"on": []}, r"on=\[\]"),
+        ({"on": {"k": "route"}}, "has not"),
+        ({"on": {"k": "v"}}, "string and v"),
+        ({"state_limit": "much"}, "a size such as"),
+        ({"on_limit": "shrug"}, "fail, drop_oldest"),
+    ],
+)
+def test_arguments_that_make_no_sense(problem, match):
+    given = {"on": "k", "within": NEAR, **problem}
+    with pytest.raises((OptionError, SchemaError), match=match):
+        stream_tester(lambda left, right: left.join(right, **given))
+
+
+@pytest.mark.parametrize(
+    ("steps", "match"),
+    [
+        (lambda one, two: one.join(two.queue(), on="k", within=NEAR), "miss pairs"),
+        (lambda one, two: one.join(two, on="k", within=NEAR).join(two, on="k", within=NEAR), "'t_right'"),
+        (lambda one, two: one.join(two, on="k", tumbling=5, output="latest").window("1 s"), "newest pair"),
+        (lambda one, two: one.join_as_of(two, on="k", how="full"), "inner, left"),
+        (lambda one, two: one.join_as_of(two, on="k", tolerance=-1), "not negative"),
+        (lambda one, two: one.join_as_of(two, on="k", tolerance="1 hour"), "time_format"),
+    ],
+)
+def test_streams_that_do_not_meet(steps, match):
+    with pytest.raises((OptionError, SchemaError), match=match):
+        stream_tester(steps)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({}, "without an event time"),
+        ({"event_time": "t", "time_format": "epoch_us", "watermark": us.Watermark.none()}, "promises nothing"),
+    ],
+)
+def test_streams_without_a_time_or_a_promise_do_not_meet(given, match):
+    for join in (lambda one, two: one.join(two, on="k", within=NEAR), lambda one, two: one.join_as_of(two, on="k")):
+        with pytest.raises(OptionError, match=match):
+            StreamTester(join, "k STRING, t BIGINT", key="k", **given)

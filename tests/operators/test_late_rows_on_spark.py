@@ -27,7 +27,7 @@ def main_query(spark: SparkSession, feed: Path, place: Path) -> upstream.UpdateS
 
 
 def count_late(stream: upstream.UpdateStream, place: Path) -> dict[tuple[int, int], int]:
-    """How often each late row has come: its windows hold any row once, so a row that comes twice counts twice."""
+    """How often each late row has come."""
     late = stream.late_rows(watermark=upstream.Watermark.bounded("1 day"))
     assert (late.key, late.event_time) == (("k",), "ms")
     counted = late.window("1 ms", by=("k", "v"), output="all", early=True, shards=2, time_format="epoch_ms")

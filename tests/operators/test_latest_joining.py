@@ -112,25 +112,24 @@ def test_a_ttl_of_times_has_a_duration():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"how": "outer"}, OptionError, "one of inner, left, right, full"), ({"ttl": -1}, OptionError, "ttl=-1"),
-        ({"ttl": (1, 2, 3)}, OptionError, "a pair for the left and the right"),
-        ({"ttl": "1 hour"}, OptionError, "holds numbers"),
+        ({"how": "outer"}, OptionError, "inner, left, right, full"), ({"ttl": -1}, OptionError, "ttl=-1"),
+        ({"ttl": (1, 2, 3)}, OptionError, "a pair"), ({"ttl": "1 hour"}, OptionError, "holds numbers"),
+        ({"on": {"r": "line"}}, SchemaError, "line"), ({"on": {"r": "v"}}, SchemaError, "string and v"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(arguments, error, message):
     with pytest.raises(error, match=message):
-        stream_tester(lambda left, right: left.join_latest(right, on="r", **arguments)).batch([], into="left")
+        stream_tester(lambda left, right: left.join_latest(right, **{"on": "r", **arguments}))
 
 
 def test_keys_that_have_no_text_and_windows_of_rows_that_expire_are_refused():
     def joined(left, right):
         return left.join_latest(right, on="r", how="full")
 
-    with pytest.raises(SchemaError, match="results name both keys as text"):
-        StreamTester(joined, "k BINARY, t BIGINT, r STRING", key="k", event_time="t", time_format="epoch_us").batch(
-            [], into="left"
-        )
-    with pytest.raises(OptionError, match="leave ttl out"):
-        stream_tester(lambda left: left.group_by("r", ttl=5).window("1 minute")).batch([])
-    with pytest.raises(OptionError, match="leave tombstone_retention out"):
-        stream_tester(lambda left: left.group_by("r", tombstone_retention=5).window("1 minute")).batch([])
+    with pytest.raises(SchemaError, match="as text"):
+        StreamTester(joined, "k BINARY, t BIGINT, r STRING", key="k", event_time="t", time_format="epoch_us")
+    for forgets in ("ttl", "tombstone_retention"):
+        with pytest.raises(OptionError, match=f"leave {forgets} out"):
+            stream_tester(lambda left, forgets=forgets: left.group_by("r", **{forgets: 5}).window("1 minute"))
+    with pytest.raises(OptionError, match="an UpdateStream"):
+        stream_tester(lambda left: left.join_latest(5, on="r"))

@@ -13,9 +13,6 @@ from kit.waiting import wait_for
 
 import upstream
 from upstream.conf.errors import SchemaError
-from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.core.feedback.queue_reports import QueueReport
-from upstream.core.feedback.report_files import read_reports
 from upstream.operators.queue.budget import BatchCost, auto_budget
 
 pytestmark = pytest.mark.spark
@@ -27,14 +24,6 @@ ROWS = 12_000
 def write(folder, number, keys, value):
     rows = [(f"k{key:05}", 1_000_000 + number, value) for key in range(keys)]
     write_csv(folder / f"part-{number}.csv", "key,ms,value", rows)
-
-
-def offsets(checkpoint):
-    """What each tick journaled, in the order of the batches."""
-    for path in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
-        for line in path.read_text().splitlines():
-            if '"tick"' in line:
-                yield json.loads(line)
 
 
 def test_heavier_keys_are_served_first(spark, tmp_path):
@@ -80,10 +69,9 @@ def test_a_key_rests_as_long_as_its_expression_says(spark, tmp_path):
 def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
     write(tmp_path / "feed", 0, ROWS, 1)
     checkpoint = tmp_path / "checkpoint"
-    cost_s = 0.001
 
     def slow(batch):
-        time.sleep(cost_s * batch.num_rows)
+        time.sleep(0.001 * batch.num_rows)
         return pa.table({"twice": pa.compute.multiply(batch.column("value"), 2)})
 
     stream = (
@@ -94,13 +82,9 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
     query = upstream.write_latest(stream, str(tmp_path / "table"), checkpointLocation=str(checkpoint)).start()
     wait_for(lambda: len(keys_of(tmp_path / "table")) == ROWS, query.exception)
     query.stop()
-    ticks = list(offsets(checkpoint))
-    costs = [tick["cost"] for tick in ticks if tick["cost"]["batches"]]
-    assert costs
-    # Two tasks share the rows, so a row takes half as long; what the machine does besides only adds.
-    assert costs[-1]["rows_s"] / costs[-1]["rows"] >= 0.8 * cost_s / 2
-    budgets = [tick["budget"] for tick in ticks if tick["tick"]]
-    assert min(budgets) >= 1
+    journaled = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    lines = [line for path in journaled for line in path.read_text().splitlines()]
+    ticks = [json.loads(line) for line in lines if '"tick"' in line]
     # Each is what the costs that were known by then ask for, however busy the machine is that they were measured on.
     known = [(before["budget"], tick) for before, tick in itertools.pairwise(ticks) if tick["cost"]["batches"]]
     assert [tick["budget"] for _, tick in known] == [
@@ -120,29 +104,12 @@ def keys_of(path, version=None):
         return []
 
 
-def test_two_queues_in_one_stream_each_have_a_folder(spark, tmp_path):
-    """With more rows than either serves in a batch, all keys get to the table, through both."""
-    write(tmp_path / "feed", 0, 60, 1)
-    checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
-    for budget in (30, 20):
-        stream = stream.queue(checkpoint_location=checkpoint, policy="in-place", budget=budget, shards=1)
-    assert [folder.rsplit("/", 1)[1] for folder in stream.reports] == ["upstream-queue", "upstream-queue-1"]
-    write_to_end(stream, tmp_path / "table", checkpoint)
-    assert len(read_by_key(tmp_path / "table", "key", "value")) == 60
-    delivered = [summary.delivered for _, summary in upstream.LatestTable(tmp_path / "table").history()]
-    assert max(delivered) <= 20
-    for number in (0, 1):
-        reports = read_reports(queue_folder(str(checkpoint), number), QueueReport)
-        assert [(report.waiting, report.batch_id >= 0) for report in reports] == [(0, True)]
-
-
 def test_a_schema_without_the_system_column_names_the_cure(spark, tmp_path):
     write(tmp_path / "feed", 0, 2, 1)
     bare = (
         spark.readStream.format("upstream").schema("key STRING, ms BIGINT, value BIGINT").load(str(tmp_path / "feed"))
     )
-    with pytest.raises(SchemaError, match=r"no column _upstream.*with_system_ddl"):
+    with pytest.raises(SchemaError, match="with_system_ddl"):
         upstream.UpdateStream(bare, key="key", event_time="ms")
     whole = spark.readStream.format("upstream").option("schema", "key STRING, ms BIGINT, value BIGINT")
     assert upstream.UpdateStream(whole.load(str(tmp_path / "feed")), key="key", event_time="ms").key == ("key",)

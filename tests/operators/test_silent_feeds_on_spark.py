@@ -1,6 +1,4 @@
-"""A busy and a silent feed on Spark, through windows to the table: what each rule for silent feeds gives, and what it
-costs.
-"""
+"""A busy feed and a silent one on Spark: on-demand timestamps (idle=ets) let go of what waits for the silent one."""
 
 from __future__ import annotations
 
@@ -9,182 +7,139 @@ import time
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
+from deltalake import DeltaTable
 from kit.queries import stays_idle
+from kit.tables import read_rows
 from kit.waiting import wait_for
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import upstream
+import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.checkpoint_layout import joins_folder, windows_folder
+from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.core.feedback.window_reports import WindowReport
-from upstream.operators.aggregates.functions import count
 
 pytestmark = pytest.mark.spark
 
-DDL = "key STRING, ms BIGINT"
+DDL = "key STRING, ms BIGINT, v BIGINT"
+OPTIONS = {"progress": "ordered", "confirmations": 1, "lastLine": "complete"}
 
 
 class Feeds:
-    """Two folders, and a query that counts rows in windows of a second."""
+    """Two folders of files, and a query over them."""
 
-    def __init__(self, spark: SparkSession, home: Path, **options: Any) -> None:
-        self.home = home
-        self.sent = 0
-        self.checkpoint = home / "checkpoint"
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark, self.home, self.checkpoint, self.sent = spark, home, home / "checkpoint", 0
         for name in ("busy", "silent"):
-            (home / name).mkdir(exist_ok=True)
-        self.options = {
-            "paths": json.dumps([str(home / "busy"), str(home / "silent")]),
-            "key": "key",
-            "time": "ms",
-            "timeFormat": "epoch_ms",
-            "progress": "ordered",
-            "confirmations": "1",
-            "lastLine": "complete",
-            "checkpointLocation": str(self.checkpoint),
-            **options,
-        }
-        self.spark = spark
+            (home / name).mkdir()
 
     def send(self, feed: str, *times_ms: int) -> None:
         """A file of rows, there at once."""
+        lines = [f"k,{each},{self.sent + at}\n" for at, each in enumerate(times_ms)]
         self.sent += len(times_ms)
         made = self.home / f"{self.sent}.part"
-        made.write_text("key,ms\n" + "".join(f"k,{each}\n" for each in times_ms))
+        made.write_text("key,ms,v\n" + "".join(lines))
         made.rename(self.home / feed / f"{self.sent}.csv")
 
-    def start(self) -> StreamingQuery:
-        rows = (
-            self.spark.readStream.format("upstream")
-            .schema(upstream.with_system_ddl(DDL))
-            .options(**self.options)
-            .load()
-        )
-        counted = (
-            upstream.UpdateStream(rows, key="key", event_time="ms")
-            .window(
-                "1 second", checkpoint_location=str(self.checkpoint), output="all", time_format="epoch_ms", shards=2
-            )
-            .agg(n=count())
-        )
-        results = upstream.UpdateStream(counted.df, key=("key", "window_id"), event_time="window_end")
-        writer = upstream.write_latest(
-            results, str(self.home / "table"), checkpointLocation=str(self.checkpoint), buckets=1
-        )
+    def source(self, delay: str, *feeds: str) -> us.UpdateStream:
+        paths = json.dumps([str(self.home / each) for each in feeds])
+        given = {"paths": paths, "idle": "ets", "etsDelay": delay, "checkpointLocation": str(self.checkpoint)}
+        reader = self.spark.readStream.format("upstream").schema(us.with_system_ddl(DDL))
+        reader = reader.options(key="key", time="ms", timeFormat="epoch_ms", fileFormat="csv", **OPTIONS, **given)
+        return us.UpdateStream(reader.load(), key="key", event_time="ms")
+
+    def start(self, stream: us.UpdateStream, *key: str) -> StreamingQuery:
+        writer = stream.write(self.home / "table", checkpoint=self.checkpoint, key=key, buckets=1)
         return writer.trigger(processingTime="0 seconds").start()
 
-    def counted(self) -> int:
-        """Rows in windows that have closed."""
-        if not (self.home / "table" / "_delta_log").is_dir():
-            return 0
-        return sum(deltalake.DeltaTable(str(self.home / "table")).to_pyarrow_table(columns=["n"])["n"].to_pylist())
+    def results(self, *columns: str) -> list[tuple[Any, ...]]:
+        table = self.home / "table"
+        return read_rows(table, *columns) if DeltaTable.is_deltatable(str(table)) else []
 
-    def reports(self) -> list[WindowReport]:
-        return read_reports(windows_folder(str(self.checkpoint)), WindowReport)
-
-
-def taken(query: StreamingQuery) -> int:
-    """Rows that the source has taken."""
-    last = query.lastProgress
-    if last is None:
-        return 0
-    offset = json.loads(last.sources[0].endOffset or "{}")
-    return sum(state["received"] for state in offset.get("progress", {}).values())
+    def of_silent(self, query: StreamingQuery, source: int) -> dict[str, Any]:
+        wait_for(lambda: query.lastProgress is not None, query.exception)  # Spark gives it after the commit
+        offset = json.loads(query.lastProgress.sources[source].endOffset)  # type: ignore[union-attr,arg-type]
+        return offset["progress"][str(self.home / "silent")]
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_waiting_holds_all_windows_until_the_silent_feed_speaks(spark: SparkSession, tmp_path: Path) -> None:
+def check_it_was_promised_for(silent: dict[str, Any]) -> None:
+    assert silent["received"] == 1
+    assert silent["bound"] > silent["own"], "the silent feed's own row is not what let go"
+
+
+def test_windows_that_are_held_close_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
     feeds = Feeds(spark, tmp_path)
-    begin = now_ms() // 1000 * 1000
-    feeds.send("silent", begin)
-    feeds.send("busy", begin)
-    query = feeds.start()
-    wait_for(lambda: taken(query) == 2, query.exception)
-    for second in range(1, 6):
-        feeds.send("busy", begin + second * 1000)
-        wait_for(lambda: taken(query) == feeds.sent, query.exception)
-    assert feeds.counted() == 0
-    (held,) = [each for each in feeds.reports() if each.held]
-    assert held.needs == (begin + 1000) * 1000
-    blocking = [feed for feed, bound in held.bounds.items() if bound < held.needs]
-    assert blocking == [str(tmp_path / "silent")]
-    feeds.send("silent", begin + 5000)
-    wait_for(lambda: feeds.counted() == 6, query.exception)
 
+    def start() -> StreamingQuery:
+        rows = feeds.source("500 ms", "busy", "silent")
+        windows = rows.window("1 second", output="all", time_format="epoch_ms", shards=2).agg(n=us.count())
+        return feeds.start(windows, "key", "window_id")
 
-def test_after_a_time_the_others_go_on_without_it_and_what_that_made_late_is_counted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    feeds = Feeds(spark, tmp_path, idle="advance", idleAfter="1 second")
-    begin = now_ms() // 1000 * 1000
-    feeds.send("silent", begin)
-    feeds.send("busy", begin)
-    query = feeds.start()
-    wait_for(lambda: taken(query) == 2, query.exception)
-    second = 0
+    def counted() -> int:
+        return sum(n for (n,) in feeds.results("n"))
 
-    def more() -> bool:
-        nonlocal second
-        second += 1
-        feeds.send("busy", begin + second * 1000)
-        wait_for(lambda: taken(query) == feeds.sent, query.exception)
-        return feeds.counted() >= 5
-
-    wait_for(more, query.exception)
-    feeds.send("silent", begin + 1500)
-    wait_for(lambda: taken(query) == feeds.sent, query.exception)
-    offset = json.loads(query.lastProgress.sources[0].endOffset)  # type: ignore[union-attr,arg-type]
-    state = offset["progress"][str(tmp_path / "silent")]
-    assert (state["late"], state["late_idle"]) == (1, 1)
-
-
-def test_on_demand_timestamps_close_what_is_held_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
-    feeds = Feeds(spark, tmp_path, idle="ets", etsDelay="500 ms")
-    begin = now_ms()
-    feeds.send("silent", begin)
-    feeds.send("busy", begin)
-    query = feeds.start()
-    wait_for(lambda: taken(query) == 2, query.exception)
-    for _ in range(5):
+    feeds.send("silent", now_ms())
+    query = start()
+    for sent in range(3):
         feeds.send("busy", now_ms())
-        wait_for(lambda: taken(query) == feeds.sent, query.exception)
+        wait_for(lambda sent=sent: feeds_taken(query) >= sent + 2, query.exception)
     # All of it, the last window too, though no feed says anything any more.
-    wait_for(lambda: feeds.counted() == feeds.sent, query.exception)
-    wait_for(lambda: all(each.needs is None for each in feeds.reports()), query.exception)
+    wait_for(lambda: counted() == feeds.sent, query.exception)
+    reports = windows_folder(str(feeds.checkpoint))
+    wait_for(lambda: all(each.needs is None for each in read_reports(reports, WindowReport)), query.exception)
     assert stays_idle(query, feeds.checkpoint, 1.2), "nothing is held, and batches run"
     # A restart finds what is held where it was left: below the checkpoint.
     feeds.send("busy", now_ms())
-    wait_for(lambda: taken(query) == feeds.sent, query.exception)
+    wait_for(lambda: feeds_taken(query) == feeds.sent, query.exception)
     query.stop()
-    query = feeds.start()
-    wait_for(lambda: feeds.counted() == feeds.sent, query.exception)
-    wait_for(lambda: query.lastProgress is not None, query.exception)  # Spark gives it after the commit
-    silent = json.loads(query.lastProgress.sources[0].endOffset)["progress"][str(tmp_path / "silent")]  # type: ignore[union-attr,arg-type]
-    assert silent["received"] == 1
-    assert silent["bound"] > silent["own"]
+    query = start()
+    wait_for(lambda: counted() == feeds.sent, query.exception)
+    check_it_was_promised_for(feeds.of_silent(query, 0))
 
 
-@pytest.mark.parametrize("given_options", [{"progress": "latent"}, {"punctuation": "off"}, {"time": None}])
+def feeds_taken(query: StreamingQuery) -> int:
+    """Rows that the source has taken."""
+    last = query.lastProgress
+    offset = json.loads(last.sources[0].endOffset or "{}") if last is not None else {}
+    return sum(state["received"] for state in offset.get("progress", {}).values())
+
+
+def test_results_of_a_join_leave_in_order_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
+    feeds = Feeds(spark, tmp_path)
+    begin = now_ms() - 5000
+    # The silent side's row meets the busy side's second one; nothing meets the first and the last.
+    feeds.send("silent", begin + 1500)
+    feeds.send("busy", begin, begin + 2000, begin + 4000)
+    near = us.interval(before="1 second", after="1 second")
+    both = feeds.source("200 ms", "busy").join(
+        feeds.source("200 ms", "silent"), on="key", within=near, time_format="epoch_ms", output_order="event_time",
+        release="sync", shards=2,
+    )  # fmt: skip
+    query = feeds.start(both, "key", "left_row", "right_row")
+    wait_for(lambda: feeds.results("v", "v_right") == [(2, 0)], query.exception)
+    reports = joins_folder(str(feeds.checkpoint))
+    wait_for(lambda: all(each.needs is None for each in read_reports(reports, JoinReport)), query.exception)
+    assert stays_idle(query, feeds.checkpoint, 0.6), "nothing waits, and batches run"
+    check_it_was_promised_for(feeds.of_silent(query, 1))
+
+
+@pytest.mark.parametrize("options", [{"progress": "latent"}, {"punctuation": "off"}, {"time": None}])
 def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(
-    spark: SparkSession, tmp_path: Path, given_options: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """They would never close."""
-    feeds = Feeds(spark, tmp_path)
-    chosen = {name: value for name, value in {**feeds.options, **given_options}.items() if value is not None}
-    if "time" not in chosen:
-        chosen = {name: value for name, value in chosen.items() if name not in ("timeFormat", "progress")}
-    rows = spark.readStream.format("upstream").schema(upstream.with_system_ddl(DDL)).options(**chosen).load()
-    stream = upstream.UpdateStream(rows, key="key", event_time="ms")
-    with pytest.raises(
-        OptionError,
-        match=r"promises nothing.*stamped with their arrival by Watermark\.arrival\(\) \(progress=heartbeat\)",
-    ):
-        stream.window("1 second", checkpoint_location=str(tmp_path / "c"), time_format="epoch_ms")
-    stream.window("10 rows", checkpoint_location=str(tmp_path / "c"))
+    given = {"path": str(tmp_path), "key": "key", "time": "ms", "timeFormat": "epoch_ms", **options}
+    if given["time"] is None:
+        given = {name: given[name] for name in ("path", "key")}
+    rows: DataFrame = spark.readStream.format("upstream").schema(us.with_system_ddl(DDL)).options(**given).load()
+    stream = us.UpdateStream(rows, key="key", event_time="ms")
+    with pytest.raises(OptionError, match=r"Watermark\.arrival"):
+        stream.window("1 second", time_format="epoch_ms")
+    stream.window("10 rows")

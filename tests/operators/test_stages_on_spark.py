@@ -32,10 +32,6 @@ def counted(stream: upstream.UpdateStream, **more: Any) -> upstream.UpdateStream
     return second.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"), **more)
 
 
-def stages(query: Any) -> int:
-    return len(query.lastProgress["stateOperators"])
-
-
 def written(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:
     return finish(stream, place, key=("k", "window_id"), event_time="window_end", **more)
 
@@ -53,9 +49,8 @@ def test_windows_over_windows_in_one_stage(spark: SparkSession, tmp_path: Path) 
     add(feed, "0", first)
     stream = counted(read(spark, feed))
     text = stream.explain()
-    assert "in one stage with the window before it" in text
-    assert "runs in the worker of the window, not in Spark" in text
-    assert "runs where the rows are read, not in Spark" in text
+    for words in ("in one stage", "runs in the worker of the window", "where the rows are read", f"files {feed}"):
+        assert words in text
     assert answers(written(stream, tmp_path)) == sums(first, 29_000, 4_000)
     assert recorded(tmp_path / "checkpoint") == [2]
     state = [each.name for each in (tmp_path / "checkpoint/state").iterdir() if each.name.isdigit()]
@@ -89,14 +84,10 @@ def test_another_job_is_refused_before_spark_starts(spark: SparkSession, tmp_pat
     add(feed, "0", rows(0, 100))
     written(counted(read(spark, feed)), tmp_path)
     kept = (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes()
-    with pytest.raises(CheckpointError, match=r"window \(upstream-windows/1\) is gone"):
-        written(
-            read(spark, feed)
-            .window("1 second", output="all", shards=2, time_format="epoch_ms")
-            .agg(total=agg.sum_("v")),
-            tmp_path,
-        )
-    with pytest.raises(CheckpointError, match=r"distinct \(upstream-reorder/0\) is new"):
+    alone = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
+    with pytest.raises(CheckpointError, match="upstream-windows/1"):
+        written(alone.agg(total=agg.sum_("v")), tmp_path)
+    with pytest.raises(CheckpointError, match="upstream-reorder/0"):
         written(counted(read(spark, feed).distinct("k", "v")), tmp_path)
     assert (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes() == kept
 
@@ -112,19 +103,8 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
         return windows.agg(total=agg.sum_("v"), **aggregates)
 
     written(eager(), tmp_path)
-    with pytest.raises(CheckpointError, match=r"other aggregates: total=sum\(v\); now total=.*least=min\(v\)"):
+    with pytest.raises(CheckpointError, match="other aggregates"):
         eager(least=agg.min_("v")).bound(tmp_path / "checkpoint")
-
-
-def test_three_operators_in_one_stage(spark: SparkSession, tmp_path: Path) -> None:
-    feed = tmp_path / "feed"
-    add(feed, "0", [*rows(0, 300), *rows(100, 50)])
-    inner = read(spark, feed).distinct(shards=2).window("1 second", output="all", shards=2, time_format="epoch_ms")
-    once = inner.agg(total=agg.sum_("v")).distinct(shards=2)
-    stream = once.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"))
-    found = answers(written(stream, tmp_path))
-    assert recorded(tmp_path / "checkpoint") == [4]
-    assert found == sums(rows(0, 300), 29_000, 4_000)
 
 
 def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:

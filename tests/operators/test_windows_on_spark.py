@@ -17,17 +17,14 @@ from kit.queries import write_to_end
 from pyspark.sql import SparkSession
 
 import upstream
-from upstream.conf.errors import CheckpointError, SchemaError
-from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.feedback.window_reports import WindowReport
+from upstream.conf.errors import SchemaError
 from upstream.operators.aggregates.functions import count, max_, sum_
 
 pytestmark = pytest.mark.spark
 
 DELAY_MS = 100
 FIRST_MS = 1_700_000_000_000
-AGGREGATES: dict[str, Any] = {"n": count(), "total": sum_("value"), "top": max_("value")}
+LENGTH, SLIDE = 100, 50
 
 Rows = list[dict[str, Any]]
 
@@ -43,23 +40,11 @@ def write_feed(folder: Path, number: int, rows: int = 300, keys: int = 20) -> No
     write_csv(folder / f"part-{number}.csv", "key,ms,value", found)
 
 
-def write_feeds(folder: Path, files: int = 4) -> None:
-    """Several of them."""
-    for number in range(files):
-        write_feed(folder, number)
-
-
-def feed(spark: SparkSession, folder: Path, **options: Any) -> upstream.UpdateStream:
+def feed(spark: SparkSession, folder: Path) -> upstream.UpdateStream:
     """The files as a stream: one a batch, several tasks each."""
-    given = {"maxFilesPerTrigger": 1, "minPartitions": 2, "splitBytes": "2 KB", "lastLine": "complete", **options}
+    given = {"maxFilesPerTrigger": 1, "minPartitions": 2, "splitBytes": "2 KB", "lastLine": "complete"}
     rows = csv_feed(spark, folder, progressDelay=f"{DELAY_MS} ms", **given)
     return upstream.UpdateStream(rows, key="key", event_time="ms")
-
-
-def write_every_window(results: upstream.UpdateStream, path: Path, checkpoint: Path) -> None:
-    """A table that keeps the windows of a key apart."""
-    keyed = upstream.UpdateStream(results.df, key=("key", "window_id"), event_time="window_end")
-    write_to_end(keyed, path, checkpoint, buckets=4)
 
 
 def table_of(path: Path, order: str, columns: str = "*", where: str = "true") -> Rows:
@@ -69,173 +54,38 @@ def table_of(path: Path, order: str, columns: str = "*", where: str = "true") ->
     return found.to_arrow_table().to_pylist()
 
 
-def windows_of(folder: Path, length: int, slide: int, where: str = "true") -> str:
-    """SQL: every window of the files that is complete at the last low-watermark, in milliseconds."""
-    return f"""
+def expected(folder: Path) -> Rows:
+    """What DuckDB finds: every window of the files that is complete at the last low-watermark."""
+    query = f"""
         WITH rows AS (SELECT * FROM read_csv('{folder}/*.csv')),
-        placed AS (
-            SELECT key, value, unnest(range(ms // {slide}, (ms + {length}) // {slide})) AS window_id
-            FROM rows WHERE {where}
-        )
-        SELECT key, window_id, (window_id + 1) * {slide} AS ends, count(*) AS n, sum(value)::BIGINT AS total,
+        placed AS (SELECT key, value, unnest(range(ms // {SLIDE}, (ms + {LENGTH}) // {SLIDE})) AS window_id FROM rows)
+        SELECT key, window_id, (window_id + 1) * {SLIDE} AS ends, count(*) AS n, sum(value)::BIGINT AS total,
             max(value) AS top
-        FROM placed WHERE ends <= (SELECT max(ms) - {DELAY_MS} FROM rows) GROUP BY ALL
+        FROM placed WHERE ends <= (SELECT max(ms) - {DELAY_MS} FROM rows) GROUP BY ALL ORDER BY key, window_id
     """
+    return duckdb.sql(query).to_arrow_table().to_pylist()
 
 
-def expected(sql: str) -> Rows:
-    """What DuckDB finds."""
-    return duckdb.sql(sql).to_arrow_table().to_pylist()
-
-
-OF_RESULTS = ("key", "window_id", "window_start", "window_end", "window_time", "final")
 OF_WINDOWS = "key, window_id, epoch_ms(window_end) AS ends, n, total, top"
-
-
-@pytest.mark.parametrize("method", ["paned", "wid", "adaptive", "buffering"])
-def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, tmp_path: Path, method: Any) -> None:
-    write_feeds(tmp_path / "feed")
-    checkpoint = tmp_path / "checkpoint"
-    results = (
-        feed(spark, tmp_path / "feed")
-        .window(
-            "100 ms",
-            "30 ms",
-            output="all",
-            method=method,
-            shards=4,
-            time_format="epoch_ms",
-            checkpoint_location=checkpoint,
-        )
-        .agg(**AGGREGATES)
-    )
-    assert results.df.columns == [*OF_RESULTS, *AGGREGATES, "_upstream"]
-    write_every_window(results, tmp_path / "table", checkpoint)
-    got = table_of(
-        tmp_path / "table",
-        "key, window_id",
-        OF_WINDOWS,
-        "final AND epoch_ms(window_end) - epoch_ms(window_start) = 100",
-    )
-    wanted = expected(windows_of(tmp_path / "feed", 100, 30) + "ORDER BY key, window_id")
-    assert len(wanted) > 500
-    assert got == wanted
-    reports = read_reports(windows_folder(str(checkpoint)), WindowReport)
-    assert len(reports) == 4
-    assert sum(report.late for report in reports) == 0
-    assert len(upstream.LatestTable(tmp_path / "table").history()) >= 4
-
-
-def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSession, tmp_path: Path) -> None:
-    write_feeds(tmp_path / "feed")
-    checkpoint = tmp_path / "checkpoint"
-
-    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.record_batch([pc.multiply(batch.column("value"), 2)], ["value"])
-
-    def mean(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.record_batch(
-            [pc.divide(batch.column("total").cast("double"), batch.column("n")), batch.column("n")], ["mean", "n"]
-        )
-
-    latest = (
-        feed(spark, tmp_path / "feed")
-        .where("value % 5 <> 0")
-        .map(doubled, "value BIGINT")
-        .window("60 ms", "20 ms", time_format="epoch_ms", shards=4, checkpoint_location=checkpoint)
-        .agg(n=count(), total=sum_("value"))
-        .map(mean, "mean DOUBLE, n BIGINT")
-        .where("n % 2 = 1", on_leave="delete")
-    )
-    assert (latest.key, latest.event_time) == (("key",), "window_time")
-    write_to_end(latest, tmp_path / "table", checkpoint)
-    got = table_of(tmp_path / "table", "key", "key, (epoch_us(window_time) + 1) // 1000 AS ends, mean")
-    every = windows_of(tmp_path / "feed", 60, 20, "value % 5 <> 0")
-    wanted = expected(
-        f"""SELECT key, ends, 2 * total / n AS mean FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY
-        key) AND n % 2 = 1 ORDER BY key"""
-    )
-    assert 0 < len(wanted) < 20
-    assert got == wanted
-    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
-    assert sum(each.deleted for each in summaries) > 0
-    assert summaries[-1].low_watermark is not None
-
-
-def test_windows_over_windows_close_by_the_punctuation_of_the_first(spark: SparkSession, tmp_path: Path) -> None:
-    write_feeds(tmp_path / "feed")
-    checkpoint = tmp_path / "checkpoint"
-    given: dict[str, Any] = {"output": "all", "shards": 4, "checkpoint_location": checkpoint}
-    peaks = (
-        feed(spark, tmp_path / "feed")
-        .window("30 ms", time_format="epoch_ms", **given)
-        .agg(total=sum_("value"))
-        .window("120 ms", "60 ms", **given)
-        .agg(windows=count(), top=max_("total"))
-    )
-    assert peaks.windows == 2
-    write_every_window(peaks, tmp_path / "table", checkpoint)
-    got = table_of(tmp_path / "table", "key, window_id", "key, window_id, windows, top")
-    # A window that ends at 60 ms is in the one up to 60 ms, which closes with it.
-    wanted = expected(
-        f"""WITH firsts AS ({windows_of(tmp_path / "feed", 30, 30)}),
-        bound AS (SELECT ((max(ms) - {DELAY_MS}) // 30 + 1) * 30 AS bound FROM read_csv('{tmp_path}/feed/*.csv')),
-        placed AS (SELECT key, total, unnest(range((ends - 1) // 60, (ends - 1 + 120) // 60)) AS window_id FROM firsts)
-        SELECT key, window_id, count(*) AS windows, max(total) AS top FROM placed, bound
-        WHERE (window_id + 1) * 60 < bound GROUP BY ALL ORDER BY key, window_id"""
-    )
-    assert len(wanted) > 200
-    assert got == wanted
-
-
-def test_results_wait_in_a_queue_and_newer_windows_supersede_older_ones(spark: SparkSession, tmp_path: Path) -> None:
-    write_feeds(tmp_path / "feed")
-    checkpoint = tmp_path / "checkpoint"
-    queued = (
-        feed(spark, tmp_path / "feed")
-        .window("60 ms", "20 ms", output="all", time_format="epoch_ms", shards=4, checkpoint_location=checkpoint)
-        .agg(**AGGREGATES)
-        .queue(policy="in-place", budget=12, shards=4, checkpoint_location=checkpoint)
-    )
-    write_to_end(queued, tmp_path / "table", checkpoint)
-    got = table_of(tmp_path / "table", "key", OF_WINDOWS)
-    every = windows_of(tmp_path / "feed", 60, 20)
-    wanted = expected(
-        f"SELECT * FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY key) ORDER BY key"
-    )
-    assert len(wanted) == 20
-    assert got == wanted
-    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
-    assert max(each.rows for each in summaries) <= 12
-    assert sum(each.updates for each in summaries) == len(expected(every)), (
-        "a result is delivered, or stood for by a newer one"
-    )
-    assert sum(each.delivered for each in summaries) < len(expected(every))
 
 
 def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: SparkSession, tmp_path: Path) -> None:
     """Early results and corrections take the place of what was given before them, across a restart too."""
     folder, checkpoint, table, late = (tmp_path / name for name in ("feed", "checkpoint", "table", "late"))
 
-    def run(**other: Any) -> None:
-        given: dict[str, Any] = {
-            "slide": "50 ms",
-            "shards": 4,
-            "output": "all",
-            "early": True,
-            "allowed_lateness": "400 ms",
-            **other,
-        }
-        aggregates = given.pop("aggregates", AGGREGATES)
+    def run() -> None:
         windows = feed(spark, folder).window(
-            "100 ms", time_format="epoch_ms", checkpoint_location=checkpoint, late_location=late, **given
-        )
-        write_every_window(windows.agg(**aggregates), table, checkpoint)
+            f"{LENGTH} ms", f"{SLIDE} ms", output="all", early=True, allowed_lateness="400 ms", late_location=late,
+            time_format="epoch_ms", shards=4,
+        )  # fmt: skip
+        results = windows.agg(n=count(), total=sum_("value"), top=max_("value"))
+        write_to_end(results, table, checkpoint, key=("key", "window_id"), event_time="window_end", buckets=4)
 
-    write_feeds(folder, 2)
+    for number in range(2):
+        write_feed(folder, number)
     run()
     final = table_of(table, "key, window_id", OF_WINDOWS, "final")
-    assert final == expected(windows_of(folder, 100, 50) + "ORDER BY key, window_id")
+    assert final == expected(folder)
     assert table_of(table, "key", where="NOT final"), "the windows that are open by now"
 
     # Behind the low-watermark, by less than the allowed lateness; and one row beyond it, which is in no window any
@@ -244,9 +94,7 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     write_csv(folder / "part-2.csv", "key,ms,value", [(f"k{at % 20}", behind - 10 * at, 1000 + at) for at in range(20)])
     write_feed(folder, 3)
     run()
-    assert table_of(table, "key, window_id", OF_WINDOWS, "final") == expected(
-        windows_of(folder, 100, 50) + "ORDER BY key, window_id"
-    )
+    assert table_of(table, "key, window_id", OF_WINDOWS, "final") == expected(folder)
     assert not late.exists()
     write_csv(folder / "part-4.csv", "key,ms,value", [("k1", FIRST_MS, 7), ("k2", FIRST_MS + 1, 8)])
     before = table_of(table, "key, window_id", OF_WINDOWS)
@@ -257,18 +105,6 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
         ("k1", FIRST_MS, 7),
         ("k2", FIRST_MS + 1, 8),
     ]
-    for other in (
-        {"slide": "20 ms"},
-        {"shards": 8},
-        {"early": False},
-        {"allowed_lateness": "1 s"},
-        {"method": "wid"},
-    ):
-        with pytest.raises(CheckpointError, match=r"begun with another.*put them back, or start with a new"):
-            run(**other)
-    with pytest.raises(SchemaError, match=r"top is missing from the query.*mergeSchema"):
-        run(aggregates={"n": count()})
-    assert not spark.streams.active
 
 
 def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) -> None:
@@ -299,3 +135,19 @@ def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) ->
         {"host": f"h{host}", "ends": FIRST_MS + 300, "total": sum(2 * at for at in range(200, 300) if at % 3 == host)}
         for host in (0, 1)
     ]
+
+
+@pytest.mark.parametrize("duration", ["10 s", "10 rows"])
+def test_windows_over_a_source_that_leaves_out_superseded_rows(
+    spark: SparkSession, tmp_path: Path, duration: str
+) -> None:
+    write_csv(tmp_path / "feed" / "a.csv", "key,ms,value", [("k", FIRST_MS, 1)])
+    coalesced = upstream.latest(spark, str(tmp_path / "feed"), key="key", event_time="ms", timeFormat="epoch_ms")
+    coalesced = coalesced.where("value > 0 OR _upstream.punctuation")
+    whole = upstream.UpdateStream(coalesced.withColumn("more", coalesced["value"] + 1), key="key", event_time="ms")
+    bare = upstream.UpdateStream.from_dataframe(
+        coalesced.drop("_upstream"), key="key", event_time="ms", time_format="epoch_ms", name="bare"
+    )
+    for stream in (whole, whole.select("more"), bare):
+        with pytest.raises(SchemaError, match="coalesces"):
+            stream.window(duration, time_format="epoch_ms").agg(n=count())

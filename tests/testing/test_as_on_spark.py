@@ -1,4 +1,4 @@
-"""The same rows through Spark and through the tester: the same results, batch by batch."""
+"""The same rows through Spark and through the tester: the same results, batch by batch and over a restart."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from kit.feeds import write_csv
+from kit.queries import run_to_end
 from pyspark.sql import SparkSession
 
 import upstream as us
@@ -16,7 +18,7 @@ from upstream.testing import StreamTester
 
 pytestmark = pytest.mark.spark
 
-SCHEMA = "k STRING, at TIMESTAMP, v DOUBLE"
+SCHEMA = "k STRING, at TIMESTAMP, v DOUBLE, g INT"
 WATERMARK = us.Watermark.bounded("2 minutes").guarded(confirmations=1)
 START = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 # Key, minute, value: of two batches. In the second there are repeats, a row that supersedes another one, and late rows.
@@ -24,22 +26,46 @@ BATCHES = [
     [("a", 0, 1), ("b", 1, -2), ("a", 3, 3), ("c", 4, 4), ("a", 3, 5), ("d", 6, 6), ("e", 9, 7), ("b", 9.5, 8)],
     [("a", 3, 9), ("b", 9.5, 1), ("c", 8, 2), ("e", 11, 3), ("f", 13, 4), ("b", 12, 5), ("a", 17, -6), ("c", 16, 7)],
 ]
+Steps = Callable[[Any, "Path | None"], Any]
+N = us.count()
 
 
-def windows(stream: Any, late: Path | None = None) -> Any:
+def windows(stream: Any, late: Path | None) -> Any:
     kept = stream.where("v > 0").select("v", "v * 2 - 1 AS odd")
     return kept.window("5 minutes", "2 minutes", output="all", shards=2, late_location=late).agg(
-        n=us.aggregates.count(), odd=us.aggregates.sum_("odd"), mean=us.aggregates.avg("v")
+        n=N, odd=us.sum("odd"), mean=us.avg("v")
     )
 
 
-def distinct(stream: Any, late: Path | None = None) -> Any:
-    return stream.where("v > 0", on_leave="delete").distinct(late_location=late, shards=2)
+def window(*given: str, **options: Any) -> Steps:
+    return lambda stream, _: stream.window(*given, shards=2, **options).agg(n=N, total=us.sum("v"))
 
 
-def queue(stream: Any, late: Path | None = None) -> Any:
-    del late
-    return stream.queue(policy="in-place", budget=3, shards=1)  # by its place alone, whatever the clock
+def routes(stream: Any) -> Any:
+    return stream.where("v <> 4", on_leave="delete").group_by("g", shards=3)
+
+
+STEPS: dict[str, Steps] = {
+    "windows": windows,
+    "distinct": lambda s, late: s.where("v > 0", on_leave="delete").distinct(late_location=late, shards=2),
+    "queue": lambda s, _: s.queue(policy="in-place", budget=3, shards=1),  # by its place alone, whatever the clock
+    "eager windows": window("5 minutes", "2 minutes", output="eager"),
+    "landmark windows": window("all", "5 minutes", output="all"),
+    "windows of rows": window("2 rows", output="all"),
+    "windows of the rows of all": window("4 rows", "2 rows", of="stream", output="all"),
+    "windows that rows end": window("5 minutes", "2 rows", order="arrival", output="all"),
+    "windows of other groups": window("5 minutes", by=("g",), output="all"),
+    "windows of finer groups": window("5 minutes", by=("k", "g"), output="all"),
+    "windows over windows that are given again": lambda s, late: window("15 minutes", output="all", early=True)(
+        s.window("5 minutes", output="all", early=True, shards=2).agg(v=us.max("v")), late
+    ),
+    "sessions": lambda s, late: s.session_window(
+        "3 minutes", output="all", early=True, allowed_lateness="10 minutes", late_location=late, shards=2
+    ).agg(n=N, top=us.max("v")),
+    "groups": lambda s, _: routes(s).agg(n=N, mean=us.avg("v")),
+    "windows of groups": lambda s, _: routes(s).window("5 minutes", early=True).agg(n=N, top=us.max("v")),
+}
+WITH_LATE_ROWS = {"windows", "distinct"}
 
 
 def in_words(rows: list[dict[str, Any]]) -> list[str]:
@@ -57,11 +83,12 @@ def in_words(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def on_spark(spark: SparkSession, feed: Path, place: Path, steps: Callable[..., Any]) -> tuple[Any, list[list[str]]]:
-    stream = us.read(
-        spark, feed, key="k", event_time="at", watermark=WATERMARK, schema=SCHEMA, fileFormat="csv",
-        maxFilesPerTrigger=1, atEnd="keep",
-    )  # fmt: skip
+def dicts(rows: list[tuple[str, float, float]]) -> list[dict[str, Any]]:
+    return [{"k": k, "at": START + timedelta(minutes=m), "v": float(v), "g": int(v) % 3} for k, m, v in rows]
+
+
+def given_on_spark(spark: SparkSession, place: Path, steps: Steps) -> list[list[str]]:
+    """What each batch gives; the query starts anew when the second file has come."""
     given: list[list[str]] = []
 
     def take(df: Any, number: int) -> None:
@@ -69,41 +96,34 @@ def on_spark(spark: SparkSession, feed: Path, place: Path, steps: Callable[..., 
         rows = [row.asDict(recursive=True) for row in df.collect()]
         given.append(in_words([row for row in rows if not row["_upstream"]["punctuation"]]))
 
-    checkpoint = place / "checkpoint"
-    df = steps(stream, place / "late").dataframe(checkpoint)
-    query = df.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
-    return query.trigger(availableNow=True).start(), given
-
-
-def dicts(rows: list[tuple[str, float, float]]) -> list[dict[str, Any]]:
-    return [{"k": k, "at": START + timedelta(minutes=minute), "v": float(v)} for k, minute, v in rows]
-
-
-def late_on_spark(place: Path) -> list[str]:
-    files = sorted(place.rglob("*.parquet"))
-    return [words for file in files for words in in_words(pq.read_table(file).to_pylist())]
-
-
-def test_windows_distinct_and_queue_give_what_they_give_on_spark(spark: SparkSession, tmp_path: Path) -> None:
-    feed = tmp_path / "feed"
-    feed.mkdir()
     for number, rows in enumerate(BATCHES):
-        lines = [f"{row['k']},{row['at']:%Y-%m-%d %H:%M:%S},{row['v']}\n" for row in dicts(rows)]
-        (feed / f"{number}.csv").write_text("k,at,v\n" + "".join(lines))
-    running = {steps: on_spark(spark, feed, tmp_path / steps.__name__, steps) for steps in (windows, distinct, queue)}
-    for steps, (query, given) in running.items():
-        query.awaitTermination(500)
-        assert query.exception() is None
-        tester = StreamTester(steps, SCHEMA, key="k", event_time="at", watermark=WATERMARK)
-        expected = [in_words(tester.batch(dicts(rows))) for rows in BATCHES]
-        while steps is queue and (more := in_words(tester.batch())):
+        cells = [[row["k"], f"{row['at']:%Y-%m-%d %H:%M:%S}", row["v"], row["g"]] for row in dicts(rows)]
+        write_csv(place / "feed" / f"{number}.csv", "k,at,v,g", cells)
+        stream = us.read(
+            spark, place / "feed", key="k", event_time="at", watermark=WATERMARK, schema=SCHEMA, fileFormat="csv",
+            atEnd="keep",
+        )  # fmt: skip
+        df = steps(stream, place / "late").dataframe(place / "checkpoint")
+        writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(place / "checkpoint"))
+        run_to_end(writer)
+    return [each for each in given if each]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_spark_gives_what_the_tester_gives(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    steps = STEPS[name]
+    tester = StreamTester(lambda stream: steps(stream, None), SCHEMA, key="k", event_time="at", watermark=WATERMARK)
+    expected: list[list[str]] = []
+    for rows in BATCHES:
+        expected.append(in_words(tester.batch(dicts(rows))))
+        while name == "queue" and (more := in_words(tester.batch())):
             expected.append(more)
-        found = [each for each in given if each]
-        in_order = steps is queue
-        assert [each if in_order else sorted(each) for each in found] == [
-            each if in_order else sorted(each) for each in expected
-        ]
-        assert sum(map(len, expected)) >= 8
-        late = in_words(tester.late)
-        assert sorted(late_on_spark(tmp_path / steps.__name__ / "late")) == sorted(late)
-        assert (len(late) > 0) == (steps is not queue)
+    found = given_on_spark(spark, tmp_path, steps)
+    if name != "queue":
+        expected, found = ([sorted(each) for each in batches] for batches in (expected, found))
+    assert found == [each for each in expected if each]
+    assert sum(map(len, expected)) >= 3
+    late = [each for file in tmp_path.glob("late/**/*.parquet") for each in in_words(pq.read_table(file).to_pylist())]
+    if name in WITH_LATE_ROWS:
+        assert late
+        assert sorted(late) == sorted(in_words(tester.late))
