@@ -4,10 +4,12 @@ VENV ?= .venv
 # A wheel to install instead of this folder.
 WHEEL ?=
 PYTEST_ARGS ?=
-# How many processes test side by side; 0 is this one. Each that comes to a test of Spark's has a session of its own.
-WORKERS ?= 3
-parallel := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Java sessions of tests live for seconds: compiling their code twice takes longer than it saves, and classes come from an archive.
+# How many processes test side by side; 0 is this one. Tests that share a Spark session or a broker run in one of them.
+WORKERS ?= 2
+# Which eighth of the costly tests runs beside the core, and the seed of the properties' examples.
+SLICE ?= $(shell cat tests/slice)
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+# JVMs of tests live for seconds: compiling their code twice takes longer than it saves.
 jit := -XX:TieredStopAtLevel=1
 classes := $(VENV)/classes.jsa
 
@@ -22,7 +24,7 @@ mutants := .cache/mutants
 site := .cache/docs
 KERNELS ?=
 
-.PHONY: demo demo-kafka test quick mutants lint reference docs railroads release format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test test-all quick mutants lint reference docs railroads release format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -30,13 +32,26 @@ demo: $(VENV)/.installed
 demo-kafka: $(VENV)/.installed
 	@$(python) examples/demo_kafka.py
 
-test: $(VENV)/.installed $(readers)/.locked $(connect)/.locked $(classes)
-	SPARK_SUBMIT_OPTS="$(jit) -Xlog:disable -XX:SharedArchiveFile=$(abspath $(classes)) $$SPARK_SUBMIT_OPTS" UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
+# What runs the tests: with bytecode of the tests, which saves most of their collection.
+pytest = env -u PYTHONDONTWRITEBYTECODE UPSTREAM_TESTED=$(abspath $(VENV)) \
+    SPARK_SUBMIT_OPTS="$(jit) $(1) $$SPARK_SUBMIT_OPTS" \
+    $(VENV)/bin/pytest tests -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
 
-# What to run before each commit: rules, types, and the tests that start nothing but Python, with few examples.
-quick: lint
-	UPSTREAM_SCENARIOS=100 UPSTREAM_EXAMPLES=few UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests $(parallel) $(PYTEST_ARGS) \
-	    -m "not long and not slow and not spark and not broker and not server and not cluster and not fault and not benchmark"
+# The core, the tests of what changed since tests/slice did, and one slice of the rest. Eight slices run everything.
+test: $(VENV)/.installed
+	UPSTREAM_EXAMPLES=5 UPSTREAM_SCENARIOS=60 UPSTREAM_SEED=$$(($(SLICE) % 8 * 60)) $(call pytest) -m "not long" \
+	    --tier=core --tier=touched --tier=slice --slice=$(SLICE) $(PYTEST_ARGS)
+
+# Everything but the tests marked long, with more examples and scenarios. A JVM that maps the archive of classes starts sooner.
+test-all: $(VENV)/.installed $(classes)
+	UPSTREAM_EXAMPLES=25 UPSTREAM_SCENARIOS=200 $(call pytest,-Xlog:disable -XX:SharedArchiveFile=$(abspath $(classes))) \
+	    -m "not long" $(PYTEST_ARGS)
+
+# Before each commit: rules and types, and beside them the tests that start nothing but Python.
+quick: $(VENV)/.installed $(lint)/.locked
+	@$(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
+	UPSTREAM_EXAMPLES=2 UPSTREAM_SCENARIOS=20 $(call pytest) --tier=plain -m "not long" -q $(PYTEST_ARGS); tests=$$?; \
+	wait $$lint || { cat .cache/lint.log; exit 1; }; exit $$tests
 
 # For a night: which changed lines of the kernels no test notices. KERNELS="newest panes" runs some.
 mutants: $(mutants)/.locked

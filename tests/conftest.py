@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import Phase, settings
-from kit import modules
+from kit import modules, tiers
+from kit.places import ROOT
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -17,30 +18,89 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A busy machine is no reason to fail. At one's desk each run tries other examples, as many as a test asks for; CI tries
-# the same ones as the run before, so that a change is judged by what it changed.
-settings.register_profile("other", deadline=None)
-settings.register_profile("few", deadline=None, max_examples=15)
-settings.register_profile("same", deadline=None, derandomize=True, max_examples=25)
-# For tools/mutants.py a failure is enough: no smaller example of it is looked for.
+# `UPSTREAM_EXAMPLES` is the most examples that a property tries, or `mutants`; without it, as many as each test wants.
+# A busy machine is no reason to fail. For tools/mutants.py a failure is enough: it needs no smaller example.
+EXAMPLES = os.environ.get("UPSTREAM_EXAMPLES", "")
+settings.register_profile("other", deadline=None, max_examples=int(EXAMPLES) if EXAMPLES.isdigit() else 100)
 settings.register_profile(
     "mutants", deadline=None, derandomize=True, max_examples=20, phases=(Phase.explicit, Phase.generate)
 )
-EXAMPLES = os.environ.get("UPSTREAM_EXAMPLES", "other")
-settings.load_profile(EXAMPLES)
-
+settings.load_profile("mutants" if EXAMPLES == "mutants" else "other")
 
 modules.name_benchmarks()
 
-# Their properties look at the same shards from several sides, and CI's examples are the same in each run: fewer of each
-# find what a change breaks. At one's desk there are as many as a test asks for.
-OVERLAPPING = {
-    "operators": ("grouped", "joins", "queue", "reorder", "windows"),
-    "queries": ("deltas", "hosting", "placing", "relations"),
-}
-FEWER = 12
+# These files take minutes and few processors at a time: they start first, lest one process ends alone.
+HEAVY = ("cluster", "fault", "examples", "docs", "cli", "connect", "simulation", "benchmarks")
 
-HEAVY = ("simulation", "cluster", "fault", "examples", "cli", "benchmarks")
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", action="append", choices=tiers.TIERS, help="run this tier of the tests; may be repeated")
+    parser.addoption("--slice", type=int, default=None, help="the slice to run instead of the one in tests/slice")
+
+
+class Selection:
+    """The tiers of one run. The process that hands out tests chooses once, for all that run them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        given: dict[str, Any] = getattr(config, "workerinput", {})
+        self.tiers: list[str] = config.getoption("--tier") or []
+        number: int | None = config.getoption("--slice")
+        self.slice = tiers.read_slice(ROOT) if number is None else number
+        self.base, self.changed = given.get("change", ("", []))
+        if "touched" in self.tiers and "change" not in given:
+            self.base, self.changed = tiers.changes(ROOT)
+        self.left: list[str] = []
+
+    def choose(self, items: list[pytest.Item]) -> list[pytest.Item]:
+        """Return the tests of the tiers."""
+        if not self.tiers:
+            return items
+        plain = [item for item in items if not any(item.get_closest_marker(each) for each in tiers.COSTLY)]
+        named = [item for item in items if item.get_closest_marker("core")]
+        chosen = set(plain) | (set(named) if "core" in self.tiers else set[pytest.Item]())
+        rest: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            if item not in chosen and not item.get_closest_marker("long"):
+                rest.setdefault(str(item.path.relative_to(ROOT)), []).append(item)
+        seconds = tiers.seconds_of({file: [each.nodeid for each in own] for file, own in rest.items()}, ROOT)
+        files: set[str] = set()
+        if "touched" in self.tiers:
+            tests = {str(each.relative_to(ROOT)): each.read_text() for each in (ROOT / "tests").rglob("*.py")}
+            near = [file for file in tiers.mirrors(self.changed, tests) if file in rest]
+            taken, self.left = tiers.within_budget(near, seconds)
+            files |= set(taken)
+        if "slice" in self.tiers:
+            files |= tiers.slice_of(rest, seconds, self.slice)
+        chosen |= {item for file in files for item in rest[file]}
+        return [item for item in items if item in chosen]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SELECTION] = Selection(config)
+
+
+SELECTION = pytest.StashKey[Selection]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the change to a process that runs tests."""
+    chosen: Selection = node.config.stash[SELECTION]
+    node.workerinput["change"] = (chosen.base, chosen.changed)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    chosen = config.stash[SELECTION]
+    lines = [f"tiers: {', '.join(chosen.tiers) or 'all'}"]
+    if "touched" in chosen.tiers:
+        since = (
+            f"{len(chosen.changed)} files changed since {chosen.base}" if chosen.base else "no history of tests/slice"
+        )
+        lines.append(f"touched: {since}")
+    if "slice" in chosen.tiers:
+        lines.append(f"slice: {chosen.slice % tiers.SLICES} of {tiers.SLICES}; repeat: make test SLICE={chosen.slice}")
+    seed = config.getoption("--hypothesis-seed", None)
+    return [*lines, *([f"seed: {seed}; repeat: make test SEED={seed}"] if seed else [])]
 
 
 @pytest.fixture(scope="session")
@@ -63,30 +123,34 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.stop()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what a fixture or a folder starts, so that `-m` leaves out all of it; what takes longest comes first, lest
-    one process ends alone.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by what their fixture or folder starts, choose those of the tiers, and put the longest first.
+
+    Tests that share a session or a broker run in one process, others file by file.
     """
     for item in items:
-        folder, *below = item.path.relative_to(Path(__file__).parent).parts
+        folder, *below = item.path.relative_to(ROOT / "tests").parts
         # The models are functions of numbers: their tests run no benchmark.
         if folder == "benchmarks" and below[0] != "models":
             item.add_marker("benchmark")
         if folder == "readers":
             item.add_marker("server")
-        fixtures = getattr(item, "fixturenames", ())
-        if "spark" in fixtures:
-            item.add_marker(pytest.mark.spark)
-        if "broker" in fixtures:
-            item.add_marker(pytest.mark.broker)
-        if EXAMPLES != "other":
-            overlap = EXAMPLES == "same" and not set(below[:1]).isdisjoint(OVERLAPPING.get(folder, ()))
-            _cap_examples(item, FEWER if overlap else settings.default.max_examples)
-    items.sort(key=_turn)
+        shared = {"spark", "broker"} & set(getattr(item, "fixturenames", ()))
+        for each in shared:
+            item.add_marker(each)
+        item.add_marker(pytest.mark.xdist_group("sessions" if shared else str(item.path.relative_to(ROOT))))
+        if EXAMPLES.isdigit():
+            _cap_examples(item, int(EXAMPLES))
+    chosen = config.stash[SELECTION].choose(items)
+    left = set(items) - set(chosen)
+    if left:
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = sorted(chosen, key=_turn)
 
 
 def _cap_examples(item: pytest.Item, most: int) -> None:
-    """Try no more examples than so many, however many the test asks for."""
+    """Try at most so many examples, however many the test wants."""
     function: Any = getattr(item, "obj", None)
     own = getattr(function, "_hypothesis_internal_use_settings", None)
     if own is not None and own.max_examples > most:
@@ -94,8 +158,12 @@ def _cap_examples(item: pytest.Item, most: int) -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """When a test's turn is: first come files of a few tests that take minutes each."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    """Return the turn of a test: first those that share a session, then files of a few tests that take minutes each."""
+    marker = item.get_closest_marker("xdist_group")
+    assert marker is not None
+    if marker.args[0] == "sessions":
+        return -1
+    folder = item.path.relative_to(ROOT / "tests").parts[0]
     return HEAVY.index(folder) if folder in HEAVY else len(HEAVY)
 
 

@@ -1,0 +1,14 @@
+"""The site: a broken link or reference fails its build."""
+
+from __future__ import annotations
+
+import pytest
+from kit.places import ROOT
+from kit.programs import run
+
+
+@pytest.mark.slow
+def test_the_site_is_built() -> None:
+    done = run("make", "--no-print-directory", "docs", cwd=ROOT, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (ROOT / "dist" / "site" / "index.html").is_file()

@@ -1,0 +1,141 @@
+"""The tiers of the tests: the core, the tests of what a change touches, and an eighth of the rest.
+
+``pytest --tier core --tier touched --tier slice`` is what ``make test`` runs. Without ``--tier`` all tests run.
+
+``plain``
+    Tests that start nothing but Python.
+``core``
+    ``plain``, and the tests marked ``core``.
+``touched``
+    Costly tests that mirror the files changed since `tests/slice` last changed, up to `TOUCHED_S` seconds.
+``slice``
+    One of `SLICES` parts of the costly tests outside the core. The number in `tests/slice` chooses it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+TIERS = ("plain", "core", "touched", "slice")
+SLICES = 8
+COSTLY = frozenset(("spark", "broker", "server", "benchmark", "cluster", "fault", "slow"))
+"""Markers of tests outside `plain`."""
+TOUCHED_S = 240.0
+UNMEASURED_S = 8.0
+"""The seconds of a test that no run has measured."""
+
+
+def slice_of(files: Iterable[str], seconds: Mapping[str, float], number: int) -> set[str]:
+    """Return the files of one slice: the longest first, each into the slice that is shortest so far."""
+    loads = [0.0] * SLICES
+    chosen: set[str] = set()
+    for file in sorted(files, key=lambda each: (-seconds[each], each)):
+        at = loads.index(min(loads))
+        loads[at] += seconds[file]
+        if at == number % SLICES:
+            chosen.add(file)
+    return chosen
+
+
+def mirrors(changed: Iterable[str], tests: Mapping[str, str]) -> list[str]:
+    """Return the test files that mirror changed files, nearest first.
+
+    Parameters
+    ----------
+    changed
+        Paths relative to the project's root.
+    tests
+        The text of each test file and of each helper below ``tests``, by its path relative to the root.
+    """
+    found: dict[str, int] = {}
+    for path in changed:
+        for test, distance in _mirrors_of(Path(path), tests).items():
+            found[test] = min(distance, found.get(test, distance))
+    return sorted(found, key=lambda each: (found[each], each))
+
+
+def _mirrors_of(path: Path, tests: Mapping[str, str]) -> dict[str, int]:
+    """Return test files by distance: 0 of the same name, 1 of the same folder, 2 of the same subject."""
+    if path.parts[0] == "tests":
+        if path.name.startswith("test_"):
+            return {str(path): 0} if str(path) in tests else {}
+        users = (f"kit.{path.stem} ", f"kit import {path.stem}", f".{path.stem} import", f"import {path.stem}\n")
+        return {
+            name: 2
+            for name, text in tests.items()
+            if Path(name).name.startswith("test_")
+            and (path.parent.name == "kit" or Path(name).parent == path.parent)
+            and (any(each in text for each in users) or path.name in text)
+        }
+    found: dict[str, int] = {}
+    home = Path("tests") / path.parent
+    subjects = {f"test_{part}" for part in path.parent.parts[1:]} | {f"test_{path.stem}"}
+    for name in tests:
+        test = Path(name)
+        if not test.name.startswith("test_"):
+            continue
+        if test.parent == home and f"{test.stem}_".startswith(f"test_{path.stem}_"):
+            found[name] = 0
+        elif test.parent == home or (
+            test.parent in home.parents and any(f"{test.stem}_".startswith(f"{each}_") for each in subjects)
+        ):
+            found[name] = 1 if test.parent == home else 2
+    return found
+
+
+def within_budget(files: Iterable[str], seconds: Mapping[str, float]) -> tuple[list[str], list[str]]:
+    """Return the files that `TOUCHED_S` has room for, and those that are left to their slices."""
+    taken: list[str] = []
+    left: list[str] = []
+    used = 0.0
+    for file in files:
+        if used + seconds[file] <= TOUCHED_S:
+            used += seconds[file]
+            taken.append(file)
+        else:
+            left.append(file)
+    return taken, left
+
+
+def changes(root: Path) -> tuple[str, list[str]]:
+    """Return the commit before the change, and the files that changed since: empty without git's history.
+
+    A change starts after the commit that last raised `tests/slice`. A raise in the newest commit ends a change.
+    """
+
+    def git(*arguments: str) -> list[str]:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+        return done.stdout.splitlines() if done.returncode == 0 else []
+
+    head = git("rev-parse", "HEAD")
+    raises = [commit for commit in git("log", "-2", "--format=%H", "--", "tests/slice") if commit not in head]
+    if not raises:
+        return "", []
+    there = git("diff", "--name-only", "--no-renames", raises[0]) + git("ls-files", "--others", "--exclude-standard")
+    return raises[0][:10], sorted({file for file in there if file != "tests/slice"})
+
+
+def read_slice(root: Path) -> int:
+    """Return the number in `tests/slice`."""
+    return int((root / "tests" / "slice").read_text())
+
+
+def seconds_of(tests: Mapping[str, Collection[str]], root: Path) -> dict[str, float]:
+    """Return the seconds of the costly tests of each file: as measured, or by their number."""
+    measured: dict[str, float] = json.loads((root / "tests" / "durations.json").read_text())
+    return {file: measured.get(file, UNMEASURED_S * len(names)) for file, names in tests.items()}
+
+
+def measure(report: Path) -> dict[str, float]:
+    """Return the seconds of each test file from a report of pytest's (``--junitxml``)."""
+    import xml.etree.ElementTree as ElementTree
+
+    found: dict[str, float] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        file = f"{case.attrib['classname'].replace('.', '/')}.py"
+        file = file if file.startswith("tests/") else f"tests/{file}"
+        found[file] = found.get(file, 0.0) + float(case.attrib["time"])
+    return found
