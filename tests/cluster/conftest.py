@@ -47,11 +47,6 @@ class Cluster:
             )
 
     @staticmethod
-    def wait_for(condition: Callable[[], object], what: str) -> None:
-        """Return when the condition holds; fail when it does not within a time that no machine needs."""
-        wait_for(condition, what=what)
-
-    @staticmethod
     def end(process: subprocess.Popen[bytes]) -> None:
         """Stop what `submit` started, if it still runs."""
         if process.poll() is None:

@@ -1,9 +1,9 @@
-"""The sink on Spark, with a death or a failure in it where a test says so.
+"""The sink on Spark, with a death or a failure at the steps that a test arms.
 
-A step is armed by a file named after it, which holds one word: `stop`, stay there for good, so that the test can kill
-all that its job has started; `die`, kill -9 this Python process alone; `fail`, raise an error; `wait`, go on a long
-time later. Whoever reaches the step takes the file away, so that it happens once, and leaves one whose name begins with
-`reached-`.
+A file named after a step arms it, in the folder that the environment's ``UPSTREAM_ARMED`` names. It holds a word:
+``stop`` (stay there, so that the test can kill all that its job started), ``die`` (kill -9 this Python process alone),
+``fail`` (raise an error) or ``wait`` (continue a minute later); and a batch's number, if only that batch is meant. The
+first process to reach the step renames the file to ``reached-…``, so that it happens once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pyspark_upstream import DefaultSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 FORMAT = "dying_upstream"
 WAIT_S = 60
 
 
-def install(spark: SparkSession, folder: str) -> None:
-    """Make the format known to a session, which looks for armed steps in a folder."""
+def armed(writer: DataStreamWriter, spark: SparkSession) -> DataStreamWriter:
+    """Return the writer with steps armed, if the environment names a folder."""
+    folder = os.environ.get("UPSTREAM_ARMED")
+    if folder is None:
+        return writer
     # Workers cannot import this module: it goes to them by value.
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -44,6 +48,7 @@ def install(spark: SparkSession, folder: str) -> None:
             return DyingWriter(super().streamWriter(schema, overwrite), folder)
 
     spark.dataSource.register(Source)
+    return writer.format(FORMAT)
 
 
 class DyingWriter(DataSourceStreamArrowWriter):
@@ -54,27 +59,32 @@ class DyingWriter(DataSourceStreamArrowWriter):
         self._folder = folder
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        arm(self._folder)
+        context = TaskContext.get()
+        number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+        arm(self._folder, number)
         return self._writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
+        arm(self._folder, str(batchId))
         self._writer.commit(messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         self._writer.abort(messages, batchId)
 
 
-def arm(folder: str) -> None:
-    """Let this process do what the folder says, step by step."""
+def arm(folder: str, batch: str | None = None) -> None:
+    """Let this process do what the folder says, step by step, in a batch."""
     from upstream.sink.spec import steps
 
     def reached(step: Any) -> None:
-        armed, done = os.path.join(folder, step.name), os.path.join(folder, f"reached-{step.name}")
+        place, done = os.path.join(folder, step.name), os.path.join(folder, f"reached-{step.name}")
         try:
-            os.rename(armed, done)
+            what, _, only = Path(place).read_text().partition(" ")
+            if only not in ("", batch):
+                return
+            os.rename(place, done)
         except FileNotFoundError:
             return
-        what = Path(done).read_text()
         if what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if what == "fail":

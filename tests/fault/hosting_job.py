@@ -1,12 +1,13 @@
 """The job that the kill test of continuous queries runs and kills: queries come, change, fail and go while it runs.
 
 Arguments: folder of the feed, folder of the tables, checkpoint; a cluster, if it is to run on one; how many groups of
-changes it makes, before it goes on until it is killed. Beside the feed are the stored relation, and a folder in which
-steps of the sink are armed if there is one (see `dying_sink`).
+changes it makes, before it goes on until it is killed. The stored relation is beside
+the feed. A test arms steps of the sink (see `dying_sink`).
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -89,10 +90,10 @@ def _done(checkpoint: str) -> int:
 
 
 def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]", groups: str = "") -> None:
-    if (armed := Path(feed).parent / "armed").exists():
+    if folder := os.environ.get("UPSTREAM_ARMED"):
         from dying_sink import arm
 
-        arm(str(armed))
+        arm(folder)
     spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
     queries = us.queries(spark, checkpoint=checkpoint, to=lake, shards=2)
     queries.stream("rows", stream(spark, feed))

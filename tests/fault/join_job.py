@@ -25,8 +25,10 @@ def writer(spark: Any, feed: str, table: str, checkpoint: str) -> Any:
 
 
 def main(feed: str, table: str, checkpoint: str, master: str = "local[2]") -> None:
+    from dying_sink import armed
+
     spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
-    writer(spark, feed, table, checkpoint).trigger(availableNow=True).start().awaitTermination()
+    armed(writer(spark, feed, table, checkpoint), spark).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 

@@ -6,7 +6,6 @@ Arguments: address of the broker, topic, table, checkpoint. A test lets the same
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import upstream
@@ -34,17 +33,12 @@ def writer(
 
 
 def main(*arguments: str) -> None:
-    """Print each batch that is done, without end."""
+    """Run without end."""
+    from dying_sink import armed
+
     spark = upstream.session(master="local[2]")
-    query = writer(spark, *arguments, most=700).trigger(processingTime="0 seconds").start()
-    seen = -1
-    while query.isActive:
-        progress = query.lastProgress
-        if progress is not None and progress.batchId > seen:
-            seen = progress.batchId
-            print(f"batch {seen}", flush=True)
-        time.sleep(0.02)
-    raise query.exception() or SystemExit("the query has stopped")
+    query = armed(writer(spark, *arguments, most=700), spark).trigger(processingTime="0 seconds").start()
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import upstream
 
 
 def main(feed: str, table: str, checkpoint: str, late: str) -> None:
+    from dying_sink import armed
+
     spark = upstream.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
     streams: list[upstream.UpdateStream] = []
     for name in ("left", "right"):
@@ -33,7 +35,7 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
     writer = upstream.write_latest(
         merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpointLocation=checkpoint
     )
-    writer.trigger(availableNow=True).start().awaitTermination()
+    armed(writer, spark).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 

@@ -1,20 +1,20 @@
 """The job that is killed, or of which tasks fail, at steps of the sink: a folder of CSV files into a latest table, a
 file a batch.
 
-Arguments: folder of the feed, table, checkpoint, folder of armed steps, Spark's master, and `apart` if the rows are to
-come as they are: of each bucket some in each task.
+Arguments: folder of the feed, table, checkpoint, Spark's master, and `apart` if the rows are to come as they are: of
+each bucket some in each task.
 """
 
 from __future__ import annotations
 
 import sys
 
-from dying_sink import FORMAT, install
+from dying_sink import armed
 
 import upstream
 
 
-def main(feed: str, table: str, checkpoint: str, armed: str, master: str, parted: str = "") -> None:
+def main(feed: str, table: str, checkpoint: str, master: str, parted: str = "") -> None:
     settings = {"spark.sql.shuffle.partitions": 2}
     if master.startswith("spark:"):
         settings |= {
@@ -26,7 +26,6 @@ def main(feed: str, table: str, checkpoint: str, armed: str, master: str, parted
             "spark.executor.memory": "600m",
         }
     spark = upstream.session(master=master, **settings)
-    install(spark, armed)
     rows = (
         spark.readStream.schema("k BIGINT, ms BIGINT, v STRING")
         .option("header", "true")
@@ -38,7 +37,7 @@ def main(feed: str, table: str, checkpoint: str, armed: str, master: str, parted
         writer = rows.repartition(2).writeStream.options(**options)
     else:
         writer = upstream.write_latest(rows, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
-    writer.format(FORMAT).trigger(availableNow=True).start().awaitTermination()
+    armed(writer.format("upstream"), spark).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 

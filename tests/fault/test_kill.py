@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
-import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from kit.jobs import Job, batches, kill_session
+from kit.jobs import Job, last_commit
 from kit.queries import run_to_end
 from pyspark.sql import SparkSession
 
 from upstream.sink.figures.summary import read_summaries
+from upstream.sink.spec.steps import Step
 
 from . import latest_job
 
@@ -53,28 +54,23 @@ class Feeder(threading.Thread):
         self.join()
 
 
-def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
+Point = tuple[Step, int] | float
+"""Where to kill: at a step so many batches after the last commit, or so many seconds after the next commit."""
+
+
+def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: int, *policy: str) -> None:
     feed, table, checkpoint, log = (tmp_path / name for name in ("feed", "table", "checkpoint", "job.log"))
     feed.mkdir()
-    chance = random.Random(seed)
     feeder = Feeder(feed, seed)
     feeder.start()
     job = Job(Path(latest_job.__file__), log, (feed, table, checkpoint))
-    done = 0
-    for kill in range(kills):
-        process = job.start(*policy)
-        try:
-            # Some are killed during recovery, before a first batch of theirs is done; the others within the next
-            # batches.
-            reached = done
-            if kill % 5 != 4:
-                reached = next(batches(process), -1)
-                assert reached >= 0, f"the job has failed by itself:\n{job.errors()}"
-            time.sleep(chance.uniform(0, 2.0 if kill % 5 != 4 else 8.0))
-        finally:
-            kill_session(process)
-        assert reached >= done - 1, "the query went back"
-        done = max(done, reached)
+    for point in points:
+        done = last_commit(checkpoint)
+        if isinstance(point, tuple):
+            job.kill_at(point[0], *policy, batch=done + point[1])
+        else:
+            job.kill_when(lambda done=done: last_commit(checkpoint) > done, *policy, after_s=point)
+        assert last_commit(checkpoint) >= done, "the query went back"
     feeder.stop()
     run_to_end(latest_job.writer(spark, str(feed), str(table), str(checkpoint), *policy, most=1_000_000))
 
@@ -98,7 +94,6 @@ def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: 
         assert {True} in leaves.values(), "no key has left the table"
     written = {(key, ms, value) for key, ms, value in feeder.rows}
     assert all((row["k"], row["ms"], row["v"]) in written for row in found)
-    assert done > 0
     commits = [summary for _, summary in read_summaries(delta.table_uri)]
     ids = [summary.batch_id for summary in commits]
     assert ids == sorted(set(ids)), "a batch was committed twice, or out of order"
@@ -119,17 +114,16 @@ def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: 
         assert max(summary.rows for summary in commits) <= BUDGET
 
 
-@pytest.mark.fault
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_three_random_kills(spark: SparkSession, tmp_path: Path) -> None:
-    attack(spark, tmp_path, kills=3, seed=7)
+def moments(kills: int, seed: int) -> Iterator[float]:
+    """Return random seconds within the next batches."""
+    chance = random.Random(seed)
+    return (chance.uniform(0, 2.0) for _ in range(kills))
 
 
+@pytest.mark.core
 @pytest.mark.fault
-@pytest.mark.timeout(1200)
-def test_two_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
-    attack(spark, tmp_path, 2, 13, "in-place")
+def test_killed_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
+    attack(spark, tmp_path, [(Step.COMMITTED, 3)], 13, "in-place")
 
 
 @pytest.mark.fault
@@ -137,11 +131,11 @@ def test_two_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path)
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("policy", ["in-place", "linecutting", "auto"])
 def test_a_hundred_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path, policy: str) -> None:
-    attack(spark, tmp_path, 100, 17, policy)
+    attack(spark, tmp_path, moments(100, 17), 17, policy)
 
 
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 def test_two_hundred_random_kills(spark: SparkSession, tmp_path: Path) -> None:
-    attack(spark, tmp_path, kills=200, seed=11)
+    attack(spark, tmp_path, moments(200, 11), 11)

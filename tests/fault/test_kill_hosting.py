@@ -24,13 +24,14 @@ class Points:
     ----------
     folder
         Of the test.
+    job
+        The job to kill.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, job: Job) -> None:
         self._checkpoint = folder / "checkpoint"
         self._lake = folder / "lake"
-        self._armed = folder / "armed"
-        self._armed.mkdir()
+        self._job = job
         self._known: dict[Path, dict[str, object]] = {}
 
     def all(self) -> dict[str, tuple[int, Callable[[], object]]]:
@@ -73,27 +74,29 @@ class Points:
 
     def _after_step(self, step: Step, kind: str, name: str, times: int = 1) -> Callable[[], bool]:
         """The next step of this kind beside the driver, after a change: the job stays there."""
-        armed = self._armed / step.name
+        armed = False
 
         def reached() -> bool:
-            done = armed.with_name(f"reached-{step.name}").exists()
-            if not done and not armed.exists() and self._changed(kind, name, times):
-                armed.write_text("stop")
-            return done
+            nonlocal armed
+            if not armed and self._changed(kind, name, times):
+                armed = True
+                self._job.arm(step)
+            return self._job.reached(step)
 
         return reached
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("files", "chosen"), [(4, SHORT), pytest.param(12, None, marks=pytest.mark.long)], ids=["some", "all"]
+    ("files", "chosen"),
+    [(4, SHORT), pytest.param(12, None, marks=[pytest.mark.long, pytest.mark.timeout(2400)])],
+    ids=["some", "all"],
 )
 def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[str] | None) -> None:
     feed, lake, checkpoint = tmp_path / "feed", tmp_path / "lake", tmp_path / "checkpoint"
-    points = Points(tmp_path)
     rows = write_hosted_feed(feed, files)
     job = Job(Path(hosting_job.__file__), tmp_path / "run.log", (feed, lake, checkpoint))
+    points = Points(tmp_path, job)
     for name in points.all() if chosen is None else chosen:
         groups, reached = points.all()[name]
         job.kill_when(reached, "local[2]", str(groups))

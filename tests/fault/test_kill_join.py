@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,32 +15,27 @@ from pyspark.sql import SparkSession
 from upstream.core.feedback.checkpoint_layout import joins_folder
 from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.report_files import read_reports
+from upstream.sink.spec.steps import Step
 
 from . import join_job
+
+# In a task before and after its part; before the commit, with all state written; after it; before Spark's own commit.
+STEPS = (Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASURED)
 
 
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("files", "chosen"), [(4, [2]), (10, range(5))], ids=["one", "all"])
-def test_killed_in_steps_of_a_batch(spark: SparkSession, tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
+@pytest.mark.parametrize(("files", "chosen"), [(4, [Step.LOOKED]), (10, STEPS)], ids=["one", "all"])
+def test_killed_in_steps_of_a_batch(spark: SparkSession, tmp_path: Path, files: int, chosen: Sequence[Step]) -> None:
     feed, run = tmp_path / "feed", tmp_path / "run"
     left, right = (write_join_feed(feed, name, files) for name in ("left", "right"))
     run.mkdir()
     checkpoint, table = run / "checkpoint", run / "table"
     job = Job(Path(join_job.__file__), tmp_path / "run.log", (feed, table, checkpoint))
 
-    def steps(batch: int) -> list[Callable[[], bool]]:
-        return [
-            (checkpoint / "offsets" / str(batch)).exists,
-            lambda: any(each.batch_id >= batch for each in read_reports(joins_folder(str(checkpoint)), JoinReport)),
-            lambda: any((checkpoint / "state").rglob(f"{batch + 1}[._]*")),
-            (table / "_delta_log" / f"{batch + 1:020d}.json").exists,
-            (checkpoint / "commits" / str(batch)).exists,
-        ]
-
-    for place, number in enumerate(chosen, start=1):
-        job.kill_when(steps(min(2 * place, files - 2))[number])
+    for place, step in enumerate(chosen, start=1):
+        job.kill_at(step, batch=min(2 * place, files - 2))
         kept = read_reports(joins_folder(str(checkpoint)), JoinReport)
         assert sum(each.left_kept for each in kept) > 0
         assert sum(each.right_kept for each in kept) > 0

@@ -7,18 +7,18 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from kit.jobs import Job, batches, kill_session
+from kit.jobs import Job, last_commit
 from kit.queries import run_to_end
 from kit.tables import read_by_key
 from pyspark.sql import SparkSession
 
 from upstream.sink.figures.summary import read_summaries
+from upstream.sink.spec.steps import Step
 
 from . import kafka_job
 
@@ -61,21 +61,14 @@ class Sending(threading.Thread):
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(900)
 def test_two_kills(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = broker.create("killed", 3)
     table, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "job.log"))
     job = Job(Path(kafka_job.__file__), log, (broker.address, topic, table, checkpoint))
-    chance = random.Random(3)
     sending = Sending(broker.address, topic)
     sending.start()
-    for kill in range(2):
-        process = job.start()
-        try:
-            assert next(batches(process), -1) >= 0, f"the job has failed by itself:\n{job.errors()}"
-            time.sleep(chance.uniform(0, 2) if kill else 0)
-        finally:
-            kill_session(process)
+    for step in (Step.COMMITTED, Step.HANDED_OVER):
+        job.kill_at(step, batch=last_commit(checkpoint) + 2)
     sending.stop()
     run_to_end(kafka_job.writer(spark, broker.address, topic, str(table), str(checkpoint), most=1_000_000))
 

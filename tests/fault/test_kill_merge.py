@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -18,7 +18,10 @@ from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folde
 from upstream.core.feedback.feed_reports import read_feed_reports
 from upstream.core.feedback.reorder_reports import ReorderReport
 from upstream.core.feedback.report_files import read_reports
+from upstream.sink.spec.steps import Step
 
+# In a task before and after its part; before the commit, with all state written; after it; before Spark's own commit.
+STEPS = (Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASURED)
 JOB = Path(__file__).with_name("merge_job.py")
 DELAY_MS = 100
 
@@ -76,27 +79,15 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("files", "chosen"), [(5, [3]), (10, range(5))], ids=["one", "all"])
-def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
+@pytest.mark.parametrize(("files", "chosen"), [(5, [Step.COMMITTED]), (12, STEPS)], ids=["one", "all"])
+def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[Step]) -> None:
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
     rows = write_feeds(feed, files)
     job_of(feed, whole).finish()
     job = job_of(feed, killed)
 
-    def steps(batch: int) -> list[Callable[[], bool]]:
-        checkpoint, table = killed / "checkpoint", killed / "table"
-        return [
-            (checkpoint / "offsets" / str(batch)).exists,
-            lambda: any(
-                each.batch_id >= batch for each in read_reports(reorder_folder(str(checkpoint), 0), ReorderReport)
-            ),
-            lambda: any((checkpoint / "state").rglob(f"{batch + 1}[._]*")),
-            (table / "_delta_log" / f"{batch + 1:020d}.json").exists,
-            (checkpoint / "commits" / str(batch)).exists,
-        ]
-
-    for place, number in enumerate(chosen, start=1):
-        job.kill_when(steps(2 * place)[number])
+    for place, step in enumerate(chosen, start=1):
+        job.kill_at(step, batch=2 * place)
     job.finish()
 
     (table, late, counts), (other, other_late, other_counts) = outcome(whole), outcome(killed)

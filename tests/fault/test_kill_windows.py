@@ -5,10 +5,9 @@ nobody killed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -18,6 +17,8 @@ from kit.jobs import Job, last_commit
 from kit.queries import run_to_end
 from kit.tables import read_frame
 from pyspark.sql import SparkSession
+
+from upstream.sink.spec.steps import Step
 
 from . import windows_job
 
@@ -42,22 +43,6 @@ def write_feed(folder: Path, files: int) -> list[Row]:
     return rows
 
 
-def reported(run: Path, batch: int) -> bool:
-    """A shard has computed its part of the batch and is about to hand its state to Spark."""
-    reports = (run / "checkpoint" / "upstream-windows" / "0").glob("shard-*.json")
-    return any(json.loads(report.read_text())["batch_id"] >= batch for report in reports)
-
-
-# Version 0 of the table is its making; version 0 of the state is empty.
-STEPS: dict[str, Callable[[Path, int], bool]] = {
-    "planned": lambda run, batch: (run / "checkpoint" / "offsets" / str(batch)).exists(),
-    "computed": reported,
-    "state written": lambda run, batch: any((run / "checkpoint" / "state").rglob(f"{batch + 1}[._]*")),
-    "in the table": lambda run, batch: (run / "table" / "_delta_log" / f"{batch + 1:020d}.json").exists(),
-    "committed": lambda run, batch: (run / "checkpoint" / "commits" / str(batch)).exists(),
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Query:
     """The job over a feed, a file a batch: killed in processes of its own, and let end in the session of the tests."""
@@ -72,10 +57,6 @@ class Query:
     @property
     def job(self) -> Job:
         return Job(Path(windows_job.__file__), Path(f"{self.folder}.log"), self.places)
-
-    def kill_in(self, step: str, batch: int) -> None:
-        self.job.kill_when(lambda: STEPS[step](self.folder, batch))
-        assert self.done <= batch + 1, "killed too late to mean anything"
 
     def kill_after_a_commit(self, wait_s: float) -> None:
         before = self.done
@@ -113,22 +94,21 @@ def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("files", "steps", "at_random"),
     [
-        pytest.param(12, ["state written", "in the table"], 0, marks=[pytest.mark.long, pytest.mark.timeout(1200)],
-                     id="with state written, with the table written"),
-        pytest.param(40, [*STEPS], 3, marks=[pytest.mark.long, pytest.mark.timeout(2400)],
-                     id="in every step, three times more"),
+        pytest.param(12, [Step.LOOKED, Step.COMMITTED], 0, marks=pytest.mark.long, id="before and after the commit"),
+        pytest.param(40, [Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASURED], 3,
+                     marks=[pytest.mark.long, pytest.mark.timeout(2400)], id="in every step, three times more"),
         pytest.param(300, [], 50, marks=[pytest.mark.long, pytest.mark.timeout(7200)], id="fifty times at random"),
     ],
 )  # fmt: skip
 def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(
-    spark: SparkSession, tmp_path: Path, files: int, steps: Sequence[str], at_random: int
+    spark: SparkSession, tmp_path: Path, files: int, steps: Sequence[Step], at_random: int
 ) -> None:
     rows = write_feed(tmp_path / "feed", files)
     whole, killed = (Query(tmp_path / "feed", tmp_path / name) for name in ("whole", "killed"))
     whole.finish(spark)
 
     for number, step in enumerate(steps):
-        killed.kill_in(step, batch=5 + 2 * number)
+        killed.job.kill_at(step, batch=5 + 2 * number)
     chance = random.Random(at_random)
     for _ in range(at_random):
         assert killed.done < files - 2, "there was nothing left to kill"

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ TIMES = {Step.DECIDED: 2, Step.STAGED: 3, Step.HANDED_OVER: 2}
 
 # What these go through at each step, others go through too.
 COVERED = {"deletions", "vectors"}
+FOUR = (Step.STAGED, Step.MERGED_AGAIN, Step.COMMITTED, Step.REMEMBERED)
 
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 pytestmark = pytest.mark.fault
@@ -75,10 +76,14 @@ def seen(folder: Path, scenario: Scenario, batches: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in COVERED else ()) for name in SCENARIOS]
+    ("name", "steps"),
+    [
+        pytest.param("vectors in several tasks", FOUR, marks=pytest.mark.core, id="four"),
+        *(pytest.param(name, None, marks=pytest.mark.long if name in COVERED else (), id=name) for name in SCENARIOS),
+    ],
 )
-def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str) -> None:
-    for batch, step in enumerate(SCENARIOS[name].steps):
+def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str, steps: Sequence[Step] | None) -> None:
+    for batch, step in enumerate(SCENARIOS[name].steps if steps is None else steps):
         assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED, (
             step,
             (tmp_path / "log").read_text()[-4000:],

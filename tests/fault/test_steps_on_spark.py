@@ -23,7 +23,7 @@ from upstream.sink.spec.steps import Step
 JOB = Path(__file__).with_name("steps_job.py")
 FILES = 8
 
-pytestmark = [pytest.mark.fault, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.fault
 
 
 @dataclasses.dataclass
@@ -36,7 +36,6 @@ class Run:
         self.rows: list[tuple[int, int, str]] = []
         chance = random.Random(FILES)
         (self.folder / "feed").mkdir()
-        (self.folder / "armed").mkdir()
         for number in range(FILES):
             rows = [
                 (chance.randrange(50), number * 100 + chance.randrange(-200, 100), f"v{number}-{at}")
@@ -47,15 +46,9 @@ class Run:
             file.write_text("\n".join(["k,ms,v", *(",".join(map(str, row)) for row in rows)]) + "\n")
             os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))
 
-    def arm(self, step: Step, what: str) -> None:
-        (self.folder / "armed" / step.name).write_text(what)
-
-    def reached(self, step: Step) -> bool:
-        return (self.folder / "armed" / f"reached-{step.name}").exists()
-
     @property
     def job(self) -> Job:
-        places = (self.folder / name for name in ("feed", "table", "checkpoint", "armed"))
+        places = (self.folder / name for name in ("feed", "table", "checkpoint"))
         return Job(JOB, self.folder / "log", (*places,))
 
     def commits(self) -> list[CommitSummary]:
@@ -77,13 +70,11 @@ class Run:
 
 def kill_at(run: Run, steps: list[Step]) -> None:
     for step in steps:
-        run.arm(step, "stop")
-        run.job.kill_when(lambda step=step: run.reached(step), "local[2]")
+        run.job.kill_at(step, "local[2]")
         committed = len(run.commits())
         noted = len(list((run.folder / "checkpoint" / "commits").glob("[0-9]*")))
         # Of the batch at hand, and of it alone, Spark knows less than the table.
         assert committed - noted == (step >= Step.COMMITTED), step
-        (run.folder / "armed" / f"reached-{step.name}").unlink()
 
 
 def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_fail(tmp_path: Path) -> None:
@@ -93,17 +84,18 @@ def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_f
     run = Run(tmp_path)
     kill_at(run, [Step.STAGED, Step.COMMITTED, Step.MEASURED])
     killed, left_by_then = len(run.commits()), unnamed(run)
-    run.arm(Step.STAGED, "die")
-    run.arm(Step.HANDED_OVER, "fail")
+    run.job.arm(Step.STAGED, "die")
+    run.job.arm(Step.HANDED_OVER, "fail")
     run.job.finish("local[2,4]", "apart")
-    assert run.reached(Step.STAGED)
-    assert run.reached(Step.HANDED_OVER)
+    assert run.job.reached(Step.STAGED)
+    assert run.job.reached(Step.HANDED_OVER)
     run.check()
     assert all(each.stray_buckets > 0 for each in run.commits()[killed:])
     assert unnamed(run) > left_by_then, "what the failed attempts had written lies there"
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_killed_at_each_step_on_spark(tmp_path: Path) -> None:
     run = Run(tmp_path)
     kill_at(run, [step for step in Step if step != Step.MARKED])
@@ -152,9 +144,9 @@ def two_machines(folder: Path) -> Iterator[str]:
 def test_a_task_that_runs_twice_at_once(tmp_path: Path) -> None:
     """By speculation: the first attempt hangs with all written, the second one wins."""
     run = Run(tmp_path)
-    run.arm(Step.HANDED_OVER, "wait")
+    run.job.arm(Step.HANDED_OVER, "wait")
     with two_machines(tmp_path) as url:
         run.job.finish(url)
-    assert run.reached(Step.HANDED_OVER)
+    assert run.job.reached(Step.HANDED_OVER)
     run.check()
     assert unnamed(run)

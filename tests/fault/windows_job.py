@@ -43,8 +43,10 @@ def writer(spark: SparkSession, feed: str, table: str, checkpoint: str, late: st
 
 
 def main(*places: str) -> None:
+    from dying_sink import armed
+
     spark = upstream.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
-    writer(spark, *places).trigger(availableNow=True).start().awaitTermination()
+    armed(writer(spark, *places), spark).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 
