@@ -1,24 +1,14 @@
-"""Both engines are one table: whatever the key, and whichever of them writes a batch, it is the table of a plain
-computation.
-"""
+"""Which engine writes a batch, and what a table with deletion vectors is to others."""
 
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from kit.races import commit_between
+from deltalake import DeltaTable
 
 from upstream.conf.errors import TableError
 from upstream.delta_format.deletion_vectors import VECTORS, copy_of
@@ -27,94 +17,11 @@ from upstream.sink.commit import commit as commit_module
 from upstream.sink.commit import entry_commit
 from upstream.sink.maintenance.runner import Upkeep
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.table import engine_choice, key_index
+from upstream.sink.table import engine_choice
 from upstream.storage import folder as table_folder
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("vectors",)
-
-KEYS: dict[str, tuple[list[tuple[str, pa.DataType]], Any]] = {
-    "k": ([("k", pa.int32())], lambda n: (n - 3,)),
-    "text": ([("text", pa.string())], lambda n: ("é" * n,)),
-    "amount": ([("amount", pa.decimal128(20, 2))], lambda n: ((Decimal(n - 4) / 4).quantize(Decimal("0.01")),)),
-    "raw": ([("raw", pa.binary())], lambda n: (bytes(range(n)),)),
-    "half": ([("half", pa.float64())], lambda n: (n / 2,)),
-    "a,b": ([("a", pa.int64()), ("b", pa.string())], lambda n: (n % 3, str(n // 3))),
-    "both": ([("both", pa.struct([("x", pa.int8()), ("y", pa.string())]))], lambda n: ({"x": n % 3, "y": str(n)},)),
-}
-BATCH = st.tuples(
-    st.sampled_from(["vectors", "vectors", "rewrite"]),
-    st.sampled_from(["done", "done", "aborted", "repeated"]),
-    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4), st.booleans()), min_size=1, max_size=10),
-)
-
-
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    key=st.sampled_from(sorted(KEYS)),
-    batches=st.lists(BATCH, min_size=1, max_size=8),
-    tasks=st.integers(1, 3),
-    timed=st.booleans(),
-    few_hashes=st.booleans(),
-)
-def test_the_table_is_that_of_a_plain_computation(
-    make_sink: Any, key: str, batches: list[Any], tasks: int, timed: bool, few_hashes: bool
-) -> None:
-    columns, value_of = KEYS[key]
-    names = [name for name, _ in columns]
-    hashes = key_index.key_hashes
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        if few_hashes:
-            patched.setattr(key_index, "key_hashes", lambda *given: hashes(*given) % 3)
-            patched.setattr("upstream.sink.merge.vectors_engine.key_hashes", lambda *given: hashes(*given) % 3)
-        schema = pa.schema([*columns, ("t", pa.int64()), ("v", pa.string())])
-        sink = make_sink(schema, key=key, time="t" if timed else "", buckets="2", indexLocation=f"{folder}/index")
-        sink.folder = Path(folder)
-        sink.__post_init__()
-        model: dict[str, tuple[int, int, str | None]] = {}
-        seq = 0
-        for batch_id, (engine, fate, rows) in enumerate(batches):
-            sink.options = {**sink.options, "engine": engine}
-            numbered = [(number, time, seq + at, gone) for at, (number, time, gone) in enumerate(rows)]
-            seq += len(rows)
-            given = [_as_batch(sink, value_of, numbered[task::tasks]) for task in range(tasks)]
-            given = [[batch] for batch in given if batch.num_rows]
-            if fate == "aborted":
-                sink.writer().abort(sink.tasks(*given), batch_id)
-                continue
-            summary = sink.batch(batch_id, *given)
-            if fate == "repeated":
-                assert sink.batch(batch_id, *given) is None
-            for number, time, at, gone in numbered:
-                held = model.get(str(number))
-                if held is None or not timed or (time, at) > held[:2]:
-                    model[str(number)] = (time, at, None if gone else f"row {at}")
-            live = {str(value_of(int(number))): row for number, row in model.items() if row[2] is not None}
-            if summary is not None:
-                assert summary.keys == len(live)
-            assert _rows(sink.table(), names) == {name: (row[0], row[2]) for name, row in live.items()}
-        if (sink.path / "_delta_log").exists():
-            query = QueryBuilder().register("t", DeltaTable(str(sink.path))).execute("SELECT * FROM t").read_all()
-            assert _rows(pa.table(query), names) == _rows(sink.table(), names)
-            assert _rows(pl.read_delta(str(sink.path)).to_arrow(), names) == _rows(sink.table(), names)
-
-
-def _as_batch(sink: Any, value_of: Any, rows: list[Any]) -> pa.RecordBatch:
-    return sink.rows(
-        [(*value_of(number), time, None if gone else f"row {at}") for number, time, at, gone in rows],
-        seq=[at for _, _, at, _ in rows],
-        arrival_us=[1000 + at for _, _, at, _ in rows],
-        deleted=np.array([gone for *_, gone in rows], dtype=np.bool_),
-    )
-
-
-def _rows(table: pa.Table, key: list[str]) -> dict[str, tuple[Any, ...]]:
-    found = {
-        str(tuple(row[name] for name in key)): (row["t"], row["v"])
-        for row in table.select([*key, "t", "v"]).to_pylist()
-    }
-    assert len(found) == table.num_rows
-    return found
 
 
 def vectors_of(sink: Any) -> dict[str, int]:
@@ -129,7 +36,6 @@ def protocol_of(sink: Any) -> tuple[int, int]:
 
 
 def test_the_protocol_is_raised_by_the_first_commit_that_marks_a_row(make_sink: Any) -> None:
-    """In a table that was made without them; one that is made for them has it from the start."""
     sink = make_sink(buckets="1")
     sink.options = {**sink.options, "engine": "rewrite"}
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
@@ -150,17 +56,9 @@ def test_the_protocol_is_raised_by_the_first_commit_that_marks_a_row(make_sink: 
     assert [json.loads(each["stats"])["numRecords"] for each in again] == [100]
     sink.batch(3, [sink.rows([(1, 2, "b")], seq=60)])
     assert list(vectors_of(sink).values()) == [2]
-
-
-def test_back_to_files_that_every_reader_can_read(make_sink: Any) -> None:
-    sink = make_sink(buckets="1")
-    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
-    sink.batch(1, [sink.rows([(0, 2, "b")], seq=50)])
-    assert vectors_of(sink)
     sink.options = {**sink.options, "engine": "rewrite"}
-    sink.batch(2, [sink.rows([(1, 2, "b")], seq=60)])
-    assert not vectors_of(sink)
-    assert sink.latest() == dict.fromkeys(range(2, 100), (1, "a")) | dict.fromkeys(range(2), (2, "b"))
+    sink.batch(4, [sink.rows([(2, 2, "b")], seq=70)])
+    assert not vectors_of(sink), "every reader can read such files again"
 
 
 def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(
@@ -170,7 +68,8 @@ def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(
     sink = make_sink(buckets="1", engine="auto", expectedKeys="100")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(99)])])
     assert protocol_of(sink) == (3, 7), "who reads it sees at once what it needs"
-    assert features_of(sink) == {"deletionVectors", "appendOnly", "invariants"}, "and nothing else"
+    features = DeltaTable(str(sink.path)).protocol().writer_features or ()
+    assert set(features) == {"deletionVectors", "appendOnly", "invariants"}, "and nothing else"
     assert caplog.text.count("gets deletion vectors, since expectedKeys says") == 1
     sink.batch(1, [sink.rows([(0, 2, "b"), (99, 2, "b")], seq=50)])
     assert len(sink.live_files()) == 1
@@ -255,34 +154,6 @@ def test_copies_go_with_their_vectors(make_sink: Any) -> None:
     used = {vector.path for vector in sink.log().vectors().values()}
     assert {str(found.relative_to(sink.path)) for found in sink.path.rglob("*.bin")} == used | set(map(copy_of, used))
     assert len(sink.latest()) == 100
-
-
-def features_of(sink: Any) -> set[str]:
-    return set(DeltaTable(str(sink.path)).protocol().writer_features or ())
-
-
-@pytest.mark.parametrize("same_bucket", [True, False])
-def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, same_bucket: bool
-) -> None:
-    """Both queries mark rows: the second to come looks again, and redoes its entry or refuses."""
-    sink, other = make_sink(buckets="64"), make_sink(query_id="query-2", buckets="64")
-    rows = [(key, 10, "a") for key in range(300)]
-    sink.batch(0, [sink.rows(rows)])
-    own, theirs = 1, 1 if same_bucket else 3
-    results = sink.tasks([sink.rows([(own, 11, "mine")], seq=1000)])
-    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)]))
-    expected = {row[0]: row[1:] for row in rows} | {theirs: (12, "theirs")}
-    if same_bucket:
-        with pytest.raises(TableError, match="changed by another writer"):
-            sink.commit(results, 1)
-    else:
-        assert sink.commit(results, 1) is not None
-        expected[own] = (11, "mine")
-    assert sink.latest() == expected
-    vectors = {place.name for place in (sink.path / VECTORS).iterdir()}
-    assert len(vectors) == (1 if same_bucket else 2)  # what the lost attempt wrote is gone
-    assert not list((sink.path / "_delta_log").glob(".*"))
 
 
 def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(

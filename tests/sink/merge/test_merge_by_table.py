@@ -1,130 +1,160 @@
-"""Any arrival order, any split into batches and tasks: the same table as a plain computation."""
+"""Any keys, order, split into batches and tasks, engines, deaths and repeats: the table of a plain computation."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.sink import Sink
 from kit.splits import split
 
-from upstream.sink.merge import incoming
+from upstream.sink.spec.steps import Step
+from upstream.sink.table import key_index
+from upstream.sink.table.tombstones import APP_ID
+
+from ..deaths import dying_at
 
 ENGINES = ("rewrite", "vectors")
-
-KEYS = st.sampled_from(["a", "b", "c", "d", "", "é", "a longer key than four bytes"])
-# Keys and times, in the order in which they arrive at the feed.
-ARRIVALS = st.lists(st.tuples(KEYS, st.integers(-3, 3)), max_size=40)
-COLUMNS = pa.schema([("k", pa.string()), ("t", pa.int64()), ("payload", pa.list_(pa.int64()))])
-
-Row = tuple[str, int, int]
-"""Key, time, and the row's number in its feed, which is its payload too."""
-
-
-def as_batch(sink: Sink, rows: list[Row]) -> pa.RecordBatch:
-    numbers = [number for _, _, number in rows]
-    arrival_us = [1_000 + number for number in numbers]
-    return sink.rows([(key, time, [number]) for key, time, number in rows], seq=numbers, arrival_us=arrival_us)
+KEYS: dict[str, tuple[list[tuple[str, pa.DataType]], Any]] = {
+    "k": ([("k", pa.int32())], lambda n: (n - 3,)),
+    "text": ([("text", pa.string())], lambda n: ("é" * n,)),
+    "amount": ([("amount", pa.decimal128(20, 2))], lambda n: ((Decimal(n - 4) / 4).quantize(Decimal("0.01")),)),
+    "raw": ([("raw", pa.binary())], lambda n: (bytes(range(n)),)),
+    "half": ([("half", pa.float64())], lambda n: (n / 2,)),
+    "a,b": ([("a", pa.int64()), ("b", pa.string())], lambda n: (n % 3, str(n // 3))),
+    "both": ([("both", pa.struct([("x", pa.int8()), ("y", pa.string())]))], lambda n: ({"x": n % 3, "y": str(n)},)),
+}
+FATES = ("done", "done", "aborted", Step.CHECKED, Step.MERGED_AGAIN, Step.COMMITTED)
+VALUE = pa.list_(pa.int64())
 
 
-def batches_of_tasks(data: st.DataObject, sink: Sink, rows: list[Row]) -> list[list[list[pa.RecordBatch]]]:
-    """Any split of the rows into batches, of a batch into tasks, and of a task into what Spark hands it at a time."""
-    return [
-        [
-            [as_batch(sink, part) for part in split(data, task)]
-            for task in split(data, data.draw(st.permutations(batch)))
-        ]
-        for batch in split(data, rows)
-    ]
+@dataclasses.dataclass(frozen=True)
+class Row:
+    key: int
+    time: int
+    seq: int  # which is its payload, too
+    gone: bool
 
 
-@pytest.fixture
-def new_sink(make_sink: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Sink]:
-    """Makes sinks on tables of their own: an example of Hypothesis does not see those of the others."""
-
-    def make(**options: str) -> Sink:
-        sink = make_sink(COLUMNS, **options)
-        return dataclasses.replace(sink, folder=tmp_path_factory.mktemp("table"))
-
-    return make
-
-
-each_with_a_sink = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@each_with_a_sink
-@given(data=st.data(), arrivals=ARRIVALS)
-def test_the_row_with_the_greatest_time_wins_in_whatever_order_rows_come(
-    new_sink: Callable[..., Sink], data: st.DataObject, arrivals: list[tuple[str, int]]
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.data(),
+    key=st.sampled_from(sorted(KEYS)),
+    arrivals=st.lists(st.tuples(st.integers(0, 5), st.integers(-3, 3), st.booleans()), max_size=40),
+    timed=st.booleans(),
+    few_hashes=st.booleans(),
+    mixed=st.booleans(),
+)
+def test_the_table_is_that_of_a_plain_computation(
+    make_sink: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    engine: str,
+    data: st.DataObject,
+    key: str,
+    arrivals: list[tuple[int, int, bool]],
+    timed: bool,
+    few_hashes: bool,
+    mixed: bool,
 ) -> None:
-    rows = [(key, time, number) for number, (key, time) in enumerate(arrivals)]
-    sink = new_sink(time="t")
-
-    for batch_id, tasks in enumerate(batches_of_tasks(data, sink, data.draw(st.permutations(rows)))):
-        sink.batch(batch_id, *tasks)
-
-    # Of one time the row that came later at the feed.
-    winners = {key: (time, [number]) for key, time, number in sorted(rows, key=lambda row: row[1:])}
-    assert (sink.latest() if rows else {}) == winners
-
-
-@each_with_a_sink
-@given(data=st.data(), arrivals=ARRIVALS)
-def test_without_a_time_the_row_that_came_last_wins(
-    new_sink: Callable[..., Sink], data: st.DataObject, arrivals: list[tuple[str, int]]
-) -> None:
-    rows = [(key, time, number) for number, (key, time) in enumerate(arrivals)]
-    sink = new_sink(time="")
-
-    for batch_id, tasks in enumerate(batches_of_tasks(data, sink, rows)):
-        sink.batch(batch_id, *tasks)
-
-    last = {key: (time, [number]) for key, time, number in rows}
-    assert (sink.latest() if rows else {}) == last
-
-
-@each_with_a_sink
-@given(data=st.data(), arrivals=ARRIVALS)
-def test_each_update_is_counted_once_as_delivered_or_superseded(
-    new_sink: Callable[..., Sink], data: st.DataObject, arrivals: list[tuple[str, int]]
-) -> None:
-    rows = [(key, time, number) for number, (key, time) in enumerate(arrivals)]
-    sink = new_sink(time=data.draw(st.sampled_from(["t", ""])))
-
-    batches = batches_of_tasks(data, sink, rows)
-    done: list[tuple[Any, int]] = []
-    for batch_id, tasks in enumerate(batches):
-        summary = sink.batch(batch_id, *tasks)
-        if summary is not None:  # a batch without rows commits nothing, and the first one makes no table
-            done.append((summary, sink.table().num_rows))
-
-    assert sum(summary.updates for summary, _ in done) == len(rows)
-    assert all(summary.updates == summary.delivered + summary.superseded for summary, _ in done)
-    assert all(summary.keys == keys for summary, keys in done)
+    columns, value_of = KEYS[key]
+    schema = pa.schema([*columns, ("t", pa.int64()), ("v", VALUE)])
+    home = tmp_path_factory.mktemp("table")
+    place = {"buckets": "2", "indexLocation": str(home / "index"), "maintenance": "off"}
+    sink = dataclasses.replace(make_sink(schema, key=key, time="t" if timed else "", **place), folder=home)
+    rows = [Row(*row[:2], seq, row[2]) for seq, row in enumerate(arrivals)]
+    model: dict[int, Row] = {}
+    hashes = key_index.key_hashes
+    with pytest.MonkeyPatch.context() as patched:
+        if few_hashes:
+            patched.setattr(key_index, "key_hashes", lambda *given: hashes(*given) % 3)
+            patched.setattr("upstream.sink.merge.vectors_engine.key_hashes", lambda *given: hashes(*given) % 3)
+        for batch_id, batch in enumerate(split(data, data.draw(st.permutations(rows)) if timed else rows)):
+            sink.options = {**sink.options, "engine": data.draw(st.sampled_from(ENGINES)) if mixed else engine}
+            tasks = [
+                [as_batch(sink, value_of, part) for part in split(data, task)]
+                for task in split(data, data.draw(st.permutations(batch)))
+            ]
+            fate = data.draw(st.sampled_from(FATES))
+            if fate == "aborted":
+                sink.writer().abort(sink.tasks(*tasks), batch_id)
+            elif isinstance(fate, Step):
+                with dying_at(fate):
+                    sink.batch(batch_id, *tasks)
+            before = dict(model)
+            expected = counts_of(model, batch, timed)
+            summary = sink.batch(batch_id, *tasks)
+            assert sink.batch(batch_id, *tasks) is None, "a repeat"
+            live = {str(value_of(row.key)): (row.time, [row.seq]) for row in model.values() if not row.gone}
+            assert (summary is None) <= (fate == Step.COMMITTED or not batch)
+            if summary is not None:
+                assert {name: getattr(summary, name) for name in expected} == expected
+                assert summary.keys == len(live)
+            if model or before:
+                assert rows_of(sink.table(), columns) == live
+    if model:
+        check_what_lies_there(sink, timed=timed)
+        check_other_readers(sink, columns)
 
 
-def test_many_rows_are_coalesced_on_the_way(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    keys, times = rng.integers(0, 50, 3000).tolist(), rng.integers(0, 1000, 3000).tolist()
-    rows = [(key, time, str(seq)) for seq, (key, time) in enumerate(zip(keys, times, strict=True))]
-    results = []
-    for limit in (2_000_000, 100):
-        monkeypatch.setattr(incoming, "_COALESCE_AT", limit)
-        sink = make_sink(query_id=f"limit-{limit}")
-        sink.folder /= str(limit)
-        sink.__post_init__()
-        first_us = [1_000 + 7 * seq for seq in range(3000)]
-        parts = [
-            sink.rows(rows[i : i + 60], seq=i, first_arrival_us=np.array(first_us[i : i + 60]))
-            for i in range(0, 3000, 60)
-        ]
-        summary = sink.batch(0, parts)
-        results.append((sink.latest(), summary.updates, summary.delivered, summary.staleness, summary.rows))
-    assert results[0] == results[1]
-    assert results[0][1:3] == (3000, 50)
+def as_batch(sink: Sink, value_of: Any, rows: list[Row]) -> pa.RecordBatch:
+    return sink.rows(
+        [(*value_of(row.key), row.time, None if row.gone else [row.seq]) for row in rows],
+        seq=[row.seq for row in rows],
+        arrival_us=[1000 + row.seq for row in rows],
+        deleted=np.array([row.gone for row in rows], dtype=np.bool_),
+    )
+
+
+def counts_of(model: dict[int, Row], batch: list[Row], timed: bool) -> dict[str, int]:
+    """What a batch's summary counts; the model takes its rows in."""
+    found = dict.fromkeys(("updates", "delivered", "superseded", "older", "deleted", "absent"), 0)
+    found["updates"] = len(batch)
+
+    def order(row: Row) -> tuple[int, int]:
+        return (row.time if timed else 0, row.seq)
+
+    for key in {row.key for row in batch}:
+        newest = max((row for row in batch if row.key == key), key=order)
+        held = model.get(key)
+        live = held is not None and not held.gone
+        if held is not None and order(held) > order(newest):
+            found["older"] += 1
+            continue
+        model[key] = newest
+        found["delivered"] += live or not newest.gone
+        found["deleted"] += live and newest.gone
+        found["absent"] += newest.gone and not live
+    found["superseded"] = len(batch) - found["delivered"]
+    return found
+
+
+def rows_of(table: pa.Table, key: list[tuple[str, pa.DataType]]) -> dict[str, tuple[Any, ...]]:
+    rows = table.to_pylist()
+    found = {str(tuple(row[name] for name, _ in key)): (row["t"], row["v"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def check_what_lies_there(sink: Sink, *, timed: bool) -> None:
+    """No attempt has left a file, and deletions are remembered only where times decide."""
+    named = set().union(*(sink.live_files(version) for version in range(sink.version() + 1)))
+    assert {path for path in sink.files() if path.startswith("_upstream_bucket")} <= named
+    listed = DeltaTable(str(sink.path)).transaction_version(APP_ID)
+    lists = list((sink.path / "_upstream_tombstones").glob("*.json"))
+    assert len(lists) == bool(listed)
+    assert timed or not lists
+
+
+def check_other_readers(sink: Sink, key: list[tuple[str, pa.DataType]]) -> None:
+    expected = rows_of(sink.table(), key)
+    query = QueryBuilder().register("t", DeltaTable(str(sink.path))).execute("SELECT * FROM t").read_all()
+    assert rows_of(pa.table(query), key) == expected
+    assert rows_of(pl.read_delta(str(sink.path)).to_arrow(), key) == expected

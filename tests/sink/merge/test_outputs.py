@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -16,15 +14,14 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.deaths import ProcessDied
 from kit.invalid_text import not_utf_8
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
-from upstream.sink import spark_writer as writer_module
-from upstream.sink.commit.commit import BatchCommit
-from upstream.sink.commit.metrics_table import METRICS_SCHEMA
-from upstream.sink.figures.summary import last_summary
+from upstream.sink.figures.summary import last_summary, read_summaries
 from upstream.sink.merge.side_table import SideTable
+from upstream.sink.spec.steps import Step
+
+from ..deaths import dying_at
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from("xy"), st.booleans()), max_size=30)
 
@@ -45,25 +42,6 @@ def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     """Rows of (key, time, content, deleted, seq)."""
     marks = np.array([row[3] for row in rows], dtype=np.bool_)
     return sink.rows([row[:3] for row in rows], seq=[row[4] for row in rows], deleted=marks)
-
-
-def test_what_a_conflict_is(declared: Any) -> None:
-    first = declared.batch(0, [declared.rows([(1, 5, "a"), (1, 5, "a"), (1, 5, "b"), (2, 5, "x"), (2, 6, "y")])])
-    assert (first.conflicts, first.delivered) == (2, 2)  # both a lost to b; x is older than y
-    again = declared.batch(1, [declared.rows([(1, 5, "b"), (2, 5, "z")], seq=10)])
-    assert again.conflicts == 0  # the same once more, and an older row
-    third = declared.batch(2, [declared.rows([(1, 5, "c"), (2, 6, "w")], seq=[20, 1])])
-    assert third.conflicts == 2
-    assert declared.latest() == {1: (5, "c"), 2: (6, "y")}  # of w and y, y arrived later
-
-
-def test_deletions_conflict_with_rows_but_not_with_deletions(declared: Any) -> None:
-    declared.batch(0, [declared.rows([(1, 5, "a")])])
-    assert declared.batch(1, [as_batch(declared, [(1, 5, None, True, 9)])]).conflicts == 1
-    assert declared.latest() == {}
-    assert declared.batch(2, [as_batch(declared, [(1, 5, None, True, 10)])]).conflicts == 0
-    assert declared.batch(3, [as_batch(declared, [(1, 5, "b", False, 11)])]).conflicts == 1
-    assert declared.latest() == {1: (5, "b")}
 
 
 def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink: Any) -> None:
@@ -123,9 +101,7 @@ def test_late_by_any_kind_of_time(make_sink: Any, tmp_path: Path, kind: pa.DataT
 def test_each_is_put_aside_once_wherever_a_process_dies(
     make_sink: Any, data: st.DataObject, rows: list[tuple[int, int, str, bool]], keep: str
 ) -> None:
-    """Against a plain model: batches in order of arrival, in one task each; a death before, between and after the two
-    commits.
-    """
+
     numbered = [(*row, seq) for seq, row in enumerate(rows)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
@@ -133,18 +109,20 @@ def test_each_is_put_aside_once_wherever_a_process_dies(
         sink = make_sink(lateOutput=f"{folder}/late", conflictOutput=f"{folder}/conflicts", keep=keep, buckets="2")
         sink.folder = Path(folder)
         sink.__post_init__()
-        bound, late, conflicts = -100, Counter[tuple[Any, ...]](), 0
+        bound, late = -100, Counter[tuple[Any, ...]]()
         for batch_id, batch in enumerate(batches):
             late.update((key, time, content) for key, time, content, _, _ in batch if time < bound)
             promise = data.draw(st.integers(-2, 2))
             bound = max(bound, promise)
             given_rows = [as_batch(sink, batch), sink.punctuation(promise)]
-            die(sink, batch_id, given_rows, data.draw(st.sampled_from(["not", "before", "between", "after"])))
+            with dying_at(data.draw(st.sampled_from([None, Step.CHECKED, Step.MAINTAINED, Step.PUT_OUT]))):
+                sink.write(batch_id, given_rows)
             sink.write(batch_id, given_rows)
-            conflicts = sum(entry["upstream"]["conflicts"] for entry in history(sink))
+        summaries = [each for _, each in read_summaries(str(sink.path))]
+        conflicts = sum(each.conflicts for each in summaries)
         found = Counter((row["k"], row["t"], row["v"]) for row in put_aside(sink, "late"))
         assert found == late
-        assert sum(entry["upstream"]["late"] for entry in history(sink)) == late.total()
+        assert sum(each.late or 0 for each in summaries) == late.total()
         assert len(put_aside(sink, "conflicts")) == conflicts
         if keep == "latest":
             assert conflicts == modelled(batches)
@@ -156,19 +134,8 @@ def test_each_is_put_aside_once_wherever_a_process_dies(
             assert len(list(place.glob("*.parquet"))) == named
 
 
-def history(sink: Any) -> list[dict[str, Any]]:
-    entries = DeltaTable(str(sink.path)).history()
-    summaries = [entry for entry in entries if "upstream" in entry]
-    return [
-        {"upstream": json.loads(each["upstream"]) if isinstance(each["upstream"], str) else each["upstream"]}
-        for each in summaries
-    ]
-
-
 def modelled(batches: list[list[tuple[Any, ...]]]) -> int:
-    """Conflicts, one row at a time: with the newest of the batch, which then meets the table's row and the table's
-    deletion.
-    """
+    """Conflicts: rows with the newest of their batch, which then meets the table's row and the table's deletion."""
     rows: dict[int, tuple[Any, ...]] = {}
     deletions: dict[int, tuple[Any, ...]] = {}
     conflicts = 0
@@ -193,28 +160,10 @@ def conflict(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return one[1] == other[1] and (one[3] != other[3] or (not one[3] and one[2] != other[2]))
 
 
-def die(sink: Any, batch_id: int, given_rows: list[pa.RecordBatch], when: str) -> None:
-    place = {
-        "before": (BatchCommit, "_transact"),
-        "between": (writer_module, "write_outputs"),
-        "after": (writer_module, "write_metrics"),
-    }.get(when)
-    if place is None:
-        return
-    with pytest.MonkeyPatch.context() as dying:
-
-        def crash(*_: Any) -> None:
-            raise ProcessDied
-
-        dying.setattr(*place, crash)
-        with contextlib.suppress(ProcessDied):
-            sink.write(batch_id, given_rows)
-
-
 def test_an_output_given_up_still_gets_what_its_last_commit_named(declared: Any) -> None:
-    """The log says where the rows belong: a query that is restarted without the option does not lose them."""
     declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10)])
-    die(declared, 1, [declared.rows([(2, 1, "late")], seq=10)], "between")
+    with dying_at(Step.MAINTAINED):
+        declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     kept = declared.options
     declared.options = {name: value for name, value in kept.items() if not name.endswith("Output")}
     declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
@@ -259,14 +208,6 @@ def test_outputs_that_cannot_be(make_sink: Any, tmp_path: Path) -> None:
     sink = make_sink(conflictOutput=str(tmp_path / "file"))
     with pytest.raises((TableError, NotADirectoryError, OSError)):
         sink.write(0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
-
-
-def test_the_table_of_metrics_counts_them(make_sink: Any, tmp_path: Path) -> None:
-    assert {"conflicts", "late"} <= set(METRICS_SCHEMA.names)
-    sink = make_sink(metricsLocation=str(tmp_path / "metrics"))
-    sink.write(0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
-    row = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().to_pylist()[0]
-    assert (row["conflicts"], row["late"]) == (1, None)
 
 
 @pytest.mark.parametrize("column", ["k", "v"])

@@ -1,0 +1,23 @@
+"""A death right after a step of a batch, in the process of the test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+from kit.deaths import ProcessDied
+
+from upstream.sink.spec import steps
+from upstream.sink.spec.steps import Step
+
+
+@contextlib.contextmanager
+def dying_at(step: Step | None) -> Iterator[None]:
+    def reached(at: Step) -> None:
+        if at is step:
+            raise ProcessDied
+
+    with pytest.MonkeyPatch.context() as patched, contextlib.suppress(ProcessDied):
+        patched.setattr(steps, "reached", reached)
+        yield
