@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 TIERS = ("plain", "core", "touched", "slice")
@@ -123,19 +123,13 @@ def read_slice(root: Path) -> int:
     return int((root / "tests" / "slice").read_text())
 
 
-def seconds_of(tests: Mapping[str, Collection[str]], root: Path) -> dict[str, float]:
-    """Return the seconds of the costly tests of each file: as measured, or by their number."""
+def name_of(node: str) -> str:
+    """Return a test's name without its parameters and its group."""
+    return node.partition("[")[0].partition("@")[0]
+
+
+def seconds_of(tests: Mapping[str, Iterable[str]], root: Path) -> dict[str, float]:
+    """Return the seconds of the given tests of each file: as measured, or a guess."""
     measured: dict[str, float] = json.loads((root / "tests" / "durations.json").read_text())
-    return {file: measured.get(file, UNMEASURED_S * len(names)) for file, names in tests.items()}
-
-
-def measure(report: Path) -> dict[str, float]:
-    """Return the seconds of each test file from a report of pytest's (``--junitxml``)."""
-    import xml.etree.ElementTree as ElementTree
-
-    found: dict[str, float] = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        file = f"{case.attrib['classname'].replace('.', '/')}.py"
-        file = file if file.startswith("tests/") else f"tests/{file}"
-        found[file] = found.get(file, 0.0) + float(case.attrib["time"])
-    return found
+    names = {file: {name_of(node.rpartition("::")[2]) for node in nodes} for file, nodes in tests.items()}
+    return {file: sum(measured.get(f"{file}::{name}", UNMEASURED_S) for name in own) for file, own in names.items()}
