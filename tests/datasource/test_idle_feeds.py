@@ -7,70 +7,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.journal import through_json
-from kit.memory_connector import MemoryConnector
 
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.checkpoint_layout import reorder_folder, windows_folder
+from upstream.core.feedback.checkpoint_layout import reorder_folder
 from upstream.core.feedback.reorder_reports import ReorderReport
 from upstream.core.feedback.report_files import write_report
-from upstream.core.feedback.window_reports import WindowReport
-from upstream.core.watermark.bounds import AFTER_ALL
-from upstream.datasource.connectors.contract import Limit
-from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.registry import parse_source_options
-from upstream.datasource.schema import Shape, leaving_schema, shape_of
 
-SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
-S = 1_000_000
-BASE = 1_700_000_000 * S
+from .driven_feeds import BASE, Driver, S
+
 CENTURY = 100 * 365 * 86_400 * S
-
-
-def options(**changes: Any) -> SourceOptions:
-    base: dict[str, Any] = {"key": ("k",), "time": "us", "time_format": "epoch_us", "progress": "ordered"}
-    return SourceOptions(**{**base, "confirmations": 1, "max_jump_us": 3600 * S, **changes})
-
-
-def shape(given_options: SourceOptions) -> Shape:
-    return shape_of(leaving_schema(SCHEMA, given_options), given_options)
-
-
-class Driver:
-    """Plans batches of feeds to which rows are sent, each batch by a planner that knows nothing but the journal."""
-
-    def __init__(self, *feeds: str, **changes: Any) -> None:
-        self.options = options(**changes)
-        self.connector = MemoryConnector({feed: SCHEMA.empty_table() for feed in feeds})
-        self.offset: Offset = Planner.initial()
-        self.now = BASE
-        self.batches = 0
-
-    def send(self, feed: str, *times: int) -> None:
-        rows = pa.table([["x"] * len(times), list(times)], schema=SCHEMA)
-        self.connector.tables[feed] = pa.concat_tables([self.connector.tables[feed], rows])
-
-    def look(self, seconds: float = 0, limit: int | None = None, *, frozen: bool = False) -> dict[str, int] | None:
-        """What is promised at a look; None if there is no batch."""
-        self.now += round(seconds * S)
-        planner = Planner(self.connector, self.options, shape(self.options), clock=lambda: self.now, new_id=lambda: "t")
-        if frozen:
-            planner.freeze()
-        end = through_json(planner.plan(self.offset, Limit(rows=limit)))
-        if end == self.offset:
-            return None
-        self.batches += 1
-        promised = [task.punctuation for task in planner.tasks(self.offset, end)]
-        self.offset = end
-        return dict(promised[-1]) if promised else {}
-
-    def state(self, feed: str) -> dict[str, Any]:
-        return self.offset["progress"][feed]
 
 
 def test_by_default_the_silent_feed_is_waited_for() -> None:
@@ -128,17 +77,6 @@ def test_a_feed_that_a_limit_keeps_waiting_is_not_idle() -> None:
     assert driver.state("b")["late"] == 0
 
 
-def test_an_ended_feed_holds_nobody_back() -> None:
-    driver = Driver("a", "b")
-    driver.send("a", BASE)
-    driver.send("b", BASE)
-    driver.connector.ended = frozenset("b")
-    driver.look()
-    driver.send("a", BASE + 50 * S)
-    assert driver.look(50) == {"a": BASE + 50 * S}
-    assert driver.state("b")["bound"] == AFTER_ALL
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 20), st.integers(0, 15)), min_size=1, max_size=30),
@@ -165,30 +103,11 @@ def test_promises_never_decrease_and_late_rows_are_those_below_them(
         assert state["bound"] == promised.get(feed)
 
 
-def report(needs: int | None, shard: int = 0) -> WindowReport:
-    numbers = {field.name: 0 for field in dataclasses.fields(WindowReport) if field.type == "int"}
-    return WindowReport(**{**numbers, "shard": shard, "bound": None, "plan": {}, "needs": needs})  # type: ignore[arg-type]
-
-
 class OnDemand(Driver):
     """With what a window operator says below the checkpoint."""
 
     def __init__(self, checkpoint: Any, *feeds: str, **changes: Any) -> None:
         super().__init__(*feeds, idle="ets", checkpoint_location=str(checkpoint), **changes)
-        self.folder = str(checkpoint)
-
-    def holds(self, needs: int | None, operator: int = 0) -> None:
-        write_report(windows_folder(self.folder, operator), report(needs))
-
-
-def test_nothing_held_no_work(tmp_path: Any) -> None:
-    driver = OnDemand(tmp_path, "a", "b", ets_delay_us=0)
-    driver.send("a", BASE)
-    driver.send("b", BASE - 5 * S)
-    driver.look()
-    driver.holds(None)
-    assert [driver.look(1) for _ in range(10)] == [None] * 10
-    assert driver.batches == 1
 
 
 def test_what_is_held_is_released_once_the_clock_allows_it_and_then_there_is_silence(tmp_path: Any) -> None:
@@ -223,7 +142,7 @@ def test_only_the_feed_that_blocks_is_promised_for(tmp_path: Any) -> None:
 
 
 def test_internal_time_is_the_clock(tmp_path: Any) -> None:
-    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat", time="at", time_format=None)
+    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat")
     driver.send("a", 0)
     assert driver.look() == {"a": BASE, "b": BASE}
     driver.holds(BASE + 10 * S)
@@ -233,22 +152,18 @@ def test_internal_time_is_the_clock(tmp_path: Any) -> None:
     assert driver.look(1000) is None
 
 
-def test_deeper_operators_are_asked_too(tmp_path: Any) -> None:
+@pytest.mark.parametrize("waits", ["windows", "rows for their turn"])
+def test_deeper_operators_are_asked_too(tmp_path: Any, waits: str) -> None:
     driver = OnDemand(tmp_path, "a", ets_delay_us=0)
     driver.send("a", BASE)
     driver.look()
-    driver.holds(None)
-    driver.holds(BASE + 5 * S, operator=1)
-    assert driver.look(6) == {"a": BASE + 6 * S}
-
-
-def test_rows_that_wait_for_their_turn_are_asked_for_too(tmp_path: Any) -> None:
-    driver = OnDemand(tmp_path, "a", ets_delay_us=0)
-    driver.send("a", BASE)
-    driver.look()
-    counts = {field.name: 0 for field in dataclasses.fields(ReorderReport) if field.type == "int"}
-    waiting = ReorderReport(**{**counts, "bounds": {}, "promised": None, "needs": BASE + 5 * S})  # type: ignore[arg-type]
-    write_report(reorder_folder(driver.folder, 0), waiting)
+    if waits == "windows":
+        driver.holds(None)
+        driver.holds(BASE + 5 * S, operator=1)
+    else:
+        counts: Any = {field.name: 0 for field in dataclasses.fields(ReorderReport) if field.type == "int"}
+        waiting = ReorderReport(**{**counts, "bounds": {}, "promised": None, "needs": BASE + 5 * S})
+        write_report(reorder_folder(str(tmp_path), 0), waiting)
     assert [driver.look(1) for _ in range(4)] == [None] * 4
     assert driver.look(2) == {"a": BASE + 6 * S}
 
@@ -289,7 +204,7 @@ def test_until_there_is_enough_to_learn_from_the_delay_is_wide(tmp_path: Any) ->
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=8, max_size=20), st.integers(1, 20))
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=8, max_size=12), st.integers(1, 20))
 def test_ets_never_lies_while_delays_stay_as_they_were_measured(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], width: int
 ) -> None:
@@ -344,7 +259,7 @@ def test_a_whole_feed_a_century_off_moves_by_itself_only() -> None:
 
 
 def test_a_clock_set_back_stands_still(tmp_path: Any) -> None:
-    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat", time="at", time_format=None)
+    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat")
     driver.send("a", 0)
     assert driver.look() == {"a": BASE, "b": BASE}
     driver.send("a", 0)
@@ -358,17 +273,18 @@ def test_a_clock_set_back_stands_still(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("given_options", "message"),
     [
-        ({"idle": "ets", "time": "t"}, "idle=ets without `checkpointLocation`"),
-        ({"idle": "advance"}, "nobody waits for a feed"),
-        ({"idle": "advance", "time": "t", "progress": "latent"}, "nobody waits for a feed"),
-        ({"idle": "advance", "time": "t", "punctuation": "off"}, "nobody waits for a feed"),
-        ({"time": "t", "progress": "adaptive", "targetLate": "2"}, "a share above 0 and below 1"),
-        ({"time": "t", "idle": "wiat"}, "did you mean 'wait'"),
+        ({"idle": "ets", "time": "t"}, "`checkpointLocation`"),
+        ({"idle": "advance"}, "nobody waits"),
+        ({"idle": "advance", "time": "t", "progress": "latent"}, "nobody waits"),
+        ({"idle": "advance", "time": "t", "punctuation": "off"}, "nobody waits"),
+        ({"time": "t", "progress": "adaptive", "targetLate": "2"}, "above 0"),
+        ({"time": "t", "idle": "wiat"}, "'wait'"),
+        ({"coalesce": "true"}, "without `key`"),
     ],
 )
 def test_contradictions_are_refused(given_options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parse_source_options({"path": "x", "key": "k", **given_options})
+        parse_source_options({"path": "x", **given_options})
 
 
 def test_shares_are_read_in_percent_too() -> None:

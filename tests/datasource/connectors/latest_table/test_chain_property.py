@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upstream.core.rows.system_column import SYSTEM
-from upstream.sink.maintenance import wear
-from upstream.sink.merge import engine
-from upstream.sink.merge import small_files as folding
+
+from .following import Follower, options_of
 
 # Key, time, whether it is a deletion.
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -31,8 +30,8 @@ STEPS = st.lists(
 class Chain:
     """Two tables and the follower between them; what the first delivers is counted against what the second is given."""
 
-    def __init__(self, first: Any, second: Any, follower_of: Any) -> None:
-        self.first, self.second, self.follower_of = first, second, follower_of
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
         self.batch_id = self.seq = self.delivered = self.received = 0
 
     def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> None:
@@ -50,7 +49,7 @@ class Chain:
 
     def begin(self, limit: str) -> None:
         numbers = {"timeFormat": "epoch_us" if "time" in self.first.options else ""}
-        self.follower = self.follower_of(self.first.path, maxRowsPerTrigger=limit, **numbers)
+        self.follower = Follower(self.first.path, maxRowsPerTrigger=limit, **numbers)
         self.follow()
 
     def follow(self, *, dies: bool = False) -> bool:
@@ -87,7 +86,6 @@ class Chain:
 )
 def test_the_chained_table_equals_the_first(
     make_first: Any,
-    follower_of: Any,
     monkeypatch: pytest.MonkeyPatch,
     before: list[Any],
     steps: list[Any],
@@ -96,18 +94,11 @@ def test_the_chained_table_equals_the_first(
     timed: bool,
     way: str,
 ) -> None:
-    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
-    # Else the few rows here would be put together with each batch, and none of them marked as dead.
-    monkeypatch.setattr(folding, "_FREE_ROWS", 0)
-    monkeypatch.setattr(folding, "_FREE_SHARE", 2)
-    # As if buckets were large: then they are written anew after commits.
-    monkeypatch.setattr(wear, "WORTH", 0 if way == "worn" else 10_000)
-    monkeypatch.setattr(wear, "FILE", 1)
     with tempfile.TemporaryDirectory() as folder:
         time = "t" if timed else ""
-        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}
+        kind = options_of(way, monkeypatch, folder)
         first, second = (make_first(Path(folder) / name, time=time, **kind) for name in ("first", "second"))
-        chain = Chain(first, second, follower_of)
+        chain = Chain(first, second)
         for rows in before:
             chain.batch(rows, tasks if timed else 1)
         chain.begin(limit)

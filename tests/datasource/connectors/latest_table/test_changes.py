@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -15,10 +14,8 @@ from kit.sink import Sink
 
 from upstream.conf.errors import CheckpointError, FeedChangedError, OptionError, SchemaError
 from upstream.core.rows.system_column import SYSTEM
-from upstream.sink.admin.erase import erase_key
-from upstream.sink.admin.history_change import change_keep
-from upstream.sink.commit.commit import BatchCommit
-from upstream.sink.merge import small_files
+
+from .following import Follower, gone, options_of, some
 
 Row = Mapping[str, Any]
 
@@ -27,23 +24,6 @@ def changes(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     """The changes in the order of their numbers: what each one is, then its key, time and value."""
     ordered = sorted(rows, key=lambda row: row[SYSTEM]["seq"])
     return [(row["_change_type"], row["k"], row["t"], row["v"]) for row in ordered if not row[SYSTEM]["punctuation"]]
-
-
-def some(sink: Any, batch_id: int, *rows: tuple[Any, ...]) -> None:
-    sink.batch(batch_id, [sink.rows(list(rows), seq=100 * batch_id)])
-
-
-def delete(sink: Any, batch_id: int, *rows: tuple[Any, ...]) -> None:
-    marks = np.ones(len(rows), dtype=np.bool_)
-    sink.batch(batch_id, [sink.rows(list(rows), seq=100 * batch_id, deleted=marks)])
-
-
-@pytest.fixture
-def marked(make_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sink:
-    """A table in which rows that are replaced are marked as dead."""
-    monkeypatch.setattr(small_files, "_FREE_ROWS", 0)
-    monkeypatch.setattr(small_files, "_FREE_SHARE", 1)
-    return make_first(engine="vectors", indexLocation=str(tmp_path / "index"))
 
 
 def test_both_images_of_updates_and_the_rows_that_were_deleted(first: Any, follow: Any) -> None:
@@ -61,122 +41,32 @@ def test_both_images_of_updates_and_the_rows_that_were_deleted(first: Any, follo
     pair = [row for row in rows if row["k"] == 1]
     assert [row["_change_type"] for row in pair] == ["update_preimage", "update_postimage"]
     assert pair[1][SYSTEM]["seq"] == pair[0][SYSTEM]["seq"] + 1
-    delete(first, 2, (1, 30, None), (9, 30, None))
-    (gone,) = [row for row in follower.rows() if not row[SYSTEM]["punctuation"]]
-    assert changes([gone]) == [("delete", 1, 12, "a2")]
-    assert gone[SYSTEM]["deleted"]
+    first.batch(2, [gone(first, [(1, 30, None), (9, 30, None)], 200)])
+    (left,) = [row for row in follower.rows() if not row[SYSTEM]["punctuation"]]
+    assert changes([left]) == [("delete", 1, 12, "a2")]
+    assert left[SYSTEM]["deleted"]
     assert follower.take() is None
 
 
-def test_a_row_that_comes_back_after_its_deletion_is_an_insertion(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow(changes="full")
-    follower.rows()
-    delete(first, 1, (1, 20, None))
-    some(first, 2, (1, 15, "too late"), (1, 30, "b"))
-    assert changes(follower.rows()) == [("delete", 1, 10, "a"), ("insert", 1, 30, "b")]
-
-
-def test_rows_marked_as_dead_are_preimages_once(marked: Any, follower_of: Any) -> None:
-    some(marked, 0, *((key, 10, f"{key}") for key in range(100)))
-    follower = follower_of(marked.path, changes="full")
-    follower.rows()
-    for batch_id in (1, 2, 3):
-        some(marked, batch_id, (0, 10 + batch_id, "x"), (batch_id, 10 + batch_id, "y"))
-        found = changes(follower.rows())
-        replaced = (0, 9 + batch_id, "0" if batch_id == 1 else "x")
-        assert sorted(row for row in found if row[0] == "update_preimage") == sorted(
-            [("update_preimage", *replaced), ("update_preimage", batch_id, 10, f"{batch_id}")]
-        )
-        assert len(found) == 4
-    assert marked.log().vectors(), "rows were marked"
-
-
-@pytest.mark.parametrize("by_delta_rs", [False, True])
-def test_a_file_that_leaves_with_rows_marked_as_dead_before(
-    marked: Sink, follower_of: Any, monkeypatch: pytest.MonkeyPatch, by_delta_rs: bool
+@pytest.mark.parametrize("kind", ["newest", "full"])
+def test_what_comes_between_a_plan_and_its_reading_changes_nothing(
+    make_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Also where delta-rs writes the entry, as it does in an object store."""
-    monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: not by_delta_rs)
-    monkeypatch.setattr(small_files, "_FREE_SHARE", 2)
-    some(marked, 0, *((key, 10, "a") for key in range(100)))
-    follower = follower_of(marked.path, changes="full")
+    first = make_first(**options_of("vectors", monkeypatch, str(tmp_path)))
+    some(first, 0, *((key, 10, "a") for key in range(100)))
+    follower = Follower(first.path, changes=kind)
     follower.rows()
-    some(marked, 1, *((key, 11, "b") for key in range(4)))
-    assert len(changes(follower.rows())) == 8
-    first = set(marked.log().vectors())
-    some(marked, 2, *((key, 12, "c") for key in range(90)))  # what is left of the files goes into the new ones
-    assert first
-    assert not first & set(marked.log().files)
-    (info, *_) = DeltaTable(str(marked.path)).history(1)
-    assert str(info.get("engineInfo", "")).startswith("delta-rs") == by_delta_rs, info
-    found = changes(follower.rows())
-    assert {row for row in found if row[0] == "update_preimage"} == {
-        ("update_preimage", key, 11 if key < 4 else 10, "b" if key < 4 else "a") for key in range(90)
-    }
-    assert len(found) == 180
-
-
-def test_maintenance_between_a_plan_and_its_reading_changes_nothing(marked: Any, follower_of: Any) -> None:
-    some(marked, 0, *((key, 10, "a") for key in range(100)))
-    follower = follower_of(marked.path, changes="full")
-    follower.rows()
-    some(marked, 1, (1, 11, "b"))
+    some(first, 1, (1, 11, "b"))
     end = follower.plan()
     before = follower.read(end)
-    some(marked, 2, (1, 12, "c"), (2, 12, "c"))
-    DeltaTable(str(marked.path)).create_checkpoint()
+    some(first, 2, (1, 12, "c"), (2, 12, "c"))
+    assert first.log().vectors(), "rows were marked"
+    DeltaTable(str(first.path)).create_checkpoint()
     follower.restart()
     assert follower.read(end) == before
 
 
-def test_a_table_of_several_rows_of_a_key(make_first: Any, follower_of: Any) -> None:
-    first = make_first(keep="latest 2")
-    some(first, 0, (1, 10, "a"), (1, 20, "b"))
-    follower = follower_of(first.path, changes="full")
-    follower.rows()
-    # A row of the same time is replaced; the oldest of three leaves.
-    some(first, 1, (1, 20, "b2"), (1, 30, "c"))
-    assert sorted(changes(follower.rows())) == [
-        ("delete", 1, 10, "a"),
-        ("insert", 1, 30, "c"),
-        ("update_postimage", 1, 20, "b2"),
-        ("update_preimage", 1, 20, "b"),
-    ]
-    delete(first, 2, (1, 40, None))
-    assert sorted(changes(follower.rows())) == [("delete", 1, 20, "b2"), ("delete", 1, 30, "c")]
-
-
-def test_fewer_rows_of_each_key_from_a_version_on(make_first: Any, follower_of: Any) -> None:
-    first = make_first(keep="latest 2")
-    some(first, 0, (1, 10, "a"), (1, 20, "b"), (2, 10, "c"))
-    follower = follower_of(first.path, changes="full")
-    follower.rows()
-    change_keep(str(first.path), "latest")
-    first.options = {name: value for name, value in first.options.items() if name != "keep"}
-    some(first, 1, (1, 30, "d"))
-    assert changes(follower.rows()) == [
-        ("delete", 1, 10, "a"),
-        ("update_preimage", 1, 20, "b"),
-        ("update_postimage", 1, 30, "d"),
-    ]
-    follower.restart()
-    some(first, 2, (1, 40, "e"))
-    assert changes(follower.rows()) == [("update_preimage", 1, 30, "d"), ("update_postimage", 1, 40, "e")]
-
-
-@pytest.mark.parametrize("way", ["first", "marked"])
-def test_rows_of_a_key_that_was_erased(request: pytest.FixtureRequest, follower_of: Any, way: str) -> None:
-    sink: Sink = request.getfixturevalue(way)
-    some(sink, 0, *((key, 10, "a") for key in range(20)))
-    follower = follower_of(sink.path, changes="full")
-    follower.rows()
-    some(sink, 1, (3, 11, "b"), (5, 11, "b"))
-    erase_key(str(sink.path), 3)
-    assert changes(follower.rows())[-1] == ("delete", 3, 11, "b")
-
-
-def test_a_key_in_a_struct_and_a_column_that_is_added(tmp_path: Path, follower_of: Any) -> None:
+def test_a_key_in_a_struct_and_a_column_that_is_added(tmp_path: Path) -> None:
     kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
     columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
     sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "1"})
@@ -185,7 +75,7 @@ def test_a_key_in_a_struct_and_a_column_that_is_added(tmp_path: Path, follower_o
         sink, columns=columns.append(pa.field("w", pa.int64())), options={**sink.options, "mergeSchema": "true"}
     )
     some(wider, 1, ({"id": 2, "be side": 6}, 11, "b2", 7))
-    follower = follower_of(sink.path, changes="full", punctuation="false")
+    follower = Follower(sink.path, changes="full", punctuation="false")
     follower.rows()
     some(wider, 2, ({"id": 1, "be side": 7}, 12, "c", 8))
     found = [(row["_change_type"], row["the place"]["be side"], row["a,b"], row["w"]) for row in follower.rows()]
@@ -197,7 +87,7 @@ def test_a_condition_is_for_each_image_by_itself(first: Any, follow: Any) -> Non
     follower = follow(changes="full", where="v = 'in'")
     follower.rows()
     some(first, 1, (1, 11, "out"), (2, 11, "in"))
-    delete(first, 2, (3, 30, None), (4, 30, None))
+    first.batch(2, [gone(first, [(3, 30, None), (4, 30, None)], 200)])
     assert sorted(changes(follower.rows())) == [
         ("delete", 3, 10, "in"),
         ("update_postimage", 2, 11, "in"),
@@ -242,7 +132,7 @@ def test_files_that_are_gone(first: Any, follow: Any) -> None:
     end = follower.plan()
     for path in before:
         (first.path / path).unlink()
-    with pytest.raises(FeedChangedError, match=r"a file of bucket \d of version 2 .* is gone.*longer retention"):
+    with pytest.raises(FeedChangedError, match=r"version 2 .* is gone"):
         follower.read(end)
     # Without the rows that were replaced, what came is still there.
     assert len(follow().rows()) >= 1
@@ -255,22 +145,22 @@ def test_more_changes_than_the_commit_recorded(first: Any, follow: Any) -> None:
     some(first, 1, *((key, 11, "b") for key in range(8)))
     end = follower.plan()
     end["ranges"] = [{**each, "span": 1} for each in end["ranges"]]
-    with pytest.raises(FeedChangedError, match=r"changed \d+ rows of bucket \d, where it recorded 1 at most"):
+    with pytest.raises(FeedChangedError, match="recorded 1"):
         follower.read(end)
 
 
 def test_wrong_words_and_what_goes_with_none_of_it(first: Any, follow: Any) -> None:
     some(first, 0, (1, 10, "a"))
-    with pytest.raises(OptionError, match=r"changes='ful' is not one of newest, full \(did you mean 'full'\?\)"):
+    with pytest.raises(OptionError, match="did you mean 'full'"):
         follow(changes="ful")
-    with pytest.raises(OptionError, match=r"unknown option 'change', did you mean 'changes'\?"):
+    with pytest.raises(OptionError, match="did you mean 'changes'"):
         follow(change="full")
-    with pytest.raises(OptionError, match="coalesce=true with changes=full"):
+    with pytest.raises(OptionError, match="coalesce=true"):
         follow(changes="full", coalesce="true")
-    with pytest.raises(OptionError, match="progress=bounded with changes=full"):
+    with pytest.raises(OptionError, match="progress=bounded"):
         follow(changes="full", progress="bounded")
     follower = follow(changes="full")
-    with pytest.raises(SchemaError, match="a schema without the column '_change_type'"):
+    with pytest.raises(SchemaError, match="_change_type"):
         follower.reading.connector.fix_schema(pa.schema([("k", pa.int64()), ("t", pa.int64())]))
     with pytest.raises(SchemaError, match="no column 'w'"):
         follower.reading.connector.fix_schema(pa.schema([("w", pa.int64()), ("_change_type", pa.string())]))
@@ -282,13 +172,13 @@ def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, follow: Any) -> None:
     follower.rows()
     follower.given["changes"] = "full"
     follower.restart()
-    with pytest.raises(CheckpointError, match=r"the query reads .*_change_type"):
+    with pytest.raises(CheckpointError, match="_change_type"):
         follower.plan()
 
 
-def test_a_table_with_a_column_of_that_name(tmp_path: Path, follower_of: Any) -> None:
+def test_a_table_with_a_column_of_that_name(tmp_path: Path) -> None:
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_change_type", pa.string())])
     sink = Sink(tmp_path, columns)
     some(sink, 0, (1, 10, "a"))
-    with pytest.raises(SchemaError, match=r"which has a column '_change_type' of its own.*another name"):
-        follower_of(sink.path, changes="full")
+    with pytest.raises(SchemaError, match="'_change_type' of its own"):
+        Follower(sink.path, changes="full")

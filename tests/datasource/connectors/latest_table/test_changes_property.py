@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from deltalake import DeltaTable
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kit.tables import read_table
 
@@ -19,9 +19,8 @@ from upstream.delta_format.latest_table import SEQ
 from upstream.sink.admin.erase import erase_key
 from upstream.sink.admin.history_change import change_keep
 from upstream.sink.commit.commit import BatchCommit
-from upstream.sink.maintenance import wear
-from upstream.sink.merge import engine
-from upstream.sink.merge import small_files as folding
+
+from .following import Follower, options_of
 
 # Key, time, whether it is a deletion.
 ROWS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -33,6 +32,14 @@ STEPS = st.lists(
     ),
     max_size=12,
 )
+# For examples: a table of all keys, and batches that replace a few rows, then most of them.
+TABLE: dict[str, Any] = {
+    "before": [[(key, time, False) for key in range(21) for time in (0, 1)]],
+    "tasks": 1,
+    "timed": True,
+    "buckets": "2",
+}
+MARKED = [("batch", [(key, time, False) for key in range(many)]) for many, time in ((4, 2), (18, 3))]
 Row = tuple[int, int | None, str | None]
 
 
@@ -94,11 +101,16 @@ def groups_of(rows: list[dict[str, Any]]) -> list[list[tuple[str, Row]]]:
     timed=st.booleans(),
     buckets=st.sampled_from(["1", "2"]),
     keep=st.sampled_from(["latest", "latest 2", "all"]),
-    way=st.sampled_from(["rewrite", "beside", "vectors", "worn", "delta-rs"]),
+    way=st.sampled_from(["rewrite", "beside", "vectors", "worn"]),
+    by_delta_rs=st.booleans(),
 )
+# What is left of a file leaves with rows that were marked as dead before; delta-rs writes the entry in object stores.
+@example(**TABLE, steps=MARKED, keep="latest", way="vectors", by_delta_rs=False)
+@example(**TABLE, steps=MARKED, keep="latest", way="vectors", by_delta_rs=True)
+@example(**TABLE, steps=[("keep", 0), ("batch", [(1, 3, False)])], keep="latest 2", way="rewrite", by_delta_rs=False)
+@example(**TABLE, steps=[*MARKED[:1], ("erase", 3)], keep="latest", way="vectors", by_delta_rs=False)
 def test_changes_are_the_difference_between_versions(
     make_first: Any,
-    follower_of: Any,
     monkeypatch: pytest.MonkeyPatch,
     before: list[Any],
     steps: list[Any],
@@ -107,16 +119,12 @@ def test_changes_are_the_difference_between_versions(
     buckets: str,
     keep: str,
     way: str,
+    by_delta_rs: bool,
 ) -> None:
     timed = timed or keep == "latest 2"
-    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
-    monkeypatch.setattr(folding, "_FREE_ROWS", 0)
-    monkeypatch.setattr(folding, "_FREE_SHARE", 2)
-    monkeypatch.setattr(wear, "WORTH", 0 if way == "worn" else 10_000)
-    monkeypatch.setattr(wear, "FILE", 1)
-    monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: way != "delta-rs")
+    monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: not by_delta_rs)
     with tempfile.TemporaryDirectory() as folder:
-        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}
+        kind = options_of(way, monkeypatch, folder)
         options = {"time": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}
         table = Table(make_first(Path(folder) / "first", **options))
         deletes = keep != "all"
@@ -128,7 +136,7 @@ def test_changes_are_the_difference_between_versions(
             batch(rows)
         numbers = {"timeFormat": "epoch_us" if timed else ""}
         # A commit is never divided, and a batch takes one at least: so each batch is a commit.
-        follower = follower_of(table.sink.path, changes="full", maxFilesPerTrigger="1", punctuation="false", **numbers)
+        follower = Follower(table.sink.path, changes="full", maxFilesPerTrigger="1", punctuation="false", **numbers)
         state: Counter[Row] = Counter()
         kept = 2 if keep == "latest 2" else 1
 

@@ -44,8 +44,3 @@ def test_of_two_earlier_rows_of_a_key_both_leave() -> None:
         (1, "update_preimage"),
         (2, "update_postimage"),
     ]
-
-
-def test_nothing_at_all() -> None:
-    found = images_of(numbers([]), numbers([]), numbers([]))
-    assert found.places.tolist() == found.changes.tolist() == []

@@ -8,10 +8,8 @@ import time
 from typing import Any
 
 import numpy as np
-import pytest
 from deltalake import DeltaTable
 
-from upstream.conf.errors import FeedChangedError
 from upstream.core.rows.system_column import SYSTEM
 from upstream.sink.maintenance.runner import Upkeep
 from upstream.sink.spec.maintenance_rules import Maintained, MaintenanceRules
@@ -77,41 +75,3 @@ def test_a_follower_within_the_retention_gets_every_change_once_over_maintenance
             assert mine == table
     assert removed > 20
     assert {key: row[0] for key, row in first.latest().items()} == table
-
-
-def test_a_follower_further_behind_reports_which_version_is_gone_and_what_to_do(first: Any, follow: Any) -> None:
-    table: dict[int, int] = {}
-    first.batch(0, [first.rows([(key, 0, "0") for key in range(KEYS)])])
-    table.update(dict.fromkeys(range(KEYS), 0))
-    follower = follow()
-    follower.rows()
-    for number in range(1, 12):
-        change(first, number, table)
-        if number == 8:
-            DeltaTable(str(first.path)).create_checkpoint()
-    assert maintained(first, keep=3).entries > 0
-    with pytest.raises(
-        FeedChangedError, match=r"log entry of version 2 .* is gone before it was read.*retention.*new checkpoint"
-    ):
-        follower.take()
-    mine: dict[int, int] = {}
-    apply(mine, follow().rows())
-    assert mine == table
-
-
-def test_a_follower_that_has_planned_a_batch_reads_it_or_reports_what_is_gone(first: Any, follow: Any) -> None:
-    """The entry was read; the files that it names went meanwhile."""
-    table: dict[int, int] = {}
-    first.batch(0, [first.rows([(key, 0, "0") for key in range(KEYS)])])
-    table.update(dict.fromkeys(range(KEYS), 0))
-    follower = follow()
-    follower.rows()
-    change(first, 1, table)
-    end = follower.plan()
-    for number in range(2, 12):
-        change(first, number, table)
-        if number == 8:
-            DeltaTable(str(first.path)).create_checkpoint()
-    maintained(first, keep=3)
-    with pytest.raises(FeedChangedError, match=r"the file .* of version 2 .* is gone before it was read"):
-        follower.read(end)
