@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +10,9 @@ import pytest
 from deltalake import DeltaTable
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.sink.commit.batch_identity import FINGERPRINT_PREFIX, BatchIdentity, Fingerprint
+from upstream.sink.commit.batch_identity import FINGERPRINT_PREFIX, Fingerprint
 from upstream.sink.commit.batch_name import WRITE_OPTION, BatchName, name_in
 from upstream.sink.commit.running_batch import Calls, RunningBatch
-from upstream.sink.spec.options import parse_sink_options
 from upstream.sink.write_batch import batch_writer
 
 ENGINES = ("rewrite", "vectors")
@@ -28,7 +26,6 @@ def plan(sink: Any, batch_id: int, offsets: str) -> None:
 
 
 def test_a_checkpoint_put_back_from_a_copy_is_refused(sink: Any) -> None:
-    """Its next batches have numbers that the table knows, and rows that it does not."""
     for batch in range(3):
         plan(sink, batch, f"up to {batch}")
         sink.batch(batch, [sink.rows([(batch, 1, "x")])])
@@ -38,10 +35,9 @@ def test_a_checkpoint_put_back_from_a_copy_is_refused(sink: Any) -> None:
     shutil.move(sink.folder / "copy", sink.checkpoint)
     plan(sink, 1, "up to 7")
     before = sink.version()
-    with pytest.raises(TableError, match="batch 1 comes after batch 2 of the same query") as caught:
+    with pytest.raises(TableError, match="batch 1 comes after batch 2") as caught:
         sink.batch(1, [sink.rows([(7, 1, "new")])])
-    assert "put the checkpoint back as it was after batch 2" in caught.value.hint
-    assert "new checkpointLocation" in caught.value.hint
+    assert "checkpointLocation" in caught.value.hint
     assert sink.version() == before
     assert not sink.files() - sink.live_files() - sink.live_files(1) - sink.live_files(2), "what was staged is gone"
 
@@ -53,25 +49,17 @@ def test_a_checkpoint_one_batch_old_is_refused_by_its_offsets(sink: Any) -> None
     rows = sink.rows([(2, 1, "b")], seq=3)
     sink.batch(1, [rows])
     assert sink.batch(1, [rows]) is None  # a repeat, as Spark journals what a batch reads before it begins
-    plan(sink, 1, "up to 8")
-    with pytest.raises(TableError, match=r"batch 1 of this query is in the table .* with other input"):
-        sink.batch(1, [sink.rows([(2, 1, "b"), (3, 1, "lost without this")], seq=3)])
+    journal = sink.checkpoint / "offsets" / "1"
+    # Offsets alone do not tell: those of Spark's files source are numbers of batches.
+    for other in ("up to 8", journal.read_text().replace('"batchTimestampMs":1', '"batchTimestampMs":9')):
+        journal.write_text(other)
+        with pytest.raises(TableError, match=r"batch 1 .* other input"):
+            sink.batch(1, [sink.rows([(2, 1, "b"), (3, 1, "lost without this")], seq=3)])
     assert sink.latest().keys() == {1, 2}
-
-
-def test_each_byte_of_the_journal_counts(sink: Any) -> None:
-    """Offsets alone do not tell: those of Spark's files source are numbers of batches."""
-    plan(sink, 0, '{"logOffset":0}')
-    sink.batch(0, [sink.rows([(1, 1, "a")])])
-    journal = sink.checkpoint / "offsets" / "0"
-    journal.write_text(journal.read_text().replace('"batchTimestampMs":0', '"batchTimestampMs":9'))
-    with pytest.raises(TableError, match="with other input"):
-        sink.batch(0, [sink.rows([(2, 1, "a")])])
 
 
 @pytest.mark.parametrize("missing", ["when it was written", "when it is repeated"])
 def test_where_there_is_nothing_to_compare_the_number_tells(sink: Any, missing: str) -> None:
-    """Tables written by earlier releases, and queries that keep no journal."""
     if missing == "when it is repeated":
         plan(sink, 0, "up to 3")
     sink.batch(0, [sink.rows([(1, 1, "a")])])
@@ -128,6 +116,9 @@ def test_two_writes_of_one_batch_are_both_applied_once(make_sink: Any) -> None:
         write(deletes, of_query(0, 1), deletes.rows([(2, 11, None, True)]))
         assert plain.latest() == {1: (10, "a")}
     assert plain.version() == 2
+    # Names of the log: a batch that was committed before an upgrade is known after it.
+    table = DeltaTable(str(plain.path))
+    assert [table.transaction_version(name) for name in ("upstream-query", "upstream-query/2")] == [0, 0]
 
 
 def test_a_death_between_the_two(make_sink: Any) -> None:
@@ -146,9 +137,9 @@ def test_a_repeat_in_another_order_is_refused_where_it_can_be_seen(make_sink: An
     write(deletes, of_query(0, 1), deletes.rows([(2, 11, None, True)]))
     write(plain, of_query(1, 0), plain.rows([(3, 10, "c")]))
     # Dies; the repeat begins with what was the second write.
-    with pytest.raises(TableError, match=r"writes to the table .* in another order") as caught:
+    with pytest.raises(TableError, match="another order") as caught:
         write(deletes, of_query(1, 0), deletes.rows([(1, 12, None, True)]))
-    assert "a queryId of its own" in caught.value.hint
+    assert "queryId" in caught.value.hint
     # A program that was changed meanwhile is no other order: its batch is in the table.
     wider = make_sink(pa.schema([*plain.columns, ("w", pa.int64())]), system=False, mergeSchema="true")
     write(wider, of_query(1, 0), wider.rows([(3, 10, "c", 1)]))
@@ -168,32 +159,11 @@ def test_a_query_of_batches_is_refused_as_a_stream_is(make_sink: Any) -> None:
     assert plain.latest() == {1: (10, "a")}
 
 
-def test_the_first_write_goes_by_the_name_it_always_had(make_sink: Any) -> None:
-    """So that a batch that was committed before an upgrade is known after it."""
-    plain = make_sink(system=False)
-    write(plain, of_query(0, 0), plain.rows([(1, 10, "a")]))
-    write(plain, of_query(0, 1), plain.rows([(2, 10, "a")]))
-    table = DeltaTable(str(plain.path))
-    assert table.transaction_version("upstream-query") == 0
-    assert table.transaction_version("upstream-query/2") == 0
-
-
 def test_an_option_of_ours_is_refused_from_others(make_sink: Any) -> None:
     plain = make_sink(system=False)
     given = {"path": str(plain.path), **plain.options, "txnAppId": "x", "txnVersion": "1", WRITE_OPTION: "what"}
     with pytest.raises(OptionError, match=f"{WRITE_OPTION}='what'"):
         batch_writer(given, plain.schema, overwrite=False)
-
-
-def test_what_a_repeat_needs_is_read_beside_the_driver(sink: Any, tmp_path: Path) -> None:
-    target = parse_sink_options(sink.given)
-    plan(sink, 5, "up to 5")
-    one = BatchIdentity.of(target, "query-1", 5, "columns")
-    plan(sink, 5, "up to 6")
-    other = BatchIdentity.of(target, "query-1", 5, "columns")
-    assert one.fingerprint.offsets != other.fingerprint.offsets
-    assert one.fingerprint.columns == other.fingerprint.columns
-    assert tmp_path.exists()
 
 
 def test_calls_of_a_batch_are_counted_where_they_succeed() -> None:
@@ -220,7 +190,6 @@ def test_calls_of_a_batch_are_counted_where_they_succeed() -> None:
 
 
 def test_writes_of_one_batch_are_numbered_alike(make_sink: Any) -> None:
-    """Whatever they are called: one input numbers their rows."""
     sink = make_sink()
     sink.batch(0, [sink.rows([(9, 1, "x")], seq=500)])
     running = BatchName("query", 0, of_query=True, offsets="up to 3")
@@ -238,17 +207,11 @@ def test_a_batch_of_no_query_arrives_after_all_that_is_there(make_sink: Any) -> 
     sink = make_sink()
     sink.batch(0, [sink.rows([(1, 10, "stream")], seq=500)])
     given = {"path": str(sink.path), **sink.options}
-    for value, name in (
-        ("unnamed", {}),
-        ("again", {}),
-        ("job 1", JOB | {"txnVersion": "1"}),
-        ("job 2", JOB | {"txnVersion": "2"}),
-    ):
+    job = {"txnAppId": "nightly"}
+    named = [("job 1", job | {"txnVersion": "1"}), ("job 2", job | {"txnVersion": "2"})]
+    for value, name in [("unnamed", {}), ("again", {}), *named]:
         writer = batch_writer({**given, **name}, sink.schema, overwrite=False)
         writer.commit([writer.write(iter([sink.rows([(1, 10, value), (1, 10, "earlier")], seq=[1, 0])]))])
         assert sink.latest() == {1: (10, value)}
     sink.batch(1, [sink.rows([(1, 11, "stream")], seq=501)])
     assert sink.latest() == {1: (11, "stream")}
-
-
-JOB = {"txnAppId": "nightly"}

@@ -4,31 +4,16 @@ import dataclasses
 import pickle
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from kit.races import commit_between
 
-from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
+from upstream.conf.errors import CheckpointError, TableError
+from upstream.delta_format.deletion_vectors import VECTORS
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.merge import small_files as folding
 
 ENGINES = ("rewrite", "vectors")
-
-
-def test_newest_row_per_key_across_batches(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (1, 5, "older")])])
-    sink.batch(1, [sink.rows([(1, 9, "late"), (2, 11, "b2"), (3, 1, "c")], seq=10)])
-    assert sink.latest() == {1: (10, "a"), 2: (11, "b2"), 3: (1, "c")}
-
-
-def test_ties_on_time_go_to_the_later_arrival_whatever_the_row_order(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(1, 10, "second"), (1, 10, "first")], seq=[7, 3])])
-    assert sink.latest() == {1: (10, "second")}
-    sink.batch(1, [sink.rows([(1, 10, "earlier seq")], seq=5)])
-    assert sink.latest() == {1: (10, "second")}
-    sink.batch(2, [sink.rows([(1, 10, "third")], seq=8)])
-    assert sink.latest() == {1: (10, "third")}
 
 
 def test_without_the_system_column_ties_go_to_the_batch(make_sink: Any) -> None:
@@ -38,22 +23,6 @@ def test_without_the_system_column_ties_go_to_the_batch(make_sink: Any) -> None:
     assert sink.latest() == {1: (10, "b")}
     assert summary.staleness is None
     assert summary.low_watermarks == {}
-
-
-def test_without_a_time_arrival_decides(make_sink: Any) -> None:
-    sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), time="")
-    # Two feeds: the row that arrived later stays, although its feed counts from a lower number.
-    batch = [
-        sink.rows([(1, "newer")], seq=1, feed="a", arrival_us=[200]),
-        sink.rows([(1, "old")], seq=9, feed="b", arrival_us=[100]),
-    ]
-    sink.batch(0, batch)
-    assert sink.latest() == {1: ("newer",)}
-    sink.batch(1, [sink.rows([(1, "next")], seq=2, feed="a", arrival_us=[300])])
-    assert sink.latest() == {1: ("next",)}
-    # The same, each row in another task.
-    sink.batch(2, [sink.rows([(1, "x")], seq=3, arrival_us=[500])], [sink.rows([(1, "y")], seq=8, arrival_us=[400])])
-    assert sink.latest() == {1: ("x",)}
 
 
 def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any, engine: str) -> None:
@@ -95,8 +64,7 @@ def test_stray_rows_in_two_tasks_are_merged_right(sink: Any) -> None:
     assert summary.superseded == 5
     assert summary.stray_buckets >= 1
     assert summary.keys == 9
-    # What the tasks staged for the merged buckets is gone; the files that were replaced stay for readers of the older
-    # version.
+    # What the tasks staged for the merged buckets is gone, what was replaced is not.
     named = sink.live_files() | sink.live_files(version=1)
     assert sink.files() == named
 
@@ -116,33 +84,26 @@ def test_a_foreign_change_of_a_touched_bucket_is_refused(make_sink: Any) -> None
     assert sink.latest() == {1: (12, "theirs"), 2: (11, "mine")}
 
 
-def test_a_foreign_commit_elsewhere_does_not_matter(make_sink: Any) -> None:
-    sink = make_sink(buckets="64")
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
-    other = make_sink(query_id="query-2", buckets="64")
-    other.batch(0, [other.rows([(3, 1, "theirs")])])
-    assert sink.commit(results, 1) is not None
-    assert sink.latest() == {1: (11, "mine"), 3: (1, "theirs")}
-
-
 @pytest.mark.parametrize("same_bucket", [True, False])
 def test_a_commit_between_the_check_and_ours(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, same_bucket: bool
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch, engine: str, same_bucket: bool
 ) -> None:
-    """Somebody commits after step 4 has looked: the version is taken, and everything is looked at again."""
-    sink = make_sink(buckets="64")
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
-    other = make_sink(query_id="query-2", buckets="64")
-    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(1 if same_bucket else 3, 12, "theirs")])]))
+    sink, other = make_sink(buckets="64"), make_sink(query_id="query-2", buckets="64")
+    expected = dict.fromkeys(range(300), (10, "a"))
+    sink.batch(0, [sink.rows([(key, *row) for key, row in expected.items()])])
+    own, theirs = 1, 1 if same_bucket else 3
+    results = sink.tasks([sink.rows([(own, 11, "mine")], seq=1000)])
+    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)]))
+    expected[theirs] = (12, "theirs")
     if same_bucket:
         with pytest.raises(TableError, match="changed by another writer"):
             sink.commit(results, 1)
-        assert sink.latest() == {1: (12, "theirs")}
     else:
         assert sink.commit(results, 1) is not None
-        assert sink.latest() == {1: (11, "mine"), 3: (12, "theirs")}
+        expected[own] = (11, "mine")
+    assert sink.latest() == expected
+    vectors = len(list((sink.path / VECTORS).glob("*")))
+    assert vectors == (0 if engine == "rewrite" else 1 if same_bucket else 2), "what the lost attempt wrote is gone"
 
 
 def test_a_foreign_append_is_not_passed_over(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,15 +112,6 @@ def test_a_foreign_append_is_not_passed_over(sink: Any, monkeypatch: pytest.Monk
     commit_between(monkeypatch, lambda: write_deltalake(str(sink.path), sink.table(), mode="append"))
     with pytest.raises(TableError, match="changed by another writer"):
         sink.commit(results, 1)
-
-
-def test_the_same_query_running_twice_commits_once(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    one, two = (sink.tasks([sink.rows([(1, 11, "b")], seq=5)]) for _ in range(2))
-    assert sink.commit(one, 1) is not None
-    assert sink.commit(two, 1) is None
-    assert not {file.path for result in two for file in result.staged} & sink.files()
-    assert {file.path for result in one for file in result.staged} <= sink.live_files()
 
 
 def test_abort_removes_what_was_staged_but_nothing_committed(sink: Any) -> None:
@@ -197,8 +149,6 @@ def test_batches_that_bring_nothing(sink: Any) -> None:
     summary = sink.batch(4, [sink.punctuation(12)])
     assert (summary.rows, summary.low_watermark, summary.keys) == (0, 12, 1)
     assert sink.version() == version + 1
-    # Nothing was recorded of batch 3, so should it be repeated with rows after all, it would not be taken for done… but
-    # 4 is.
     assert sink.batch(4, [sink.rows([(2, 1, "x")])]) is None
 
 
@@ -232,22 +182,6 @@ def test_the_account_of_a_commit(sink: Any) -> None:
     assert read_summaries(str(sink.path), 1) == []
 
 
-@pytest.mark.parametrize("row", [(None, 1, "x"), (1, None, "x")])
-def test_a_null_key_or_time_is_refused(sink: Any, row: tuple[Any, ...]) -> None:
-    with pytest.raises(MalformedRowError, match="filter such rows out"):
-        sink.tasks([sink.rows([row])])
-
-
-def test_null_and_nan_in_other_keys_and_times(make_sink: Any) -> None:
-    sink = make_sink(
-        pa.schema([("k", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("t", pa.float64()), ("v", pa.string())])
-    )
-    with pytest.raises(MalformedRowError, match="key column"):
-        sink.tasks([sink.rows([({"a": 1, "b": None}, 1.0, "x")])])
-    with pytest.raises(MalformedRowError, match="no usable time"):
-        sink.tasks([sink.rows([({"a": 1, "b": "b"}, float("nan"), "x")])])
-
-
 def test_a_checkpoint_that_cannot_be_read(sink: Any) -> None:
     (sink.checkpoint / "metadata").unlink()
     with pytest.raises(CheckpointError, match="metadata"):
@@ -261,20 +195,3 @@ def test_writers_and_messages_are_pickled(sink: Any) -> None:
     result = pickle.loads(pickle.dumps(writer.write(iter([sink.rows([(1, 11, "b")], seq=5)]))))
     pickle.loads(pickle.dumps(sink.writer())).commit([result, None], 1)
     assert sink.latest() == {1: (11, "b")}
-
-
-def test_without_a_time_deletions_meet_the_rows_of_other_tasks_by_arrival(make_sink: Any) -> None:
-    """Of a key that the table has a row of, and of one that it has none of."""
-    sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), time="", buckets="1")
-    for batch, (deleted_us, kept) in enumerate([(300, set()), (100, {1, 2})]):
-        sink.batch(2 * batch, [sink.rows([(1, "held")], arrival_us=[10])])
-        alone = sink.tasks([sink.rows([(1, None)], deleted=[True])])
-        assert [merge.tombstones for result in alone for merge in result.merges] == [None]
-        gone = [sink.rows([(1, None), (2, None)], arrival_us=[deleted_us] * 2, deleted=[True] * 2)]
-        came = [sink.rows([(1, "came"), (2, "came")], arrival_us=[200] * 2)]
-        results = sink.tasks(gone, came)
-        sink.commit(results, 2 * batch + 1)
-        assert sink.latest().keys() == kept
-        (merge,) = results[0].merges
-        assert merge.deletions is not None
-        assert (merge.deletions.rows, merge.tombstones.rows) == (1, 1), "each of them once"

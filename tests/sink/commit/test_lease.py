@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -82,7 +81,6 @@ def test_numbers_of_processes_that_are_used_again_mean_nothing() -> None:
 def test_never_two_hold_it_while_clocks_differ_by_less_than_the_allowance(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], skews: tuple[int, int, int]
 ) -> None:
-    """Whoever has written within the term is not pushed aside, whichever clock says what."""
     folder = TableFolder(str(tmp_path_factory.mktemp("lease")))
     skew = dict(zip("abc", skews, strict=True))
     wrote: dict[str, int] = {}
@@ -194,12 +192,3 @@ def test_readers_and_vacuum_pass_over_it(make_sink: Any) -> None:
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
     assert (sink.path / PLACE).exists()
     assert sink.latest() == {1: (10, "a")}
-
-
-def test_a_copied_table_carries_a_lease_that_runs_out(make_sink: Any, tmp_path: Path) -> None:
-    sink = dataclasses.replace(make_sink(), lease="1 minute")
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    shutil.copytree(sink.path, tmp_path / "copy")
-    found = read_lease(TableFolder(str(tmp_path / "copy")))
-    assert found is not None
-    assert found.has_ended(found.renewed_us + 75 * S)

@@ -4,55 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from deltalake import DeltaTable
+import pyarrow as pa
 
-from upstream.conf.errors import TableError
-from upstream.sink.commit.account import Merged
-from upstream.sink.commit.merged_base import MergedBase
-from upstream.sink.merge.outputs import Outputs
-from upstream.sink.spec.layout import Layout
-from upstream.sink.spec.options import parse_sink_options
-from upstream.sink.table.table import load_table, take_snapshot
+ENGINES = ("rewrite", "vectors")
 
 
-def _base(sink: Any) -> tuple[MergedBase, Any]:
-    target = parse_sink_options(sink.given)
-    layout = Layout.of(target.options, sink.schema)
-    writer = sink.writer()
-    merger, files = writer._merger, writer._commit._files
-    base = MergedBase(target, layout, merger, Outputs(target, layout, layout.arrow_schema()))
-    return base, lambda: take_snapshot(load_table(target), files, target)
-
-
-def test_buckets_that_are_as_they_were_stay_as_the_tasks_merged_them(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(8)])])
-    base, snapshot = _base(sink)
-    results = sink.tasks([sink.rows([(1, 2, "b")], seq=10)])
-    base.check(results, snapshot())
-    made: list[str] = []
-    merged = Merged.of(results)
-    assert base.merge_again(merged, snapshot(), made).merges == merged.merges
-    assert made == []
-
-
-def test_a_bucket_of_several_tasks_becomes_one_file(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(1, 1, "a")])])
-    base, snapshot = _base(sink)
-    results = sink.tasks([sink.rows([(1, 3, "newest")], seq=10)], [sink.rows([(1, 2, "newer")], seq=20)])
-    made: list[str] = []
-    merged = base.merge_again(Merged.of(results), snapshot(), made)
-    assert (len(merged.merges), merged.strays) == (1, 1)
-    rows = merged.merges[0].rows
-    assert rows is not None
-    assert made == [rows.path]
-    assert rows.rows == 1
-
-
-def test_rows_that_others_changed_are_refused(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(1, 1, "a")])])
-    base, snapshot = _base(sink)
-    results = sink.tasks([sink.rows([(1, 2, "b")], seq=10)])
-    DeltaTable(str(sink.path)).delete("k = 1")
-    with pytest.raises(TableError, match="changed by another writer"):
-        base.check(results, snapshot())
+def test_without_a_time_deletions_meet_the_rows_of_other_tasks_by_arrival(make_sink: Any) -> None:
+    sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), time="", buckets="1")
+    for batch, (deleted_us, kept) in enumerate([(300, set()), (100, {1, 2})]):
+        sink.batch(2 * batch, [sink.rows([(1, "held")], arrival_us=[10])])
+        alone = sink.tasks([sink.rows([(1, None)], deleted=[True])])
+        assert [merge.tombstones for result in alone for merge in result.merges] == [None]
+        gone = [sink.rows([(1, None), (2, None)], arrival_us=[deleted_us] * 2, deleted=[True] * 2)]
+        came = [sink.rows([(1, "came"), (2, "came")], arrival_us=[200] * 2)]
+        results = sink.tasks(gone, came)
+        sink.commit(results, 2 * batch + 1)
+        assert sink.latest().keys() == kept
+        (merge,) = results[0].merges
+        assert merge.deletions is not None
+        assert (merge.deletions.rows, merge.tombstones.rows) == (1, 1), "each of them once"

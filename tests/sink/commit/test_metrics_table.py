@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
@@ -17,7 +19,10 @@ from upstream.sink.commit.metrics_table import METRICS_SCHEMA, write_metrics
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.spec.steps import Step
 from upstream.sink.table import table as table_module
+
+from ..deaths import dying_at
 
 NOW_S = 1_700_000_000
 
@@ -45,62 +50,36 @@ def test_a_row_for_each_commit(metered: Any, tmp_path: Path) -> None:
         write(metered, batch_id)
     duckdb.register("metrics", DeltaTable(str(tmp_path / "metrics")).to_pyarrow_dataset())
     got = duckdb.sql(
-        "select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending "
+        "select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending, "
+        "conflicts, late "
         "from metrics order by batch_id"
     ).fetchall()
     summaries = [summary for _, summary in read_summaries(str(metered.path))]
     assert got == [
         (each.batch_id, each.committed_at_us, 1, 1, each.batch_id + 1, each.staleness.p99, "p99 < 5.0 s",
-         each.staleness.p99 < 5, None)
+         each.staleness.p99 < 5, None, 0, None)
         for each in summaries
     ]  # fmt: skip
     assert set(duckdb.sql('select distinct "table" from metrics').fetchall()) == {(str(metered.path),)}
 
 
-def test_a_crash_between_the_two_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(metered, 0)
-    with monkeypatch.context() as dying:
-        dying.setattr(
-            "upstream.sink.spark_writer.write_metrics", lambda _target: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
-        with pytest.raises(KeyboardInterrupt):
-            write(metered, 1)
-    assert batches(tmp_path) == [0]
-    write(metered, 1)  # Spark repeats the batch: the table has it already
-    assert batches(tmp_path) == [0, 1]
-    write(metered, 1)
-    assert batches(tmp_path) == [0, 1]
-
-
-def test_a_crash_after_the_append_or_many_of_them_in_a_row(
-    metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dies_at", [Step.PUT_OUT, Step.MEASURED])
+def test_a_death_before_or_after_the_append_or_many_of_them_in_a_row(
+    metered: Any, tmp_path: Path, dies_at: Step
 ) -> None:
-    append = metrics_module._append
-
-    def append_and_die(*given: Any) -> bool:
-        append(*given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr(metrics_module, "_append", append_and_die)
-        with pytest.raises(KeyboardInterrupt):
-            write(metered, 0)
     write(metered, 0)
-    with monkeypatch.context() as silent:
-        silent.setattr("upstream.sink.spark_writer.write_metrics", lambda _target: 0)
-        for batch_id in range(1, 40):
+    with dying_at(dies_at):
+        write(metered, 1)
+    assert batches(tmp_path) == ([0] if dies_at == Step.PUT_OUT else [0, 1])
+    for _ in range(2):  # Spark repeats the batch: the table has it already
+        write(metered, 1)
+        assert batches(tmp_path) == [0, 1]
+    for batch_id in range(2, 40):
+        with dying_at(Step.PUT_OUT):
             write(metered, batch_id)
-    assert batches(tmp_path) == [0]
+    assert batches(tmp_path) == [0, 1]
     write(metered, 40)
     assert batches(tmp_path) == list(range(41))
-
-
-def test_a_table_asked_for_later_begins_with_the_log(make_sink: Any, tmp_path: Path) -> None:
-    plain = make_sink()
-    for batch_id in range(20):
-        write(plain, batch_id)
-    write(make_sink(metricsLocation=str(tmp_path / "metrics")), 20)
-    assert batches(tmp_path) == list(range(21))
 
 
 def test_few_files_after_many_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,23 +90,10 @@ def test_few_files_after_many_commits(metered: Any, tmp_path: Path, monkeypatch:
     assert len(DeltaTable(str(tmp_path / "metrics")).file_uris()) <= 11
 
 
-def test_queries_share_a_table(make_sink: Any, tmp_path: Path) -> None:
-    shared = str(tmp_path / "metrics")
-    sinks = [make_sink(metricsLocation=shared, query_id=f"query-{n}") for n in range(2)]
-    for sink in sinks:
-        for batch_id in range(8):
-            sink.batch(batch_id, [sink.rows([(batch_id, 10, "a")], seq=batch_id)])
-        write_metrics(parse_sink_options(sink.given))
-    assert pl.read_delta(shared).select("query_id", "batch_id").sort("query_id", "batch_id").rows() == [
-        (f"query-{n}", batch_id) for n in range(2) for batch_id in range(8)
-    ]
-
-
 @pytest.mark.parametrize("other", ["query-1", "query-2"])
 def test_somebody_appends_between_the_look_and_the_append(
     make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    """The very same query, started twice, or another one: every row once."""
     shared = str(tmp_path / "metrics")
     sinks = {name: make_sink(metricsLocation=shared, query_id=name) for name in ("query-1", other)}
     for name, sink in sinks.items():
@@ -149,7 +115,6 @@ def test_somebody_appends_between_the_look_and_the_append(
 
 
 def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> None:
-    import pyarrow as pa
 
     write_deltalake(str(tmp_path / "other"), pa.table({"rows": ["x"]}))
     sink = make_sink(metricsLocation=str(tmp_path / "other"))
@@ -163,7 +128,6 @@ def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> No
 def test_a_table_of_an_earlier_version_gets_the_new_columns(metered: Any, tmp_path: Path) -> None:
     write(metered, 0)
     old = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().drop_columns(["needed_budget", "area_most"])
-    import shutil
 
     shutil.rmtree(tmp_path / "metrics")
     write_deltalake(str(tmp_path / "metrics"), old)

@@ -139,7 +139,6 @@ def test_what_cannot_be_followed_back_is_refused(make_sink: Any, monkeypatch: py
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_of_batches_and_of_files_put_together(make_sink: Any, data: st.DataObject) -> None:
-    """By the sink's model: the newest row of each key, whatever happened to the files, before, amidst and after."""
     with tempfile.TemporaryDirectory() as folder:
         sink = make_sink(buckets="3")
         sink.folder = Path(folder)
