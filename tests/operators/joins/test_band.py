@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from upstream.core.rows.exact_integers import HIGHEST, LOWEST
+from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.operators.joins.band import LEFT, RIGHT, IntervalBand, TumblingBand, shifted, shifted_bound
 from upstream.operators.runtime.feeds import ENDED
 
@@ -26,11 +27,13 @@ def test_a_window_holds_its_first_time_and_not_that_of_the_next():
     assert [band.kept_from(LEFT, bound) for bound in (4, 5, 9, 10, -1)] == [0, 5, 5, 10, -5]
 
 
-@pytest.mark.parametrize("band", [IntervalBand(2, 3), TumblingBand(5)])
-def test_infinite_bounds_stay_infinite(band):
-    for side in (LEFT, RIGHT):
-        assert band.kept_from(side, LOWEST) == LOWEST
-        assert band.kept_from(side, ENDED) == ENDED
+@pytest.mark.parametrize("band", [IntervalBand(2, 3), IntervalBand(-3, 5), TumblingBand(5)])
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_infinite_bounds_stay_infinite_and_many_bounds_let_go_as_each_does(band, side):
+    assert (band.kept_from(side, LOWEST), band.kept_from(side, ENDED)) == (LOWEST, ENDED)
+    bounds = [BEFORE_ALL, BEFORE_ALL + 1, -7, 0, 13, AFTER_ALL - 1, AFTER_ALL]
+    each = band.kept_from_each(side, np.array(bounds, dtype=np.int64)).tolist()
+    assert each == [band.kept_from(side, bound) for bound in bounds]
 
 
 def test_times_do_not_wrap_at_the_ends_of_int64():

@@ -7,11 +7,8 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from kit.latest_joins import HOWS, LEFT, Query, expected, flat, plan, updates
+from kit.latest_joins import LEFT, Query, plan
 
-from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.system_column import SYSTEM
 from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.operators.joins.expiry import Expiry
@@ -23,22 +20,6 @@ from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.runtime.store import DictStore
 
 KEYS = [(("v",), ("r",)), (("r",), ("w",)), (("v",), ("w",)), (("r",), ("r",)), (("v", "r"), ("w",))]
-BOUNDS = st.lists(st.tuples(*2 * [st.none() | st.integers(0, 14)]), min_size=4, max_size=4)
-LIVES = st.none() | st.integers(0, 5)
-
-
-@pytest.mark.parametrize("keys", KEYS)
-@given(st.data(), st.sampled_from(HOWS), BOUNDS, st.tuples(LIVES, LIVES))
-def test_the_table_has_the_join_of_rows_that_have_not_expired(keys, data, how, bounds, ttl):
-    left, right = (data.draw(updates(key)) for key in keys)
-    query = Query(plan(keys[1], keys[0], how, ttl=ttl))
-    below = [None, None]
-    for at, (one, two) in enumerate(zip(left, right, strict=True)):
-        query.repeated(one, two, bounds=bounds[at])
-        for side, (bound, life) in enumerate(zip(bounds[at], ttl, strict=True)):
-            if bound is not None and life is not None:
-                below[side] = max(below[side] or LOWEST, bound - life)
-        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), *keys, how, below)
 
 
 @pytest.mark.parametrize("keys", KEYS)

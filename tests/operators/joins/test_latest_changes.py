@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from kit.latest_joins import Query, plan
 
 from upstream.core.rows.system_column import SYSTEM
 
 
-def query(how, keys=(("v",), ("w",))):
-    return Query(plan(keys[1], keys[0], how, shards=1))
-
-
 def changes(rows):
-    """The keys of results, whether they are tombstones, and what they have of both sides."""
     return sorted((row["left_key"], row["right_key"], row[SYSTEM]["deleted"], row["a"], row["b"]) for row in rows)
 
 
 def test_a_row_without_a_partner_comes_and_goes_with_the_first_and_last_one():
-    joined = query("full")
+    joined = Query(plan(("w",), how="full", shards=1))
     assert changes(joined.batch([(1, "x", 1, 10, False)], [])) == [("1", "\\N", False, 10, None)]
     assert changes(joined.batch([], [(5, "x", 1, 20, False)])) == [
         ("1", "5", False, 10, 20), ("1", "\\N", True, None, None),
@@ -35,26 +29,8 @@ def test_a_row_without_a_partner_comes_and_goes_with_the_first_and_last_one():
     assert joined.table == {("1", "\\N"): (10, None, 1), ("\\N", "5"): (None, 23, 3)}
 
 
-def test_rows_without_the_equal_columns_are_alone_until_they_get_them():
-    joined = query("full")
-    joined.batch([(1, None, 1, 10, False)], [(5, "x", 1, 20, False)])
-    assert joined.table == {("1", "\\N"): (10, None, 1), ("\\N", "5"): (None, 20, 1)}
-    joined.batch([(1, "x", 2, 11, False)], [])
-    assert joined.table == {("1", "5"): (11, 20, 2)}
-    joined.batch([(1, None, 3, 12, False)], [])
-    joined.batch([(1, None, 4, 13, True)], [])
-    assert joined.table == {("\\N", "5"): (None, 20, 1)}
-
-
-@pytest.mark.parametrize("how", ["left", "right"])
-def test_one_side_alone_gives_no_rows_of_the_other(how):
-    joined = query(how)
-    found = joined.batch([(1, "x", 1, 10, False)], [(5, "y", 1, 20, False)])
-    assert [(row["a"], row["b"]) for row in found] == [(10, None) if how == "left" else (None, 20)]
-
-
 def test_a_full_join_of_one_key_gives_one_result_for_each_value():
-    joined = query("full", (("r",), ("r",)))
+    joined = Query(plan(("r",), ("r",), "full", shards=1))
 
     def batch(left, right):
         return [(row["r"], row["a"], row["b"], row[SYSTEM]["deleted"]) for row in joined.batch(left, right)]

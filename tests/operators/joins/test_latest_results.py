@@ -25,10 +25,12 @@ def made(how, rows, cause=None, deleted=False):
     return row, system["arrival"].microsecond, system["first_arrival"].microsecond
 
 
-def test_a_pair_has_the_values_of_both_and_the_later_time():
+def test_a_pair_has_the_values_of_both_and_the_later_time_and_its_tombstone_the_key_alone():
     row, arrival, first = made("inner", (LEFT, RIGHT))
     assert row == {"r": "x", "v": 1, "t": 5, "a": 7, "w": 2, "t_right": 6, "b": 8, "join_time": 6}
     assert (arrival, first) == (20, 3)  # those of the later row
+    gone, *_ = made("inner", (LEFT, RIGHT), deleted=True)
+    assert {name: value for name, value in gone.items() if value is not None} == {"v": 1, "w": 2}
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,3 @@ def test_an_outer_result_names_both_keys_and_always_has_the_equal_columns(rows, 
     assert {name for name, value in gone.items() if value is not None} == {"left_key", "right_key"}
     assert (gone["left_key"], gone["right_key"]) == keys
     assert arrival == (10 if rows[1] is None else 20)
-
-
-def test_a_tombstone_has_the_key_alone():
-    row, *_ = made("inner", (LEFT, RIGHT), deleted=True)
-    assert {name: value for name, value in row.items() if value is not None} == {"v": 1, "w": 2}

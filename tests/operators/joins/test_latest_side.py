@@ -74,22 +74,3 @@ def test_rows_with_versions_come_and_go_as_they_say():
     assert (found["removed"], found["gone"]) == ([(1, 8, 6, 3)], [(1, 8, 7, 3), (2, None, 7, 2)])
     assert found["keyless_left"] == [(2, None, 7, 2)]
     assert keys.rows == 0
-
-
-def test_rows_are_fresh_where_their_key_had_none():
-    for side, own in ((OWN, ()), (MOVES, (1, False))):
-        keys = Side(side)
-        assert keys.batch((1, 7, 5, False, *own))[1].fresh.tolist() == [True]
-        _, found = keys.batch((1, 7, 6, False, *own), (2, 7, 6, False, *own), (1, 8, 6, False, *own))
-        fresh = dict(
-            zip(zip(*found.new.select(["k", "r"]).to_pydict().values(), strict=True), found.fresh, strict=True)
-        )
-        assert fresh == {(1, 7): False, (2, 7): True, (1, 8): True}
-
-
-def test_a_side_without_rows_reads_what_the_other_side_asks_for():
-    keys = Side(OWN)
-    keys.batch((1, 7, 5, False), (3, 8, 5, False))
-    found, _ = keys.batch()
-    assert (found["same"], found["new"], found["removed"]) == ([(1, 7, 5, 1)], [], [])
-    assert keys.rows == 2

@@ -13,16 +13,14 @@ from upstream.core.feedback.report_files import read_reports
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.joins.as_of_plan import AsOfPlan
-from upstream.operators.joins.as_of_shard import AsOfShard
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
-from upstream.operators.joins.processor import JoinProcessor, join_shard
-from upstream.operators.joins.shard import JoinShard
+from upstream.operators.joins.processor import JoinProcessor
 from upstream.operators.runtime.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 SIDE = JoinSide(("k",), "t", SCHEMA)
-BY_INTERVAL = JoinPlan(SIDE, SIDE, IntervalBand(1, 1))
+KEYED = JoinSide(("k",), "t", SCHEMA, ("k",))
 
 
 class Frame(NamedTuple):
@@ -37,14 +35,18 @@ def frame(control, *times):
     return Frame(bytearray(to_frame(table)), control)
 
 
-@pytest.mark.parametrize(("plan", "kind"), [(BY_INTERVAL, JoinShard), (AsOfPlan(SIDE, SIDE), AsOfShard)])
-def test_each_plan_has_its_shard(plan, kind):
-    assert type(join_shard(0, plan, DictStore())) is kind
-
-
-def test_each_frame_goes_to_its_side_and_the_shard_reports(tmp_path):
+@pytest.mark.parametrize(
+    ("plan", "results"),
+    [
+        (JoinPlan(SIDE, SIDE, IntervalBand(1, 1)), [(4, 5)]),
+        (AsOfPlan(SIDE, SIDE), []),  # the right's next row may have the time 7
+        (AsOfPlan(KEYED, SIDE, early=True), [(7, 5)]),
+    ],
+)
+def test_each_frame_goes_to_its_side_of_the_plans_shard_which_reports(plan, results, tmp_path):
     frames = iter([frame("right", 5), frame("left", 4, 7), frame("right", 9)])
-    result = JoinProcessor(BY_INTERVAL, str(tmp_path)).batch(2, DictStore(), frames)
-    assert result.select(["t", "t_right"]).to_pylist() == [{"t": 4, "t_right": 5}]
+    result = JoinProcessor(plan, str(tmp_path)).batch(2, DictStore(), frames)
+    pairs = [] if result is None else result.select(["t", "t_right"]).to_pylist()
+    assert [tuple(pair.values()) for pair in pairs] == results
     (report,) = read_reports(str(tmp_path), JoinReport)
-    assert (report.shard, report.left_rows, report.right_rows, report.results) == (2, 2, 2, 1)
+    assert (report.shard, report.left_rows, report.right_rows, report.results) == (2, 2, 2, len(results))

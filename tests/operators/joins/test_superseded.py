@@ -2,44 +2,28 @@
 that drop none.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.join_batches import BANDS, streams
+from kit.join_batches import plan as join_plan
 
-from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.exact_integers import HIGHEST, LOWEST
-from upstream.core.rows.sort_keys import in_order
-from upstream.core.rows.split import split_punctuation
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.core.watermark.bounds import times_of_bounds
 from upstream.operators.joins import shard as shard_module
-from upstream.operators.joins.band import LEFT, RIGHT, IntervalBand, TumblingBand
+from upstream.operators.joins.band import LEFT, RIGHT, IntervalBand
 from upstream.operators.joins.matching import sorted_rows
-from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.joins.superseded import superseded
-from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.feeds import ENDED
 from upstream.operators.runtime.store import DictStore
 
-BANDS = st.one_of(
-    st.tuples(st.integers(-3, 6), st.integers(-3, 6)).filter(lambda pair: sum(pair) >= 0).map(
-        lambda pair: IntervalBand(*pair)
-    ),
-    st.integers(1, 7).map(TumblingBand),
-)  # fmt: skip
+from .batches import INTEGERS, TEXTS, run_all
 
 
-def schema(name, kind):
-    return pa.schema([("k", kind), ("t", pa.int64()), (name, pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
-
-
-def plan(band, how="inner", kind=None, **changes):
-    left, right = (JoinSide(("k",), "t", schema(name, kind or pa.int64())) for name in "ab")
-    return JoinPlan(left, right, band, how=how, output="latest", **changes)
+def plan(band, how="inner", schemas=INTEGERS, **changes):
+    return join_plan(band, how, *schemas, output="latest", **changes)
 
 
 def meets(band, side, one, two):
@@ -102,70 +86,26 @@ def test_rows_of_one_time_and_of_keys_with_one_hash_stay():
     assert superseded(none, ("k",), True, IntervalBand(0, 0), LEFT, LOWEST).tolist() == []
 
 
-def frame(side, rows, bound):
-    numbers = np.array([row[2] for row in rows], dtype=np.int64)
-    columns = [pa.array([row[at] for row in rows], side.schema.field(at).type) for at in range(3)]
-    system = system_array(source="f", seq=numbers, arrival_us=numbers)
-    table = pa.table([*columns, system], schema=side.schema)
-    if bound is not None:
-        at = times_of_bounds([bound], pa.int64(), lambda one: in_order(one, pa.int64()))
-        table = pa.concat_tables([table, punctuation_rows(table.schema, ["f"], 0, t=at)])
-    return [to_frame(table)] if table.num_rows else []
-
-
-def run_all(join, batches, store, *, drops=True):
-    """Results and reports of each batch; each is run by a shard that has just read its state."""
-    found, reports = [], []
+def run(join, batches, store, *, drops=True):
+    """Pairs and reports of each batch."""
     with pytest.MonkeyPatch.context() as patch:
         if not drops:
             patch.setattr(shard_module, "supersedes", lambda *_: False)
-        for number, (left, left_bound, right, right_bound) in enumerate(batches):
-            result, report = JoinShard(0, join, store).run(
-                frame(join.left, left, left_bound), frame(join.right, right, right_bound), number
-            )
-            rows = [] if result is None else split_punctuation(result)[0].drop_columns([SYSTEM]).to_pylist()
-            found.append(sorted(rows, key=str))
-            reports.append(report)
-    return found, reports
+        found, _, reports = run_all(JoinShard, join, batches, store)
+    return [sorted(pairs) for pairs in found], reports
 
 
-@st.composite
-def streams(draw, keys):
-    both = [
-        [
-            (draw(st.sampled_from(keys)), draw(st.integers(-12, 24)), number)
-            for number in range(draw(st.integers(0, 14)))
-        ]
-        for _ in range(2)
-    ]
-    count = draw(st.integers(1, 5))
-    places = [[draw(st.integers(0, count - 1)) for _ in rows] for rows in both]
-    batches = []
-    for batch in range(count):
-        cells = []
-        for rows, place in zip(both, places, strict=True):
-            later = [row[1] for row, at in zip(rows, place, strict=True) if at > batch]
-            bound = draw(st.none() | st.integers(-14, min(later, default=30)))
-            cells += [
-                [row for row, at in zip(rows, place, strict=True) if at == batch],
-                ENDED if batch == count - 1 else bound,
-            ]
-        batches.append(tuple(cells))
-    return batches
+INTEGERS_OR_TEXTS = st.one_of(st.tuples(st.just(INTEGERS), streams()), st.tuples(st.just(TEXTS), streams(texts=True)))
+CONDITIONS = [None, "l.a >= r.b OR r.b = 3", "r.b > 2", "l.a > 2", "r.k IS NOT NULL"]
 
 
-@given(
-    st.booleans().flatmap(lambda text: st.tuples(st.just(text), streams(["x", "y", None] if text else [1, 2, None]))),
-    BANDS,
-    st.sampled_from(["inner", "left", "right", "full"]),
-    st.sampled_from([None, "l.a >= r.b OR r.b = 3", "r.b > 2", "l.a > 2", "r.k IS NOT NULL"]),
-)
+@given(INTEGERS_OR_TEXTS, BANDS, st.sampled_from(["inner", "left", "right", "full"]), st.sampled_from(CONDITIONS))
 def test_each_batch_gives_the_same_newest_pairs_as_a_join_that_drops_nothing(case, band, how, condition):
-    text, batches = case
-    join = plan(band, how, pa.string() if text else None, condition=condition)
+    schemas, (_, batches) = case
+    join = plan(band, how, schemas, condition=condition)
     kept, dropped = DictStore(), DictStore()
-    expected, before = run_all(join, batches, kept, drops=False)
-    found, after = run_all(join, batches, dropped)
+    expected, before = run(join, batches, kept, drops=False)
+    found, after = run(join, batches, dropped)
     assert found == expected
     for one, two in zip(before, after, strict=True):
         assert two.left_kept <= one.left_kept
@@ -191,8 +131,8 @@ def many(batches=30, rows=200):
 def test_the_state_stays_small_where_keys_have_many_rows(how):
     join = plan(IntervalBand(100_000, 100_000), how)
     kept, dropped = DictStore(), DictStore()
-    expected, before = run_all(join, many(), kept, drops=False)
-    found, after = run_all(join, many(), dropped)
+    expected, before = run(join, many(), kept, drops=False)
+    found, after = run(join, many(), dropped)
     assert found == expected
     assert before[-1].left_kept == before[-1].right_kept == 6000
     assert after[-1].left_kept <= 800  # twice what is needed, and a batch
@@ -205,7 +145,7 @@ def test_the_state_stays_small_where_keys_have_many_rows(how):
 def test_rows_stay_where_the_condition_needs_their_own_values():
     batches = many(4)
     for condition, sides in (("l.a >= r.b", "neither"), ("l.a > 2", "right"), ("r.b > 2", "left")):
-        _, reports = run_all(plan(IntervalBand(9999, 9999), condition=condition), batches, DictStore())
+        _, reports = run(plan(IntervalBand(9999, 9999), condition=condition), batches, DictStore())
         went = [name for name in ("left", "right") if getattr(reports[-1], f"{name}_superseded")]
         assert went == ([] if sides == "neither" else [sides])
 
@@ -213,16 +153,16 @@ def test_rows_stay_where_the_condition_needs_their_own_values():
 def test_rows_that_must_be_given_without_a_partner_stay():
     # The left's rows of one key have met none: only the end of the right gives them.
     batches = [([(1, time, time) for time in range(10)], None, [], 9), ([], None, [], 40)]
-    found, reports = run_all(plan(IntervalBand(20, 20), "left"), batches, DictStore())
+    found, reports = run(plan(IntervalBand(20, 20), "left"), batches, DictStore())
     assert (reports[0].left_kept, reports[0].left_superseded) == (10, 0)
     assert reports[1].unmatched == 10
-    assert [row["a"] for row in found[1]] == [9]
+    assert found[1] == [(9, -1)]
 
 
 def test_a_row_that_has_met_one_is_still_known_to_have_after_others_went():
     store = DictStore()
     batches = [([(1, 0, 0)], None, [], None), ([(1, 1, 1)], None, [(1, 1, 2)], 1), ([], ENDED, [], ENDED)]
-    found, reports = run_all(plan(IntervalBand(9, 9), "full"), batches, store)
-    assert [(row["a"], row["b"]) for row in found[1]] == [(1, 2)]
+    found, reports = run(plan(IntervalBand(9, 9), "full"), batches, store)
+    assert found[1] == [(1, 2)]
     assert reports[1].left_superseded == 1
     assert (found[2], reports[2].unmatched) == ([], 0)
