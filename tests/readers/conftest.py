@@ -89,16 +89,10 @@ def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]
 
 
 @pytest.fixture
-def refusing_store(others: Path) -> Iterator[str]:
-    """In a process of its own: the store's client holds Python still while it waits."""
-    client = Asked(others, HERE / "refusing_store.py", *SECRETS.values())
-    yield f"http://127.0.0.1:{client.hear()}"
-    client.kill()
-
-
-@pytest.fixture
 def unreliable_store(others: Path, object_store: Server) -> Iterator[UnreliableStore]:
-    """The same objects by another address, whose answers a test spoils."""
-    client = Asked(others, HERE / "unreliable_store.py", str(object_store.port))
+    """The same objects by another address, whose answers a test spoils; in a process of its own, because the store's
+    client holds Python still while it waits.
+    """
+    client = Asked(others, HERE / "unreliable_store.py", str(object_store.port), *SECRETS.values())
     yield UnreliableStore(f"http://127.0.0.1:{client.hear()}", client)
     client.kill()

@@ -14,12 +14,8 @@ from kit.continuous import BUSES
 from kit.registries import COUNTS
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.feedback.checkpoint_layout import queue_folder, times_folder
+from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.report_files import read_values, remove_values, write_value
-from upstream.core.feedback.source_counts import journaled_counts
-from upstream.datasource.quarantine import Quarantine, count_quarantined
-from upstream.datasource.recorded_schema import keep_schema, recorded_schema, schema_name
-from upstream.datasource.registry import parse_source_options
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
@@ -67,20 +63,6 @@ def test_a_checkpoint_that_cannot_be_read_is_reported_with_the_options_that_coun
     assert not [secret for secret in SECRETS.values() if secret in as_printed(caught.value)]
 
 
-def test_counts_are_read_from_the_journal_in_the_store(stored: Make) -> None:
-    place = checkpoint_of(begun(stored()))
-    state = {"received": 7, "late": 2, "late_idle": 1, "suspects": 0}
-    offset = {"looked": False, "progress": {"f": {}}, "unseen": {"f": {}}, "id": "i", "batch": 3}
-    place.write("offsets/5", f"v1\n{{}}\n{json.dumps(offset)}\n".encode())
-    assert journaled_counts(place, 5) is None, "nobody has said what the feed had"
-    place.write("offsets/6", f"v1\n{{}}\n{json.dumps({**offset, 'looked': True})}\n".encode())
-    write_value(times_folder(place), "i-00000003-0000.json", {"f": state})
-    found = journaled_counts(place, 6)
-    assert found is not None
-    assert (found.received, found.late) == (7, 2)
-    assert journaled_counts(place, 7) is None
-
-
 def test_reports_are_replaced_listed_and_removed(stored: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the environment alone, as operators in tasks find the store."""
     sink = stored()
@@ -108,28 +90,6 @@ def test_a_writer_that_fails_leaves_the_last_one(stored: Make) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_whole(place, "a", half)
     assert place.read("a") == b"one"
-
-
-def test_the_source_keeps_its_schema_and_malformed_rows_there(stored: Make) -> None:
-    from pyspark.sql.types import LongType, StructType
-
-    sink = begun(stored())
-    given = {"connector": "synthetic", "checkpointLocation": sink.options["checkpointLocation"] + "/"}
-    given |= {f"storage.{name}": value for name, value in sink.storage.items()}
-    common, _ = parse_source_options(given)
-    name = schema_name(given)
-    assert recorded_schema(common.checkpoint, name) is None
-    schema = StructType().add("a", LongType())
-    keep_schema(common.checkpoint, name, schema)
-    assert recorded_schema(common.checkpoint, name) == schema
-    place = checkpoint_of(sink).below("quarantine")
-    assert count_quarantined(place) == 0
-    for _ in range(2):  # a task that runs again
-        malformed = Quarantine(place, "b-0000.jsonl")
-        malformed.report(text="x", place="somewhere", line=1, reason="so")
-        malformed.report(text="y", place="somewhere", line=2, reason="so")
-        assert malformed.write() == 2
-    assert count_quarantined(place) == 2
 
 
 def test_the_registry_of_queries_is_in_the_store(stored: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 from kit.races import commit_between
 
@@ -24,7 +23,6 @@ from upstream.sink.admin.history_change import change_keep
 from upstream.sink.admin.rebucket import rebucket_table
 from upstream.sink.admin.repair import repair_table
 from upstream.sink.maintenance.runner import Upkeep
-from upstream.sink.merge import engine as engine_module
 from upstream.sink.merge import small_files as folding
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.sink.table import engine_choice
@@ -32,7 +30,7 @@ from upstream.sink.table.log_entry import put_entry
 from upstream.storage import object_store
 from upstream.storage.folder import TableFolder
 
-from .stored import SECRETS, StoredSink, UnreliableStore, as_printed
+from .stored import StoredSink, UnreliableStore
 
 Make = Callable[..., StoredSink]
 
@@ -90,34 +88,6 @@ def test_the_table_is_that_of_a_plain_computation(marking: Make) -> None:
     read = pl.read_delta(sink.address, storage_options=sink.storage).select("k", "t", "v")
     assert {key: (time, value) for key, time, value in read.rows()} == live
     assert check_table(sink.address, storage=sink.storage).findings == ()
-
-
-def test_a_table_with_names_that_plain_delta_does_not_admit(marking: Make) -> None:
-    """Made by an entry of ours, given a column by another, written by both engines, and put together."""
-    sink = marking()
-    sink.columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a b", pa.string())])
-    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(20)])])
-    sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
-    sink.columns = sink.columns.append(pa.field("c,d", pa.int64()))
-    sink.options = {**sink.options, "engine": "rewrite", "mergeSchema": "true"}
-    sink.batch(2, [sink.rows([(1, 2, "c", 7)], seq=200)])
-    assert sink.latest() == dict.fromkeys(range(2, 20), (1, "a", None)) | {0: (2, "b", None), 1: (2, "c", 7)}
-    assert check_table(sink.address, storage=sink.storage).findings == ()
-    assert rebucket_table(sink.address, 4, storage=sink.storage) == sink.stored().version()
-    assert Upkeep(sink.place, sink.stored(), MaintenanceRules()).run().checkpoint
-    assert len(sink.latest()) == 20
-
-
-def test_by_itself_it_marks_rows_where_that_is_worth_it(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = marking()
-    sink.options = {**sink.options, "engine": "auto", "expectedKeys": "10000000"}
-    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
-    sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
-    assert not vectors_of(sink)
-    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 10)
-    sink.batch(2, [sink.rows([(0, 3, "c")], seq=200)])
-    assert vectors_of(sink)
-    assert sink.latest()[0] == (3, "c")
 
 
 def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
@@ -196,30 +166,6 @@ def test_what_was_committed_without_an_answer_is_in_the_table_once(
     assert check_table(sink.address, storage=sink.storage).healthy
 
 
-@pytest.mark.parametrize(("kind", "files"), [("auto", [1, 2, 3, 2]), ("rewrite", [1, 2, 3, 1])])
-def test_a_growing_table_puts_its_small_files_together(
-    stored: Make, monkeypatch: pytest.MonkeyPatch, kind: str, files: list[int]
-) -> None:
-    """Where entries of our own are put; with the engine that does without them the bucket is written as one."""
-    monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
-    monkeypatch.setattr(engine_module, "_MOST_FILES", 3)
-    sink = stored()
-    sink.options = {
-        "key": "k",
-        "time": "t",
-        "buckets": "1",
-        "engine": kind,
-        "indexLocation": str(sink.folder / "index"),
-    }
-    counts: list[int] = []
-    for number in range(4):
-        keys = range(30) if number == 0 else [100 * number]
-        sink.batch(number, [sink.rows([(key, 1, "a") for key in keys], seq=100 * number)])
-        counts.append(len(sink.stored().file_uris()))
-    assert counts == files
-    assert sink.table().num_rows == 33
-
-
 def test_a_table_keeps_fewer_rows(stored: Make) -> None:
     sink = stored()
     sink.options = {"key": "k", "time": "t", "buckets": "2", "keep": "latest 2"}
@@ -260,7 +206,7 @@ def test_a_store_that_passes_over_conditions_is_found_out(
 ) -> None:
     unreliable_store.spoil("blind", 0)
     sink = marking(endpoint_url=unreliable_store.address)
-    with pytest.raises(TableError, match=r"puts an object over another.*If-None-Match.*option engine is left out"):
+    with pytest.raises(TableError, match="If-None-Match"):
         sink.writer()
     sink.options = {**sink.options, "engine": "auto"}
     sink.batch(0, [sink.rows([(1, 1, "a")])])
@@ -274,15 +220,13 @@ def test_without_the_package_buckets_are_written_anew(marking: Make, monkeypatch
     monkeypatch.setattr(object_store, "_tried", {})
     monkeypatch.setitem(sys.modules, "obstore", None)
     sink = marking()
-    with pytest.raises(
-        EnvironmentMissingError, match=r"obstore is not installed.*pip install 'pyspark-upstream\[stores\]'"
-    ):
+    with pytest.raises(EnvironmentMissingError, match="obstore"):
         sink.writer()
     sink.options = {**sink.options, "engine": "auto"}
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(9)])])
     sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
     assert not vectors_of(sink)
-    with pytest.raises(EnvironmentMissingError, match="obstore is not installed"):
+    with pytest.raises(EnvironmentMissingError, match="obstore"):
         rebucket_table(sink.address, 3, storage=sink.storage)
     assert sink.latest() == dict.fromkeys(range(1, 9), (1, "a")) | {0: (2, "b")}
 
@@ -352,14 +296,3 @@ def test_options_are_those_of_delta_rs(marking: Make, storage: dict[str, str], n
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     assert sink.place.put_new(entry_place(9), b"1")
     assert not sink.place.put_new(entry_place(9), b"2")
-
-
-def test_refusals_reveal_no_secret(stored: Make, refusing_store: str, caplog: pytest.LogCaptureFixture) -> None:
-    sink = stored(endpoint_url=refusing_store, max_retries="1", retry_timeout="5s")
-    refusal = sink.place.puts_refused()
-    assert refusal is not None
-    with pytest.raises(TableError) as caught:
-        sink.place.put_new(entry_place(0), b"1")
-    assert "InvalidAccessKeyId" in str(caught.value), "it is told what the store says"
-    for secret in SECRETS.values():
-        assert secret not in as_printed(caught.value) + str(refusal) + caplog.text + repr(sink.place)

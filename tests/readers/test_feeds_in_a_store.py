@@ -13,14 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from upstream.conf.errors import FeedChangedError, OptionError, TableError
+from upstream.conf.errors import FeedChangedError, OptionError
 from upstream.datasource.connectors.contract import Limit
-from upstream.datasource.connectors.files import make
-from upstream.datasource.connectors.files.store import FileAccess
 from upstream.datasource.registry import CONNECTORS, parse_source_options
 from upstream.storage.folder import TableFolder
 
-from .stored import SECRETS, StoredSink, as_printed
+from .stored import StoredSink
 
 NOW = 1_800_000_000_000_000
 UNLIMITED = Limit()
@@ -145,14 +143,6 @@ def test_what_a_path_means(feed: Feed, path: str, options: Mapping[str, str], ex
     assert sorted(value for _, value in feed.step(feed.connector(path, **options))) == list(expected)
 
 
-def test_the_schema_is_that_of_the_first_objects(feed: Feed) -> None:
-    feed.put("a.csv", csv((1, "a")))
-    connector = feed.connector("/*.csv")
-    bare = make(connector._options, parse_source_options(_storage(feed))[0], None)
-    assert bare.schema() == pa.schema([("k", pa.int64()), ("v", pa.string())])
-    assert bare.quarantine_folder() == f"{feed.place.location}/_quarantine"
-
-
 def test_a_path_that_is_not_there(feed: Feed) -> None:
     connector = feed.connector("/none")
     connector.freeze(NOW)
@@ -166,16 +156,3 @@ def test_other_systems_are_refused_by_name(path: str) -> None:
     _, own = parse_source_options({"connector": "files", "path": path})
     with pytest.raises(OptionError, match=f"is on {scheme}, which"):
         own.given()
-
-
-def test_a_store_that_refuses_reveals_no_secret(feed: Feed, refusing_store: str) -> None:
-    storage = {**feed.place.storage, "endpoint_url": refusing_store, "max_retries": "0"}
-    access = FileAccess(storage)
-    for attempt in (lambda: access.open("s3://lake/x.csv"), lambda: access.exists("s3://lake/x")):
-        with pytest.raises(TableError) as caught:
-            attempt()
-        assert not [secret for secret in SECRETS.values() if secret in as_printed(caught.value)]
-
-
-def _storage(feed: Feed) -> dict[str, str]:
-    return {"connector": "files"} | {f"storage.{name}": value for name, value in feed.place.storage.items()}

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import numpy as np
 import pytest
+from kit.programs import run
+from kit.races import commit_between
+from kit.result_tables import Hosted
 from kit.sink import NOW_US
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.conf.process_identity import Process
+from upstream.datasource.connectors.files.store import FileAccess
 from upstream.datasource.registry import CONNECTORS, parse_source_options
+from upstream.delta_format.log import entry_place
 from upstream.sink.commit.lease import Lease, hold_lease, read_lease, release_lease
 from upstream.sink.commit.metrics_table import write_metrics
 from upstream.sink.figures.summary import read_summaries
-from upstream.sink.maintenance.runner import Upkeep
-from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.sink.spec.options import parse_sink_options
 from upstream.storage.folder import TableFolder
 
 from .programs import HERE
-from .stored import SECRETS, StoredSink, as_printed
+from .stored import SECRETS, StoredSink, UnreliableStore, as_printed
 
 
 def follow(sink: StoredSink) -> list[dict[str, Any]]:
@@ -92,21 +91,15 @@ def test_a_version_that_somebody_takes_meanwhile_is_not_overwritten(
     sink, other = stored("one"), stored("other")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c"), (4, 10, "d")])])
     results = sink.tasks([sink.rows([(1, 20, "one")])])
-    real = deltalake.DeltaTable.create_write_transaction
-    interfered: list[int] = []
-
-    def meanwhile(self: deltalake.DeltaTable, *arguments: Any, **named: Any) -> None:
-        if not interfered:
-            interfered.append(self.version())
-            # A commit by others that changes no row, as ALTER or OPTIMIZE of other buckets would be.
-            other.stored().alter.set_table_properties({"someone": "else"}, raise_if_not_exists=False)
-        real(self, *arguments, **named)
-
-    monkeypatch.setattr(deltalake.DeltaTable, "create_write_transaction", meanwhile)
+    before = sink.stored().version()
+    # A commit by others that changes no row, as ALTER or OPTIMIZE of other buckets would be.
+    properties = {"someone": "else"}
+    commit_between(
+        monkeypatch, lambda: other.stored().alter.set_table_properties(properties, raise_if_not_exists=False)
+    )
     assert sink.commit(results, 1) is not None
-    assert interfered
     table = sink.stored()
-    assert table.version() == interfered[0] + 2, "theirs and, on top of it, ours"
+    assert table.version() == before + 2, "theirs and, on top of it, ours"
     assert table.metadata().configuration["someone"] == "else"
     assert sink.latest()[1] == (20, "one")
 
@@ -120,58 +113,41 @@ def test_options_that_would_let_commits_be_overwritten_are_refused(
         parse_sink_options(stored(**{name: value}).given)
 
 
-def test_errors_do_not_reveal_secrets(stored: Callable[..., StoredSink], refusing_store: str) -> None:
-    refused = stored(endpoint_url=refusing_store, max_retries="1", retry_timeout="5s")
-    working = stored()
-    working.batch(0, [working.rows([(1, 10, "a")])])
-    writer, task = working.writer(), [working.rows([(1, 20, "b")])]
-    results = working.tasks(task)
-    broken = refused.given
+def test_errors_do_not_reveal_secrets(
+    stored: Callable[..., StoredSink], unreliable_store: UnreliableStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store turns against a query that has begun."""
+    sink = stored(endpoint_url=unreliable_store.address, max_retries="0", retry_timeout="5s")
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    writer, task = sink.writer(), [sink.rows([(1, 20, "b")])]
+    results, files = sink.tasks(task), FileAccess(sink.storage)
+    unreliable_store.spoil("refused")
+    fresh = stored(endpoint_url=unreliable_store.address, max_retries="1", retry_timeout="5s").place
+    refusal = fresh.puts_refused()
     attempts: list[Callable[[], Any]] = [
-        refused.writer,
-        lambda: list(follow(refused)),
-        lambda: read_summaries(refused.address, storage_options=refused.storage),
-        lambda: _with_storage(writer, broken).write(iter(task)),
-        lambda: _with_storage(writer, broken).commit(results, 1),
+        sink.writer,
+        lambda: list(follow(sink)),
+        lambda: read_summaries(sink.address, storage_options=sink.storage),
+        lambda: writer.write(iter(task)),
+        lambda: writer.commit(results, 1),
+        lambda: fresh.put_new(entry_place(9), b"1"),
+        lambda: files.open(f"{sink.address}/x.csv"),
+        lambda: files.exists(f"{sink.address}/x.csv"),
+        lambda: Hosted(sink.folder).tables.look([_hosted(sink)]),
     ]
     for number, attempt in enumerate(attempts):
         with pytest.raises(TableError) as caught:
             attempt()
-        shown = as_printed(caught.value)
+        shown = as_printed(caught.value) + str(refusal) + caplog.text + repr(fresh)
         assert "InvalidAccessKeyId" in shown or "403" in shown or "Forbidden" in shown, shown
         assert "What to do" in shown
         for secret in SECRETS.values():
             assert secret not in shown, f"attempt {number}"
 
 
-def test_maintenance_in_a_store(stored: Callable[..., StoredSink]) -> None:
-    """What only versions had that nobody can read any more goes; rows, deletions and what a task is about to commit
-    stay.
-    """
-    sink = stored()
-    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
-    sink.batch(1, [sink.rows([(1, 20, None)], deleted=np.array([True]))])
-    for number in (2, 3):
-        sink.batch(number, [sink.rows([(key, 10 + number, str(number)) for key in range(2, 20)])])
-    staged = sink.tasks([sink.rows([(5, 99, "in time")])])
-    before, rows = sink.objects(), sink.latest()
-    rules = MaintenanceRules(retention_us=1_000_000, versions=1, budget_s=60.0, every=1)
-    later = time.time_ns() // 1000 + 30 * 86_400_000_000
-    folder = sink.place
-    assert Upkeep(folder, sink.stored(), rules, lambda: later).run(whole=True).checkpoint
-    # What comes before a checkpoint may go with the next maintenance.
-    done = Upkeep(folder, sink.stored(), rules, lambda: later).run(whole=True)
-    assert done.failed is None
-    assert done.entries > 0
-    assert done.files > 0
-    assert done.orphans == 0
-    assert sink.objects() < before | {path for path in sink.objects() if path.startswith("_delta_log/")}
-    assert sink.latest() == rows
-    assert sink.commit(staged, 4) is not None
-    assert sink.latest()[5] == (99, "in time")
-    summary = sink.batch(5, [sink.rows([(1, 15, "late")])])
-    assert summary is not None
-    assert summary.older == 1, "the deletion is still remembered"
+def _hosted(sink: StoredSink) -> Any:
+    options = tuple((f"storage.{name}", value) for name, value in sink.storage.items())
+    return Hosted(sink.folder).table("t", 1, location=f"{sink.address}-t", options=options)
 
 
 def test_a_lease_in_a_store(stored: Callable[..., StoredSink]) -> None:
@@ -194,32 +170,18 @@ def test_only_secrets_are_masked() -> None:
     assert "AKIDOFATEST" not in repr(folder)
 
 
-def _with_storage(writer: Any, given: dict[str, str]) -> Any:
-    """The same writer where the store has turned against it meanwhile."""
-    target = parse_sink_options(given)
-    changed = copy.copy(writer)
-    changed._target = target
-    changed._merger = copy.copy(writer._merger)
-    changed._merger._rows = type(writer._merger._rows)(target, writer._schema)
-    changed._commit = copy.copy(writer._commit)
-    changed._commit._target = target
-    return changed
-
-
 @pytest.mark.spark
 def test_on_spark_and_nothing_reveals_a_secret(
-    stored: Callable[..., StoredSink], refusing_store: str, tmp_path: Path
+    stored: Callable[..., StoredSink], unreliable_store: UnreliableStore, tmp_path: Path
 ) -> None:
     """A feed into the store, a follower, a store that refuses; then a search through all that was left or printed."""
     sink = stored()
     storage = {f"storage.{name}": value for name, value in sink.storage.items()}
     place = tmp_path / "job"
     place.mkdir()
-    done = subprocess.run(
-        [sys.executable, HERE / "stored_job.py", place, sink.address, refusing_store, json.dumps(storage)],
-        capture_output=True,
-        text=True,
-        check=False,
+    unreliable_store.spoil("refused")
+    done = run(
+        sys.executable, HERE / "stored_job.py", place, sink.address, unreliable_store.address, json.dumps(storage)
     )
     output = done.stdout + done.stderr
     assert done.returncode == 0, output[-4000:]

@@ -1,5 +1,6 @@
-"""What lies before an object store, has puts wait for each other, and spoils those of a log's entries. Its argument is
-the store's port; it prints its own.
+"""What lies before an object store, has puts wait for each other, and spoils those of a log's entries.
+
+Its arguments are the store's port and the client's secrets; it prints its own port.
 
 Lines of its input are a fault and how many puts it is to strike:
 
@@ -9,6 +10,7 @@ Lines of its input are a fault and how many puts it is to strike:
 - `conflict`: it is not put, and the answer is that of S3 to two at once, which looks as if there were one.
 - `late`: as `failed`, and it is put when the next request for anything comes.
 - `blind`: each condition is passed over, so that one entry is put over another.
+- `refused`: each request is, with an answer that tells the client's secrets.
 - `spoilt`: asks how many puts were struck.
 """
 
@@ -21,6 +23,8 @@ import sys
 import threading
 
 STORE = int(sys.argv[1])
+TOLD = "".join(f"<Told>{value}</Told>" for value in sys.argv[2:])
+REFUSAL = f"<?xml version='1.0'?><Error><Code>InvalidAccessKeyId</Code>{TOLD}</Error>".encode()
 LATE: list[tuple[str, dict[str, str], bytes]] = []
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
@@ -73,6 +77,9 @@ class Unreliable(http.server.BaseHTTPRequestHandler):
     def serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = dict(self.headers.items())
+        if FAULTS.fault == "refused":
+            self.give(403, [], REFUSAL)
+            return
         while LATE:
             asked("PUT", *LATE.pop())
         fault = FAULTS.of(self.command, self.path)
@@ -104,7 +111,8 @@ class Unreliable(http.server.BaseHTTPRequestHandler):
         if not of_head:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if not of_head:
+            self.wfile.write(content)
 
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = serve  # noqa: N815 its parent's names
 

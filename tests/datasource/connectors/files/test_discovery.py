@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
+from kit.waiting import wait_for
 
 from upstream.datasource.connectors.files import discovery
 from upstream.datasource.connectors.files.discovery import Discovery
@@ -52,12 +52,15 @@ def test_frozen(folder: Path) -> None:
 def until(follow: Discovery, wanted: tuple[list[str], list[str]]) -> None:
     names: set[str] = set()
     gone: set[str] = set()
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and (sorted(names), sorted(gone)) != wanted:
+
+    def seen() -> bool:
         more, less = found(follow.changes())
-        names, gone = (names | set(more)) - set(less), (gone | set(less)) - set(more)
-        time.sleep(0.01)
-    assert (sorted(names), sorted(gone)) == wanted
+        names.update(more)
+        names.difference_update(less)
+        gone.update(less)
+        return (sorted(names), sorted(gone)) == wanted
+
+    wait_for(seen)
 
 
 def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

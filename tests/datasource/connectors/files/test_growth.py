@@ -6,12 +6,12 @@ import os
 import pickle
 import random
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.ranges import read_range
+from kit.waiting import wait_for
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
 from upstream.datasource.connectors.contract import Limit
@@ -22,16 +22,6 @@ KV = "k int64,v string"
 def append(path: Path, text: str) -> None:
     with path.open("a", newline="") as file:
         file.write(text)
-
-
-def test_one_file(folder: Path, follow: Any) -> None:
-    append(folder / "a.csv", "k,v\n1,x\n2,y\n")
-    feed = follow(path=str(folder / "a.csv"))
-    assert [(f.name, str(f.type)) for f in feed.connector.schema()] == [("k", "int64"), ("v", "string")]
-    assert feed.step() == [{"k": 1, "v": "x"}, {"k": 2, "v": "y"}]
-    assert feed.step() == []
-    append(folder / "a.csv", "3,z\n")
-    assert feed.step() == [{"k": 3, "v": "z"}]
 
 
 def test_files_are_taken_by_arrival_then_change_then_natural_order(folder: Path, follow: Any) -> None:
@@ -63,16 +53,6 @@ def test_a_half_written_line_waits(folder: Path, follow: Any) -> None:
     append(path, "y\n3,z")
     assert feed.step() == [{"k": 2, "v": "yyy"}]
     assert feed.arrivals == [2_000_000, 4_000_000]
-
-
-def test_a_half_written_header_waits(folder: Path, follow: Any) -> None:
-    append(folder / "a.csv", "k,")
-    feed = follow(KV)
-    assert feed.step() == []
-    append(folder / "a.csv", "v\n")
-    assert feed.step() == []
-    append(folder / "a.csv", "1,x\n")
-    assert feed.step() == [{"k": 1, "v": "x"}]
 
 
 @pytest.mark.parametrize("rule", ["auto", "terminated", "complete"])
@@ -109,7 +89,7 @@ def test_a_taken_last_line_that_goes_on_is_an_error(folder: Path, follow: Any) -
     feed = follow(KV, lastLine="complete")
     feed.step()
     append(folder / "a.csv", "yy\n")
-    with pytest.raises(FeedChangedError, match=r"goes on at byte 11 within a line.*lastLine=terminated"):
+    with pytest.raises(FeedChangedError, match="byte 11"):
         feed.step()
 
 
@@ -164,17 +144,6 @@ def test_what_waits_keeps_its_arrival(folder: Path, follow: Any, following: Any,
     assert len(again.last) == 1
 
 
-def test_rows_of_other_files_that_came_before_come_before(folder: Path, follow: Any) -> None:
-    for name in "ab":
-        append(folder / f"{name}.csv", f"k,v\n1,{name}\n2,{name}\n")
-    feed = follow(KV)
-    feed.step(10, Limit(rows=1))
-    append(folder / "a.csv", "3,a\n")
-    feed.step(20)
-    assert [row["v"] + str(row["k"]) for row in feed.rows] == ["a1", "a2", "b1", "b2", "a3"]
-    assert feed.arrivals == [10, 10, 10, 10, 20]
-
-
 def test_feeds_share_a_limit(tmp_path: Path, follow: Any) -> None:
     for name, rows in (("big", 100), ("small", 3)):
         (tmp_path / name).mkdir()
@@ -204,15 +173,6 @@ def test_a_feed_for_each_file(folder: Path, follow: Any) -> None:
     assert {part.feed for part in feed.last} == {str(folder / "a.csv"), str(folder / "b.csv")}
 
 
-def test_frozen_sees_nothing_new(folder: Path, follow: Any) -> None:
-    append(folder / "a.csv", "k,v\n1,x\n")
-    feed = follow(KV)
-    feed.connector.freeze(0)
-    append(folder / "a.csv", "2,x\n")
-    append(folder / "b.csv", "k,v\n3,x\n")
-    assert [row["k"] for row in feed.drain(Limit(files=9))] == [1]
-
-
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
@@ -231,12 +191,6 @@ def test_shapes_of_files(folder: Path, follow: Any, text: str, rows: int) -> Non
     feed = follow(KV)
     assert feed.step() == [{"k": 1, "v": "x"}, {"k": 2, "v": "y"}][:rows]
     assert feed.malformed == []
-
-
-def test_blank_lines_do_not_shift_a_limit(folder: Path, follow: Any) -> None:
-    append(folder / "a.csv", "k,v\n\n1,x\n\n2,y\n3,z\n\n")
-    feed = follow(KV)
-    assert [row["k"] for row in feed.drain(Limit(rows=2))] == [1, 2, 3]
 
 
 def test_names_that_are_not_read(folder: Path, follow: Any) -> None:
@@ -305,18 +259,12 @@ class TestChangedFiles:
         append(folder / "a.csv", "k,v\n1,x\n2,y\n3,z\n")
         return follow(KV)
 
-    def test_gone_before_it_was_consumed(self, folder: Path, feed: Any) -> None:
+    def test_gone_before_it_was_consumed(self, folder: Path, feed: Any, connect: Any) -> None:
         feed.step(limit=Limit(rows=1))
         (folder / "a.csv").unlink()
-        with pytest.raises(
-            FeedChangedError, match=r"a\.csv has disappeared before all of it was consumed; 8 bytes.*new checkpoint"
-        ):
+        with pytest.raises(FeedChangedError, match=r"a\.csv has disappeared .* 8 bytes"):
             feed.step()
-
-    def test_gone_before_a_restart(self, folder: Path, feed: Any, connect: Any) -> None:
-        feed.step(limit=Limit(rows=1))
-        (folder / "a.csv").unlink()
-        with pytest.raises(FeedChangedError, match="has disappeared"):
+        with pytest.raises(FeedChangedError, match="disappeared"):
             connect(KV).advance(feed.position, 0, Limit())
 
     def test_gone_after_it_was_consumed(self, folder: Path, feed: Any, connect: Any) -> None:
@@ -328,22 +276,22 @@ class TestChangedFiles:
     def test_gone_while_a_task_reads(self, folder: Path, feed: Any) -> None:
         feed.step()
         (folder / "a.csv").unlink()
-        with pytest.raises(FeedChangedError, match="has disappeared"):
+        with pytest.raises(FeedChangedError, match="disappeared"):
             read_range(feed.connector, feed.last[0], feed.malformed)
 
     def test_gone_with_an_unfinished_line(self, folder: Path, feed: Any) -> None:
         append(folder / "a.csv", "4,")
         feed.step()
         (folder / "a.csv").unlink()
-        with pytest.raises(FeedChangedError, match="2 bytes of it are missing"):
+        with pytest.raises(FeedChangedError, match="2 bytes"):
             feed.step()
 
     def test_shrunk(self, folder: Path, feed: Any, connect: Any) -> None:
         feed.step()
         (folder / "a.csv").write_text("k,v\n1,x\n")
-        with pytest.raises(FeedChangedError, match="has shrunk to 8 bytes from 16"):
+        with pytest.raises(FeedChangedError, match="8 bytes from 16"):
             feed.step()
-        with pytest.raises(FeedChangedError, match="has shrunk"):
+        with pytest.raises(FeedChangedError, match="shrunk"):
             connect(KV).advance(feed.position, 0, Limit())
         with pytest.raises(FeedChangedError, match="had 16"):
             read_range(feed.connector, feed.last[0], feed.malformed)
@@ -353,11 +301,10 @@ class TestChangedFiles:
         feed.step()
         (folder / "a.csv").write_text(text)
         os.utime(folder / "a.csv", (1, 1))
-        with pytest.raises(FeedChangedError, match="replaced or rewritten"):
-            feed.step()
-        with pytest.raises(FeedChangedError, match="replaced or rewritten"):
-            connect(KV).advance(feed.position, 0, Limit())
-        with pytest.raises(FeedChangedError, match="replaced or rewritten"):
+        for connector in (feed.connector, connect(KV)):
+            with pytest.raises(FeedChangedError, match="rewritten"):
+                connector.advance(feed.position, 0, Limit())
+        with pytest.raises(FeedChangedError, match="rewritten"):
             read_range(feed.connector, feed.last[0], feed.malformed)
 
     def test_touched(self, folder: Path, feed: Any) -> None:
@@ -396,9 +343,7 @@ def test_while_somebody_writes(folder: Path, follow: Any) -> None:
     feed = follow(KV, splitBytes="10 KB")
     writer = threading.Thread(target=write)
     writer.start()
-    deadline = time.monotonic() + 120
-    while len(feed.rows) < 20_000 and time.monotonic() < deadline:
-        feed.step(limit=Limit(rows=3000))
+    wait_for(lambda: feed.step(limit=Limit(rows=3000)) is None or len(feed.rows) >= 20_000)
     writer.join()
     assert [row["k"] for row in feed.rows] == list(range(20_000))
     assert feed.malformed == []

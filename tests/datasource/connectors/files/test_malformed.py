@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.malformed_rows import Reported
 
-from upstream.datasource.connectors.contract import Range
+from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.files.formats import lines
 from upstream.datasource.connectors.files.formats.delimited import DelimitedFormat, DelimitedParser
 from upstream.datasource.connectors.files.formats.jsonlines import JsonFormat, JsonParser
@@ -128,33 +127,21 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
 def test_many_malformed_lines(tmp_path: Path, folder: Path, follow: Any, kind: str, count: int) -> None:
-    """Memory stays flat, and every line is accounted for; `-s` shows what a line costs."""
+    """Memory stays flat, and every line is accounted for."""
     form, line = KINDS[kind]
     with (folder / f"a.{form}").open("w") as file:
         file.write("k,t,v\n" if form == "csv" else "")
         for low in range(0, count, 10_000):
             file.write("".join(line % number for number in range(low, low + 10_000)))
     feed = follow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("v", pa.string())]), splitBytes="1 GB")
-    advance = feed.connector.advance(None, 1, feed.connector.limit(lines_limit()))
+    advance = feed.connector.advance(None, 1, feed.connector.limit(Limit()))
     kept = Quarantine(str(tmp_path / "q"), "a.jsonl")
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    rows = sum(chunk.rows.num_rows for part in advance.ranges for chunk in feed.connector.read(whole(part), None, kept))
-    spent = time.process_time() - began
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rows = sum(chunk.rows.num_rows for part in advance.ranges for chunk in feed.connector.read(part, None, kept))
     assert kept.write() == count
     assert rows == 0
     assert count_quarantined(folder_at(str(tmp_path / "q"))) == count
-    print(f"{kind}: {spent / count * 1e6:.1f} microseconds of CPU time a line")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
-
-
-def lines_limit() -> Any:
-    from upstream.datasource.connectors.contract import Limit
-
-    return Limit()
-
-
-def whole(part: Range) -> Range:
-    return Range.from_json(part.to_json())
 
 
 def test_a_line_that_is_null_is_malformed_wherever_it_stands(folder: Path, follow: Any) -> None:
@@ -162,7 +149,5 @@ def test_a_line_that_is_null_is_malformed_wherever_it_stands(folder: Path, follo
     (folder / "a.jsonl").write_text('null\n{"k":1}\nnull\n')
     feed = follow("k int64")
     assert feed.step() == [{"k": 1}]
-    assert [(row["line"], row["reason"]) for row in feed.malformed] == [(1, WHY), (3, WHY)]
-
-
-WHY = "the line is null and not an object"
+    assert [row["line"] for row in feed.malformed] == [1, 3]
+    assert all("null" in row["reason"] for row in feed.malformed)

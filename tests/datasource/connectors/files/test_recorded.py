@@ -29,17 +29,3 @@ def test_csv(name: str, folder: Path, follow: Any) -> None:
     plain = follow(splitBytes="1 MB")
     assert plain.connector.schema() == feed.connector.schema()
     assert plain.drain(Limit(rows=30_000)) == rows
-
-
-@pytest.mark.long
-def test_zeek(folder: Path, follow: Any) -> None:
-    text = gzip.decompress((RECORDED / "dns.log.gz").read_bytes())
-    lines = [line.split("\t") for line in text.decode().splitlines() if not line.startswith("#")]
-    feed = follow(path=str(RECORDED / "dns.log.gz"))
-    rows = feed.step()
-    assert feed.malformed == []
-    assert len(rows) == len(lines)
-    assert [f"{row['ts']:%s}.{row['ts'].microsecond:06}" for row in rows[:100]] == [line[0] for line in lines[:100]]
-    assert [row["uid"] for row in rows] == [line[1] for line in lines]
-    (folder / "dns.log").write_bytes(text)
-    assert follow(splitBytes="300 KB").drain(Limit(bytes=1 << 20)) == rows

@@ -50,15 +50,6 @@ def again(feed: Any, following: Any, connect: Any, path: str) -> Any:
     return other
 
 
-def test_a_renamed_file_is_not_read_again(folder: Path, feed: Any) -> None:
-    feed.step()
-    rotate(folder)
-    assert feed.step() == []
-    append(folder / "app.log", "k,v\n" + lines(3, 5))
-    feed.step()
-    assert keys(feed) == list(range(5))
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_rotation_while_a_query_stands_still(folder: Path, follow: Any, following: Any, connect: Any, way: str) -> None:
     append(folder / "app.log", "k,v\n" + lines(0, 3))

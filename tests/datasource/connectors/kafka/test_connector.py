@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import time
+import socket
 from collections.abc import Callable
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 from kit.journal import through_json
+from kit.waiting import wait_for
 
-from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
+from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, UpstreamError
 from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.connectors.kafka import client
+from upstream.datasource.connectors.kafka import task as consuming
+from upstream.datasource.connectors.kafka.client import Cluster
+from upstream.datasource.connectors.kafka.options import KafkaOptions
 
 from .messages import Sender, Source
 
@@ -57,24 +63,13 @@ def test_values_that_are_no_object_go_aside_and_the_others_keep_their_numbers(
     assert all(reason for _, reason in reader.reported.reasons)
 
 
-def test_two_broken_values_that_are_one_object_together_do_not_move_the_rows_after_them(
-    topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
-    name = topic()
-    # As many objects as values if they are parsed as one text.
-    sender.send(name, b'{"n":', b"1}", b'{"n": 2}{"n": 3}', b'{"n": 4}')
-    reader = source(name, "n BIGINT")
-    assert [(row["n"], row["index"]) for row in reader.rows()] == [(4, 3)]
-    assert len(reader.reported) == 3
-
-
 def test_csv_by_the_order_of_the_schema(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
     name = topic()
     sender.send(name, b"1,a", b"2", b"x,b", b'3,"c,d"\n', b"", b"4,e\n5,f")
     reader = source(name, "n BIGINT, t STRING", valueFormat="csv")
     assert [(row["n"], row["t"], row["index"]) for row in reader.rows()] == [(1, "a", 0), (3, "c,d", 3)]
     assert len(reader.reported) == 4
-    with pytest.raises(SchemaError, match="option `schema`"):
+    with pytest.raises(SchemaError, match="`schema`"):
         source(name, valueFormat="csv").connector.schema()
 
 
@@ -82,16 +77,8 @@ def test_raw_is_as_sparks_own_source(topic: MakeTopic, source: MakeSource, sende
     name = topic(2)
     sender.send(name, b"\x00\xff", None, partition=1, key=b"k", timestamp=1234, headers=[("h", b"1"), ("h", b"2")])
     reader = source(name, valueFormat="raw", includeHeaders="true")
-    assert reader.connector.schema().names == [
-        "key",
-        "value",
-        "topic",
-        "partition",
-        "offset",
-        "timestamp",
-        "timestampType",
-        "headers",
-    ]
+    names = "key value topic partition offset timestamp timestampType headers"
+    assert reader.connector.schema().names == names.split()
     first, second = reader.rows()
     assert first["value"] == b"\x00\xff"
     assert (first["key"], first["topic"], first["partition"], first["offset"]) == (b"k", name, 1, 0)
@@ -170,10 +157,8 @@ def test_aborted_and_open_transactions_are_not_read_unless_asked_for(
     assert values(everything.rows(), "n") == [1, 2, 3, 4, 5]
     writing.producer.commit_transaction(30)
     later: list[int] = []
-    end = time.monotonic() + 30
-    while later != [4, 5]:  # the mark is written a little after the commit is acknowledged
-        assert time.monotonic() < end
-        later += values(reader.rows(), "n")
+    # The mark is written a little after the commit is acknowledged.
+    wait_for(lambda: later.extend(values(reader.rows(), "n")) or later == [4, 5])
     # A range of nothing but marks has an end, too.
     assert reader.rows() == []
 
@@ -187,11 +172,12 @@ def test_a_compacted_topic_has_gaps(broker: Any, topic: MakeTopic, source: MakeS
         sender.send(name, b'{"n": %d}' % number, key=b"%d" % (number % 2))
     before = source(name, "n BIGINT")
     first = before.step()
-    end = time.monotonic() + 60
-    while len(before.rows(first)) == 20:
-        assert time.monotonic() < end, "the broker does not compact"
+
+    def compacted() -> bool:
         sender.send(name, b'{"n": 100}', key=b"other")  # a segment ends when another begins
-        time.sleep(0.3)
+        return len(before.rows(first)) < 20
+
+    wait_for(compacted)
     rows = before.rows(first)
     assert {row["n"] % 2: row["n"] for row in rows}.items() <= {0: 18, 1: 19}.items()
     assert all(row["index"] == row["n"] for row in rows)
@@ -208,12 +194,10 @@ def test_messages_past_retention_are_an_error_or_counted(
         assert values(each.rows(each.step(Limit(rows=3))), "n") == [0, 1, 2]
     waiting = tolerant.connector.advance(tolerant.position, 1, Limit())
     broker.admin.delete_records([TopicPartition(name, 0, 7)])[TopicPartition(name, 0, 7)].result(30)
-    with pytest.raises(
-        FeedChangedError, match=rf"partition 0 of topic '{name}' begins at offset 7.*from 3 on.*failOnDataLoss"
-    ):
+    with pytest.raises(FeedChangedError, match="begins at offset 7"):
         reader.step()
     # A task whose range had been recorded before.
-    with pytest.raises(FeedChangedError, match="no longer offset 3"):
+    with pytest.raises(FeedChangedError, match="offset 3"):
         reader.rows(waiting)
     assert values(tolerant.rows(waiting), "n") == [7, 8, 9]
     taken = tolerant.step()
@@ -236,7 +220,7 @@ def test_a_topic_made_again_is_found_even_if_it_is_longer_now(
     sender.send(name, b'{"n": 2}', b'{"n": 3}', b'{"n": 4}')
     later, again = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
     later.position, again.position = reader.position, tolerant.position
-    with pytest.raises(FeedChangedError, match="was deleted and made again"):
+    with pytest.raises(FeedChangedError, match="made again"):
         later.step()
     assert values(again.rows(), "n") == [2, 3, 4]
 
@@ -250,7 +234,7 @@ def test_a_topic_that_is_gone(broker: Any, topic: MakeTopic, source: MakeSource,
     broker.delete(name)
     later, again = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
     later.position, again.position = reader.position, tolerant.position
-    with pytest.raises(FeedChangedError, match="is not there any more"):
+    with pytest.raises(FeedChangedError, match="not there"):
         later.step()
     assert again.step().ended == {f"{name}/0"}
     with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
@@ -268,11 +252,7 @@ def test_partitions_that_come_later_are_read_from_their_beginning(
     broker.grow(name, 2)
     Sender(broker.address).send(name, b'{"n": 3}', partition=1)  # the other one does not know of it yet
     found: list[int] = []
-    end = time.monotonic() + 30
-    while sorted(found) != [2, 3]:
-        assert time.monotonic() < end
-        found += values(reader.rows(), "n")
-        time.sleep(0.1)
+    wait_for(lambda: found.extend(values(reader.rows(), "n")) or sorted(found) == [2, 3])
 
 
 def test_which_partitions_and_from_where_to_where(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
@@ -352,3 +332,49 @@ def test_options_that_do_not_go_together(source: MakeSource) -> None:
             source("a", **options)
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         source("a", kafka__bootstrap__servers=" ")
+
+
+def test_another_consumer_takes_its_place_and_goes_on_where_it_was(
+    topic: MakeTopic, source: MakeSource, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has waited for work while brokers restarted, and then gets nothing."""
+    made: list[Any] = []
+
+    class Deaf(confluent_kafka.Consumer):
+        """The real client. The first two give two messages, and then nothing."""
+
+        def __init__(self, settings: dict[str, Any]) -> None:
+            super().__init__(settings)
+            self.given = 0
+            made.append(self)
+
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+            if self in made[:2]:
+                num_messages = min(num_messages, 2 - self.given)
+                if num_messages == 0:
+                    return []
+            got = super().consume(num_messages, timeout)
+            self.given += len(got)
+            return got
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Deaf)
+    monkeypatch.setattr(consuming, "_SILENT_S", 0.5)
+    monkeypatch.setattr(client, "_idle", {})
+    name = topic()
+    sender.send(name, *(b'{"n": %d}' % number for number in range(10)))
+    reader = source(name, "n BIGINT")
+    assert [row["n"] for row in reader.rows(reader.step(Limit(rows=6)))] == list(range(6))
+    assert [each.given for each in made[:2]] == [2, 2]
+    assert [row["n"] for row in reader.rows(reader.step())] == list(range(6, 10))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody listens", "nobody answers"])
+def test_a_broker_that_never_answers_is_an_error(listens: bool) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        if listens:
+            held.listen()
+        options = KafkaOptions(servers=f"127.0.0.1:{held.getsockname()[1]}", subscribe=("t",))
+        with pytest.raises(UpstreamError, match=r"no broker .* within 10 s"):
+            Cluster(options).topics()

@@ -180,7 +180,7 @@ def test_where_a_log_was_cut_off_is_journaled_before_more_is_written() -> None:
 
 def test_a_log_that_was_cut_off_stops_the_query_unless_an_option_allows_it() -> None:
     _, planner, position, _ = cut_off(KafkaOptions(servers="none", subscribe=("t",)))
-    with pytest.raises(FeedChangedError, match="was cut off at offset 50, and was read to offset 100"):
+    with pytest.raises(FeedChangedError, match=r"offset 50, .* offset 100"):
         planner.advance(position, 3, Limit())
 
 
@@ -211,6 +211,11 @@ def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restart
     position = through_json(planner.advance(None, 1, Limit()).position)
     assert cluster.asked == 0
     cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
+    with pytest.raises(FeedChangedError, match=r"offset 90, .* offset 100"):
+        Positions(cluster, dataclasses.replace(OPTIONS, fail_on_data_loss=True), lambda: 0.0).advance(
+            position, 2, Limit()
+        )
+    cluster.asked = 0
     if restarts:
         planner = Positions(cluster, OPTIONS, lambda: 0.0)
     step = planner.advance(position, 2, Limit())
@@ -220,15 +225,6 @@ def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restart
     assert [(part.place["from"], part.place["to"], part.place["epoch"]) for part in step.ranges] == [(90, 150, 1)]
     assert step.position["lost"] == 10
     assert cluster.asked == 1
-
-
-def test_a_log_that_was_cut_off_and_has_grown_again_stops_the_query_unless_an_option_allows_it() -> None:
-    cluster = led((0, 0), end=100)
-    planner = Positions(cluster, dataclasses.replace(OPTIONS, fail_on_data_loss=True), lambda: 0.0)
-    position = through_json(planner.advance(None, 1, Limit()).position)
-    cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
-    with pytest.raises(FeedChangedError, match="was cut off at offset 90, and was read to offset 100"):
-        planner.advance(position, 2, Limit())
 
 
 def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
@@ -263,7 +259,7 @@ def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
     cluster.leaders, cluster.end = [[(2, 0)]], [120]
     planner.advance(position, 4, Limit())
     seconds[0] = 11.0
-    with pytest.raises(FeedChangedError, match="has a leader of epoch 2, and was read from one of epoch 3"):
+    with pytest.raises(FeedChangedError, match=r"epoch 2, .* epoch 3"):
         planner.advance(position, 5, Limit())
 
 
