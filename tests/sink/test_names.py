@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 from pathlib import Path
@@ -16,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import TableError
-from upstream.core.rows.buckets import bucket_of
 from upstream.delta_format.column_mapping import field_ids, ids_of, mapped, mapping_protocol, needs_mapping
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.rebucket import rebucket_table
@@ -27,7 +27,6 @@ from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.sink.spec.options import parse_sink_options
 from upstream.sink.table.log_entry import put_entry
-from upstream.sink.table.table import create_table
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
@@ -83,16 +82,15 @@ def ids_in_file(path: Path) -> dict[str, int]:
 def test_any_name_is_a_column(make_sink: Any, engine: str, data: st.DataObject) -> None:
     letters = st.text(st.sampled_from(UNPLAIN + ".`'\"aé/%"), min_size=1, max_size=4)
     name = letters.filter(lambda text: text.strip() and not text.startswith("`"))
-    names = data.draw(st.lists(name, min_size=4, max_size=4, unique_by=str.lower))
+    plain = data.draw(st.booleans())
+    names = list("kvst") if plain else data.draw(st.lists(name, min_size=4, max_size=4, unique_by=str.lower))
     columns = pa.schema(
         [(names[0], pa.int64()), (names[1], pa.int64()), (names[2], pa.struct([(names[3], pa.string())]))]
     )
     batches = data.draw(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=4))
     quoted = "`" + names[0].replace("`", "``") + "`"
     with tempfile.TemporaryDirectory() as folder:
-        sink = make_sink(columns, key=quoted, time=names[1])
-        sink.folder = Path(folder)
-        sink.__post_init__()
+        sink = dataclasses.replace(make_sink(columns, key=quoted, time=names[1]), folder=Path(folder))
         model: dict[int, tuple[Any, ...]] = {}
         for batch_id, keys in enumerate(batches):
             rows = [(key, batch_id, {names[3]: f"{key}{batch_id}"}) for key in sorted(set(keys))]
@@ -104,6 +102,9 @@ def test_any_name_is_a_column(make_sink: Any, engine: str, data: st.DataObject) 
         assert check_table(str(sink.path)).healthy
         asked = any(character in UNPLAIN for name in names for character in name)
         assert (MODE in DeltaTable(str(sink.path)).metadata().configuration) == asked
+        in_log = columns_in_log(sink.path)
+        assert {bool(about) for about in in_log.values()} == {asked}
+        assert bool(ids_in_file(sink.path / next(iter(sink.live_files())))) == asked
 
 
 def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -> None:
@@ -124,15 +125,6 @@ def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -
     protocol = table.protocol()
     by_number = (2, 5, None) if engine == "rewrite" else (3, 7, ["columnMapping", "deletionVectors"])
     assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == by_number
-
-
-def test_tables_of_plain_names_have_no_mapping(sink: Any, engine: str) -> None:
-    sink.batch(0, [sink.rows([(1, 1, "x")])])
-    table = DeltaTable(str(sink.path))
-    assert table.protocol().min_reader_version == (1 if engine == "rewrite" else 3)
-    assert MODE not in table.metadata().configuration
-    assert all(about == {} for about in columns_in_log(sink.path).values())
-    assert ids_in_file(sink.path / next(iter(sink.live_files()))) == {}
 
 
 def test_vectors_raise_the_protocol_and_keep_the_mapping(make_sink: Any, engine: str) -> None:
@@ -159,7 +151,6 @@ def test_times_without_a_zone_need_the_features_by_name(make_sink: Any, engine: 
 
 
 def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
-    """For a table that exists, with its files as they are."""
     base = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     before = make_sink(base)
     before.batch(0, [before.rows([(1, 1), (2, 1)])])
@@ -170,11 +161,7 @@ def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
     in_log = columns_in_log(after.path)
     assert in_log["t"]["comment"] == "when"
     assert {path: about[PHYSICAL] for path, about in in_log.items()} == {path: path for path in in_log}
-    more = make_sink(
-        base.append(pa.field("the value", pa.string())).append(pa.field("one more", INNER)),
-        query_id="query-3",
-        mergeSchema="true",
-    )
+    more = make_sink(after.columns.append(pa.field("one more", INNER)), query_id="query-3", mergeSchema="true")
     more.batch(0, [more.rows([(3, 3, "y", None)], seq=9)])
     again = columns_in_log(more.path)
     assert {path: again[path][ID] for path in in_log} == {path: about[ID] for path, about in in_log.items()}
@@ -195,19 +182,6 @@ def test_two_who_change_columns_at_once(make_sink: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr("upstream.sink.table.mapped_table.put_entry", lambda *_: False)
     with pytest.raises(TableError, match="cannot be changed: somebody else has written version 2"):
         make_sink(columns, query_id="query-2", mergeSchema="true").writer()
-
-
-def test_two_who_make_the_table_at_once(make_sink: Any) -> None:
-    """The second finds the first one's, as with any table."""
-    one, two = (make_sink(COLUMNS, query_id=name, **NAMED) for name in ("query-1", "query-2"))
-    numbers = bucket_of([pa.array(range(9))], 4).tolist()
-    other = next(key for key in range(9) if numbers[key] != numbers[0])
-    staged = [each.tasks([each.rows([row(key, 1, "x")])]) for key, each in ((0, one), (other, two))]
-    target, layout = parse_sink_options(two.given), two.writer()._layout
-    one.commit(staged[0], 0)
-    assert create_table(target, layout).version() == 1
-    two.commit(staged[1], 0)
-    assert set(one.latest()) == {0, other}
 
 
 def test_whoever_looks_after_the_table(make_sink: Any) -> None:
@@ -316,7 +290,6 @@ def by_id(metadata: dict[str, Any]) -> None:
     [(renamed, "other is a,b there.*RENAME COLUMN"), (by_id, r"by 'id' \(delta.columnMapping.mode\)")],
 )
 def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: Any, change: Any, message: str) -> None:
-    """By all that read its files; readers that do not know of mapping would find nulls."""
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "x")])])
     with_log_changed(sink, change)
@@ -335,8 +308,7 @@ def test_a_store_that_takes_no_entries_is_refused_at_once(make_sink: Any, monkey
     sink = make_sink(COLUMNS, **NAMED)
     monkeypatch.setattr("upstream.sink.spark_writer.load_table", lambda _: None)
     monkeypatch.setattr(TableFolder, "puts_refused", lambda _: TableError("it cannot", hint="do it; or else"))
-    message = "names that plain Delta does not admit.*but it cannot.*withColumnRenamed; or do it"
-    with pytest.raises(TableError, match=rf"{message}\.$"):
+    with pytest.raises(TableError, match=r"it cannot.*or do it"):
         check_sink({**sink.given, "path": "s3://lake/table"}, sink.schema)
 
 
@@ -351,7 +323,7 @@ def test_a_dropped_column_does_not_come_back_with_its_values(make_sink: Any) -> 
     sink.batch(0, [sink.rows([row(1, 1, "dropped")])])
     with_log_changed(sink, lambda metadata: without(metadata, "a,b"))
     again = make_sink(COLUMNS, **NAMED, mergeSchema="true")
-    with pytest.raises(TableError, match=r"had a column a,b, which was dropped, and its files have it still.*REORG"):
+    with pytest.raises(TableError, match=r"column a,b.*REORG"):
         again.writer()
     other = make_sink(COLUMNS.set(2, pa.field("other name", pa.string())), **NAMED, mergeSchema="true")
     other.batch(1, [other.rows([row(2, 1, "x")], seq=5)])
@@ -360,7 +332,6 @@ def test_a_dropped_column_does_not_come_back_with_its_values(make_sink: Any) -> 
 
 
 def test_what_a_schema_needs() -> None:
-    """At any depth; and of the two ways to say so the one that more readers know."""
     plain = {"type": "struct", "fields": [{"name": "a.b", "type": "long", "nullable": True, "metadata": {}}]}
     deep = {"type": "array", "elementType": {"type": "map", "keyType": "string", "valueType": plain}}
     assert not needs_mapping({"type": "struct", "fields": [{"name": "x", "type": deep}]})
@@ -373,9 +344,5 @@ def test_what_a_schema_needs() -> None:
     assert mapping_protocol(schema) == {"minReaderVersion": 2, "minWriterVersion": 5}
     assert mapping_protocol(schema, {"minReaderVersion": 2, "minWriterVersion": 6}) is None
     named = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
-    assert mapping_protocol(schema, named) == {
-        "minReaderVersion": 3,
-        "minWriterVersion": 7,
-        "readerFeatures": ["columnMapping"],
-        "writerFeatures": ["appendOnly", "columnMapping"],
-    }
+    features = {"readerFeatures": ["columnMapping"], "writerFeatures": ["appendOnly", "columnMapping"]}
+    assert mapping_protocol(schema, named) == {"minReaderVersion": 3, "minWriterVersion": 7, **features}

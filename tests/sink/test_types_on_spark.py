@@ -1,4 +1,4 @@
-"""What Spark's own maintenance makes of times, and what its readers make of our bounds: real files, both ways."""
+"""What Spark makes of the table: its maintenance, its readers, and its change data feed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from deltalake import DeltaTable
 from kit.invalid_text import not_utf_8
 
 from upstream.sink.admin.check import check_table
+from upstream.sink.maintenance.runner import Upkeep
 from upstream.sink.merge import engine as engine_module
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +30,7 @@ FIRST = dt.datetime(2500, 1, 1, tzinfo=UTC)
 D = decimal.Decimal
 
 
-@pytest.mark.parametrize(("form", "physical"), [("TIMESTAMP_MILLIS", "milliseconds"), ("INT96", "int96")])
-def test_files_that_spark_puts_together(
-    spark: SparkSession, make_sink: Any, monkeypatch: pytest.MonkeyPatch, form: str, physical: str
-) -> None:
+def test_files_that_spark_puts_together(spark: SparkSession, make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
     sink = make_sink(pa.schema([("k", INSTANT), ("t", INSTANT), ("v", pa.string())]), buckets="1")
 
@@ -42,13 +42,13 @@ def test_files_that_spark_puts_together(
     sink.batch(0, [rows(range(100), 0)])
     sink.batch(1, [rows(range(100, 200), 1)])
     assert len(sink.live_files()) == 2
-    spark.conf.set(FORM, form)
+    spark.conf.set(FORM, "INT96")
     try:
         spark.sql(f"OPTIMIZE delta.`{sink.path}`").collect()
     finally:
         spark.conf.unset(FORM)
     (path,) = sink.live_files()
-    assert physical in str(pq.ParquetFile(sink.path / path).schema)
+    assert "int96" in str(pq.ParquetFile(sink.path / path).schema)
     summary = sink.batch(2, [rows(range(50, 250), 2)])
     assert (summary.keys, summary.delivered, sink.table().num_rows) == (250, 200, 250)
     assert [values[-1] for _, values in sorted(sink.latest().items())] == ["0"] * 50 + ["2"] * 200
@@ -58,33 +58,17 @@ def test_files_that_spark_puts_together(
 
 @pytest.mark.long
 def test_no_row_is_passed_over_by_its_bounds(spark: SparkSession, make_sink: Any) -> None:
-    """Each column's least and greatest value is looked for, in files whose bounds have been written once more because
-    rows of them are dead. What lies between is passed over only with one of these.
-    """
-    columns = pa.schema(
-        [
-            ("k", pa.int64()),
-            ("t", pa.int64()),
-            ("long", pa.decimal128(38, 10)),
-            ("short", pa.decimal128(18, 4)),
-            ("f", pa.float64()),
-            ("at", INSTANT),
-            ("day", pa.date32()),
-            ("text", pa.string()),
-        ]
-    )
+    """Each column's least and greatest value is looked for, in files of which rows are dead."""
+    decimals = [("long", pa.decimal128(38, 10)), ("short", pa.decimal128(18, 4)), ("f", pa.float64())]
+    others = [("at", INSTANT), ("day", pa.date32()), ("text", pa.string())]
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *decimals, *others])
     sink = make_sink(columns, buckets="1", engine="vectors", maintenance="off")
 
     def row(key: int, time: int) -> tuple[Any, ...]:
         long = D("9007199254740993.0000000001") + D(key) * D("0.0000000001") + time * 10**20
-        return (
-            *(key, time, long, D(99999999999999 - key) + D("0.0001"), [-0.0, 0.0, 0.1 + key][min(key, 2)]),
-            *(
-                dt.datetime(2262, 4, 12, 0, 0, 0, key, UTC),
-                dt.date(1600, 2, 28) + dt.timedelta(key),
-                "é" * 40 + str(key),
-            ),
-        )
+        decimals = (long, D(99999999999999 - key) + D("0.0001"), [-0.0, 0.0, 0.1 + key][min(key, 2)])
+        at, day = dt.datetime(2262, 4, 12, 0, 0, 0, key, UTC), dt.date(1600, 2, 28) + dt.timedelta(key)
+        return key, time, *decimals, at, day, "é" * 40 + str(key)
 
     sink.batch(0, [sink.rows([row(key, 0) for key in range(40)])])
     sink.batch(1, [sink.rows([row(key, 1) for key in (0, 7, 39)], seq=100)])
@@ -105,3 +89,47 @@ def test_text_that_is_not_utf_8(spark: SparkSession, make_sink: Any) -> None:
     table = spark.read.format("delta").load(str(sink.path))
     assert sorted(tuple(row) for row in table.selectExpr("k", "hex(v)").collect()) == [(1, "61"), (2, "FF"), (3, "FF")]
     assert table.where("v = cast(X'FF' AS STRING)").count() == 2
+
+
+def maintained(sink: Any, versions: int) -> None:
+    rules = MaintenanceRules(versions=versions)
+    Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run(whole=True)
+
+
+def some(sink: Any, batches: range) -> None:
+    for number in batches:
+        rows = [(key, number, f"v{number}") for key in {number % 12, number * 5 % 12}]
+        gone = (number % 7 + 20, number, None)
+        sink.batch(number, [sink.rows([*rows, gone], seq=number * 10, deleted=[*[False] * len(rows), True])])
+
+
+def test_deltas_change_data_feed_is_right_and_reports_more_than_has_changed(
+    spark: SparkSession, make_sink: Any
+) -> None:
+    """Where a user enables it: a rewritten bucket is all deleted and inserted, which comes to the same."""
+    sink = make_sink(buckets="2", maintenance="off")
+    sink.batch(0, [sink.rows([(key, 0, "v0") for key in range(27)])])
+    start = sink.version()
+    before = sink.latest()
+    DeltaTable(str(sink.path)).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    some(sink, range(1, 7))
+    maintained(sink, versions=1000)
+    some(sink, range(7, 9))
+    changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", start + 1)
+    rows = changes.load(str(sink.path)).collect()
+    state = dict(before)
+    for row in sorted(rows, key=lambda row: (row["_commit_version"], row["_change_type"])):  # deletions come first
+        if row["_change_type"] == "delete":
+            assert state.pop(row["k"]) == (row["t"], row["v"])
+        else:
+            assert state.setdefault(row["k"], (row["t"], row["v"])) == (row["t"], row["v"])
+    assert {row["_change_type"] for row in rows} == {"insert", "delete"}
+    assert state == sink.latest()
+    delivered = 3 * 8
+    assert len(rows) > 4 * delivered, "unchanged rows of a bucket are in it"
+    # Beyond what is kept it refuses, as well.
+    maintained(sink, versions=2)
+    some(sink, range(9, 11))
+    maintained(sink, versions=2)
+    with pytest.raises(Exception, match=r"DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|DELTA_.*"):
+        changes.load(str(sink.path)).collect()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from kit.queries import write_to_end
+from kit.queries import run_to_end, write_to_end
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
@@ -167,18 +167,8 @@ def test_every_row_lies_in_sparks_bucket_and_readers_prune(
     assert [row.n for row in one.collect()] == [7]
 
 
-def test_a_query_goes_on_where_it_stopped(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
-    feed.add([("a", 1, 1), ("b", 1, 1)])
-    run(feed.stream(spark), place)
-    feed.add([("a", 2, 2)])
-    run(feed.stream(spark), place)
-    assert latest(place["path"]) == {"a": (2.0, 2), "b": (1.0, 1)}
-    assert [summary.batch_id for summary in summaries(place["path"])] == [0, 1]
-
-
 @either_way
 def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
-    """The commit was made, but the process died before Spark noted it: the batch is run again and changes nothing."""
     feed.add([("a", 1, 1)])
     feed.add([("a", 2, 2), ("b", 1, 1)])
     run(form(feed.stream(spark)), place)
@@ -189,41 +179,27 @@ def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict
     query = run(form(feed.stream(spark)), place)
     assert [progress.batchId for progress in query.recentProgress if progress.numInputRows] == [1]
     assert DeltaTable(place["path"]).version() == version
-    live = set(pa.table(DeltaTable(place["path"]).get_add_actions()).column("path").to_pylist())
     assert latest(place["path"]) == {"a": (2.0, 2), "b": (1.0, 1)}
-    lying = {
-        str(found.relative_to(place["path"])) for found in Path(place["path"]).glob("_upstream_bucket=*/*.parquet")
-    }
-    assert len(lying - live) == 1  # of batch 0, replaced by batch 1; the repeat left nothing
+    live = DeltaTable(place["path"]).file_uris()
+    lying = list(Path(place["path"]).glob("_upstream_bucket=*/*.parquet"))
+    assert len(lying) == len(live) + 1, "of batch 0, replaced by batch 1; the repeat left nothing"
+    feed.add([("a", 3, 3)])
+    run(form(feed.stream(spark)), place)
+    assert latest(place["path"])["a"] == (3.0, 3)
+    assert [summary.batch_id for summary in summaries(place["path"])] == [0, 1, 2]
 
 
 def test_operators_that_report_elsewhere_are_refused(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
     feed.add([("a", 1, 1)])
     checkpoint = place["checkpointLocation"]
-    stream = InArrow(
-        feed.stream(spark), ("k",), "t", reports=(f"{checkpoint}/upstream-queue", f"{checkpoint}-2/upstream-queue")
-    )
-    with pytest.raises(
-        OptionError, match=rf"report to {checkpoint}-2/upstream-queue, and the query's checkpoint is {checkpoint}\. Exp"
-    ):
-        run(stream, place)
-    with pytest.raises(OptionError, match=f"report to {checkpoint}-2/upstream-queue"):
-        run(
-            stream, place, deleteWhen="n < 0"
-        )  # Spark holds the rows from there on, and the operators are there all the same
+    reports = (f"{checkpoint}/upstream-queue", f"{checkpoint}-2/upstream-queue")
+    stream = InArrow(feed.stream(spark), ("k",), "t", reports=reports)
+    # With a condition Spark holds the rows from there on, and the operators are there all the same.
+    for more in ({}, {"deleteWhen": "n < 0"}):
+        with pytest.raises(OptionError, match=f"report to {checkpoint}-2/upstream-queue"):
+            run(stream, place, **more)
     run(dataclasses.replace(stream, reports=(f"{checkpoint}/below/upstream-windows/0",)), place)
     assert latest(place["path"]) == {"a": (1.0, 1)}
-
-
-def test_without_repartitioning_the_answer_is_the_same(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
-    feed.add([(f"key {i % 20}", i, i) for i in range(200)])
-    options = {**place, "key": "k", "time": "t", "buckets": "4"}
-    shuffled = feed.stream(spark).repartition(3)
-    query = shuffled.writeStream.format("upstream").options(**options).trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert latest(place["path"]) == {f"key {i % 20}": (float(i), i) for i in range(180, 200)}
-    assert summaries(place["path"])[0].stray_buckets == 4
-    assert summaries(place["path"])[0].delivered == 20
 
 
 def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
@@ -241,17 +217,14 @@ def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str,
     options = {"key": "k", "path": place["path"] + "2", "checkpointLocation": place["checkpointLocation"] + "2"}
     complete = aggregated.writeStream.format("upstream").options(**options).outputMode("complete")
     with pytest.raises(StreamingQueryException, match="the output mode is complete"):
-        complete.trigger(availableNow=True).start().awaitTermination()
+        run_to_end(complete)
 
 
 def test_the_default_checkpoint(spark: SparkSession, feed: Feed, place: dict[str, str], tmp_path: Path) -> None:
     feed.add([("a", 1, 1)])
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
     try:
-        query = (
-            write_latest(feed.stream(spark), place["path"], key="k", event_time="t").trigger(availableNow=True).start()
-        )
-        query.awaitTermination()
+        run_to_end(write_latest(feed.stream(spark), place["path"], key="k", event_time="t"))
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert latest(place["path"]) == {"a": (1.0, 1)}
@@ -301,16 +274,8 @@ FULL: dict[str, Any] = {
     "nested": {"a": 1, "b": {"c": dt.datetime(1960, 1, 1, tzinfo=UTC)}},
 }
 EMPTY: dict[str, Any] = {**dict.fromkeys(FULL), "id.orig_h": "", "at": T0}
-ODD: dict[str, Any] = {
-    **FULL,
-    "id.orig_h": "odd",
-    "f32": math.inf,
-    "f64": math.nan,
-    "text": "",
-    "list": [],
-    "map": [],
-    "raw": b"",
-}
+NOTHING: dict[str, Any] = {"text": "", "list": [], "map": [], "raw": b""}
+ODD: dict[str, Any] = {**FULL, **NOTHING, "id.orig_h": "odd", "f32": math.inf, "f64": math.nan}
 
 
 @either_way
@@ -324,39 +289,22 @@ def test_types_survive_and_other_engines_agree(
     feed.put(pa.Table.from_pylist([newer], TYPES))
     run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at", buckets=4)
     path = place["path"]
-    expected = {row["id.orig_h"]: row for row in (FULL, newer, ODD)}
-    names = TYPES.names
-
+    expected, names = [FULL, newer, ODD], TYPES.names
     found = DeltaTable(path).to_pyarrow_table().select(names)
     assert found.schema.equals(TYPES)
-    assert {row["id.orig_h"]: _plain(row) for row in found.to_pylist()} == {k: _plain(v) for k, v in expected.items()}
-
-    dataset = DeltaTable(path).to_pyarrow_dataset()
-    assert dataset is not None
-    listed = ", ".join(f'"{name}"' for name in names)
-    by_duckdb = duckdb.sql(f"SET TimeZone = 'UTC'; SELECT {listed} FROM dataset").to_arrow_table()
-    assert {row["id.orig_h"]: row["wide"] for row in by_duckdb.to_pylist()} == {
-        k: v["wide"] for k, v in expected.items()
-    }
-    assert {row["id.orig_h"]: row["list"] for row in by_duckdb.to_pylist()} == {
-        k: v["list"] for k, v in expected.items()
-    }
-
-    by_polars = pl.scan_delta(path).select(n for n in names if n != "map").collect()
-    assert by_polars.height == 3
-    one = by_polars.row(by_polars["id.orig_h"].to_list().index("10.0.0.1"), named=True)
-    assert {name: one[name] for name in ("at", "short", "wide", "day", "raw", "text", "nested")} == {
-        name: FULL[name] for name in ("at", "short", "wide", "day", "raw", "text", "nested")
-    }
-
+    assert _by_key(found.to_pylist(), *names) == _by_key(expected, *names)
+    dataset = DeltaTable(path).to_pyarrow_dataset()  # noqa: F841 DuckDB finds it by its name
+    by_duckdb = duckdb.sql('SELECT "id.orig_h", wide, list FROM dataset').to_arrow_table().to_pylist()
+    assert _by_key(by_duckdb, "wide", "list") == _by_key(expected, "wide", "list")
+    in_polars = ("at", "short", "wide", "day", "raw", "text", "nested")
+    by_polars = pl.scan_delta(path).select("id.orig_h", *in_polars).collect().to_dicts()
+    assert _by_key(by_polars, *in_polars) == _by_key(expected, *in_polars)
     by_spark = spark.read.format("delta").load(path)
-    declared = spark.createDataFrame([], TYPES_DDL).schema
-    assert [(field.name, field.dataType) for field in by_spark.schema if not field.name.startswith("_upstream")] == [
-        (field.name, field.dataType) for field in declared
+    of_spark = by_spark.select(*[f"`{name}`" for name in names])
+    assert [(field.name, field.dataType) for field in of_spark.schema] == [
+        (field.name, field.dataType) for field in spark.createDataFrame([], TYPES_DDL).schema
     ]
-    quoted = [f"`{name}`" for name in names]
-    again = by_spark.select(*quoted).toArrow().cast(TYPES)
-    assert {row["id.orig_h"]: _plain(row) for row in again.to_pylist()} == {k: _plain(v) for k, v in expected.items()}
+    assert _by_key(of_spark.toArrow().cast(TYPES).to_pylist(), *names) == _by_key(expected, *names)
     # Skipping by statistics must not lose rows.
     assert by_spark.where("f64 > 1e300").count() == 1  # NaN is above all numbers in Spark
     assert by_spark.where("at = timestamp'2024-02-29 23:59:59.999999'").count() == 2
@@ -366,6 +314,7 @@ def test_types_survive_and_other_engines_agree(
     assert by_spark.where("nested.b.c < timestamp'1970-01-01'").count() == 2
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """NaN equal to itself, -0.0 distinct from 0.0."""
-    return {name: repr(value) if isinstance(value, float) else value for name, value in row.items()}
+def _by_key(rows: list[dict[str, Any]], *names: str) -> dict[str, list[Any]]:
+    """Some values of each row; NaN equal to itself, -0.0 distinct from 0.0."""
+    found = {row["id.orig_h"]: [row[name] for name in names] for row in rows}
+    return {key: [repr(each) if isinstance(each, float) else each for each in row] for key, row in found.items()}

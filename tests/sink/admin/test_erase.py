@@ -55,27 +55,17 @@ def holders(folder: Path, secret: str) -> set[str]:
 
 def grown(make_sink: Any, tmp_path: Path) -> Sink:
     """Rows, dead rows, deletions, late and conflicting rows of each key, over some versions."""
-    sink = make_sink(
-        COLUMNS,
-        buckets="2",
-        lateOutput=str(tmp_path / "late"),
-        conflictOutput=str(tmp_path / "conflicts"),
-        textOutput=str(tmp_path / "texts"),
-        maintenance="off",
-    )
+    places = {"lateOutput": "late", "conflictOutput": "conflicts", "textOutput": "texts"}
+    outputs = {option: str(tmp_path / place) for option, place in places.items()}
+    sink = make_sink(COLUMNS, buckets="2", maintenance="off", **outputs)
     others = [f"other{number}@example.org" for number in range(40)]
-    write(sink, 0, [sink.rows([(key, 5, "a") for key in [*KEYS, *others]]), sink.punctuation(20)])
-    write(sink, 1, [sink.rows([(key, 5, "b") for key in [*KEYS, others[0]]], seq=100)])
+    sink.write(0, [sink.rows([(key, 5, "a") for key in [*KEYS, *others]]), sink.punctuation(20)])
+    sink.write(1, [sink.rows([(key, 5, "b") for key in [*KEYS, others[0]]], seq=100)])
     marks = np.array([True, False, False])
-    write(sink, 2, [sink.rows([(key, 7, "c") for key in KEYS], seq=200, deleted=marks)])
+    sink.write(2, [sink.rows([(key, 7, "c") for key in KEYS], seq=200, deleted=marks)])
     no_text = not_utf_8(sink.rows([(key, 9, "d") for key in KEYS], seq=400), "v")
-    write(sink, 3, [sink.rows([(key, 8, "d") for key in others], seq=300), no_text])
+    sink.write(3, [sink.rows([(key, 8, "d") for key in others], seq=300), no_text])
     return sink
-
-
-def write(sink: Sink, number: int, *tasks: list[Any]) -> None:
-    writer = sink.writer()
-    writer.commit([writer.write(iter(task)) for task in tasks], number)
 
 
 def erase(sink: Sink, *key: Any, **more: Any) -> erasing.Erasure:
@@ -112,17 +102,10 @@ def test_no_file_holds_the_key_when_the_retention_is_over(make_sink: Any, tmp_pa
         assert holders(tmp_path / place, key), "earlier versions have it"
         retire(tmp_path / place, days=3)
         assert holders(tmp_path / place, key) == set()
-    assert sink.latest() == {other: row for other, row in before.items() if other != key}
-    # The other keys are where they were.
-    assert holders(tmp_path / "late", KEYS[1] if key != KEYS[1] else KEYS[2])
-
-
-def test_the_query_goes_on_and_the_key_may_come_again(make_sink: Any, tmp_path: Path) -> None:
-    sink = grown(make_sink, tmp_path)
-    erase(sink, KEYS[0])
-    # Nothing is known of the deletion any more: an older row is a new one.
-    write(sink, 4, [sink.rows([(KEYS[0], 1, "again")], seq=400)])
-    assert sink.latest()[KEYS[0]] == (1, "again")
+    assert holders(tmp_path / "late", KEYS[1] if key != KEYS[1] else KEYS[2]), "the other keys are where they were"
+    # Nothing is known of a deletion any more: an older row is a new one.
+    sink.write(4, [sink.rows([(key, 1, "again")], seq=400)])
+    assert sink.latest() == before | {key: (1, "again")}
     assert check_table(str(sink.path)).healthy
 
 
@@ -132,7 +115,7 @@ def test_a_batch_under_way_is_refused_with_words_and_goes_on_elsewhere(make_sink
     erase(sink, KEYS[1])
     with pytest.raises(TableError, match="restart the query; it repeats the batch"):
         sink.commit(same, 4)
-    write(sink, 4, [sink.rows([(KEYS[1], 9, "e")], seq=400)])
+    sink.write(4, [sink.rows([(KEYS[1], 9, "e")], seq=400)])
     assert sink.latest()[KEYS[1]] == (9, "e")
     # And one that has nothing to do with the key's bucket is not disturbed.
     buckets = {key: erasing.bucket_of([pa.array([key])], 2)[0] for key in (*KEYS, *sink.latest())}
@@ -150,7 +133,7 @@ def test_a_commit_in_between_is_heeded(make_sink: Any, tmp_path: Path, monkeypat
     def race(*given: Any) -> bool:
         if not raced:
             raced.append(1)
-            write(sink, 4, [sink.rows([(KEYS[1], 9, "meanwhile")], seq=400)])
+            sink.write(4, [sink.rows([(KEYS[1], 9, "meanwhile")], seq=400)])
         return put(*given)
 
     monkeypatch.setattr(table_change, "put_entry", race)
@@ -177,7 +160,7 @@ def test_what_a_dead_query_had_not_yet_put_out_is_erased_too(make_sink: Any, tmp
     erase(sink, KEYS[1])
     late = DeltaTable(str(tmp_path / "late")).to_pyarrow_table().to_pylist()
     assert KEYS[1] not in {row["k"] for row in late}
-    write(sink, 5, [sink.rows([("other1@example.org", 9, "e")], seq=500)])
+    sink.write(5, [sink.rows([("other1@example.org", 9, "e")], seq=500)])
     assert KEYS[1] not in DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("k").to_pylist()
 
 
@@ -212,7 +195,6 @@ for moment in map(int, sys.stdin):
 
 @pytest.mark.fault
 def test_killed_anywhere_it_is_as_before_or_without_the_key(make_sink: Any, tmp_path: Path) -> None:
-    """At each file that is staged, linked or removed: nobody sees half of it, and the same command does the rest."""
     sink = grown(make_sink, tmp_path)
     before = sink.latest()
     without = {other: row for other, row in before.items() if other != KEYS[1]}

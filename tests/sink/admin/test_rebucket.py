@@ -1,9 +1,8 @@
-"""A table that is laid out in another number of buckets holds what it held, for readers, writers and those who follow
-it.
-"""
+"""A table that is laid out in another number of buckets: for readers, writers and followers."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 from pathlib import Path
@@ -37,6 +36,10 @@ def filled(sink: Any) -> Any:
     return sink
 
 
+def no_room(*_: object) -> bool:
+    raise OSError(28, "No space left on device")
+
+
 def with_buckets(sink: Any, buckets: int) -> Any:
     """The query after a restart with the table's number."""
     sink.options = {**sink.options, "buckets": str(buckets)}
@@ -65,9 +68,7 @@ def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
 @given(numbers=st.lists(st.integers(1, 12), min_size=1, max_size=4), keys=st.sets(st.integers(-50, 50), max_size=40))
 def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], keys: set[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        sink = make_sink()
-        sink.folder = Path(folder)
-        sink.__post_init__()
+        sink = dataclasses.replace(make_sink(), folder=Path(folder))
         sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in sorted(keys | {0})])])
         before = sink.latest()
         for number in numbers:
@@ -78,20 +79,13 @@ def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], key
             assert report.buckets == number
 
 
-def test_a_query_that_was_given_the_old_number_reports_what_to_do(sink: Any) -> None:
-    filled(sink)
-    rebucket_table(str(sink.path), 8)
-    with pytest.raises(TableError, match=r"has buckets 8, this query has 4.*leave the option buckets out"):
-        sink.batch(3, [sink.rows([(1, 20, "x")], seq=300)])
-
-
 def test_a_batch_under_way_is_not_committed_upon_it(sink: Any) -> None:
     filled(sink)
-    results = sink.tasks([sink.rows([(1, 20, "x")], seq=300)])
+    results, before = sink.tasks([sink.rows([(1, 20, "x")], seq=300)]), sink.latest()
     rebucket_table(str(sink.path), 8)
-    before = sink.latest()
-    with pytest.raises(TableError):
-        sink.commit(results, 3)
+    for goes_on in (lambda: sink.commit(results, 3), lambda: sink.batch(3, [sink.rows([(1, 20, "x")], seq=300)])):
+        with pytest.raises(TableError, match=r"buckets 8.*leave the option"):
+            goes_on()
     assert sink.latest() == before
     with_buckets(sink, 8).batch(3, [sink.rows([(1, 20, "x")], seq=300)])
     assert sink.latest() == before | {1: (20, "x")}
@@ -105,11 +99,16 @@ def test_followers_see_that_no_row_has_changed(sink: Any) -> None:
     assert (found.rows, found.deletions) == ({}, {})
 
 
-def test_one_who_was_faster_stays_and_nothing_is_left_behind(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("put", "match"), [(lambda *_: False, "somebody else"), (no_room, r"cannot be committed.*No space left")]
+)
+def test_what_cannot_be_committed_leaves_nothing_behind(
+    sink: Any, monkeypatch: pytest.MonkeyPatch, put: Any, match: str
+) -> None:
     filled(sink)
     files, before = sink.files(), sink.latest()
-    monkeypatch.setattr(table_change, "put_entry", lambda *_: False)
-    with pytest.raises(TableError, match="somebody else has written"):
+    monkeypatch.setattr(table_change, "put_entry", put)
+    with pytest.raises(TableError, match=match):
         rebucket_table(str(sink.path), 8)
     assert (sink.files(), sink.latest()) == (files, before)
 

@@ -46,11 +46,6 @@ def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:
     return summary
 
 
-def test_without_a_queue_nothing_is_said_of_one(sink: Any) -> None:
-    summary = commit(sink, 0)
-    assert (summary.queue, summary.pending, summary.oldest, summary.target_met) == (None, None, None, None)
-
-
 def test_two_queues_one_after_the_other(sink: Any) -> None:
     """Rows arrive at the first and leave the last; what waits, waits in either."""
     late = Ages.of(np.array([9_000_000]))
@@ -83,14 +78,12 @@ def test_reports_that_are_left_from_before_say_nothing(sink: Any) -> None:
     assert commit(sink, 4).pending is None
     report(sink, 0, -1, 7.5, waiting=2)  # a report of a version that did not say which batch
     assert commit(sink, 5).pending is None
-
-
-def test_reports_of_a_version_before(sink: Any) -> None:
-    folder = Path(queue_folder(str(sink.checkpoint)))
-    report(sink, 0, 4, 7.5, waiting=2)
-    old = json.loads((folder / "shard-0.json").read_text())
-    (folder / "shard-0.json").write_text(json.dumps({n: v for n, v in old.items() if n not in ("ages", "batch_id")}))
-    assert commit(sink, 4).queue is None
+    report(sink, 0, 6, 7.5, waiting=2)
+    place = Path(queue_folder(str(sink.checkpoint)), "shard-0.json")  # and one of a version that knew less
+    known = json.loads(place.read_text())
+    place.write_text(json.dumps({name: value for name, value in known.items() if name not in ("ages", "batch_id")}))
+    summary = commit(sink, 6)
+    assert (summary.queue, summary.pending, summary.oldest, summary.target_met) == (None, None, None, None)
 
 
 def test_a_target_and_what_it_would_take(make_sink: Any) -> None:
@@ -106,23 +99,22 @@ def test_a_target_and_what_it_would_take(make_sink: Any) -> None:
     assert (met.target_met, met.needed_rows_per_s) == (True, None)
 
 
-def test_the_oldest_that_waits_counts_for_max(make_sink: Any) -> None:
-    sink = make_sink(target="max <= 6 s")
-    report(sink, 0, 0, 99.0, waiting=1, delivered=50)
-    assert commit(sink, 0, 5.0).target_met is False
-
-
-def test_batches_that_are_too_long_for_the_target(make_sink: Any) -> None:
-    sink = make_sink(target="mean < 2 s")
-    report(sink, 0, 0, delivered=50)
-    summary = commit(sink, 0)
-    assert (summary.target_met, summary.needed_rows_per_s) == (False, None)
-
-
-def test_without_arrivals_there_is_no_verdict(make_sink: Any) -> None:
-    sink = make_sink(system=False, target="mean < 2 s")
-    summary = sink.batch(0, [sink.rows([(1, 10, "a")])])
-    assert (summary.target, summary.target_met) == ("mean < 2.0 s", None)
+@pytest.mark.parametrize(
+    ("target", "report_of", "age_s", "met"),
+    [
+        ("max <= 6 s", {"age_s": 99.0, "waiting": 1}, 5.0, False),  # the oldest that waits counts
+        ("mean < 2 s", {}, 10.0, False),  # batches are too long for it
+        ("mean < 2 s", {}, None, None),  # nothing says when rows arrived
+    ],
+)
+def test_what_a_target_goes_by(
+    make_sink: Any, target: str, report_of: dict[str, Any], age_s: float | None, met: bool | None
+) -> None:
+    sink = make_sink(target=target, system=age_s is not None)
+    report(sink, 0, 0, delivered=50, **report_of)
+    summary = sink.batch(0, [sink.rows([(1, 10, "a")])]) if age_s is None else commit(sink, 0, age_s)
+    assert summary.target_met is met
+    assert report_of or summary.needed_rows_per_s is None, "more rows a second would not help"
 
 
 def test_the_figures_of_a_run(make_sink: Any) -> None:

@@ -8,8 +8,10 @@ import pytest
 from deltalake import DeltaTable
 
 from upstream.core.feedback.ages import Staleness
-from upstream.sink.figures import summary
 from upstream.sink.figures.summary import CommitSummary, last_summary, read_summaries
+from upstream.sink.spec.steps import Step
+
+from ..deaths import dying_at
 
 
 def test_json_round_trip_and_later_versions() -> None:
@@ -35,18 +37,6 @@ def test_reading_what_is_new(sink: Any) -> None:
     assert [version for version, _ in read_summaries(path)] == [3, 4, 5]
 
 
-def test_the_last_summary_of_a_query_lies_behind_others(make_sink: Any) -> None:
-    sink, other = make_sink(), make_sink(query_id="query-2")
-    sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(4)])
-    for batch_id in range(20):
-        other.batch(batch_id, [other.rows([(1, 11 + batch_id, "b")])])
-    table = DeltaTable(str(sink.path))
-    found = last_summary(table, "query-1")
-    assert found is not None
-    assert found.low_watermarks == {"feed": 4}
-    assert last_summary(table, "query-3") is None
-
-
 def others_commit(sink: Any, times: int) -> None:
     """As an owner who changes a property would: cheap commits without rows."""
     log = sink.path / "_delta_log"
@@ -62,13 +52,12 @@ def test_low_watermarks_outlive_any_number_of_foreign_commits(
     make_sink: Any, tmp_path: Path, remembered: bool, times: int
 ) -> None:
     sink = make_sink(lateOutput=str(tmp_path / "late"))
-    first = sink.writer()
-    first.commit([first.write(iter([sink.rows([(1, 10, "a")]), sink.punctuation(10)]))], 0)
+    sink.write(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     others_commit(sink, times)
     if not remembered:
         (sink.checkpoint / "upstream-sink" / "last-commit.json").unlink()
-    second = sink.writer()
-    second.commit([second.write(iter([sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)]))], 1)
+    sink.write(1, [sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)])
+    assert last_summary(DeltaTable(str(sink.path)), "query-3") is None
     found = last_summary(DeltaTable(str(sink.path)), "query-1")
     assert found is not None
     assert (found.late, found.low_watermarks) == (1, {"feed": 10})
@@ -76,34 +65,13 @@ def test_low_watermarks_outlive_any_number_of_foreign_commits(
     assert late.column("v").to_pylist() == ["late"]
 
 
-def test_late_rows_are_put_out_however_much_others_have_committed(
-    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The query died after its commit and before it could; its restart is a repeat of the batch."""
+def test_late_rows_are_put_out_however_much_others_have_committed(make_sink: Any, tmp_path: Path) -> None:
     sink = make_sink(lateOutput=str(tmp_path / "late"))
     sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     rows = [sink.rows([(2, 9, "late")], seq=10)]
-    dies = sink.writer()
-    with monkeypatch.context() as patch:
-        patch.setattr("upstream.sink.spark_writer.write_outputs", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            dies.commit([dies.write(iter(rows))], 1)
+    with dying_at(Step.MAINTAINED):
+        sink.write(1, rows)
     assert not DeltaTable.is_deltatable(str(tmp_path / "late"))
     others_commit(sink, 300)
-    again = sink.writer()
-    again.commit([again.write(iter(rows))], 1)
+    sink.write(1, rows)
     assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
-
-
-def test_a_query_that_never_committed_is_not_looked_for_far_back(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    others_commit(sink, 300)
-    limits: list[int | None] = []
-    found = summary.commit_infos
-    monkeypatch.setattr(summary, "commit_infos", lambda table, limit: (limits.append(limit), found(table, limit))[1])
-    table = DeltaTable(str(sink.path))
-    assert last_summary(table, "query-2") is None
-    assert limits == [1, 16, 256]
-    limits.clear()
-    assert last_summary(table, "query-1", near=1) is not None
-    assert limits == [1, 16, 256, 301]

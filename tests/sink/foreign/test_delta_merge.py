@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,32 +37,6 @@ CONFS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.
 Row = tuple[int, int, str | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """Batches of rows (key, time, value; no value deletes the key), and what the table holds after them."""
-
-    batches: tuple[tuple[Row, ...], ...]
-    holds: dict[int, tuple[int, str]]
-    timed: bool = True
-
-
-CASES = {
-    "newer wins, and deletions": Case(
-        (
-            (*((1, 10, "a"), (2, 10, "b"), (1, 5, "older")), *((11, 10, "a"), (12, 10, "b"), (13, 10, "c"))),
-            (
-                *((1, 9, "late"), (2, 11, "b2"), (3, 1, "c"), (3, 1, "tie")),
-                *((11, 11, None), (12, 9, None), (13, 11, None), (13, 12, "alive"), (14, 1, None)),
-            ),
-        ),
-        {1: (10, "a"), 2: (11, "b2"), 3: (1, "tie"), 12: (10, "b"), 13: (12, "alive")},
-    ),
-    "arrival": Case(
-        (((1, 10, "a"), (1, 5, "later")), ((2, 1, "b"), (1, 1, "last"))), {1: (1, "last"), 2: (1, "b")}, timed=False
-    ),
-}
-
-
 @pytest.fixture
 def ordinary(tmp_path: Path) -> str:
     """A table that somebody else has made."""
@@ -74,26 +46,49 @@ def ordinary(tmp_path: Path) -> str:
     return path
 
 
-def write_rows(sink: Any, folder: Path, number: int, rows: tuple[Row, ...]) -> None:
+def write_rows(sink: Any, folder: Path, number: int, rows: Sequence[Row]) -> None:
     folder.mkdir(exist_ok=True)
     batch = sink.rows(rows, seq=100 * number, deleted=[row[2] is None for row in rows])
     pq.write_table(pa.Table.from_batches([batch]), folder / f"{number}.parquet")
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+# Batches of rows (key, time, value; no value deletes the key), and what the table holds after them.
+TIMED: list[list[Row]] = [
+    [(1, 10, "a"), (2, 10, "b"), (1, 5, "older"), (11, 10, "a"), (12, 10, "b"), (13, 10, "c")],
+    [
+        *((1, 9, "late"), (2, 11, "b2"), (3, 1, "c"), (3, 1, "tie")),
+        *((11, 11, None), (12, 9, None), (13, 11, None), (13, 12, "alive"), (14, 1, None)),
+    ],
+]
+ARRIVAL: list[list[Row]] = [[(1, 10, "a"), (1, 5, "later")], [(2, 1, "b"), (1, 1, "last")]]
+
+
+@pytest.mark.parametrize(
+    ("time", "batches", "holds"),
+    [
+        ("t", TIMED, {1: (10, "a"), 2: (11, "b2"), 3: (1, "tie"), 12: (10, "b"), 13: (12, "alive")}),
+        ("", ARRIVAL, {1: (1, "last"), 2: (1, "b")}),
+    ],
+    ids=["newer wins, and deletions", "arrival"],
+)
 def test_the_same_table_either_way(
-    spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path, case: Case
+    spark: SparkSession,
+    make_sink: Any,
+    ordinary: str,
+    tmp_path: Path,
+    time: str,
+    batches: list[list[Row]],
+    holds: dict[int, tuple[int, str]],
 ) -> None:
-    time = "t" if case.timed else ""
     sink = make_sink(time=time)
     feed = tmp_path / "feed"
-    for number, rows in enumerate(case.batches):
+    for number, rows in enumerate(batches):
         sink.batch(number, [sink.rows(rows, seq=100 * number, deleted=[row[2] is None for row in rows])])
         write_rows(sink, feed, number, rows)
         df = spark.read.schema(DDL).parquet(str(feed / f"{number}.parquet"))
         write_batch(df, ordinary, key="k", event_time=time or None, engine="merge", txnAppId="test", txnVersion=number)
-    assert sink.latest() == case.holds
-    assert read_by_key(ordinary, "k", "t", "v") == case.holds
+    assert sink.latest() == holds
+    assert read_by_key(ordinary, "k", "t", "v") == holds
     assert [spark.conf.get(name, None) for name in CONFS] == [None, None, None]
 
 
@@ -188,7 +183,6 @@ def test_names_of_the_user_stay(spark: SparkSession, ordinary: str) -> None:
 
 
 def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str) -> None:
-    """By its number, by what it reads, and by the order of its writes."""
     rows = spark.createDataFrame([(1, 1, "a")], PLAIN)
     others = spark.createDataFrame([(2, 1, "lost without this")], PLAIN)
 
@@ -220,29 +214,6 @@ def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str
     with pytest.raises(TableError, match=r"writes to the table .* in another order"):
         apply(rows, 5, deletes=True)
     assert read_by_key(ordinary, "k", "t", "v").keys() == before.keys() | {1}
-
-
-@pytest.mark.long
-def test_a_checkpoint_put_back_from_a_copy_is_refused(
-    spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path
-) -> None:
-    sink, feed = make_sink(), tmp_path / "feed"
-    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
-
-    def run(number: int) -> None:
-        write_rows(sink, feed, number, ((number, 1, "a"),))
-        df = spark.readStream.schema(DDL).parquet(str(feed))
-        writer = write_latest(df, ordinary, key="k", event_time="t", engine="merge", checkpointLocation=str(checkpoint))
-        writer.trigger(availableNow=True).start().awaitTermination()
-
-    run(0)
-    shutil.copytree(checkpoint, copy)
-    run(1)
-    shutil.rmtree(checkpoint)
-    shutil.move(copy, checkpoint)
-    with pytest.raises(StreamingQueryException, match=r"batch 1 of this query is in the table .* with other input"):
-        run(2)
-    assert read_by_key(ordinary, "k", "t", "v").keys() == {0, 1}
 
 
 def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:

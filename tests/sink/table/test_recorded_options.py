@@ -17,7 +17,6 @@ def test_key_time_and_buckets_are_the_tables(tmp_path: Path) -> None:
 
 
 def test_options_that_need_what_the_table_records_do_not_hinder(tmp_path: Path) -> None:
-    """A late output needs a time, which is here the table's: it is known only when the table has been read."""
     sink = Sink(tmp_path)
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     given = {"path": str(sink.path), "lateOutput": "late", "conflictOutput": "conflicts", "keep": "2"}

@@ -15,23 +15,15 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import SchemaError, TableError
+from upstream.conf.errors import SchemaError
 from upstream.delta_format.latest_table import BUCKET, SEQ
-from upstream.sink.table.schema_changes import change_schema, widens
+from upstream.sink.table.schema_changes import widens
 
 NARROW = pa.schema(
     [("k", pa.int64()), ("t", pa.int32()), ("n", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(5, 2))]
 )
-WIDE = pa.schema(
-    [
-        ("k", pa.int64()),
-        ("t", pa.int64()),
-        ("n", pa.int64()),
-        ("f", pa.float64()),
-        ("d", pa.decimal128(12, 2)),
-        ("new", pa.string()),
-    ]
-)
+WIDE_KINDS = [pa.int64(), pa.int64(), pa.int64(), pa.float64(), pa.decimal128(12, 2), pa.string()]
+WIDE = pa.schema(list(zip([*NARROW.names, "new"], WIDE_KINDS, strict=True)))
 MERGE = {"mergeSchema": "true"}
 
 
@@ -40,16 +32,12 @@ def everyone_reads(path: Path) -> list[tuple[Any, ...]]:
     names = [name for name in DeltaTable(str(path)).schema().to_arrow().names if name not in (SEQ, BUCKET)]
     dataset = DeltaTable(str(path)).to_pyarrow_dataset()  # noqa: F841 DuckDB finds it by its name
     chosen = ", ".join(names)
+    query = QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select {chosen} from t").read_all()
     found = [
         [tuple(row[name] for name in names) for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist()],
         pl.read_delta(str(path)).select(names).rows(),
         duckdb.sql(f"select {chosen} from dataset").fetchall(),
-        [
-            tuple(row.values())
-            for row in pa.table(
-                QueryBuilder().register("t", DeltaTable(str(path))).execute(f"select {chosen} from t").read_all()
-            ).to_pylist()
-        ],
+        [tuple(row.values()) for row in pa.table(query).to_pylist()],
     ]
     rows = sorted(found[0], key=lambda row: row[0])
     for other in found[1:]:
@@ -87,7 +75,6 @@ def test_a_query_with_less_writes_nulls_and_narrower_values(make_sink: Any) -> N
 
 
 def test_the_table_keeps_what_it_has_of_its_own(make_sink: Any) -> None:
-    """Properties, and what people have written about its columns."""
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
     DeltaTable(str(narrow.path)).alter.set_table_description("ours")
@@ -97,17 +84,15 @@ def test_the_table_keeps_what_it_has_of_its_own(make_sink: Any) -> None:
     wide.batch(0, [wide.rows([(2, 5, 8, 2.5, None, "x")])])
     after = DeltaTable(str(narrow.path)).metadata()
     assert (after.id, after.configuration, after.description) == (before.id, before.configuration, "ours")
-    described = {
-        field["name"]: field for field in json.loads(DeltaTable(str(narrow.path)).schema().to_json())["fields"]
-    }
+    fields = json.loads(DeltaTable(str(narrow.path)).schema().to_json())["fields"]
+    described = {field["name"]: field for field in fields}
     assert (described["n"]["type"], described["n"]["metadata"]) == ("long", {"comment": "how many"})
 
 
 def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
-    import numpy as np
 
     narrow = make_sink(NARROW)
-    narrow.batch(0, [narrow.rows([(1, 5, None, None, None)], deleted=np.array([True]))])
+    narrow.batch(0, [narrow.rows([(1, 5, None, None, None)], deleted=[True])])
     wide = make_sink(WIDE, query_id="query-2", **MERGE)
     wide.batch(0, [wide.rows([(1, 4, 1, 1.0, None, "older"), (2, 4, 1, 1.0, None, "x")])])
     assert set(wide.latest()) == {2}
@@ -116,13 +101,10 @@ def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ([("k", pa.int32()), ("t", pa.int32())], "k is long in the table and integer in the query"),
-        (
-            [("k", pa.int64()), ("t", pa.int32()), ("n", pa.string())],
-            "n is integer in the table and string in the query",
-        ),
-        ([("k", pa.int64()), ("t", pa.int32()), ("f", pa.int64())], "f is float in the table and long in the query"),
-        ([("k", pa.int64()), ("t", pa.int32()), ("N", pa.int32())], "'n' and 'N' differ in case alone"),
+        ([("k", pa.int32()), ("t", pa.int32())], "k is long .* integer"),
+        ([("k", pa.int64()), ("t", pa.int32()), ("n", pa.string())], "n is integer .* string"),
+        ([("k", pa.int64()), ("t", pa.int32()), ("f", pa.int64())], "f is float .* long"),
+        ([("k", pa.int64()), ("t", pa.int32()), ("N", pa.int32())], "'n' and 'N'"),
     ],
 )
 def test_anything_else_is_refused_by_name(make_sink: Any, columns: Any, message: str) -> None:
@@ -130,47 +112,16 @@ def test_anything_else_is_refused_by_name(make_sink: Any, columns: Any, message:
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
     with pytest.raises(SchemaError, match=message):
         make_sink(pa.schema(columns), **MERGE).writer()
+    with pytest.raises(SchemaError, match=r"new is not in the table.*mergeSchema"):
+        make_sink(WIDE).writer()
     assert narrow.version() == 1
 
 
-def test_without_the_option_the_hint_names_it(make_sink: Any) -> None:
-    make_sink(NARROW).batch(0, [make_sink(NARROW).rows([(1, 5, 7, 1.5, None)])])
-    with pytest.raises(SchemaError, match=r"new is not in the table.*mergeSchema"):
-        make_sink(WIDE).writer()
+WIDER = ["byte", "short", "integer", "long", "float", "double", "decimal(5,2)", "decimal(7,2)", "decimal(7,4)"]
 
 
-def test_somebody_else_changes_the_table_at_the_same_moment(make_sink: Any) -> None:
-    narrow = make_sink(NARROW)
-    narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
-    stale = DeltaTable(str(narrow.path))
-    wide = make_sink(WIDE, query_id="query-2", **MERGE)
-    writer = wide.writer()
-    with pytest.raises(TableError, match="columns of the table"):
-        change_schema(writer._target, writer._layout, stale)
-
-
-@given(
-    st.sampled_from(
-        [
-            "byte",
-            "short",
-            "integer",
-            "long",
-            "float",
-            "double",
-            "decimal(5,2)",
-            "decimal(7,4)",
-            "decimal(6,4)",
-            "string",
-        ]
-    ),
-    st.data(),
-)
-def test_widening_is_an_order(kind: str, data: st.DataObject) -> None:
-    kinds = st.sampled_from(
-        ["byte", "short", "integer", "long", "float", "double", "decimal(5,2)", "decimal(7,2)", "decimal(7,4)"]
-    )
-    other, third = data.draw(kinds), data.draw(kinds)
+@given(st.sampled_from([*WIDER, "decimal(6,4)", "string"]), st.sampled_from(WIDER), st.sampled_from(WIDER))
+def test_widening_is_an_order(kind: str, other: str, third: str) -> None:
     assert not widens(kind, kind)
     assert not (widens(kind, other) and widens(other, kind))
     if widens(kind, other) and widens(other, third):

@@ -1,6 +1,4 @@
-"""A process that keeps a table in memory sees what others do to it, and who writes the log's entries makes no
-difference to what they hold.
-"""
+"""A table that a process keeps in memory: what others do to it is seen."""
 
 from __future__ import annotations
 
@@ -45,6 +43,7 @@ def test_commits_of_others_are_seen(sink: Any) -> None:
         assert table is not None
         assert (table.version(), transaction_version(target, table, "other")) == (seen + number - 4, number)
     assert transaction_version(target, table, "nobody") is None
+    assert transaction_version(target, DeltaTable(str(sink.path)), "other") == 6, "one that is not kept is asked itself"
     numbers = {name: table.transaction_version(name) for name in ("other", "upstream-query-1", "upstream.highest")}
     assert {name: transaction_version(target, table, name) for name in numbers} == numbers
     assert None not in numbers.values()
@@ -66,12 +65,6 @@ def test_a_table_made_anew_with_as_many_versions_is_another(sink: Any) -> None:
     assert table.metadata().id != first.metadata().id
     assert transaction_version(target, table, "other") is None
     assert transaction_version(target, table, "another") == 1
-
-
-def test_a_table_that_is_not_kept_in_memory_is_asked_itself(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(1, 1, "a")])])
-    foreign_commit(sink.path, "other", 3)
-    assert transaction_version(parse_sink_options(sink.given), DeltaTable(str(sink.path)), "other") == 3
 
 
 def test_a_log_of_a_form_that_is_not_followed(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +100,4 @@ def test_what_replaces_whole_buckets_is_reported_in_the_log(make_sink: Any) -> N
     assert removed["path"] == replaced
     assert removed["dataChange"]
     assert removed["deletionTimestamp"] == sink.now_us // 1000
-    (added,) = [action["add"] for action in actions if "add" in action]
-    assert {added["path"]} == sink.live_files()
-    assert json.loads(added["stats"])["numRecords"] == 1
+    assert [action["add"]["path"] for action in actions if "add" in action] == list(sink.live_files())
