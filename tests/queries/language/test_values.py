@@ -36,10 +36,8 @@ def test_what_it_compares_becomes_its_groups() -> None:
 
 
 def test_a_count_without_rows_is_zero_and_other_aggregates_are_null() -> None:
-    plan = relation(
-        f"SELECT (SELECT COUNT(*) + MAX(bid) + a.n FROM {INNER} WHERE b.sym = a.sym) AS v FROM trade [NOW] AS a"
-    )
-    (_, value) = plan.columns[0]
+    value = f"(SELECT COUNT(*) + MAX(bid) + a.n FROM {INNER} WHERE b.sym = a.sym)"
+    (_, value) = relation(f"SELECT {value} AS v FROM trade [NOW] AS a").columns[0]
     assert str(value).count("coalesce(value#1, 0)") == 1
     assert "coalesce(value#2" not in str(value)
 
@@ -104,21 +102,21 @@ def test_what_is_refused(value: str, part: str, at: str) -> None:
     refused(f"SELECT sym FROM trade [NOW] AS a WHERE px > {value}", part, at=at)
 
 
+TOP = f"(SELECT MAX(bid) FROM {INNER})"
+OF_A = f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
+
+
 @pytest.mark.parametrize(
     ("sql", "part", "at"),
     [
         (
-            f"SELECT sym, (SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym) AS m FROM trade [NOW] AS a GROUP BY sym",
-            "beside aggregates cannot read the query around",
+            f"SELECT sym, {OF_A} AS m FROM trade [NOW] AS a GROUP BY sym",
+            "cannot read the query around",
             "b.sym = a.sym",
         ),
-        (f"SELECT SUM(n - (SELECT MAX(bid) FROM {INNER})) AS s FROM trade [NOW]", "inside of SUM", ""),
-        (f"SELECT sym FROM trade [NOW] ORDER BY (SELECT MAX(bid) FROM {INNER}) LIMIT 3", "not a value in ORDER BY", ""),
-        (
-            f"SELECT sym FROM trade AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym)",
-            "would keep each row of this source for ever",
-            "trade AS a",
-        ),
+        (f"SELECT SUM(n - {TOP}) AS s FROM trade [NOW]", "inside of SUM", ""),
+        (f"SELECT sym FROM trade [NOW] ORDER BY {TOP} LIMIT 3", "not a value in ORDER BY", ""),
+        (f"SELECT sym FROM trade AS a WHERE px > {OF_A}", "would keep each row", "trade AS a"),
     ],
 )
 def test_where_values_cannot_stand(sql: str, part: str, at: str) -> None:

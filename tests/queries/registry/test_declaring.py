@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from kit.continuous import TRADE
 from kit.registries import COUNTS, begun, register
 
 from upstream.conf.errors import OptionError, TableError
@@ -98,24 +100,24 @@ def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint: str, table: st
 
 
 def test_what_cannot_be_declared_is_refused(checkpoint: str, table: str, tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="there is no Delta table at"):
-        declare(checkpoint, "routes", str(tmp_path / "none"))
-    with pytest.raises(OptionError, match="cannot name a relation"):
-        declare(checkpoint, "a/b", table)
-    with pytest.raises(OptionError, match="there is a stream 'buses' already"):
-        declare(checkpoint, "Buses", table)
     register(checkpoint, "q")
-    with pytest.raises(OptionError, match="there is a query 'q' already"):
-        declare(checkpoint, "q", table)
+    for name, place, part in (
+        ("routes", str(tmp_path / "none"), "no Delta table"),
+        ("a/b", table, "cannot name a relation"),
+        ("Buses", table, "a stream 'buses' already"),
+        ("q", table, "a query 'q' already"),
+    ):
+        with pytest.raises((TableError, OptionError), match=part):
+            declare(checkpoint, name, place)
     assert Journal(checkpoint).version() == 1
     declare(checkpoint, "routes", table)
-    with pytest.raises(OptionError, match="there is a relation 'routes' already, of another table: version 0 of"):
+    with pytest.raises(OptionError, match="of another table: version 0"):
         declare(checkpoint, "routes", write(str(tmp_path / "other"), 1))
     with pytest.raises(OptionError, match="a relation 'routes' already"):
         register(checkpoint, "Routes")
     with pytest.raises(OptionError, match="a relation 'routes' already"):
-        define_stream(checkpoint, Stream("routes", pa.schema({"t": pa.timestamp("us", "UTC")}), event_time="t"))
-    with pytest.raises(OptionError, match=r"no relation 'rotes'.*did you mean 'routes'"):
+        define_stream(checkpoint, dataclasses.replace(TRADE, name="routes"))
+    with pytest.raises(OptionError, match="did you mean 'routes'"):
         refresh(checkpoint, "rotes")
 
 
@@ -124,16 +126,11 @@ def test_a_relation_in_use_is_not_dropped(checkpoint: str, table: str) -> None:
     register(checkpoint, "named", NAMED)
     register(checkpoint, "idle", NAMED, active=False)
     record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
+    define_stream(checkpoint, dataclasses.replace(TRADE, name="more"))
+    assert set(registry_now(checkpoint).catalog.streams) >= {"more", "routes", "buses"}
     with pytest.raises(OptionError, match="in use by the query 'named', the query 'idle', the view 'names'"):
         record(checkpoint, Change("drop_relation", "Routes"))
     for kind, name in (("drop", "named"), ("drop", "idle"), ("drop_view", "names")):
         record(checkpoint, Change(kind, name))  # type: ignore[arg-type]
     assert "routes" not in record(checkpoint, Change("drop_relation", "Routes")).catalog.streams
-    define_stream(checkpoint, Stream("routes", pa.schema({"t": pa.timestamp("us", "UTC")}), event_time="t"))
-
-
-def test_streams_may_still_be_defined_beside_relations(checkpoint: str, table: str) -> None:
-    declare(checkpoint, "routes", table)
-    register(checkpoint, "named", NAMED)
-    define_stream(checkpoint, Stream("more", pa.schema({"t": pa.timestamp("us", "UTC")}), event_time="t"))
-    assert set(registry_now(checkpoint).catalog.streams) >= {"more", "routes", "buses"}
+    define_stream(checkpoint, dataclasses.replace(TRADE, name="routes"))

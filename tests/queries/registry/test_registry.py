@@ -16,7 +16,7 @@ from upstream.queries.registry import registry as module
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.registry import Registry, registry_at
+from upstream.queries.registry.registry import registry_at
 from upstream.queries.registry.settings import Settings
 
 
@@ -69,16 +69,12 @@ def test_every_version_can_be_had_in_any_order(tmp_path: Path) -> None:
         Change("register", "b", COUNTS),
     ):
         record(checkpoint, change)
-    seen = {}
-    for version in (11, 3, 7, 0, 5, 9, 1, 10, 2, 4, 8, 6):
-        seen[version] = registry_at(checkpoint, version)
+    seen = {version: registry_at(checkpoint, version) for version in (11, 3, 7, 0, 5, 9, 1, 10, 2, 4, 8, 6)}
     for version, registry in seen.items():
         module._versions.clear()
         fresh = registry_at(checkpoint, version)
         assert fresh == registry
-        assert {name: each.bound for name, each in fresh.active.items()} == {
-            name: each.bound for name, each in registry.active.items()
-        }
+        assert [each.bound for each in fresh.active.values()] == [each.bound for each in registry.active.values()]
     assert seen[3].queries["b"].query.views == ("fast",)
     assert [seen[at].queries["a"].id for at in (1, 4, 5, 6, 7)] == [1, 1, 1, 6, 7]
     assert seen[5].queries["a"].reason == "too dear"
@@ -87,35 +83,38 @@ def test_every_version_can_be_had_in_any_order(tmp_path: Path) -> None:
     assert seen[10].catalog.names() == sorted(each.name for each in STREAMS)
 
 
-def test_a_thousand_queries_bind_once_each(tmp_path: Path, bound: list[str]) -> None:
+def test_many_queries_bind_once_each(tmp_path: Path, bound: list[str]) -> None:
     checkpoint = begun(tmp_path)
     journal = Journal(checkpoint)
-    texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(1000)]
+    texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(100)]
     for at, text in enumerate(texts):
         assert journal.put(at + 1, Change("register", f"q{at}", text))
-    before = registry_at(checkpoint, 1000)
-    assert len(before.active) == 1000
+    before = registry_at(checkpoint, 100)
+    assert len(before.active) == 100
     assert sorted(bound) == sorted(texts)
     bound.clear()
     after = register(checkpoint, "one_more")
     assert bound == [COUNTS]
-    assert len(after.active) == 1001
+    assert len(after.active) == 101
     assert all(after.queries[name] is each for name, each in before.queries.items())
     bound.clear()
     changed = record(checkpoint, Change("alter", "q7", weight=2))
     assert bound == []
     assert changed.queries["q7"].bound is before.queries["q7"].bound
-    assert registry_at(checkpoint, 1000) is before
+    assert registry_at(checkpoint, 100) is before
 
 
 def test_texts_that_are_no_longer_in_force_are_not_bound(tmp_path: Path, bound: list[str]) -> None:
     checkpoint = begun(tmp_path)
-    journal = Journal(checkpoint)
-    journal.put(1, Change("register", "a", FORMS[0]))
-    journal.put(2, Change("alter", "a", COUNTS))
-    journal.put(3, Change("register", "b", FORMS[1]))
-    journal.put(4, Change("drop", "b"))
-    journal.put(5, Change("register", "c", FORMS[2], active=False))
+    changes = [
+        Change("register", "a", FORMS[0]),
+        Change("alter", "a", COUNTS),
+        Change("register", "b", FORMS[1]),
+        Change("drop", "b"),
+        Change("register", "c", FORMS[2], active=False),
+    ]
+    for at, change in enumerate(changes):
+        Journal(checkpoint).put(at + 1, change)
     assert list(registry_at(checkpoint, 5).active) == ["a"]
     assert bound == [COUNTS]
 
@@ -161,28 +160,13 @@ def test_with_the_nonce_nothing_is_read(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_stream_more_is_seen(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path)
-    journal = Journal(checkpoint)
-    journal.write_settings(Settings("/lake", 8))
-    assert registry_at(checkpoint, 0).catalog.names() == []
-    journal.write_settings(Settings("/lake", 8).with_stream(STREAMS[0]))
-    assert registry_at(checkpoint, 0).catalog.names() == ["trade"]
-
-
-def test_few_versions_and_checkpoints_are_kept(tmp_path: Path) -> None:
-    for at in range(module._CHECKPOINTS + 3):
-        begun(tmp_path / str(at))
-        registry_at(str(tmp_path / str(at) / "cp"), 0)
-    assert len(module._versions) == module._CHECKPOINTS
-    checkpoint = begun(tmp_path)
-    for at in range(module._KEPT + 3):
-        register(checkpoint, f"q{at}")
-    assert len(module._versions[checkpoint]._kept) == module._KEPT
+    for streams in ((), STREAMS[:1]):
+        Journal(checkpoint).write_settings(Settings("/lake", 8, streams))
+        assert registry_at(checkpoint, 0).catalog.names() == [each.name for each in streams]
 
 
 def test_a_place_without_a_registry_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no registry"):
         registry_at(str(tmp_path), 0)
-    checkpoint = begun(tmp_path)
     with pytest.raises(CheckpointError, match="no change 1"):
-        registry_at(checkpoint, 1)
-    assert isinstance(registry_at(checkpoint, 0), Registry)
+        registry_at(begun(tmp_path), 1)

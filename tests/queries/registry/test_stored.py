@@ -13,7 +13,6 @@ from upstream.conf.errors import CheckpointError, SchemaError
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.state import State
 from upstream.queries.registry.stored import change_to, pinned, relation_of
-from upstream.queries.relations.stored import StoredTable
 
 
 def test_a_relation_comes_back_from_the_journal(tmp_path: Path) -> None:
@@ -44,10 +43,6 @@ def test_what_is_damaged_is_told() -> None:
         relation_of(Change("relation", "r", stream={"name": "r"}))
     with pytest.raises(CheckpointError, match="a change of the registry cannot be read"):
         Change.from_json(Change("relation", "r").to_json())
-
-
-def test_a_table_is_shown_with_its_version() -> None:
-    assert str(StoredTable("/lake/routes", "id", 3)) == "version 3 of /lake/routes"
 
 
 def test_each_query_that_begins_again_has_a_number_of_its_own(tmp_path: Path) -> None:
