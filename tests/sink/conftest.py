@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from kit.result_tables import Hosted
 from kit.sink import COLUMNS, Sink
 
 from upstream.sink.merge import small_files as folding
@@ -41,3 +42,9 @@ def make_sink(tmp_path: Path, engine: str) -> Any:
 @pytest.fixture
 def sink(make_sink: Any) -> Sink:
     return make_sink()
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> Hosted:
+    """Tables of several queries."""
+    return Hosted(tmp_path)

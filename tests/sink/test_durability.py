@@ -1,6 +1,4 @@
-"""A power cut at any system call: with `durability=power` the table opens and holds exactly the batches that were
-committed.
-"""
+"""A power cut at any system call: with `durability=power` the table holds exactly the committed batches."""
 
 from __future__ import annotations
 
@@ -100,7 +98,6 @@ def goes_on(folder: Path, options: dict[str, str], batches: int) -> None:
 
 
 def test_without_it_a_power_cut_may_break_the_table(tmp_path: Path) -> None:
-    """So that the images are no easier than a disk: what is not synced is not there."""
     home = tmp_path / "home"
     trace = traced(tmp_path, {**OWN, "durability": "process"})
     *_, (disk, _) = moments(trace, str(home))
@@ -109,7 +106,6 @@ def test_without_it_a_power_cut_may_break_the_table(tmp_path: Path) -> None:
 
 
 def test_the_disk_is_waited_for_in_order(tmp_path: Path) -> None:
-    """Of each commit: its files and their folders, then the entry's contents, its name, and the folder of names."""
     home = tmp_path / "home"
     log = str(home / "table" / "_delta_log")
     entries: list[str] = []
@@ -130,7 +126,6 @@ def test_the_disk_is_waited_for_in_order(tmp_path: Path) -> None:
 
 
 def test_an_entry_waits_for_the_files_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever wrote them: maintenance writes entries, too."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     for path in ("_delta_log", "part=1"):
@@ -152,6 +147,8 @@ def test_files_and_each_folder_above_them(tmp_path: Path, monkeypatch: pytest.Mo
     expected = [root / "a" / "b" / "file", root / "a" / "b", root / "a", root, tmp_path]
     assert sorted(synced) == sorted(path.stat().st_ino for path in expected)
     assert synced[0] == expected[0].stat().st_ino, "the file first: its entry is to name what is there"
+    with pytest.raises(FileNotFoundError):
+        sync_paths(str(tmp_path), ["gone"])
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -166,13 +163,5 @@ def test_only_who_asks_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, du
     given = {"path": str(tmp_path), "key": "k", "checkpointLocation": "/c", "durability": "power" if durable else ""}
     target = parse_sink_options({name: value for name, value in given.items() if value})
     assert target.folder.durable is target.checkpoint_folder.durable is durable
-
-
-def test_a_file_that_cannot_be_synced_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        sync_paths(str(tmp_path), ["gone"])
-
-
-def test_unknown_promises_are_refused() -> None:
     with pytest.raises(OptionError, match="durability"):
-        parse_sink_options({"path": "/t", "key": "k", "durability": "disk"}, started=False)
+        parse_sink_options({**given, "durability": "disk"})

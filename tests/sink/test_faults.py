@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 import subprocess
@@ -26,11 +25,6 @@ def rows(sink: Any, batch: int, count: int = 40) -> Any:
 def fill(sink: Any, batches: int = 3) -> None:
     for batch in range(batches):
         sink.batch(batch, [rows(sink, batch)])
-
-
-def restarted(sink: Any) -> None:
-    """As another process would see the table: without what this one knows of it."""
-    table_module._cache.clear()
 
 
 def says_what_to_do(error: BaseException) -> bool:
@@ -104,24 +98,20 @@ def test_permission_lost(sink: Any, what: str) -> None:
 
 
 def deleted(sink: Any, key: int, time: int) -> Any:
-    import numpy as np
-
-    return sink.rows([(key, time, None)], seq=time * 1000, deleted=np.array([True]))
+    return sink.rows([(key, time, None)], seq=time * 1000, deleted=[True])
 
 
 def test_permission_lost_without_attributes(sink: Any) -> None:
     """Where no folder can be made immutable: a file in the place of a bucket's folder."""
     fill(sink, 1)
-    gone = (
-        next(bucket for bucket in range(4) if not list(sink.path.glob(f"_upstream_bucket={bucket}/*"))) if False else 0
-    )
-    shutil.move(sink.path / f"_upstream_bucket={gone}", sink.folder / "kept")
-    (sink.path / f"_upstream_bucket={gone}").write_text("")
+    bucket = sink.path / "_upstream_bucket=0"
+    shutil.move(bucket, sink.folder / "kept")
+    bucket.write_text("")
     with pytest.raises(TableError) as caught:
         sink.batch(1, [rows(sink, 1)])
     assert says_what_to_do(caught.value)
-    (sink.path / f"_upstream_bucket={gone}").unlink()
-    shutil.move(sink.folder / "kept", sink.path / f"_upstream_bucket={gone}")
+    bucket.unlink()
+    shutil.move(sink.folder / "kept", bucket)
     sink.batch(1, [rows(sink, 1)])
     assert set(sink.latest().values()) == {(10, "v1")}
 
@@ -183,31 +173,18 @@ def cut_entry(entry: Path) -> None:
 def test_a_broken_log(sink: Any, version: int, spoil: Callable[[Path], Any], says: str, again: bool) -> None:
     fill(sink)
     entry = sink.path / "_delta_log" / f"{version:020d}.json"
-    copy, files = entry.read_bytes(), sink.files()
+    copy, files, reader = entry.read_bytes(), sink.files(), DeltaTable(str(sink.path), version=1)
     spoil(entry)
     if again:
-        restarted(sink)
+        table_module._cache.clear()  # as another process would see the table
     with pytest.raises(TableError, match=says) as caught:
         sink.batch(3, [rows(sink, 3)])
     assert says_what_to_do(caught.value)
+    found = reader.to_pyarrow_table().to_pylist()
+    assert {(row["t"], row["v"]) for row in found} == {(0, "v0")}, "who reads an older version is not disturbed"
     # Nothing was made worse: with the entry back, all is there.
     entry.write_bytes(copy)
     assert sink.version() == 3
     assert sink.files() == files
-    sink.batch(3, [rows(sink, 3)])
-    assert set(sink.latest().values()) == {(30, "v3")}
-
-
-def test_a_reader_of_an_older_version_is_not_disturbed_by_faults(sink: Any) -> None:
-    fill(sink)
-    reader = DeltaTable(str(sink.path), version=2)
-    with (sink.path / "_delta_log" / f"{4:020d}.json").open("w") as torn:
-        torn.write('{"commitInfo": ')  # somebody else's torn commit
-    restarted(sink)
-    with pytest.raises(TableError, match="cannot be read"):
-        sink.batch(3, [rows(sink, 3)])
-    found = reader.to_pyarrow_table().to_pylist()
-    assert {(row["t"], row["v"]) for row in found} == {(10, "v1")}
-    os.remove(sink.path / "_delta_log" / f"{4:020d}.json")
     sink.batch(3, [rows(sink, 3)])
     assert set(sink.latest().values()) == {(30, "v3")}

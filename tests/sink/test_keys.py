@@ -194,20 +194,6 @@ def test_a_table_by_a_field(make_sink: Any, tmp_path: Path) -> None:
     assert check_table(str(sink.path)).healthy
 
 
-def test_deletions_by_a_column(make_sink: Any) -> None:
-    columns = pa.schema([("k", pa.binary()), ("t", pa.int64()), ("gone", pa.bool_())])
-    for system in (True, False):
-        sink = make_sink(columns, system=system, deleteWhen="GONE", query_id=f"query-{system}")
-        sink.folder /= sink.query_id
-        sink.__post_init__()
-        sink.batch(0, [sink.rows([(b"a", 1, False), (b"b", 1, None), (b"c", 1, True)])])
-        summary = sink.batch(1, [sink.rows([(b"a", 2, True)], seq=9), sink.rows([(b"b", 0, True)], seq=10)])
-        assert (summary.deleted, summary.older) == (1, 1)
-        assert sink.latest() == {b"b": (1,)}
-        sink.batch(2, [sink.rows([(b"a", 1, False)], seq=20)])
-        assert set(sink.latest()) == {b"b"}
-
-
 def as_read(key: tuple[Any, ...], chosen: list[Any]) -> tuple[Any, ...]:
     """A key as Arrow gives it back."""
     return tuple(pa.scalar(value, kind).as_py() for value, (kind, _) in zip(key, chosen, strict=True))

@@ -41,24 +41,6 @@ def test_rows_are_the_newest_without_columns_of_ours(table: upstream.LatestTable
         table.rows(["k", "w"])
 
 
-def test_rows_of_a_table_with_mapped_columns(make_sink: Any) -> None:
-    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a value", pa.string())])
-    sink = make_sink(columns)
-    sink.batch(0, [sink.rows([(1, 1, "x")])])
-    assert upstream.LatestTable(sink.path).rows().collect().rows() == [(1, 1, "x")]
-
-
-def test_check_and_repair(table: upstream.LatestTable, written: Sink) -> None:
-    assert table.check().healthy
-    damaged = Path(DeltaTable(str(written.path)).file_uris()[0])
-    damaged.write_bytes(b"no longer Parquet")
-    assert not table.check().healthy
-    assert table.repair(dry_run=True, force=True).done
-    assert not table.check().healthy, "it was only to say what it would do"
-    table.repair(force=True)
-    assert table.check().healthy
-
-
 def test_what_commits_say(table: upstream.LatestTable) -> None:
     assert [(version, each.batch_id) for version, each in table.history()] == [(1, 0), (2, 1)]
     assert [version for version, _ in table.history(after_version=1)] == [2]
@@ -90,13 +72,6 @@ def test_a_key_is_erased(table: upstream.LatestTable) -> None:
     assert not table.erase(77).found
 
 
-def test_the_bucket_of_a_key(table: upstream.LatestTable) -> None:
-    found = table.rows(["k", "_upstream_bucket"]).collect()
-    assert {k: table.key_bucket(k) for k in range(6)} == dict(found.iter_rows())
-    with pytest.raises(OptionError):
-        table.key_bucket("no number")
-
-
 def test_orphans_are_removed_past_a_retention(table: upstream.LatestTable, written: Sink) -> None:
     orphan = Path(DeltaTable(str(written.path)).file_uris()[0]).with_name("part-of-nobody.parquet")
     orphan.write_bytes(b"of a task that died")
@@ -110,12 +85,13 @@ def test_orphans_are_removed_past_a_retention(table: upstream.LatestTable, writt
 
 
 def test_more_history(make_sink: Any) -> None:
-    sink = make_sink(keep="latest 3")
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
+    sink = make_sink(columns, keep="latest 3")
     sink.batch(0, [sink.rows([(1, time, "x") for time in range(5)])])
     table = upstream.LatestTable(sink.path)
     assert table.rows().collect().height == 3
     table.keep_history("latest 2")
-    assert sorted(table.rows(["t"]).collect().get_column("t")) == [3, 4]
+    assert sorted(table.rows().collect().rows()) == [(1, 3, "x"), (1, 4, "x")]
 
 
 def test_a_lease_is_released(table: upstream.LatestTable, written: Sink) -> None:

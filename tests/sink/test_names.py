@@ -21,7 +21,6 @@ from upstream.delta_format.column_mapping import field_ids, ids_of, mapped, mapp
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.rebucket import rebucket_table
 from upstream.sink.admin.repair import repair_table
-from upstream.sink.maintenance import runner as upkeep_module
 from upstream.sink.maintenance.runner import Upkeep
 from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
@@ -203,43 +202,6 @@ def test_whoever_looks_after_the_table(make_sink: Any) -> None:
     assert DeltaTable(str(sink.path)).vacuum(dry_run=True) == []
     wider.batch(3, [wider.rows([row(7, 3, "z")], seq=70)])
     assert wider.latest()[7][1] == "z"
-
-
-def test_small_files_are_put_together(make_sink: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if engine == "vectors":
-        pytest.skip("it folds its files by itself")
-    sink = make_sink(COLUMNS, **NAMED, keep="all", buckets="1", maintenance="off")
-    for number in range(9):
-        sink.batch(number, [sink.rows([row(number, 1, "x")], seq=number)])
-
-    def rows() -> list[dict[str, Any]]:
-        return sorted(sink.table().to_pylist(), key=lambda found: found["the key"])
-
-    before, version = rows(), sink.version()
-    assert len(sink.live_files()) == 9
-
-    def compact() -> int:
-        rules = MaintenanceRules()
-        return Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run().compacted
-
-    with monkeypatch.context() as patched:
-        patched.setattr("upstream.sink.table.table_change.put_entry", lambda *_: False)
-        held = sink.files()
-        assert compact() == 0, "somebody else has written"
-    assert sink.files() == held
-    biggest = max((sink.path / file).stat().st_size for file in sink.live_files())
-    with monkeypatch.context() as patched:
-        patched.setattr(upkeep_module, "_SMALL", 4 * biggest + 1)
-        assert compact() == 8, "two new files of four each; the ninth has nobody to go with"
-    assert len(sink.live_files()) == 3
-    assert rows() == before
-    entries = [
-        json.loads(line) for line in (sink.path / "_delta_log" / f"{version + 2:020d}.json").read_text().splitlines()
-    ]
-    changes = [each[kind]["dataChange"] for each in entries for kind in ("add", "remove") if kind in each]
-    assert changes == [False] * 10
-    sink.batch(9, [sink.rows([row(9, 1, "x")], seq=9)])
-    assert sink.table().num_rows == 10
 
 
 def test_rows_put_aside(make_sink: Any, tmp_path: Path) -> None:

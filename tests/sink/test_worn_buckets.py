@@ -1,9 +1,8 @@
-"""Buckets that wear are written anew after a commit, by the sink itself: the same rows as without, few dead ones at any
-time, and it may end anywhere.
-"""
+"""Buckets that wear are written anew after a commit: the same rows, few dead ones, and it may end anywhere."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import tempfile
 from pathlib import Path
@@ -63,19 +62,13 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sinks = [make_sink(maintenanceBudget="1 hour"), make_sink(maintenance="off")]
-        for sink, name in zip(sinks, ("looked after", "left alone"), strict=True):
-            sink.folder = Path(folder) / name
-            sink.folder.mkdir()
-            sink.__post_init__()
-        base = [(key, 0, f"v{key}") for key in range(240)]
+        sinks = [dataclasses.replace(sink, folder=Path(folder) / str(at)) for at, sink in enumerate(sinks)]
         for number, rows in enumerate([[(key, 0, False) for key in range(240)], *batches]):
-            summaries = []
-            for sink in sinks:
-                given_rows = (
-                    base if number == 0 else [(key, t, f"{number}.{at}") for at, (key, t, _) in enumerate(rows)]
-                )
-                deleted = [gone for _, _, gone in rows]
-                summaries.append(sink.batch(number, [sink.rows(given_rows, seq=number * 1000, deleted=deleted)]))
+            given_rows = [(key, t, f"{number}.{at}") for at, (key, t, _) in enumerate(rows)]
+            deleted = [gone for _, _, gone in rows]
+            summaries = [
+                sink.batch(number, [sink.rows(given_rows, seq=number * 1000, deleted=deleted)]) for sink in sinks
+            ]
             left, live = burden(sinks[0])
             assert left <= live / SHARE
             assert sinks[0].latest() == sinks[1].latest()
@@ -84,7 +77,6 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(
 
 
 def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
     monkeypatch.setattr(table_change, "remove_unnamed", lambda *_: None)
     sink = make_sink(maintenanceBudget="1 hour")
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(400)])])
@@ -132,19 +124,23 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypa
     assert check_table(str(sink.path)).healthy
 
 
-def test_the_summary_reports_it_and_the_budget_ends_it(make_sink: Any) -> None:
-    for budget, some in (("1 hour", True), ("0 s", False)):
-        sink = make_sink(query_id=f"query {budget}", maintenanceBudget=budget)
-        sink.folder = sink.folder / budget
-        sink.__post_init__()
-        for number in range(4):
-            sink.batch(
-                number, [sink.rows([(key, number, "v") for key in range(0, 400, number + 1)], seq=number * 1000)]
-            )
-        assert (compactions(sink) > 0) == some
-        summary = last_summary(DeltaTable(str(sink.path)), sink.query_id)
-        assert summary is not None
-        assert (summary.maintained is not None and summary.maintained.compacted > 0) == some
+@pytest.mark.parametrize(
+    ("options", "some"),
+    [
+        ({"maintenanceBudget": "1 hour"}, True),
+        ({"maintenanceBudget": "0 s"}, False),
+        ({"maintenance": "off"}, False),
+        ({"engine": "rewrite"}, False),  # which marks no rows
+    ],
+)
+def test_the_summary_reports_it_and_options_end_it(make_sink: Any, options: dict[str, str], some: bool) -> None:
+    sink = make_sink(**options)
+    for number in range(4):
+        sink.batch(number, [sink.rows([(key, number, "v") for key in range(0, 400, number + 1)], seq=number * 1000)])
+    assert (compactions(sink) > 0) == some
+    summary = last_summary(DeltaTable(str(sink.path)), sink.query_id)
+    assert summary is not None
+    assert (summary.maintained is not None and summary.maintained.compacted > 0) == some
 
 
 def test_what_fails_is_reported_and_the_rest_of_maintenance_is_done(
@@ -165,18 +161,6 @@ def test_what_fails_is_reported_and_the_rest_of_maintenance_is_done(
     assert summary.maintained is not None
     assert (summary.maintained.failed, summary.maintained.checkpoint) == ("disk on fire", True)
     assert sink.latest()[0][0] == 3
-
-
-def test_a_table_that_is_left_to_itself_or_has_no_vectors_is_not_touched(make_sink: Any) -> None:
-    for name, options in (("left", {"maintenance": "off"}), ("anew", {"engine": "rewrite"})):
-        sink = make_sink(query_id=name, **options)
-        sink.folder = sink.folder / name
-        sink.__post_init__()
-        for number in range(4):
-            sink.batch(
-                number, [sink.rows([(key, number, "v") for key in range(0, 400, number + 1)], seq=number * 1000)]
-            )
-        assert compactions(sink) == 0
 
 
 @pytest.mark.parametrize("kind", ["number", "text", "two columns", "time"])
@@ -204,18 +188,12 @@ def test_rows_lie_by_key_so_that_few_row_groups_can_have_one(
         bounds = [file.metadata.row_group(at).column(0).statistics for at in range(file.metadata.num_row_groups)]
         assert len(bounds) == 25
         assert all(one.max <= other.min for one, other in itertools.pairwise(bounds))
-        places = {
-            file.metadata.row_group(0).column(at).path_in_schema: at
-            for at in range(6)
-            if at < file.metadata.num_columns
-        }
-        assert file.metadata.row_group(0).column(places["v"]).has_dictionary_page
-        assert not file.metadata.row_group(0).column(places["t"]).has_dictionary_page
-        assert not file.metadata.row_group(0).column(places["k"]).has_dictionary_page, "keys of text are many"
+        first = [file.metadata.row_group(0).column(at) for at in range(file.metadata.num_columns)]
+        listed = {column.path_in_schema: column.has_dictionary_page for column in first}
+        assert (listed["v"], listed["t"], listed["k"]) == (True, False, False), "keys of text are many"
 
 
 def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:
-    """The next batch finds it made; on a machine on which no task runs none is."""
     sink = make_sink(buckets="1")
     sink.batch(0, [sink.rows([(key, 0, "v") for key in range(400)])])
     home = Path(KeyIndex(str(sink.path), ["k"], sink.given["indexLocation"], 1 << 30).home)
@@ -231,19 +209,15 @@ def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:
 
 
 def test_each_entry_reports_that_no_row_changed(make_sink: Any) -> None:
-    """So who follows the table, and a batch that is under way, pass over it."""
     sink = make_sink(buckets="1")
-    for number in range(3):
-        sink.batch(
-            number, [sink.rows([(key, number, "v") for key in range(400 if number == 0 else 60)], seq=number * 1000)]
-        )
+    for number, keys in enumerate((400, 60, 60)):
+        sink.batch(number, [sink.rows([(key, number, "v") for key in range(keys)], seq=number * 1000)])
     log = sink.log()
     optimized = [each["version"] for each in DeltaTable(str(sink.path)).history() if each["operation"] == "OPTIMIZE"]
     assert optimized
     for version in optimized:
         actions = entry_actions(TableFolder(str(sink.path)), version)
-        assert {action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action} == {
-            False
-        }
+        changes = {action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action}
+        assert changes == {False}
         assert not any("upstreamDelivered" in action.get("commitInfo", {}) for action in actions)
     assert all(add["partitionValues"] == {BUCKET: "0"} for add in log.files.values())

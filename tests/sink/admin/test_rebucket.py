@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from deltalake import DeltaTable
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest_table.log import TableLog
@@ -62,21 +57,6 @@ def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
     with_buckets(sink, buckets).batch(3, [sink.rows([(3, 11, "late"), (5, 20, "new"), (KEYS, 20, "first")], seq=300)])
     assert sink.latest() == before | {5: (20, "new"), KEYS: (20, "first")}
     assert check_table(str(sink.path)).healthy
-
-
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has a folder of its own
-@given(numbers=st.lists(st.integers(1, 12), min_size=1, max_size=4), keys=st.sets(st.integers(-50, 50), max_size=40))
-def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], keys: set[int]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        sink = dataclasses.replace(make_sink(), folder=Path(folder))
-        sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in sorted(keys | {0})])])
-        before = sink.latest()
-        for number in numbers:
-            rebucket_table(str(sink.path), number)
-            assert sink.latest() == before
-            report = check_table(str(sink.path))
-            assert report.healthy, report.findings
-            assert report.buckets == number
 
 
 def test_a_batch_under_way_is_not_committed_upon_it(sink: Any) -> None:

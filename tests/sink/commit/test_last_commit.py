@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import shutil
@@ -131,21 +130,6 @@ def test_a_new_checkpoint_is_not_taken_for_a_repeat(make_sink: Any) -> None:
     assert new.latest()[1] == (20, "new")
     table = DeltaTable(str(new.path))
     assert (table.transaction_version("upstream-query-1"), table.transaction_version("upstream-query-2")) == (2, 0)
-
-
-@pytest.mark.parametrize("keep", ["latest", "latest 2"])
-def test_of_equal_times_a_new_checkpoint_brings_the_later_arrival(make_sink: Any, keep: str) -> None:
-    old = make_sink(keep=keep, **({} if keep == "latest" else {"engine": ""}))
-    old.batch(0, [old.rows([(1, 10, "old"), (2, 10, None)], seq=1_000, deleted=[False, True])])
-    new = dataclasses.replace(old, query_id="query-2")
-    new.batch(0, [new.rows([(1, 10, "new"), (2, 10, "again")])])
-    assert new.latest() == {1: (10, "new"), 2: (10, "again")}
-    new.batch(1, [new.rows([(1, 10, "later"), (2, 10, "earlier")], seq=[2, -1])])
-    assert new.latest() == {1: (10, "later"), 2: (10, "again")}
-    assert new.batch(1, [new.rows([(1, 10, "later"), (2, 10, "earlier")], seq=[2, -1])]) is None
-    third = dataclasses.replace(old, query_id="query-3")
-    third.batch(0, [third.rows([(1, 10, "third")])])
-    assert third.latest()[1] == (10, "third")
 
 
 def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink: Any) -> None:

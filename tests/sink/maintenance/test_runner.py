@@ -26,6 +26,7 @@ from upstream.sink.merge import engine as engine_module
 from upstream.sink.spec import maintenance_rules as maintenance_module
 from upstream.sink.spec.maintenance_rules import Maintained, MaintenanceRules
 from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table import table_change
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
@@ -133,7 +134,6 @@ def test_without_a_checkpoint_that_is_old_enough_nothing_goes(make_sink: Any) ->
 
 
 def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed after any removal of a file: all promised versions read as before, and the next run finishes."""
     sink = make_sink(maintenance="off")
     checkpoint_every(sink, range(20), every=5)
     now = time.time_ns() // 1000
@@ -269,22 +269,31 @@ def test_what_fails_is_reported_and_disturbs_no_batch(make_sink: Any, monkeypatc
     assert last.maintained.failed == "disk on fire"
 
 
-def test_small_files_of_a_bucket_become_one(make_sink: Any) -> None:
-    """Rows that meet none of the table's lie beside its files; in a bucket at rest they are put together."""
-    columns = pa.schema([("k", pa.int64()), ("w", pa.int64()), ("v", pa.string())])
-    sink = make_sink(columns, key="k,w", time="", buckets="1", maintenance="off", engine="rewrite")
-    sink.batch(0, [sink.rows([(key, 0, "base") for key in range(12_000)])])
-    for number in range(1, 10):
-        sink.batch(number, [sink.rows([(key, number, "more") for key in range(5)], seq=20_000 + number * 10)])
-    assert len(sink.live_files()) == 10
-    rows, version = sink.table().num_rows, sink.version()
-    done = upkeep(sink, MaintenanceRules(DAY), time.time_ns() // 1000).run()
-    assert done.compacted == 10
-    assert len(sink.live_files()) == 1
-    assert sink.table().num_rows == rows
-    sink.batch(10, [sink.rows([(3, 4, "newer")], seq=90_000)])
-    assert sink.table().num_rows == rows
-    assert not any(action.get("dataChange") for line in entry_lines(sink, version + 1) for action in line.values())
+@pytest.mark.parametrize("name", ["v", "a mapped name"])
+def test_small_files_of_a_bucket_become_few(make_sink: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), (name, pa.string())])
+    sink = make_sink(columns, keep="all", buckets="1", maintenance="off", engine="rewrite")
+    for number in range(9):
+        sink.batch(number, [sink.rows([(number, 1, "x")], seq=number)])
+    rows, version, files, now = sink.latest(), sink.version(), sink.files(), time.time_ns() // 1000
+    assert len(sink.live_files()) == 9
+    with monkeypatch.context() as patched:
+        patched.setattr(table_change, "put_entry", lambda *_: False)
+        assert upkeep(sink, MaintenanceRules(), now).run().compacted == 0, "somebody else has written"
+    assert sink.files() == files
+    biggest = max((sink.path / file).stat().st_size for file in sink.live_files())
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep_module, "_SMALL", 4 * biggest + 1)
+        done = upkeep(sink, MaintenanceRules(), now).run()
+    assert done.compacted == 8, "two new files of four each; the ninth has nobody to go with"
+    assert (len(sink.live_files()), sink.latest()) == (3, rows)
+    actions = [
+        json.loads(line) for line in (sink.path / "_delta_log" / f"{version + 2:020d}.json").read_text().splitlines()
+    ]
+    changes = [action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action]
+    assert changes == [False] * 10
+    sink.batch(9, [sink.rows([(9, 1, "x")], seq=9)])
+    assert sink.table().num_rows == 10
 
 
 def test_small_files_with_text_that_is_not_utf_8_become_one(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,12 +308,7 @@ def test_small_files_with_text_that_is_not_utf_8_become_one(make_sink: Any, monk
     assert pq.read_table(sink.path / path).column("v").cast(pa.binary()).to_pylist() == [b"\xff"] * 9
 
 
-def entry_lines(sink: Any, version: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (sink.path / "_delta_log" / f"{version:020d}.json").read_text().splitlines()]
-
-
 def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log, the folders and what a start reads stay as they are; every commit says what was done before it."""
     monkeypatch.setattr(MaintenanceRules.__init__, "__defaults__", (7 * DAY, 40, 2.0, 10))
     monkeypatch.setattr(MaintenanceRules, "versions", 40)
     sink = make_sink(buckets="2")
@@ -335,7 +339,6 @@ def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: py
 def test_who_writes_without_saying_so_keeps_what_the_table_records(
     make_sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A backfill must not take what a query has promised its readers."""
     write(make_sink(retention="30 days", retentionVersions="5000"), range(2))
     monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
     sink = make_sink(query_id="backfill")
@@ -369,7 +372,6 @@ def test_accounts_are_of_the_last_commit_alone(sink: Any, monkeypatch: pytest.Mo
 def test_a_table_that_somebody_else_made_is_left_to_him(
     make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows put aside may go into a table of the user's own, which may promise its readers more."""
     theirs = tmp_path / "theirs"
     write_deltalake(str(theirs), pa.table({"a": [1]}))
     monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
@@ -381,7 +383,6 @@ def test_a_table_that_somebody_else_made_is_left_to_him(
 def test_long_entries_get_checkpoints_before_maintenance_is_due(
     make_sink: Any, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readers parse what is after the last checkpoint; a process that comes anew knows how long that is."""
     sink = make_sink(engine=engine)
     write(sink, range(8))
     log = sink.path / "_delta_log"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,27 +38,6 @@ def test_at_the_turn_what_remains_grows_geometrically(files: list[tuple[int, int
             assert 4 * (rows[at] - live[at]) < rows[at]
     for smaller, larger in itertools.pairwise(left):
         assert larger > smaller
-
-
-def test_a_long_run_of_updates_leaves_few_files_and_few_dead_rows() -> None:
-    """A bucket of 100,000 keys of which 500 are updated at random, a thousand times; its turn is each 16th."""
-    rng = np.random.default_rng(4)
-    live, rows, written = [100_000.0], [100_000.0], 0.0
-    counts, dead = [], []
-    for batch in range(1000):
-        lost = rng.multinomial(500, np.array(live) / sum(live))
-        live = [float(each) for each in np.array(live) - lost]
-        chosen = files_to_fold([int(each) for each in live], [int(each) for each in rows], 500, turn=batch % 16 == 0)
-        new = 500 + sum(live[at] for at in chosen)
-        written += new
-        live = [new, *(live[at] for at in range(len(live)) if at not in chosen)]
-        rows = [new, *(rows[at] for at in range(len(rows)) if at not in chosen)]
-        counts.append(len(live))
-        dead.append(1 - sum(live) / sum(rows))
-    assert max(counts) <= 8
-    assert np.mean(counts) <= 5
-    assert max(dead) <= 0.35
-    assert written / 1000 <= 20 * 500
 
 
 def test_one_file_alone_is_not_written_for_nothing() -> None:

@@ -18,19 +18,17 @@ from upstream.sink.results.deletion import delete_table, refuse_foreign
 def test_the_table_goes_with_its_folder(hosted: Hosted) -> None:
     a, b = hosted.table("a", 3), hosted.table("b", 4)
     hosted.batch(0, [a, b], {"a": [(1, "x")], "b": [(1, "y")]})
+    (hosted.folder / "others").mkdir()
+    (hosted.folder / "others" / "file").write_text("mine")
+    Path(a.location, "link").symlink_to(hosted.folder / "others")
     refuse_foreign(a.location, "a", "host")
-    assert delete_table(a.location, "a", "host", 5)
+    assert not delete_table(a.location, "a", "host", 2), "a later query of the name has it"
+    assert hosted.rows(a) == [(1, "x")]
+    assert delete_table(a.location, "a", "host", 3)
     assert not os.path.lexists(a.location)
-    assert not delete_table(a.location, "a", "host", 5)
+    assert not delete_table(a.location, "a", "host", 3)
     assert hosted.rows(b) == [(1, "y")]
-
-
-@pytest.mark.parametrize(("dropped", "goes"), [(2, False), (3, True)])
-def test_the_table_of_a_later_query_of_the_name_stays(hosted: Hosted, dropped: int, goes: bool) -> None:
-    a = hosted.table("a", 3)
-    hosted.batch(0, [a], {"a": [(1, "x")]})
-    assert delete_table(a.location, "a", "host", dropped) is goes
-    assert Path(a.location).exists() is not goes
+    assert (hosted.folder / "others" / "file").read_text() == "mine", "the link goes, and what it names stays"
 
 
 def test_what_the_query_has_not_written_is_refused(hosted: Hosted, tmp_path: Path) -> None:
@@ -57,7 +55,6 @@ def test_what_the_query_has_not_written_is_refused(hosted: Hosted, tmp_path: Pat
 def test_what_a_process_that_died_has_left_goes_with_the_next_one(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    """The log is no longer whole then, and another host still gets nothing."""
     a = hosted.table("a", 3, buckets=2)
     for batch in range(3):
         hosted.batch(batch, [a], {"a": [(batch, "x"), (batch + 7, "y")]})
@@ -78,17 +75,6 @@ def test_what_a_process_that_died_has_left_goes_with_the_next_one(
             with pytest.raises(TableError):
                 delete_table(a.location, name, host, 5)
         assert delete_table(a.location, "a", "host", 5)
-    assert not Path(a.location).exists()
-
-
-def test_a_link_goes_and_what_it_names_stays(hosted: Hosted, tmp_path: Path) -> None:
-    a = hosted.table("a", 3)
-    hosted.batch(0, [a], {"a": [(1, "x")]})
-    (tmp_path / "others").mkdir()
-    (tmp_path / "others" / "file").write_text("mine")
-    Path(a.location, "link").symlink_to(tmp_path / "others")
-    assert delete_table(a.location, "a", "host", 5)
-    assert (tmp_path / "others" / "file").read_text() == "mine"
     assert not Path(a.location).exists()
 
 

@@ -42,29 +42,19 @@ def test_its_own_commits_are_not_read_again(hosted: Hosted, monkeypatch: pytest.
     assert hosted.rows(a) == [(1, "3")]
 
 
-def test_commits_of_others_are_followed(hosted: Hosted) -> None:
-    a = hosted.table("a")
-    hosted.batch(0, [a], {"a": [(1, "x")]})
-    known = known_table(target_of(a))
-    DeltaTable(a.location).alter.set_table_properties({"delta.note": "x"}, raise_if_not_exists=False)
-    DeltaTable(a.location).alter.set_table_properties({"delta.note": "y"}, raise_if_not_exists=False)
-    known.refresh()
-    assert known.log.version == 2
-    assert known.log.metadata["configuration"]["delta.note"] == "y"
-    assert known.snapshot() == _as_delta_rs_sees_it(a)
-
-
-def test_a_log_that_was_shortened_behind_a_checkpoint_is_read_from_there(hosted: Hosted) -> None:
+@pytest.mark.parametrize("shortened", [False, True], ids=["as it is", "shortened behind a checkpoint"])
+def test_commits_of_others_are_followed(hosted: Hosted, shortened: bool) -> None:
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     known = known_table(target_of(a))
     for number in range(3):
         DeltaTable(a.location).alter.set_table_properties({"delta.note": f"{number}"}, raise_if_not_exists=False)
     DeltaTable(a.location).create_checkpoint()
-    for version in range(3):
-        (hosted.folder / "results" / "a" / "_delta_log" / f"{version:020d}.json").unlink()
+    if shortened:
+        for version in range(3):
+            (hosted.folder / "results" / "a" / "_delta_log" / f"{version:020d}.json").unlink()
     known.refresh()
-    assert known.log.version == 3
+    assert (known.log.version, known.log.metadata["configuration"]["delta.note"]) == (3, "2")
     assert known.snapshot() == _as_delta_rs_sees_it(a)
     hosted.batch(1, [a], {"a": [(2, "y")]})
     assert hosted.rows(a) == [(1, "x"), (2, "y")]

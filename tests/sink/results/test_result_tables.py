@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.result_tables import Hosted
 
 from upstream.conf.errors import TableError
-from upstream.sink.results import result_tables as module
 
 
-def test_each_table_has_its_rows_in_a_commit_of_its_own(hosted: Hosted) -> None:
-    a, b, feed = hosted.table("a"), hosted.table("b", buckets=3), hosted.table("feed", key=(), keep="all")
-    hosted.batch(0, [a, b, feed], {"a": [(1, "x"), (2, "y")], "b": [(key, "b") for key in range(20)]})
-    made = hosted.batch(1, [a, b, feed], {"a": [(1, "x2")], "feed": [(7, "f"), (7, "f")]}, {"a": [2, 9]})
-    assert set(made) == {"a", "feed"}
-    assert hosted.rows(a) == [(1, "x2")]
-    assert hosted.rows(b) == [(key, "b") for key in range(20)]
-    assert hosted.rows(feed) == [(7, "f"), (7, "f")]
-    assert [hosted.commits(table) for table in (a, b, feed)] == [2, 1, 2]
-    assert (made["a"].delivered, made["a"].deleted, made["a"].absent, made["a"].keys) == (2, 1, 1, 1)
-
-
-def test_a_query_with_an_empty_result_has_a_table(hosted: Hosted) -> None:
-    a = hosted.table("a")
-    assert hosted.batch(0, [a])["a"].keys == 0
-    assert hosted.rows(a) == []
-    assert DeltaTable(a.location).schema().to_arrow() is not None
-    assert hosted.batch(0, [a]) == hosted.batch(1, [a]) == {}
-    assert hosted.commits(a) == 1
-
-
-def test_a_batch_without_rows_for_a_table_does_not_look_at_it(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_without_rows_for_a_table_does_not_look_at_it(hosted: Hosted) -> None:
     a, b = hosted.table("a"), hosted.table("b")
-    hosted.batch(0, [a, b], {"a": [(1, "x")]})
+    assert hosted.batch(0, [a, b], {"a": [(1, "x")]})["b"].keys == 0, "an empty result is a table"
+    assert hosted.batch(0, [a, b], {"a": [(1, "x")]}) == {}
     results = hosted.results([a, b], {"a": [(1, "y")]})
-    looked: list[str] = []
-    monkeypatch.setattr(module, "known_table", _noting(looked, module.known_table))
-    hosted.tables.commit([a, b], results, 1, None)
-    assert set(looked) == {a.location}
-
-
-def _noting(looked: list[str], known: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def note(target: Any) -> Any:
-        looked.append(target.location)
-        return known(target)
-
-    return note
+    shutil.rmtree(b.location)
+    assert hosted.tables.commit([a, b], results, 1, None).keys() == {"a"}
+    assert not Path(b.location).exists()
 
 
 def test_several_refusals_are_one_error(hosted: Hosted) -> None:

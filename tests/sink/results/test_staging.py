@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +14,6 @@ from upstream.conf.errors import MalformedRowError, TableError
 from upstream.sink.latest_table import LatestTable
 from upstream.sink.merge import rewrite_engine
 from upstream.sink.results.staging import SeenTable, stage
-
-
-def test_a_bucket_in_several_tasks_is_merged_once_more(hosted: Hosted) -> None:
-    a = hosted.table("a", buckets=2)
-    hosted.batch(0, [a], {"a": [(key, "old") for key in range(10)]})
-    seen = pickle.loads(pickle.dumps(hosted.tables.look([a]))).tables["a"]
-    parts = [[(key, f"task {part}") for key in range(part, 12, 3)] for part in range(3)]
-    results = {"a": hosted.staged(a, seen, *parts)}
-    assert hosted.tables.commit([a], results, 1, None)["a"].stray_buckets > 0
-    assert hosted.rows(a) == [(key, f"task {key % 3}") for key in range(12)]
 
 
 def test_what_is_not_committed_is_removed(hosted: Hosted) -> None:

@@ -52,25 +52,19 @@ def test_what_was_missed_stays_due_and_grows() -> None:
 
 def test_logs_get_checkpoints_and_feeds_are_put_together(hosted: Hosted, often: int) -> None:
     a, feed = hosted.table("a"), hosted.table("feed", key=(), keep="all")
+    off = hosted.table("off", options=(("maintenance", "off"),))
     for number in range(4 * often):
-        hosted.batch(number, [a, feed], {"a": [(1, f"{number}")], "feed": [(number, "x")]})
+        hosted.batch(number, [a, feed, off], {"a": [(1, f"{number}")], "feed": [(number, "x")], "off": [(1, "x")]})
         if number % 7 == 3:
             hosted.restart()
-    for table in (a, feed):
+    for table in (a, feed, off):
         assert len(_checkpoints(table.location)) >= 3
         assert LatestTable(table.location).check().healthy
     assert hosted.rows(a) == [(1, f"{4 * often - 1}")]
     assert hosted.rows(feed) == [(number, "x") for number in range(4 * often)]
     assert len(DeltaTable(feed.location).file_uris()) < 4 * often
-    assert any(summary.maintained for _, summary in LatestTable(a.location).history())
-
-
-def test_without_maintenance_the_log_still_gets_checkpoints(hosted: Hosted, often: int) -> None:
-    a = hosted.table("a", options=(("maintenance", "off"),))
-    for number in range(3 * often):
-        hosted.batch(number, [a], {"a": [(number, "x")]})
-    assert len(_checkpoints(a.location)) >= 2
-    assert not any(summary.maintained for _, summary in LatestTable(a.location).history())
+    for table in (a, off):
+        assert any(summary.maintained for _, summary in LatestTable(table.location).history()) == (table is a)
 
 
 def test_the_budget_ends_it_and_the_most_overdue_comes_first(hosted: Hosted, often: int) -> None:

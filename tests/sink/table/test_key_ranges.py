@@ -72,22 +72,6 @@ def test_windows_that_mostly_grow_and_are_sometimes_corrected(make_sink: Any, ba
             assert {(k, w): (t, n) for k, w, t, n in zip(*columns, strict=True)} == expected
 
 
-@pytest.mark.usefixtures("beside_at_once")
-def test_a_buckets_files_are_few_and_all_that_is_said_of_them_is_so(make_sink: Any) -> None:
-    sink = make_sink(WINDOWS, **{**KEYED, "buckets": "1"})
-    counts: list[int] = []
-    for batch_id in range(7):
-        rows = [(key, batch_id, batch_id, 1) for key in "ab"]
-        assert sink.batch(batch_id, [sink.rows(rows)]).keys == 2 * (batch_id + 1)
-        counts.append(len(sink.live_files()))
-    assert counts == [1, 2, 3, 1, 2, 3, 1]
-    sink.batch(7, [sink.rows([("a", 3, 9, 5)])])  # a correction meets a row
-    assert len(sink.live_files()) == 1
-    assert sorted(sink.table().column("n").to_pylist()) == [1] * 13 + [5]
-    before = DeltaTable(str(sink.path), version=6).to_pyarrow_table()
-    assert before.num_rows == 12
-
-
 def grown(sink: Any, batches: int, rows: int) -> Any:
     """A table of one bucket that gets new windows with each batch."""
     numbers = np.random.default_rng(5)

@@ -15,15 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.core.rows.sort_keys import ordered
 from upstream.sink.admin.check import check_table
-from upstream.sink.merge.feed_bounds import bound_values
-from upstream.sink.spec.options import Retention
-from upstream.sink.table.tombstones import APP_ID, FOLDER, forget_below
+from upstream.sink.table.tombstones import APP_ID, FOLDER
 
 ENGINES = ("rewrite", "vectors")
 
@@ -50,16 +47,6 @@ def hidden(sink: Any) -> set[str]:
     """Files below the hidden folder."""
     folder = sink.path / FOLDER
     return {str(path.relative_to(sink.path)) for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_bucket_of_which_no_row_is_left(sink: Any) -> None:
-    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
-    summary = sink.batch(1, [marked(sink, [(key, 11, None) for key in range(20)], seq=100)])
-    assert (summary.deleted, summary.keys, summary.staleness.max) == (20, 0, 2.0)
-    assert sink.live_files() == set()
-    assert sink.latest() == {}
-    summary = sink.batch(2, [sink.rows([(3, 12, "b"), (4, 10, "older")], seq=200)])
-    assert (summary.keys, sink.latest()) == (1, {3: (12, "b")})
 
 
 def test_tombstones_are_dropped_when_a_row_has_overtaken_them(make_sink: Any) -> None:
@@ -92,36 +79,6 @@ def test_a_deletion_is_forgotten_only_when_the_low_watermark_is_far_enough_beyon
     other = make_sink(columns, buckets="1", tombstoneRetention="1 ms", query_id="query-2")
     other.batch(0, [marked(other, [(5, at(70), None)])])
     assert buried(sink) == {2: at(1), 3: at(70), 4: at(70), 5: at(70)}
-
-
-KINDS = [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.int16(), pa.int64(), pa.float32(), pa.float64()]
-
-
-@given(
-    kind=st.sampled_from(KINDS),
-    mark=st.integers(-20_000, 20_000),
-    kept=st.integers(0, 5_000),
-    time=st.integers(-25_000, 25_000),
-)
-@example(kind=pa.date32(), mark=0, kept=1, time=-1)
-def test_how_far_back_is_remembered(kind: pa.DataType, mark: int, kept: int, time: int) -> None:
-    """The unit is a day for dates, a second for instants, one for numbers."""
-    unit_us = {"date32[day]": 86_400_000_000}.get(str(kind), 1_000_000)
-    numeric = not (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-    scale = 1_000_000 if pa.types.is_timestamp(kind) else 1
-    plain = pa.array([mark * scale, time * scale], pa.int32() if kind == pa.date32() else pa.int64())
-    column = pa.chunked_array([plain.cast(kind)])
-    (bound, _), (_, at) = bound_values(column), ordered(column)
-    edge = forget_below(bound, Retention(number=kept) if numeric else Retention(duration_us=kept * unit_us), kind)
-    assert edge is not None
-    assert (at < edge) == (time < mark - kept)
-    assert forget_below(None, None, kind) is None
-    week = forget_below(bound, None, kind)
-    assert (
-        week is None
-        if numeric
-        else week is not None and (at < week) == (time * unit_us < mark * unit_us - 7 * 86_400_000_000)
-    )
 
 
 def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink: Any, engine: str) -> None:
