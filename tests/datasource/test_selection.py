@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.ddl import arrow_schema
 from upstream.datasource.planner import Planner
 from upstream.datasource.selection import Selection, copied_column, referenced_columns
@@ -231,6 +230,8 @@ def options(tmp_path: Path, **more: str) -> dict[str, str]:
 
 def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path: Path) -> None:
     feed(tmp_path / "feed", QUOTES)
+    with pytest.raises((OptionError, SchemaError), match="'stream'"):
+        source_schema(options(tmp_path, key="stream"))
     rows = read_all(options(tmp_path, where="bid > 2"))
     assert [(row["symbol"], row["bid"], row["at"].timestamp()) for row in rows] == [
         ("B", 2.5, 1_700_000_001),
@@ -240,15 +241,6 @@ def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path: Path) -> None:
     assert len(aside) == 2
     assert any("the column 'bid' cannot be computed" in each["reason"] for each in aside)
     assert any("n/a" in json.dumps(each) for each in aside)
-
-
-def test_the_newest_of_the_computed_key(tmp_path: Path) -> None:
-    feed(tmp_path / "feed", QUOTES[:3])
-    rows = read_all(options(tmp_path, coalesce="true"))
-    assert sorted((row["symbol"], row["bid"], row["_upstream"]["covered"]) for row in rows) == [
-        ("A", 3.5, 2),
-        ("B", 2.5, 1),
-    ]
 
 
 def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path: Path) -> None:
@@ -276,31 +268,6 @@ def test_progress_counts_rows_that_do_not_leave(tmp_path: Path) -> None:
     assert state["received"] == len(QUOTES)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"select": "data.nope AS symbol, timestamp_millis(data.E) AS at"}, "'nope'"),
-        ({"key": "stream"}, "'stream'"),
-        ({"select": "data.*, timestamp_millis(data.E) AS at"}, "'E' and 'e'"),
-    ],
-)
-def test_what_the_source_refuses(tmp_path: Path, more: dict[str, str], message: str) -> None:
-    feed(tmp_path / "feed", QUOTES)
-    with pytest.raises((OptionError, SchemaError)) as caught:
-        source_schema(options(tmp_path, **more))
-    assert message in str(caught.value)
-
-
 def test_other_connectors_have_nothing_to_select_from() -> None:
     with pytest.raises(OptionError, match="only files and kafka"):
         source_schema({"connector": "synthetic", "select": "key AS k", "key": "k"})
-
-
-def test_a_limit_holds_for_selected_rows(tmp_path: Path) -> None:
-    for quote in QUOTES[:3]:
-        feed(tmp_path / "feed", [quote])
-    given = options(tmp_path, maxFilesPerTrigger="1")
-    reader = UpstreamStreamReader(given, source_schema(given))  # type: ignore[arg-type]
-    end = reader.latestOffset(Planner.initial(), reader.getDefaultReadLimit())
-    assert len(reader.partitions(Planner.initial(), end)) == 1
-    assert Limit(files=1) == reader._limit()

@@ -1,6 +1,4 @@
-"""Tables of every kind, and readers that are programs of their own: a BI server with its clients, another DuckDB, an S3
-server.
-"""
+"""Tables of every kind, and programs that read or keep them."""
 
 from __future__ import annotations
 
@@ -90,9 +88,7 @@ def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]
 
 @pytest.fixture
 def unreliable_store(others: Path, object_store: Server) -> Iterator[UnreliableStore]:
-    """The same objects by another address, whose answers a test spoils; in a process of its own, because the store's
-    client holds Python still while it waits.
-    """
+    """The same objects by another address, whose answers a test spoils."""
     client = Asked(others, HERE / "unreliable_store.py", str(object_store.port), *SECRETS.values())
     yield UnreliableStore(f"http://127.0.0.1:{client.hear()}", client)
     client.kill()

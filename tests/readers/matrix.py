@@ -1,27 +1,9 @@
-"""What each reader makes of each kind of table. The page docs/readers.md shows these claims, and each is the outcome of
-a test.
-"""
+"""What each reader makes of each kind of table: docs/readers.md shows these claims, and tests hold them."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
-
-__all__ = [
-    "CLAIMS",
-    "FEATURES",
-    "READERS",
-    "RIGHT",
-    "Claim",
-    "Empties",
-    "Miscounts",
-    "Refused",
-    "Rounds",
-    "ShowsDeleted",
-    "claim_of",
-    "matrix_as_markdown",
-    "matrix_of_page",
-]
 
 
 class Refused(NamedTuple):

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
@@ -155,19 +153,6 @@ class DbApiClient:
 
     def end(self) -> None:
         self._asked.end()
-
-
-class BiClients:
-    """A client over JDBC and one in Python, connected to a Thrift server."""
-
-    def __init__(self, server: Server, others: Path) -> None:
-        url = f"jdbc:hive2://{server.host}:{server.port}/"
-        self._clients = (JdbcClient(url, f"{pyspark.__path__[0]}/jars/*"), DbApiClient(others, "pyhive", server.port))
-        self.jdbc, self.pyhive = (each.query for each in self._clients)
-
-    def end(self) -> None:
-        for each in self._clients:
-            each.end()
 
 
 def _without_python() -> dict[str, str]:

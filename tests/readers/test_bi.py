@@ -5,22 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyspark
 import pytest
 from deltalake import DeltaTable
+from kit.waiting import wait_for
 
 import upstream
 
-from .claims import check
+from .claims import check, rows_from
 from .matrix import FEATURES
-from .programs import ROOT, BiClients, Server, serving
+from .programs import ROOT, DbApiClient, JdbcClient, Server, serving
 from .tables import KINDS, schema_of
-from .values import rows_from
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +29,7 @@ pytestmark = pytest.mark.spark
 
 
 KEYS = "abcdefgh"
+Ask = Callable[[str], Any]
 
 
 class Live:
@@ -76,43 +77,44 @@ def server(tables: dict[str, Path], live: Live, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def clients(server: Server, others: Path) -> Iterator[BiClients]:
-    made = BiClients(server, others)
-    yield made
-    made.end()
+def clients(server: Server, others: Path) -> Iterator[dict[str, Ask]]:
+    url = f"jdbc:hive2://{server.host}:{server.port}/"
+    jdbc = JdbcClient(url, f"{pyspark.__path__[0]}/jars/*")
+    pyhive = DbApiClient(others, "pyhive", server.port)
+    yield {"jdbc": jdbc.query, "pyhive": pyhive.query}
+    jdbc.end()
+    pyhive.end()
 
 
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("client", ["jdbc", "pyhive"])
-def test_tables_over_the_thrift_server(clients: BiClients, client: str, kind: str) -> None:
-    check(client, kind, lambda: rows_from(getattr(clients, client)(f"SELECT * FROM `{kind}`"), kind))
+def test_tables_over_the_thrift_server(clients: dict[str, Ask], client: str, kind: str) -> None:
+    check(client, kind, lambda: rows_from(clients[client](f"SELECT * FROM `{kind}`"), kind))
 
 
-def test_what_the_sink_keeps_for_itself_is_not_shown(clients: BiClients) -> None:
-    found = clients.pyhive("SELECT * FROM plain LIMIT 1")
+def test_what_the_sink_keeps_for_itself_is_not_shown(clients: dict[str, Ask]) -> None:
+    found = clients["pyhive"]("SELECT * FROM plain LIMIT 1")
     assert list(found[0]) == schema_of("plain").names
-    assert {row["tableName"] for row in clients.pyhive("SHOW TABLES")} >= {*KINDS, "live", "live_freshness"}
+    assert {row["tableName"] for row in clients["pyhive"]("SHOW TABLES")} >= {*KINDS, "live", "live_freshness"}
 
 
-def test_a_wrong_query_is_reported(clients: BiClients) -> None:
-    for ask in (clients.jdbc, clients.pyhive):
+def test_a_wrong_query_is_reported(clients: dict[str, Ask]) -> None:
+    for ask in clients.values():
         error = ask("SELECT nothing FROM plain")
         assert isinstance(error, str)
         assert "UNRESOLVED_COLUMN" in error
 
 
-def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> None:
-    """Each value that was put is seen by both clients, the freshness with it, and no client ever sees an older one
-    again.
-    """
+def test_fresh_rows_while_a_query_commits(clients: dict[str, Ask], live: Live) -> None:
+    """Each value that was put is seen by both clients, the freshness with it, and no older one again."""
     query = live.start(processingTime="0 seconds")
     try:
         for value in range(2, 5):
             live.put(value)
-            for client in ("jdbc", "pyhive"):
-                _until_seen(clients, client, value)
-            seen = clients.pyhive("SELECT * FROM live_freshness")
-            complete = clients.jdbc(
+            for ask in clients.values():
+                _until_seen(ask, value)
+            seen = clients["pyhive"]("SELECT * FROM live_freshness")
+            complete = clients["jdbc"](
                 "SELECT complete_up_to, since_commit_s >= 0 AS fresh, behind_s > 0 AS behind, keys FROM live_freshness"
             )
             assert len(seen) == 1
@@ -121,21 +123,19 @@ def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> Non
         query.stop()
 
 
-def _until_seen(clients: BiClients, client: str, value: int) -> None:
-    end = time.monotonic() + 300
-    last = 0
-    while last < value:
-        rows = getattr(clients, client)("SELECT k, v FROM live")
-        values = {int(row["v"]) for row in rows}
-        assert sorted(_text(row["k"]) for row in rows) == list(KEYS), "no key twice, none missing"
-        assert len(values) == 1, "a commit is seen whole"
-        assert max(values) >= last, "time does not go back"
-        last = max(values)
-        assert time.monotonic() < end
+def _until_seen(ask: Ask, value: int) -> None:
+    seen = [0]
 
+    def look() -> bool:
+        rows = ask("SELECT k, v FROM live")
+        keys = [row["k"].decode() if isinstance(row["k"], bytes) else row["k"] for row in rows]
+        assert sorted(keys) == list(KEYS), "no key twice, none missing"
+        (found,) = {int(row["v"]) for row in rows}  # a commit is seen whole
+        assert found >= seen[-1], "time does not go back"
+        seen.append(found)
+        return found >= value
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    wait_for(look)
 
 
 def test_history_reports_freshness(spark: SparkSession, live: Live) -> None:

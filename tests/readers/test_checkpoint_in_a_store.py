@@ -1,6 +1,4 @@
-"""Checkpoints in an object store: what the sink, the source and the operators keep in them, against a server of the S3
-protocol.
-"""
+"""Checkpoints in an object store."""
 
 from __future__ import annotations
 

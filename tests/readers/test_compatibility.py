@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.sink import Sink
 
 from .claims import check
-from .in_process import IN_PROCESS, rows_by
 from .matrix import (
     CLAIMS,
     FEATURES,
@@ -66,6 +71,61 @@ ANY: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
+def _duckdb_arrow(path: Path) -> pa.Table:
+    rows = DeltaTable(str(path)).to_pyarrow_dataset()  # noqa: F841 DuckDB finds it by its name
+    return duckdb.sql("select * from rows").to_arrow_table()
+
+
+def _duckdb_scan(path: Path) -> pa.Table:
+    rows = DeltaTable(str(path)).scan()  # noqa: F841
+    return duckdb.sql("select * from rows").to_arrow_table()
+
+
+def _polars(path: Path) -> pa.Table:
+    scanned = pl.scan_delta(str(path)).collect()
+    assert scanned.equals(pl.read_delta(str(path)), null_equal=True)
+    return scanned.to_arrow()
+
+
+def _query_builder(path: Path) -> pa.Table:
+    return pa.table(QueryBuilder().register("rows", DeltaTable(str(path))).execute("select * from rows").read_all())
+
+
+def _pandas(path: Path) -> pa.Table:
+    # With Arrow's types: pandas' own turn whole numbers with nulls into floats, and know no time before 1677.
+    frame = DeltaTable(str(path)).to_pandas(types_mapper=pd.ArrowDtype)
+    return pa.Table.from_pandas(frame)
+
+
+def _pandas_scan(path: Path) -> pa.Table:
+    frame = pa.table(DeltaTable(str(path)).scan()).to_pandas(types_mapper=pd.ArrowDtype)
+    return pa.Table.from_pandas(frame)
+
+
+def _parquet(path: Path) -> pa.Table:
+    """Nothing but Parquet, and the list of files that `file_uris` gives."""
+    table = DeltaTable(str(path))
+    files = [pq.ParquetFile(uri).read() for uri in table.file_uris()]
+    return pa.concat_tables(files)
+
+
+IN_PROCESS: dict[str, Callable[[Path], pa.Table]] = {
+    "duckdb_arrow": _duckdb_arrow,
+    "duckdb_scan": _duckdb_scan,
+    "polars": _polars,
+    "query_builder": _query_builder,
+    "scan": lambda path: pa.table(DeltaTable(str(path)).scan()),
+    "to_arrow": lambda path: DeltaTable(str(path)).to_pyarrow_table(),
+    "pandas": _pandas,
+    "pandas_scan": _pandas_scan,
+    "parquet": _parquet,
+}
+
+
+def rows_by(reader: str, path: Path) -> list[dict[str, Any]]:
+    return IN_PROCESS[reader](path).to_pylist()
+
+
 def test_page_lists_what_is_tested_here() -> None:
     page = (ROOT / "docs" / "readers.md").read_text(encoding="utf-8")
     assert matrix_of_page(page) == matrix_as_markdown(), (
@@ -92,9 +152,7 @@ def test_other_engine(tables: dict[str, Path], others: Path, engine: Any, name: 
 
 @pytest.mark.parametrize("reader", IN_PROCESS)
 def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) -> None:
-    """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset refuses then what it reads else,
-    and says so.
-    """
+    """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset says then what it refuses."""
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
     sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
     sink.batch(0, [sink.rows([(1, 1, 5)])])
@@ -121,9 +179,7 @@ def test_clickhouse(tables: dict[str, Path], large: Path, engine: Any, feature: 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "right"), [("clickhouse_count", False), ("clickhouse_full_count", True)])
 def test_count_of_clickhouse(tables: dict[str, Path], large: Path, engine: Any, name: str, right: bool) -> None:
-    """It counts by the files' statistics, which say how many rows a file has, not how many of them live; unless a
-    setting forbids that.
-    """
+    """It counts by the files' statistics, which know nothing of dead rows, unless a setting forbids that."""
     (counted,) = rows_from(engine(large, name, tables[MARKED]))
     assert (counted["rows"] == len(rows_of(MARKED))) == right
 
@@ -148,9 +204,7 @@ def rows_of_any(count: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[A
 @settings(max_examples=15)
 @given(rows=rows_of_any(st.integers(1, 12)), split=st.integers(0, 12))
 def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split: int) -> None:
-    """Written in two batches, read by everything that reads in this process: bit by bit the same, NaN and -0.0
-    included.
-    """
+    """Bit by bit the same, NaN and -0.0 included, by everything that reads in this process."""
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *((name, kind) for name, (kind, _) in ANY.items())])
     with tempfile.TemporaryDirectory() as folder:
         sink = Sink(Path(folder), columns, {"key": "k", "time": "t", "buckets": "2"})
@@ -164,9 +218,7 @@ def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split
 
 
 def _bits(table: pa.Table, columns: pa.Schema) -> list[list[Any]]:
-    """Values by column in the order of keys, floats by their bits: NaN is not equal to itself, and -0.0 to 0.0 is. One
-    NaN is as good as another.
-    """
+    """Values by column in the order of keys, floats by their bits; one NaN is as good as another."""
     order = np.argsort(table.column("k").to_numpy())
     found: list[list[Any]] = []
     for field in columns:

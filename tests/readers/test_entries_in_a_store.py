@@ -1,6 +1,4 @@
-"""Entries of our own in the log of a table in an object store, and what needs them: vectors, repair, another number of
-buckets.
-"""
+"""Entries of our own in the log of a table in an object store, and what needs them."""
 
 from __future__ import annotations
 
@@ -178,9 +176,7 @@ def test_a_table_keeps_fewer_rows(stored: Make) -> None:
 def test_files_stay_where_nobody_knows_whether_they_are_committed(
     marking: Make, unreliable_store: UnreliableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entry is there, no answer comes, and nothing can be read for a while: the table must not lose what its log
-    names.
-    """
+    """The entry is there, no answer comes, and nothing can be read for a while."""
     sink = marking()
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
     expected = sink.latest()

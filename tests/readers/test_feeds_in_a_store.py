@@ -1,6 +1,4 @@
-"""Files as feeds in an object store: listing, patterns, ranges, growth by new objects and by longer ones, against a
-server of the S3 protocol.
-"""
+"""Files as feeds in an object store."""
 
 from __future__ import annotations
 

@@ -14,11 +14,10 @@ from kit.sink import Sink
 
 from upstream.conf.jars import fetch
 
-from .claims import check
+from .claims import check, rows_from
 from .matrix import FEATURES
 from .programs import ROOT, DbApiClient, JdbcClient
 from .tables import MARKED, schema_of
-from .values import rows_from
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -177,12 +177,6 @@ class TestDelimited:
         assert feed.step() == [{"k": 3, "v": "z"}]
         assert feed.malformed[0]["reason"] == "the line holds 2 rows, divided by a bare carriage return"
 
-    def test_types_that_csv_cannot_hold(self, folder: Path, connect: Any) -> None:
-        (folder / "a.csv").write_text("k\n1\n")
-        connector = connect(pa.schema([("k", pa.list_(pa.int64()))]))
-        with pytest.raises(SchemaError, match="'k' is of type list"):
-            connector.advance(None, 0, Limit())
-
     def test_decimals(self, folder: Path, follow: Any) -> None:
         (folder / "a.csv").write_text("k\n1.50\n2.345\n")
         feed = follow(pa.schema([("k", pa.decimal128(10, 2))]))
@@ -229,11 +223,6 @@ class TestJson:
         (folder / "a.json").write_text('{"k":1}\n{"k":"x"}\n')
         with pytest.raises(SchemaError, match=r"a\.json.*'k' is a string"):
             connect().schema()
-
-    def test_types_that_json_cannot_hold(self, folder: Path, connect: Any) -> None:
-        (folder / "a.json").write_text("{}\n")
-        with pytest.raises(SchemaError, match="'k' is of type map"):
-            connect(pa.schema([("k", pa.map_(pa.string(), pa.int64()))])).advance(None, 0, Limit())
 
 
 class TestZeek:
@@ -297,6 +286,15 @@ class TestZeek:
         assert [(row["ts"] - epoch) // dt.timedelta(microseconds=1) for row in feed.step()] == stamps
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.csv", pa.list_(pa.int64())), ("a.json", pa.map_(pa.string(), pa.int64()))]
+)
+def test_types_that_a_format_cannot_hold(folder: Path, connect: Any, name: str, kind: pa.DataType) -> None:
+    (folder / name).write_text("k\n1\n" if name == "a.csv" else "{}\n")
+    with pytest.raises(SchemaError, match="'k' is of type"):
+        connect(pa.schema([("k", kind)])).advance(None, 0, Limit())
+
+
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 class TestCompressed:
     TEXT = b"k,v\n" + b"".join(b"%d,%s\n" % (n, b"x" * (n % 50)) for n in range(3000)) + b"3000,last"
@@ -325,22 +323,17 @@ class TestCompressed:
         assert bad["line"] == 2502
         assert text[int(bad["place"].split(", byte ")[1]) :].startswith(b"x,")
 
-    def test_not_before_it_is_complete(self, folder: Path, follow: Any, codec: str) -> None:
+    def test_not_before_it_is_complete_and_an_error_after_a_minute(self, folder: Path, follow: Any, codec: str) -> None:
         whole = compress(self.TEXT, codec)
         path = folder / self.name(codec)
         path.write_bytes(whole[:-9])
         feed = follow("k int64,v string")
         assert feed.step(1_000_000) == []
-        assert feed.step(50_000_000) == []
-        path.write_bytes(whole)
-        assert len(feed.step(59_000_000)) == 3001
-
-    def test_damaged_for_a_minute(self, folder: Path, follow: Any, codec: str) -> None:
-        (folder / self.name(codec)).write_bytes(compress(self.TEXT, codec)[:-9])
-        feed = follow("k int64,v string")
-        feed.step(1_000_000)
+        assert feed.step(60_000_000) == []
         with pytest.raises(FeedChangedError, match=r"a\.csv.*not complete"):
             feed.step(61_000_000)
+        path.write_bytes(whole)
+        assert len(feed.step(62_000_000)) == 3001
 
     def test_a_batch_does_not_pass_over_it(self, folder: Path, follow: Any, codec: str) -> None:
         (folder / self.name(codec)).write_bytes(compress(self.TEXT, codec)[:-9])
@@ -366,11 +359,6 @@ class TestCompressed:
             (folder / f"{number}{self.name(codec)}").write_bytes(compress(self.TEXT, codec))
         feed = follow("k int64,v string")
         assert [len(feed.step(limit=Limit(rows=7000))) for _ in range(3)] == [6002, 3001, 0]
-
-    def test_other_columns(self, folder: Path, follow: Any, codec: str) -> None:
-        (folder / self.name(codec)).write_bytes(compress(b"k,w\n1,x\n", codec))
-        with pytest.raises(FeedChangedError, match="lacks v"):
-            follow("k int64,v string").step()
 
     def test_nothing_within(self, folder: Path, follow: Any, codec: str) -> None:
         (folder / self.name(codec)).write_bytes(compress(b"", codec))

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.ranges import read_range
-from kit.waiting import wait_for
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
 from upstream.datasource.connectors.contract import Limit
@@ -326,25 +323,3 @@ class TestChangedFiles:
             feed.step()
         (folder / "_a").rename(folder / "a.csv")
         assert [row["k"] for row in feed.step()] == [2, 3]
-
-
-def test_while_somebody_writes(folder: Path, follow: Any) -> None:
-    text = "k,v\n" + "".join(f"{n},{'é' * (n % 5)}\n" for n in range(20_000))
-
-    def write() -> None:
-        draw = random.Random(1)
-        data, at = text.encode(), 0
-        with (folder / "a.csv").open("ab", buffering=0) as file:
-            while at < len(data):
-                size = draw.randrange(1, 400)
-                file.write(data[at : at + size])
-                at += size
-
-    feed = follow(KV, splitBytes="10 KB")
-    writer = threading.Thread(target=write)
-    writer.start()
-    wait_for(lambda: feed.step(limit=Limit(rows=3000)) is None or len(feed.rows) >= 20_000)
-    writer.join()
-    assert [row["k"] for row in feed.rows] == list(range(20_000))
-    assert feed.malformed == []
-    assert feed.arrivals == sorted(feed.arrivals)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from confluent_kafka import Producer
 from kit.malformed_rows import Reported
 
 from upstream.datasource.connectors.contract import Advance, Limit
+from upstream.datasource.ddl import arrow_schema
 from upstream.datasource.registry import CONNECTORS, parse_source_options
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Source:
         self.common, own = parse_source_options(given)
         self.connector: KafkaConnector = CONNECTORS["kafka"].make(own, self.common, None)  # type: ignore[assignment]
         if schema is not None:
-            self.connector.fix_schema(arrow(schema))
+            self.connector.fix_schema(arrow_schema(schema))
         self.position: Any = None
         self.reported = Reported()
 
@@ -64,11 +64,3 @@ class Source:
                 for row, at, gone in zip(chunk.rows.to_pylist(), index, deleted, strict=True):  # type: ignore[arg-type]
                     found.append({**row, "feed": part.feed, "index": int(at), **({"gone": True} if gone else {})})
         return found
-
-
-_TYPES = {"BIGINT": pa.int64(), "STRING": pa.string(), "DOUBLE": pa.float64(), "TIMESTAMP": pa.timestamp("us", "UTC")}
-
-
-def arrow(ddl: str) -> pa.Schema:
-    """A schema from a little of Spark's DDL, without a JVM."""
-    return pa.schema([(name, _TYPES[kind]) for name, kind in (each.split() for each in ddl.split(","))])

@@ -163,27 +163,6 @@ def test_aborted_and_open_transactions_are_not_read_unless_asked_for(
     assert reader.rows() == []
 
 
-def test_a_compacted_topic_has_gaps(broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
-    name = topic(
-        cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001", max_compaction_lag_ms="100",
-        segment_bytes="1048576", delete_retention_ms="100000",
-    )  # fmt: skip
-    for number in range(20):
-        sender.send(name, b'{"n": %d}' % number, key=b"%d" % (number % 2))
-    before = source(name, "n BIGINT")
-    first = before.step()
-
-    def compacted() -> bool:
-        sender.send(name, b'{"n": 100}', key=b"other")  # a segment ends when another begins
-        return len(before.rows(first)) < 20
-
-    wait_for(compacted)
-    rows = before.rows(first)
-    assert {row["n"] % 2: row["n"] for row in rows}.items() <= {0: 18, 1: 19}.items()
-    assert all(row["index"] == row["n"] for row in rows)
-    assert [part.span for part in first.ranges] == [20]
-
-
 def test_messages_past_retention_are_an_error_or_counted(
     broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,20 +218,6 @@ def test_a_topic_that_is_gone(broker: Any, topic: MakeTopic, source: MakeSource,
     assert again.step().ended == {f"{name}/0"}
     with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
         source(name, "n BIGINT").step()
-
-
-def test_partitions_that_come_later_are_read_from_their_beginning(
-    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
-    name = topic()
-    reader = source(name, "n BIGINT", startingOffsets="latest")
-    sender.send(name, b'{"n": 1}')
-    reader.step()
-    sender.send(name, b'{"n": 2}')
-    broker.grow(name, 2)
-    Sender(broker.address).send(name, b'{"n": 3}', partition=1)  # the other one does not know of it yet
-    found: list[int] = []
-    wait_for(lambda: found.extend(values(reader.rows(), "n")) or sorted(found) == [2, 3])
 
 
 def test_which_partitions_and_from_where_to_where(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from deltalake import DeltaTable
-from kit.programs import run_command
 from kit.queries import run_to_end
 from kit.tables import read_by_key
 from kit.waiting import wait_for
@@ -130,17 +128,3 @@ def test_a_batch_of_what_is_there_needs_no_stream(
     reader = reader.option("kafka.bootstrap.servers", broker.address).option("subscribe", name)
     rows = reader.option("schema", "n INT, d DOUBLE, _partition INT, _offset BIGINT").load().drop("_upstream").collect()
     assert sorted(map(tuple, rows)) == [(1, 2.5, 0, 0), (2, None, 0, 1), (3, 4.5, 1, 0)]
-
-
-def test_latest_of_topics_by_their_address(broker: Any, topic: MakeTopic, sender: Sender, tmp_path: Path) -> None:
-    names = [topic(2), topic()]
-    for number in range(40):
-        row = json.dumps({"k": number % 7, "at": f"2026-01-01T00:00:{number:02d}Z", "n": number}).encode()
-        sender.send(names[number % 2], row, partition=0)
-    address = f"kafka://{broker.address}/{','.join(names)}"
-    asked = ["latest", "--from", address, "--key", "k", "--time", "at", "--to", "table", "--once"]
-    done = run_command(*asked, "--master", "local[2]", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "40 rows in" in done.stderr
-    got = pl.read_delta(str(tmp_path / "table"))
-    assert sorted(got.select("k", "n").rows()) == sorted((n % 7, n) for n in range(33, 40))

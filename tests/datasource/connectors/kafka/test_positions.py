@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -197,18 +197,19 @@ def test_a_feed_ends_with_its_last_offset_and_not_before() -> None:
     assert ended == [frozenset(), frozenset(), {"t/0"}]
 
 
-def led(*leaders: tuple[int, int], end: int) -> Made:
-    """A partition with its leaders' epochs and first offsets."""
+def led(
+    epoch: int, rows: int | None = None, clock: Callable[[], float] = lambda: 0.0
+) -> tuple[Made, Positions, dict[str, Any]]:
+    """A partition of 100 messages of a leader of this epoch, of which so many have been read."""
     cluster = Made()
-    cluster.leaders, cluster.end = [list(leaders)], [end]
-    return cluster
+    cluster.leaders, cluster.end = [[(epoch, 0)]], [100]
+    planner = Positions(cluster, OPTIONS, clock)
+    return cluster, planner, through_json(planner.advance(None, 1, Limit(rows=rows)).position)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restarts: bool) -> None:
-    cluster = led((0, 0), end=100)
-    planner = Positions(cluster, OPTIONS, lambda: 0.0)
-    position = through_json(planner.advance(None, 1, Limit()).position)
+    cluster, planner, position = led(0)
     assert cluster.asked == 0
     cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
     with pytest.raises(FeedChangedError, match=r"offset 90, .* offset 100"):
@@ -228,9 +229,7 @@ def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restart
 
 
 def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
-    cluster = led((0, 0), end=100)
-    planner = Positions(cluster, OPTIONS, lambda: 0.0)
-    position = through_json(planner.advance(None, 1, Limit(rows=60)).position)
+    cluster, planner, position = led(0, rows=60)
     cluster.leaders = [[(0, 0), (4, 80)]]  # cut off beyond what was read
     for now in range(2, 5):
         step = planner.advance(position, now, Limit())
@@ -239,18 +238,15 @@ def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
 
 
 def test_a_position_without_epochs_goes_on_and_has_them_from_then_on() -> None:
-    cluster = led((3, 0), end=100)
-    planner = Positions(cluster, OPTIONS, lambda: 0.0)
-    position = through_json(planner.advance(None, 1, Limit(rows=60)).position)
+    cluster, planner, position = led(3, rows=60)
     del position["epochs"]
     step = planner.advance(position, 2, Limit())
     assert (step.position["at"], step.position["epochs"], cluster.asked) == ({"t/0": 100}, {"t/0": 3}, 0)
 
 
 def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
-    cluster, seconds = led((3, 0), end=100), [0.0]
-    planner = Positions(cluster, OPTIONS, lambda: seconds[0])
-    position = through_json(planner.advance(None, 1, Limit()).position)
+    seconds = [0.0]
+    cluster, planner, position = led(3, clock=lambda: seconds[0])
     cluster.leaders, cluster.end = [[(2, 0)]], [120]
     assert not planner.advance(position, 2, Limit()).ranges
     cluster.leaders, cluster.end = [[(3, 0)]], [110]
@@ -264,9 +260,7 @@ def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
 
 
 def test_what_was_frozen_ends_where_it_was_cut_off() -> None:
-    cluster = led((0, 0), end=100)
-    planner = Positions(cluster, OPTIONS, lambda: 0.0)
-    position = through_json(planner.advance(None, 1, Limit()).position)
+    cluster, _, position = led(0)
     cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
     again = Positions(cluster, OPTIONS, lambda: 0.0)
     again.freeze()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.sink import Sink
 
-from .following import Follower
+from .following import Follower, some
 
 
 @pytest.fixture
@@ -28,3 +29,16 @@ def first(make_first: Callable[..., Sink]) -> Sink:
 @pytest.fixture
 def follow(first: Sink) -> Callable[..., Follower]:
     return lambda **options: Follower(first.path, **options)
+
+
+@pytest.fixture
+def begun(first: Sink, follow: Callable[..., Follower]) -> Callable[..., Follower]:
+    """Makes a follower that has read a table of the first rows."""
+
+    def make(*rows: tuple[Any, ...], **options: str) -> Follower:
+        some(first, 0, *(rows or ((1, 10, "a"),)))
+        follower = follow(**options)
+        follower.rows()
+        return follower
+
+    return make

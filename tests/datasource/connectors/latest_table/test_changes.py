@@ -82,10 +82,8 @@ def test_a_key_in_a_struct_and_a_column_that_is_added(tmp_path: Path) -> None:
     assert found == [("update_preimage", 5, "a", None), ("update_postimage", 7, "c", 8)]
 
 
-def test_a_condition_is_for_each_image_by_itself(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "in"), (2, 10, "out"), (3, 10, "in"), (4, 10, "out"))
-    follower = follow(changes="full", where="v = 'in'")
-    follower.rows()
+def test_a_condition_is_for_each_image_by_itself(first: Any, follow: Any, begun: Any) -> None:
+    follower = begun((1, 10, "in"), (2, 10, "out"), (3, 10, "in"), (4, 10, "out"), changes="full", where="v = 'in'")
     some(first, 1, (1, 11, "out"), (2, 11, "in"))
     first.batch(2, [gone(first, [(3, 30, None), (4, 30, None)], 200)])
     assert sorted(changes(follower.rows())) == [
@@ -113,20 +111,16 @@ def test_progress_is_that_of_the_rows_that_come(first: Any, follow: Any) -> None
     assert follow(changes="full", time="v", timeFormat="").options.progress == "latent"
 
 
-def test_limits_count_rows_that_may_leave_and_files(first: Any, follow: Any) -> None:
-    some(first, 0, *((key, 10, "a") for key in range(20)))
-    follower = follow(changes="full", maxRowsPerTrigger="4")
-    follower.rows()
+def test_limits_count_rows_that_may_leave_and_files(first: Any, begun: Any) -> None:
+    follower = begun(*((key, 10, "a") for key in range(20)), changes="full", maxRowsPerTrigger="4")
     for batch_id in range(1, 5):
         some(first, batch_id, (0, 10 * batch_id + 10, "b"))
     assert follower.plan()["position"]["version"] == 3
     assert len(changes(follower.rows())) == 8
 
 
-def test_files_that_are_gone(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow(changes="full")
-    follower.rows()
+def test_files_that_are_gone(first: Any, follow: Any, begun: Any) -> None:
+    follower = begun(changes="full")
     before = first.live_files()
     some(first, 1, (1, 11, "b"))
     end = follower.plan()
@@ -138,10 +132,8 @@ def test_files_that_are_gone(first: Any, follow: Any) -> None:
     assert len(follow().rows()) >= 1
 
 
-def test_more_changes_than_the_commit_recorded(first: Any, follow: Any) -> None:
-    some(first, 0, *((key, 10, "a") for key in range(8)))
-    follower = follow(changes="full")
-    follower.rows()
+def test_more_changes_than_the_commit_recorded(first: Any, begun: Any) -> None:
+    follower = begun(*((key, 10, "a") for key in range(8)), changes="full")
     some(first, 1, *((key, 11, "b") for key in range(8)))
     end = follower.plan()
     end["ranges"] = [{**each, "span": 1} for each in end["ranges"]]
@@ -166,10 +158,8 @@ def test_wrong_words_and_what_goes_with_none_of_it(first: Any, follow: Any) -> N
         follower.reading.connector.fix_schema(pa.schema([("w", pa.int64()), ("_change_type", pa.string())]))
 
 
-def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow()
-    follower.rows()
+def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, begun: Any) -> None:
+    follower = begun()
     follower.given["changes"] = "full"
     follower.restart()
     with pytest.raises(CheckpointError, match="_change_type"):

@@ -177,10 +177,8 @@ def test_limits_are_of_whole_commits_and_of_files_of_the_snapshot(first: Any, fo
     assert len(follower.rows()) == 10
 
 
-def test_maintenance_is_passed_over_once(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow()
-    follower.rows()
+def test_maintenance_is_passed_over_once(first: Any, begun: Any) -> None:
+    follower = begun()
     some(first, 1, (1, 11, "b"))
     DeltaTable(str(first.path)).optimize.compact()
     DeltaTable(str(first.path)).optimize.z_order(["k"])
@@ -210,10 +208,8 @@ def test_changes_by_others_are_refused(first: Any, follow: Any, change: Callable
     assert plain(follow().rows()) == sorted((k, *rest, False) for k, rest in first.latest().items())
 
 
-def test_a_file_that_vacuum_took(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow(punctuation="false")
-    follower.rows()
+def test_a_file_that_vacuum_took(first: Any, begun: Any) -> None:
+    follower = begun(punctuation="false")
     some(first, 1, (1, 11, "b"))
     some(first, 2, (1, 12, "c"))
     DeltaTable(str(first.path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -222,20 +218,16 @@ def test_a_file_that_vacuum_took(first: Any, follow: Any) -> None:
         follower.read(end)
 
 
-def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, follow: Any) -> None:
-    some(first, 0, *((key, 10, "a") for key in range(8)))
-    follower = follow()
-    follower.rows()
+def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, begun: Any) -> None:
+    follower = begun(*((key, 10, "a") for key in range(8)))
     for key in range(8):
         first.batch(key + 1, [gone(first, [(key, 20 + key, None)], 100 + key)])
     DeltaTable(str(first.path)).vacuum(retention_hours=168, dry_run=False, full=True)
     assert plain(follower.rows()) == [(key, 20 + key, None, True) for key in range(8)]
 
 
-def test_log_entries_that_are_gone(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow()
-    follower.rows()
+def test_log_entries_that_are_gone(first: Any, begun: Any) -> None:
+    follower = begun()
     some(first, 1, (1, 11, "b"))
     some(first, 2, (1, 12, "c"))
     DeltaTable(str(first.path)).create_checkpoint()
@@ -259,10 +251,8 @@ def test_a_table_made_anew_under_the_path(first: Any, follow: Any, batches: int)
         follower.take()
 
 
-def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"))
-    follower = follow()
-    follower.rows()
+def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first: Any, follow: Any, begun: Any) -> None:
+    follower = begun()
     some(first, 1, (1, 11, "b"))
     entry = first.path / "_delta_log" / f"{2:020d}.json"
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
@@ -299,10 +289,8 @@ def test_without_a_time_arrival_decides_and_deletions_come_through(make_first: A
     assert plain(follower.rows()) == [(1, NOW_US + 1_000_000, None, True)]
 
 
-def test_a_range_reads_no_more_than_the_last_rows(first: Any, follow: Any) -> None:
-    some(first, 0, *((key, 10, "a") for key in range(1000)))
-    follower = follow()
-    follower.rows()
+def test_a_range_reads_no_more_than_the_last_rows(first: Any, begun: Any) -> None:
+    follower = begun(*((key, 10, "a") for key in range(1000)))
     some(first, 1, (1, 11, "b"))
     (task,) = follower.read(follower.plan())
     assert sum(batch.num_rows for batch in task) == 1

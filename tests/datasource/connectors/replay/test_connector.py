@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.malformed_rows import Reported
-from kit.places import RECORDED, needs_recorded
 
 from upstream.conf.errors import FeedChangedError, OptionError
 from upstream.conf.options import parse_options
@@ -173,23 +172,6 @@ def test_any_cut_gives_the_same_rows_and_reports(values, cuts, speed, most_bytes
         ROWS._held.clear()
 
 
-def test_streaming_goes_on_where_it_was(held, monkeypatch):
-    reads = []
-    read = Lines.read
-    monkeypatch.setattr(
-        Lines, "read", lambda self, part, *rest: (reads.append(part.place["from"]), read(self, part, *rest))[1]
-    )
-    connector = lines(range(100), rows_per_second=10.0)
-    position = connector.advance(None, NOW_US, Limit(rows=1)).position
-    rows = []
-    for _ in range(11):
-        step = connector.advance(position, NOW_US + HOUR, Limit(rows=9))
-        rows += played(connector, step)
-        position = step.position
-    assert [place for place, _ in rows] == list(range(1, 100))
-    assert len(reads) <= 32  # once for the schedule, once to see that it is too large, once to play it
-
-
 def test_times_that_jump_do_not_stall():
     times = np.array([0, 1, 80_000, 2, 3, NO_TIME // SECOND, 50_000, 51_000, 50_001, 99_999], dtype=np.int64) * SECOND
     times[5] = NO_TIME
@@ -286,36 +268,3 @@ def test_files_of_any_kind(tmp_path, kind):
     connector = from_files(path=path, time="ms", timeFormat="epoch_ms", speed=3)
     with pytest.raises(FeedChangedError, match="not the one"):
         connector.advance(first.position, NOW_US + HOUR, Limit())
-
-
-def test_a_file_that_grew_is_another_recording(tmp_path):
-    path = tmp_path / "recorded.csv"
-    path.write_text("key,value\na,1\nb,2\n")
-    step = from_files(path=path, rowsPerSecond=1).advance(None, NOW_US, Limit())
-    path.write_text("key,value\na,1\nb,2\nc,3\n")
-    grown = from_files(path=path, rowsPerSecond=1)
-    with pytest.raises(FeedChangedError, match="not the one"):
-        grown.advance(step.position, NOW_US + HOUR, Limit())
-    with pytest.raises(FeedChangedError, match="not the one"):
-        list(grown.read(step.ranges[0], None, Reported()))
-
-
-@needs_recorded
-def test_recorded_ships_are_not_stalled_by_far_future_times():
-    connector = from_files(path=RECORDED / "ais.csv.gz", time="BaseDateTime", speed=60)
-    connector.freeze(NOW_US)
-    step = connector.advance(None, NOW_US, Limit())
-    found = rows_of(connector, step)
-    assert found.num_rows == 99_999
-    arrivals = found["arrival"].to_numpy()
-    assert (np.diff(arrivals) >= 0).all()
-    assert arrivals[-1] == NOW_US
-    # 25 minutes and 16 seconds were recorded; 352 rows claim to be from hours later.
-    assert round((arrivals[-1] - arrivals[0]) * 60 / SECOND) == 1516
-    stamps = found["BaseDateTime"].cast(pa.timestamp("us")).cast(pa.int64()).to_numpy()
-    normal = stamps < stamps.min() + HOUR
-    assert (~normal).sum() == 352
-    since = (arrivals[normal] - arrivals[0]) * 60
-    behind = stamps[normal] - stamps.min() - since
-    assert behind.max() <= 120  # microseconds of rounding: no row before its time
-    assert behind.min() >= -907 * SECOND
