@@ -2,8 +2,6 @@
 and the restarts.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 
@@ -80,8 +78,12 @@ def test_each_feed_promises_what_its_policy_gives_and_no_row_is_lost(batches, ta
                 table = rows([f for f, _, _ in some], keys, [t for _, t, _ in some], values[low:high], 10 + batch_id)
                 parts += frames(table, task)
         random.Random(seed).shuffle(parts)
+        before = dict(store.values)
+        first = IntakeShard(asked, store).run(parts, batch_id)
+        store.values = before  # the batch runs again
         shard = IntakeShard(asked, store)
         result, reports = shard.run(parts, batch_id)
+        assert (result, reports) == first
         late = []
         for feed in sorted({feed for feed, _, good in batch if good}):
             progress = expected.setdefault(feed, Progress(asked.policy))
@@ -117,25 +119,6 @@ def test_each_feed_promises_what_its_policy_gives_and_no_row_is_lost(batches, ta
     assert len(set(seqs)) == len(seqs)
 
 
-def test_a_batch_that_is_run_again_gives_the_same():
-    first = frames(rows(["a"] * 3, ["x"] * 3, [10, 11, 12]))
-    again = frames(rows(["a"] * 3, ["x"] * 3, [2, 30, None], arrival_us=9))
-    store = DictStore()
-    IntakeShard(plan(), store).run(first, 0)
-    saved = dict(store.values)
-    outcomes = []
-    for _ in range(2):
-        store.values = dict(saved)
-        shard = IntakeShard(plan(), store)
-        table, reports = shard.run(again, 1)
-        outcomes.append(
-            (table.to_pylist(), reports, shard.late.to_pylist(), shard.malformed.to_pylist(), dict(store.values))
-        )
-    assert outcomes[0] == outcomes[1]
-    assert [row["t"] for row in outcomes[0][2]] == [2]
-    assert outcomes[0][3][0][REASON] == "the time 't' is null or cannot be read as a time"
-
-
 def test_the_order_within_a_feed_is_the_one_that_is_named():
     # Two tasks, of which the second has the earlier offsets: by n = 2 the newest times are held back.
     policy = Policy("displaced", displacement=2, confirmations=1)
@@ -160,16 +143,16 @@ def test_a_century_ahead_moves_nothing_and_is_given():
 
 def test_failing_reports_what_is_wrong_with_which_row():
     bad = frames(rows(["a", "a"], ["x", None], [1, 2], [5, 6]))
-    with pytest.raises(MalformedRowError, match=r"1 rows of 'rows'.*'k' is null.*'v': 6.*on_malformed"):
+    with pytest.raises(MalformedRowError, match=r"'k' is null.*'v': 6"):
         IntakeShard(plan(fail=True), DictStore()).run(bad, 0)
 
 
-def test_rows_without_a_feed_are_put_aside_and_counted():
+def test_rows_without_a_feed_or_a_time_are_put_aside_and_counted():
     shard = IntakeShard(plan(), DictStore())
-    table, reports = shard.run(frames(rows([None, "a"], ["x", "x"], [1, 2])), 0)
+    table, reports = shard.run(frames(rows([None, "a", "a"], ["x", "x", "x"], [1, 2, None])), 0)
     assert len(split(table)[0]) == 1
-    assert shard.malformed.column(REASON).to_pylist() == ["the name of its feed is null"]
-    assert sum(report.malformed for report in reports) == 1
+    assert ["feed" in reason for reason in shard.malformed.column(REASON).to_pylist()] == [True, False]
+    assert sum(report.malformed for report in reports) == 2
 
 
 def test_by_the_clock_silent_feeds_move_too_and_the_clock_does_not_go_back():
@@ -218,7 +201,7 @@ def test_text_becomes_a_timestamp_and_local_times_are_read_in_their_zone():
 def test_a_checkpoint_of_another_time_is_refused():
     store = DictStore()
     IntakeShard(plan(), store).run(frames(rows(["a"], ["x"], [1])), 0)
-    with pytest.raises(CheckpointError, match=r"shards '1', now '2'"):
+    with pytest.raises(CheckpointError, match="shards"):
         IntakeShard(plan(shards=2), store)
 
 

@@ -1,10 +1,4 @@
-"""Ticks of rows that may leave, planned from the reports of both kinds of operators."""
-
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +9,14 @@ from upstream.core.feedback.window_reports import WindowReport
 from upstream.operators.runtime.flush import FlushPlanner, flush_rows_each
 
 
-def report(kind: Any, shard: int, due: int) -> Any:
+def report(kind, shard, due):
     numbers = {field.name: 0 for field in dataclasses.fields(kind) if field.type == "int"}
     more = {"bounds": {}} if kind is ReorderReport else {"bound": None, "plan": {}}
     return kind(**{**numbers, **more, "shard": shard, "due": due})
 
 
 @pytest.mark.parametrize(("kind", "operator"), [(ReorderReport, "reorder"), (WindowReport, "windows")])
-def test_a_tick_is_due_while_a_shard_has_rows_to_let_go(kind: Any, operator: str, tmp_path: Path) -> None:
+def test_a_tick_is_due_while_a_shard_has_rows_to_let_go(kind, operator, tmp_path):
     planner = FlushPlanner(str(tmp_path), (70, 71, 72), operator)
     start = planner.initial()
     assert planner.plan(start, 0) is start
@@ -38,7 +32,7 @@ def test_a_tick_is_due_while_a_shard_has_rows_to_let_go(kind: Any, operator: str
     assert planner.plan(again, 0) is again, "the offset stays, so Spark starts no batch"
 
 
-def test_rows_are_dealt_out_evenly() -> None:
+def test_rows_are_dealt_out_evenly():
     assert flush_rows_each("slow", 41, 4) == 10
     assert flush_rows_each("eager", None, 4) is None
     with pytest.raises(OptionError, match="flush='lazy'"):

@@ -1,7 +1,3 @@
-"""Pages by key: what is read is what was written, pages grow with the rows, and a batch touches its own."""
-
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -31,14 +27,19 @@ def put(pages, numbers, value):
 def test_every_number_has_what_was_written_last(batches):
     store, saved, expected = DictStore(), {}, {}
     for value, numbers in enumerate(batches):
-        pages = KeyPages(store, "rows", "n", SCHEMA, saved)
+        # Who does not ask for the bytes does not remember them for who asks later.
+        pages = KeyPages(store, "rows", "n", SCHEMA, json.loads(json.dumps(saved)), sized=value % 3 > 0)
         put(pages, numbers, value)
+        assert pages.bytes == (sum(map(len, store.values.values())) if value % 3 else 0)
         saved = pages.to_json()
+        assert ("sizes" in saved) == (value % 3 > 0)
         expected.update(dict.fromkeys(numbers, value))
     pages = KeyPages(store, "rows", "n", SCHEMA, saved)
     assert pages.rows == len(expected)
     found = pages.read(pages.pages(np.array(list(expected), dtype=np.int64)))
     assert dict(zip(found.column("n").to_pylist(), found.column("v").to_pylist(), strict=True)) == expected
+    pages.clear()
+    assert (pages.bytes, store.values) == (0, {})
 
 
 def test_pages_grow_beyond_the_1024th_row_and_hold_about_as_many_each():
@@ -55,16 +56,6 @@ def test_pages_grow_beyond_the_1024th_row_and_hold_about_as_many_each():
     found = again.read(again.pages(np.array([7])))
     assert 200 < found.num_rows < 1600
     assert 7 in found.column("n").to_pylist()
-
-
-def test_an_empty_page_is_given_back():
-    store = DictStore()
-    pages = KeyPages(store, "rows", "n", SCHEMA, {})
-    put(pages, [3, 4], 0)
-    pages.write(pages.pages(np.array([3])), 2, rows([]))
-    assert store.values == {}
-    assert pages.rows == 0
-    assert pages.read(np.array([0])).num_rows == 0
 
 
 def test_rows_of_an_earlier_run_are_fitted():
@@ -91,25 +82,4 @@ def test_pages_with_a_lower_value_are_found_without_reading_them():
     assert pages.least("v") == 7
     everything = np.arange(8)
     pages.write(everything, 5000, SCHEMA.empty_table())
-    assert pages.least("v") is None
-
-
-def test_the_bytes_of_pages_are_remembered_if_they_are_asked_for():
-    def size():
-        return sum(len(value) for value in store.values.values())
-
-    store = DictStore()
-    pages = KeyPages(store, "rows", "n", SCHEMA, {})
-    put(pages, range(3000), 0)
-    assert pages.bytes == 0
-    assert "sizes" not in pages.to_json()
-    for saved in (pages.to_json(), None):  # an earlier run of the job did not remember them
-        pages = KeyPages(store, "rows", "n", SCHEMA, json.loads(json.dumps(saved or pages.to_json())), sized=True)
-        assert pages.bytes == size() > 0
-        put(pages, range(9000 if saved else 20_000), 1)
-        assert pages.bytes == size()
-    some = pages.pages(np.arange(7))
-    pages.write(some, pages.read(some).num_rows, rows([]))
-    assert pages.bytes == size()
-    pages.clear()
-    assert pages.bytes == size() == 0
+    assert (pages.least("v"), pages.rows, store.values) == (None, 0, {})

@@ -1,15 +1,9 @@
-"""Where late rows go: under the name by which the plan tells two operators' files apart."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from upstream.operators.runtime.rows_aside import RowsAside, late_rows_of
-from upstream.plan.nodes import Operator, Reorder, Window
+from upstream.plan.nodes import Reorder, Window
 
 SCHEMA = StructType([StructField("k", LongType())])
 
@@ -17,15 +11,15 @@ SCHEMA = StructType([StructField("k", LongType())])
 class Spec:
     """Of nothing that runs."""
 
-    def identity(self) -> dict[str, str]:
+    def identity(self):
         return {}
 
 
-def window(late: str | None) -> Operator:
+def window(late):
     return Window(("k",), None, SCHEMA, specification=Spec(), late_location=late)
 
 
-def distinct(late: str | None) -> Operator:
+def distinct(late):
     return Reorder(("k",), None, SCHEMA, specification=Spec(), name="distinct", late_location=late)
 
 
@@ -38,7 +32,7 @@ def test_a_relative_folder_is_that_of_the_driver_and_files_have_the_plans_name(n
     assert late_rows_of(node(None)) is None
 
 
-def test_a_batch_that_is_run_again_writes_the_same_file(tmp_path: Path) -> None:
+def test_a_batch_that_is_run_again_writes_the_same_file(tmp_path):
     aside = RowsAside(str(tmp_path), "late-merge")
     for _ in range(2):
         aside.write(7, 3, pa.table({"k": [1]}))

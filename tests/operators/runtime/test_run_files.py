@@ -1,8 +1,5 @@
-"""Files of runs: what is written is what is read, by any process, within a limit; and nothing fails without them."""
-
-from __future__ import annotations
-
 import os
+import shutil
 
 import pyarrow as pa
 
@@ -35,8 +32,7 @@ def test_a_dropped_file_is_gone_and_what_is_mapped_stays_valid(tmp_path):
     assert other.get("a") == run(1)
 
 
-def test_files_used_longest_ago_go_when_there_are_too_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_files, "_BETWEEN", 1)
+def test_files_used_longest_ago_go_when_there_are_too_many(tmp_path):
     size = run(0).nbytes
     files = RunFiles(tmp_path / "runs", 4 * size + size // 2)
     names = "abcdefg"
@@ -52,12 +48,14 @@ def test_files_used_longest_ago_go_when_there_are_too_many(tmp_path, monkeypatch
 
 
 def test_a_file_in_use_is_kept_for_one_that_is_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_files, "_EACH_S", -1.0)
+    clock = [0]
+    monkeypatch.setattr(run_files.time, "monotonic", lambda: clock[0])
     files = RunFiles(tmp_path / "runs", 1 << 20)
     for name in "ab":
         files.put(name, run(0))
         assert files.get(name) is not None
         os.utime(tmp_path / "runs" / f"{name}.run", (1, 1))
+    clock[0] = 31
     files.get("a")
     assert (tmp_path / "runs" / "a.run").stat().st_mtime > 1
     assert (tmp_path / "runs" / "b.run").stat().st_mtime == 1
@@ -69,9 +67,9 @@ def test_a_process_maps_no_more_than_the_limit(tmp_path):
     for at, name in enumerate("abcd"):
         RunFiles(tmp_path / "runs", 1 << 30).put(name, run(at))
         assert files.get(name) == run(at)
-    assert len(files._mapped) == 2
-    assert files._bytes <= 2 * size
     assert files.get("a") == run(0)
+    shutil.rmtree(tmp_path / "runs")
+    assert [name for name in "abcd" if files.get(name) is not None] == ["a", "d"], "only these were mapped"
 
 
 def test_without_a_disk_there_is_no_file_and_no_error(tmp_path):
@@ -96,7 +94,9 @@ def test_a_worker_has_the_files_of_its_executor(tmp_path, monkeypatch):
             found = of_worker()
             assert (found is not None) == there
             if found is not None:
-                assert found._folder == tmp_path / "upstream_runs"
-        assert found._limit == 3 << 20
+                found.put("a", run(1))
+                assert (tmp_path / "upstream_runs" / "a.run").exists()
+        found.put("b", run(1, rows=1 << 20))
+        assert not list((tmp_path / "upstream_runs").iterdir()), "more than 3 MiB"
     finally:
         of_worker.cache_clear()

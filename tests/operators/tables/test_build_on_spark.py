@@ -1,19 +1,13 @@
 """Joins with Delta tables on Spark: the version is that of the batch's offsets, over failures and restarts."""
 
-from __future__ import annotations
-
 import json
-import os
 
 import polars as pl
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from kit.feeds import csv_feed, write_csv
-from kit.queries import write_to_end
-from kit.tables import read_frame
 
 import upstream as us
-from upstream.conf.errors import OptionError, SchemaError, TableError
 
 pytestmark = pytest.mark.spark
 
@@ -73,43 +67,3 @@ def test_a_batch_that_runs_again_reads_the_version_that_it_was_planned_with(spar
         if "upstream_table" in line
     ]
     assert versions == [0, 1, 2]
-
-
-def test_a_frame_of_sparks_own_is_joined_before_windows_and_written(spark, tmp_path):
-    write_routes(tmp_path / "routes", r1="one", r2="two")
-    write_csv(
-        tmp_path / "feed" / "1.csv", "key,ms,route", [("a", 100, 1), ("a", 200, 2), ("b", 300, 9), ("a", 9000, 1)]
-    )
-    frame = spark.readStream.schema(SCHEMA).option("header", True).csv(str(tmp_path / "feed"))
-    rows = us.UpdateStream.from_dataframe(
-        frame, key="key", event_time="ms", time_format="epoch_ms", watermark=us.Watermark.ordered()
-    )
-    named = rows.join_table(tmp_path / "routes", on={"route": "id"})
-    assert named.schema.names == ["key", "ms", "route", "name", "_upstream"]
-    assert (named.key, named.event_time) == (("key",), "ms")
-    assert "join with the table" in named.explain()
-    with pytest.raises(OptionError, match="not known yet"):
-        _ = named.df
-    counts = named.where("name <> ''").window("1 second", output="all", time_format="epoch_ms").agg(n=us.count())
-    into = {"key": ("key", "window_id"), "event_time": "window_time"}
-    write_to_end(counts, tmp_path / "table", tmp_path / "checkpoint", **into)
-    # How far a DataFrame is complete, as one batch shows it, counts from the next batch on.
-    write_csv(tmp_path / "feed" / "2.csv", "key,ms,route", [("a", 9500, 1)])
-    write_to_end(counts, tmp_path / "table", tmp_path / "checkpoint", **into)
-    assert read_frame(tmp_path / "table").select("key", "window_id", "n").rows() == [("a", 0, 2)]
-
-
-def test_a_version_that_is_gone_and_a_table_that_is_none_are_told(spark, tmp_path):
-    routes = tmp_path / "routes"
-    (tmp_path / "feed").mkdir()
-    write_csv(tmp_path / "feed" / "1.csv", "key,ms,route", [("a", 1, 1)])
-    stream = feed(spark, tmp_path / "feed")
-    with pytest.raises(TableError, match="there is no Delta table at"):
-        stream.join_table(routes, on={"route": "id"})
-    write_routes(routes, r1="one")
-    with pytest.raises(SchemaError, match="type int64 and name of type string"):
-        stream.join_table(routes, on={"route": "name"})
-    for file in DeltaTable(str(routes)).file_uris():
-        os.remove(file.removeprefix("file://"))
-    with pytest.raises(Exception, match=r"version 0 of the table at .* cannot be read.*VACUUM"):
-        write_to_end(stream.join_table(routes, on={"route": "id"}), tmp_path / "table", tmp_path / "checkpoint")

@@ -1,7 +1,5 @@
 """Rows with what a table has for them, against a look-up row by row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -29,12 +27,11 @@ def frame(join, keys, marks):
         pa.array([None if each is None else each[at] for each in keys], join.before.field(at).type)
         for at in range(len(join.on))
     ]
-    punctuation, deleted = (np.array([mark == which for mark in marks], dtype=np.bool_) for which in ("p", "d"))
-    system = system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n), deleted=deleted)
-    fields = system.flatten()
-    fields[0] = pa.array(punctuation)
+    numbers = np.arange(n)
+    system = system_array(source="f", seq=numbers, arrival_us=numbers, deleted=[mark == "d" for mark in marks])
+    fields = [pa.array([mark == "p" for mark in marks], pa.bool_()), *system.flatten()[1:]]
     system = pa.StructArray.from_arrays(fields, fields=list(system.type))
-    return pa.table([*columns, pa.array(np.arange(n)), system], schema=join.before)
+    return pa.table([*columns, pa.array(numbers), system], schema=join.before)
 
 
 VALUES = st.integers(0, 5)
@@ -97,7 +94,7 @@ def test_keys_with_one_number_are_told_apart(monkeypatch):
 def test_a_key_in_several_rows_is_named():
     join = plan((pa.int64(), pa.string()))
     table = pa.table([[1, 1, 1, None, None], ["a", "b", "a", "c", "c"], [1, 2, 3, 4, 5]], schema=join.table)
-    with pytest.raises(TableError, match=r"has 1 rows more than keys: k0 1, k1 'a' is in several"):
+    with pytest.raises(TableError, match="k0 1, k1 'a'"):
         indexed(table, join)
     assert len(indexed(table.select(["k0", "k1"]), plan((pa.int64(), pa.string()), "anti")).numbers) == 3
 

@@ -1,7 +1,3 @@
-"""The columns of a join with a table."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 
@@ -44,18 +40,15 @@ def test_text_and_representation_have_no_secret():
 
 def test_what_does_not_fit_is_refused():
     for problem, match in (
-        ({"on": {"id": "no"}}, "no, which the table has not"),
-        ({"on": {"no": "id"}}, "no, which the stream has not"),
-        ({"on": {"id": "w"}}, "type int64 and w of type int32"),
-        ({"on": {"v": "v"}}, "type double and v of type string"),
+        ({"on": {"id": "no"}}, "no, which the table"),
+        ({"on": {"no": "id"}}, "no, which the stream"),
+        ({"on": {"id": "w"}}, "int64 and w of type int32"),
+        ({"on": {"v": "v"}}, "double and v of type string"),
         ({"columns": ["no"]}, "has no no"),
-        ({"columns": ["v"], "suffix": "_x", "on": {"k": "v"}}, None),
-        ({"suffix": ""}, "would be called v"),
+        ({"suffix": ""}, "called v"),
     ):
-        if match is None:
-            assert plan(**problem).schema.names[-2] == "v_x"
-            continue
         with pytest.raises(SchemaError, match=match):
             plan(**problem)
+    assert plan(on={"k": "v"}, columns=["v"], suffix="_x").schema.names[-2] == "v_x"
     with pytest.raises(OptionError, match="no columns"):
         plan(how="semi", columns=[])

@@ -1,7 +1,3 @@
-"""A Delta table at its versions, read from real tables."""
-
-from __future__ import annotations
-
 import os
 import shutil
 
@@ -34,9 +30,10 @@ def test_every_version_is_read_as_it_was(tmp_path):
     place = str(tmp_path / "table")
     write(place, r2="two", r1="one")
     first = latest_version(place, {})
-    write(place, r1="uno")
+    write(place, r1="uno", r3="tres")
+    DeltaTable(place).delete("id = 3")
     second = latest_version(place, {})
-    assert (first.number, second.number) == (0, 1)
+    assert (first.number, second.number) == (0, 2)
     assert first.table == second.table == str(DeltaTable(place).metadata().id)
     assert rows(index_at(plan(place), first)) == {1: "one", 2: "two"}
     assert rows(index_at(plan(place), second)) == {1: "uno"}
@@ -51,33 +48,26 @@ def test_columns_have_the_types_of_spark(tmp_path):
     assert in_spark_types(given).types == [pa.string(), pa.timestamp("us", "UTC"), pa.int8()]
 
 
-def test_rows_that_were_deleted_are_not_there(tmp_path):
-    place = str(tmp_path / "table")
-    write(place, r1="one", r2="two")
-    DeltaTable(place).delete("id = 1")
-    assert rows(index_at(plan(place), latest_version(place, {}))) == {2: "two"}
-
-
 def test_what_is_gone_is_told_with_what_to_do(tmp_path):
     place = str(tmp_path / "table")
-    with pytest.raises(TableError, match="there is no Delta table at"):
+    with pytest.raises(TableError, match="no Delta table"):
         latest_version(place, {})
-    with pytest.raises(TableError, match="there is no Delta table at"):
+    with pytest.raises(TableError, match="no Delta table"):
         columns_of_table(place, {})
     write(place, r1="one")
     version, join = latest_version(place, {}), plan(place)
-    with pytest.raises(FeedChangedError, match="version 5 of the table"):
+    with pytest.raises(FeedChangedError, match="version 5"):
         index_at(join, Version(version.table, 5))
-    with pytest.raises(FeedChangedError, match="removed and made anew"):
+    with pytest.raises(FeedChangedError, match="made anew"):
         index_at(join, Version("another", 0))
     write(place, r1="uno")
     os.remove(DeltaTable(place, 0).file_uris()[0].removeprefix("file://"))
-    with pytest.raises(FeedChangedError, match=r"version 0 of the table at .* cannot be read: .*VACUUM"):
+    with pytest.raises(FeedChangedError, match=r"version 0.*VACUUM"):
         index_at(join, version)
     assert rows(index_at(join, Version(version.table, 1))) == {1: "uno"}
     write_deltalake(place, pa.table({"id": [1]}), mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(TableError, match=r"version 2 of the table at .* has no column name"):
+    with pytest.raises(TableError, match=r"version 2.*name"):
         index_at(join, Version(version.table, 2))
     shutil.rmtree(place)
-    with pytest.raises(TableError, match="there is no Delta table at"):
+    with pytest.raises(TableError, match="no Delta table"):
         index_at(join, Version(version.table, 3))

@@ -1,7 +1,3 @@
-"""The version as an offset."""
-
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa
@@ -9,7 +5,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from upstream.conf.errors import CheckpointError, TableError
+from upstream.conf.errors import CheckpointError
 from upstream.operators.tables import versions
 from upstream.operators.tables.reading import Version, latest_version
 from upstream.operators.tables.versions import TableVersions, version_of_batch
@@ -40,12 +36,6 @@ def test_offsets_are_the_versions_looked_up_once_in_a_while(tmp_path, monkeypatc
     assert reader.latestOffset(first, limit)["version"] == 1  # of the beginning of the run
 
 
-def test_a_table_that_is_none_ends_the_query(tmp_path):
-    reader = TableVersions({"location": str(tmp_path / "none")}).streamReader(None)
-    with pytest.raises(TableError, match="there is no Delta table"):
-        reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
-
-
 def test_a_batch_finds_its_version_among_its_offsets(tmp_path):
     (tmp_path / "offsets").mkdir()
     offsets = [
@@ -57,7 +47,7 @@ def test_a_batch_finds_its_version_among_its_offsets(tmp_path):
     (tmp_path / "offsets" / "4").write_text("\n".join(lines))
     assert version_of_batch(str(tmp_path), 4, "two") == Version("j", 5)
     assert version_of_batch(str(tmp_path), 4, "one") == Version("i", 3)
-    with pytest.raises(CheckpointError, match="planned with one, two, and the query joins the table at three"):
+    with pytest.raises(CheckpointError, match=r"one, two.*three"):
         version_of_batch(str(tmp_path), 4, "three")
-    with pytest.raises(CheckpointError, match=r"no offsets of batch 5.*asynchronous progress"):
+    with pytest.raises(CheckpointError, match=r"batch 5.*asynchronous"):
         version_of_batch(str(tmp_path), 5, "one")
