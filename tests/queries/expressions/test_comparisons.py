@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from decimal import Decimal
 from itertools import product
 
@@ -27,12 +28,8 @@ def test_nan_is_the_greatest_and_equal_to_itself_and_zeros_are_equal() -> None:
     pairs = list(product(_DOUBLES, _DOUBLES))
     columns = ([a for a, _ in pairs], DOUBLE), ([b for _, b in pairs], DOUBLE)
     ranks = [(_rank(a), _rank(b)) for a, b in pairs]
-    assert evaluate("eq", *columns) == [a == b for a, b in ranks]
-    assert evaluate("ne", *columns) == [a != b for a, b in ranks]
-    assert evaluate("lt", *columns) == [a < b for a, b in ranks]
-    assert evaluate("le", *columns) == [a <= b for a, b in ranks]
-    assert evaluate("gt", *columns) == [a > b for a, b in ranks]
-    assert evaluate("ge", *columns) == [a >= b for a, b in ranks]
+    for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+        assert evaluate(compare.__name__, *columns) == [compare(a, b) for a, b in ranks]
     assert [_rank(each) for each in evaluate("greatest", *columns)] == [max(pair) for pair in ranks]
     assert [_rank(each) for each in evaluate("least", *columns)] == [min(pair) for pair in ranks]
 

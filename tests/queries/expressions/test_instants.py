@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timezone
 
+import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import QueryError
@@ -23,13 +24,13 @@ def test_the_first_and_the_last_moment_are_inside() -> None:
     assert evaluate("date_from_unix_date", ([-719_162, 2_932_896], INT)) == [date(1, 1, 1), date(9999, 12, 31)]
 
 
-@pytest.mark.parametrize("micros", [-719_162 * DAY - 1, 2_932_897 * DAY])
-def test_one_microsecond_outside_is_an_error(micros: int) -> None:
+@pytest.mark.parametrize(
+    ("function", "dtype", "outside"),
+    [
+        *(("timestamp_micros", LONG, each) for each in (-719_162 * DAY - 1, 2_932_897 * DAY)),
+        *(("date_from_unix_date", INT, each) for each in (-719_163, 2_932_897)),
+    ],
+)
+def test_one_outside_is_an_error(function: str, dtype: pa.DataType, outside: int) -> None:
     with pytest.raises(QueryError, match="outside the years"):
-        evaluate("timestamp_micros", ([0, micros], LONG))
-
-
-@pytest.mark.parametrize("day", [-719_163, 2_932_897])
-def test_one_day_outside_is_an_error(day: int) -> None:
-    with pytest.raises(QueryError, match="outside the years"):
-        evaluate("date_from_unix_date", ([0, day], INT))
+        evaluate(function, ([0, outside], dtype))

@@ -51,9 +51,8 @@ def test_ends_padding_and_repetition(texts: list[str | None], count: int) -> Non
     assert evaluate("repeat", column, constants=number) == expected(lambda text: text * size)
     pad = [*number, (["xyz"], TEXT)]
     fill = "xyz" * 5
-    assert evaluate("lpad", column, constants=pad) == expected(
-        lambda text: fill[: max(size - len(text), 0)] + text[:size]
-    )
+    padded = expected(lambda text: fill[: max(size - len(text), 0)] + text[:size])
+    assert evaluate("lpad", column, constants=pad) == padded
     assert evaluate("rpad", column, constants=pad) == expected(lambda text: (text + fill)[:size])
     assert evaluate("length", column) == [None if text is None else len(text) for text in texts]
     assert evaluate("octet_length", column) == [None if text is None else len(text.encode()) for text in texts]
@@ -62,9 +61,8 @@ def test_ends_padding_and_repetition(texts: list[str | None], count: int) -> Non
 @given(texts=_TEXTS, part=st.sampled_from(["", "a", ",", "😀", "本"]))
 def test_places_of_a_part(texts: list[str | None], part: str) -> None:
     column, constants = (texts, TEXT), [([part], TEXT)]
-    assert evaluate("instr", column, constants=constants) == [
-        None if text is None else text.find(part) + 1 for text in texts
-    ]
+    places = [None if text is None else text.find(part) + 1 for text in texts]
+    assert evaluate("instr", column, constants=constants) == places
     for function, method in (("contains", "__contains__"), ("startswith", "startswith"), ("endswith", "endswith")):
         expected = [None if text is None else getattr(text, method)(part) for text in texts]
         assert evaluate(function, column, constants=constants) == expected
@@ -73,12 +71,8 @@ def test_places_of_a_part(texts: list[str | None], part: str) -> None:
 
 def test_parts_between_delimiters() -> None:
     texts = ["a,b,,c", "", None, "x"]
-    for number, expected in (
-        (1, ["a", "", None, "x"]),
-        (3, ["", "", None, ""]),
-        (-1, ["c", "", None, "x"]),
-        (9, ["", "", None, ""]),
-    ):
+    nothing = ["", "", None, ""]
+    for number, expected in ((1, ["a", "", None, "x"]), (3, nothing), (-1, ["c", "", None, "x"]), (9, nothing)):
         assert evaluate("split_part", (texts, TEXT), constants=[([","], TEXT), ([number], INT)]) == expected
     assert evaluate("split_part", (texts, TEXT), constants=[([""], TEXT), ([1], INT)]) == texts
     with pytest.raises(QueryError, match="part 0"):
@@ -87,19 +81,16 @@ def test_parts_between_delimiters() -> None:
 
 
 def test_blanks_and_other_characters_at_the_ends() -> None:
+    """The characters come before the text in trim, and after it in btrim."""
     texts = ["  a \t", "xaxbx", None, ""]
     assert evaluate("trim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
     assert evaluate("ltrim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
     assert evaluate("rtrim", (["  a  ", None], TEXT)) == ["  a", None]
     assert evaluate("btrim", (texts, TEXT), constants=[(["x b"], TEXT)]) == ["a \t", "a", None, ""]
     assert evaluate("btrim", (texts, TEXT), constants=[([""], TEXT)]) == texts
-
-
-def test_trim_takes_the_characters_before_the_text_and_btrim_after_it() -> None:
-    given, frame, schema = fields((["abca", None], TEXT))
     for name, expected in (("trim", "bc"), ("ltrim", "bca"), ("rtrim", "abc")):
-        assert run(call(name, [Constant("a", TEXT), given[0]]), frame, schema) == [expected, None]
-    assert run(call("btrim", [given[0], Constant("a", TEXT)]), frame, schema) == ["bc", None]
+        given_, frame, schema = fields((["abca", None], TEXT))
+        assert run(call(name, [Constant("a", TEXT), given_[0]]), frame, schema) == [expected, None]
 
 
 def test_replacement_is_literal() -> None:
@@ -113,12 +104,9 @@ def test_concatenation_with_and_without_nulls() -> None:
     columns = (["a", None, "é"], TEXT), ([1, 2, None], INT)
     assert evaluate("concat", *columns) == ["a1", None, None]
     given, frame, schema = fields(*columns)
-    separated = call("concat_ws", [call("concat", [_text("-"), _text("-")]), *given])
+    dash = Constant("-", TEXT)
+    separated = call("concat_ws", [call("concat", [dash, dash]), *given])
     assert run(separated, frame, schema) == ["a--1", "2", "é"]
-
-
-def _text(value: str) -> Constant:
-    return Constant(value, TEXT)
 
 
 def test_upper_and_lower_of_special_letters() -> None:
@@ -145,10 +133,8 @@ def test_initcap_takes_words_between_spaces(words: list[str]) -> None:
     words = [word.replace(" ", "_") for word in words]
     expected = " ".join(word[:1].title() + (word.lower()[len(word[:1].lower()) :]) for word in words)
     assert evaluate("initcap", ([" ".join(words), None], TEXT)) == [expected, None]
-
-
-def test_initcap_knows_letters_that_are_several() -> None:
-    assert evaluate("initcap", (["ǆx ﬁx ßa x'y  Z-A", ""], TEXT)) == ["ǅx Fix Ssa X'y  Z-a", ""]
+    several = evaluate("initcap", (["ǆx ﬁx ßa x'y  Z-A", ""], TEXT))
+    assert several == ["ǅx Fix Ssa X'y  Z-a", ""], "letters that are several"
 
 
 @given(texts=_TEXTS, letters=st.text("aé日,x", max_size=5), by=st.text("bé😀", max_size=4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,15 @@ def evaluate(function: str, *columns: Column, constants: Sequence[Column] = ()) 
     given, frame, schema = fields(*columns)
     fixed = [Constant(values[0], dtype) for values, dtype in constants]
     return run(call(function, [*given, *fixed]), frame, schema)
+
+
+def later(time: Any, months: int) -> Any:
+    """A date or a time so many months later, at the last day of a month that is shorter; None outside the years."""
+    count = time.year * 12 + time.month - 1 + months
+    year, month = count // 12, count % 12 + 1
+    if not 1 <= year <= 9999:
+        return None
+    return time.replace(year=year, month=month, day=min(time.day, monthrange(year, month)[1]))
 
 
 def evaluate_cast(column: Column, dtype: pa.DataType, *, try_: bool = False) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Whole queries: the table of forms, the contract's examples, the paper's queries, CQL's defaults."""
+"""Whole queries: windows in both spellings, streams and relations, set operations, views, the bounds of state."""
 
 from __future__ import annotations
 
