@@ -76,10 +76,7 @@ def test_without_retract_it_is_not_differential():
     ("changes", "message"),
     [
         ({"lift": lambda _, groups: {"bit": pa.array([0] * groups.size)}}, r"lift of custom checksum.*\['bit'\]"),
-        (
-            {"lift": lambda *_: {"bits": pa.array([0])}},
-            "bits, which lift .* has 1 values.*2, one per group",
-        ),
+        ({"lift": lambda *_: {"bits": pa.array([0])}}, "bits, .* has 1 values.*2, one per group"),
         ({"lift": lambda _, groups: {"bits": pa.array(["x"] * groups.size)}}, "is string.*int64"),
         ({"lower": lambda _: pa.array([])}, "what lower of custom checksum"),
     ],

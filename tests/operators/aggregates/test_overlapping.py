@@ -1,7 +1,5 @@
 """The least and greatest of overlapping ranges: as of the values one by one, in Spark's order."""
 
-from __future__ import annotations
-
 import math
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -48,14 +46,6 @@ def test_each_range_has_its_least_or_greatest(greatest, kind, data):
             there = [each for each in pa.array(values, kind).to_pylist()[begin:end] if each is not None]
             want = (max if greatest else min)(there, key=key) if there else None
             assert one == want or key(one) == key(want)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("greatest", [False, True])
-def test_nulls_alone_have_none(greatest, kind):
-    value = KINDS[kind][0]
-    found = Overlapping(pa.array([None, None, value], kind), greatest)
-    assert found.of(np.array([0, 0]), np.array([2, 3])).to_pylist() == [None, value]
 
 
 def test_what_would_take_too_much_memory_does_not_fit(monkeypatch):

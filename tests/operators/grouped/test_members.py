@@ -1,7 +1,5 @@
 """The values of groups in buckets: whatever the buckets, a group's state is that of its rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,9 +1,6 @@
 """Which windows are final, and which rows are late."""
 
-from __future__ import annotations
-
 import pyarrow as pa
-import pytest
 
 from upstream.operators.grouped.open_windows import OpenWindows, by_segment
 from upstream.operators.grouped.window_plan import WINDOW
@@ -24,15 +21,6 @@ def test_a_row_is_there_for_each_window_that_is_open():
     again = OpenWindows(plan(SlidingWindows(10, 5)), windows.to_json())
     assert pairs(again.placed(rows(4, 5, 9, 10))) == [(5, 2), (9, 2), (10, 2), (10, 3)]
     assert (again.late, again.missed.column("t").to_pylist()) == (3, [4, 5, 9])
-
-
-@pytest.mark.parametrize(("bound", "final"), [(4, -1), (5, 0), (9, 0), (10, 1)])
-def test_a_window_is_final_at_the_bound_that_is_its_end(bound, final):
-    windows = OpenWindows(plan(SlidingWindows(5, 5)), {})
-    finals = windows.hear(until(f=bound))
-    assert (finals.through, finals.ended) == (final, False)
-    late = OpenWindows(plan(SlidingWindows(5, 5), lateness=3), {})
-    assert late.hear(until(f=bound + 3)).through == final
 
 
 def test_the_least_bound_of_all_inputs_counts_and_none_decreases():

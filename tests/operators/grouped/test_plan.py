@@ -1,11 +1,9 @@
 """Columns and identity of aggregates by group."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.aggregates.functions import avg, count, max_
+from upstream.operators.aggregates.functions import avg, count
 from upstream.operators.grouped.plan import GroupPlan
 from upstream.operators.joins.latest_plan import LatestSide, VersionPlan
 
@@ -24,11 +22,6 @@ def test_results_have_the_group_and_the_aggregates():
         "group by": "g", "key": "k", "aggregates": "n=count(*), mean=avg(v)", "shards": "3",
     }  # fmt: skip
     assert found.changeable() == {}
-
-
-def test_only_some_aggregates_can_be_taken_back():
-    assert plan(n=count(), mean=avg("v")).algebra.differential
-    assert not plan(most=max_("v")).algebra.differential
 
 
 def test_the_columns_that_are_kept_are_part_of_what_a_checkpoint_is_bound_to():

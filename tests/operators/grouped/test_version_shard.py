@@ -1,7 +1,5 @@
 """The newest rows of windows: what goes on to the groups, what is passed on, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,9 +7,8 @@ import pytest
 from upstream.conf.errors import SchemaError
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
-from upstream.core.rows.system_column import SYSTEM, deleted_mask, system_array
+from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.grouped.version_shard import WindowVersionShard
-from upstream.operators.grouped.window_plan import WINDOW
 from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
 
@@ -22,19 +19,6 @@ PLAN = plan(SlidingWindows(10, 5))
 
 def run(store, table, number=0):
     return WindowVersionShard(number, PLAN, store).run([to_frame(table)])
-
-
-def test_a_newer_row_of_a_window_takes_back_the_one_before():
-    store = DictStore()
-    row = rows(4)
-    run(store, row)
-    moved = rows(6).set_column(1, "g", pa.array(["y"]))
-    result, report = run(store, moved)
-    found = zip(
-        result.column("g").to_pylist(), result.column(WINDOW).to_pylist(), deleted_mask(result).to_pylist(), strict=True
-    )
-    assert sorted(found) == [("x", 1, True), ("y", 1, False), ("y", 2, False)]
-    assert report.left_kept == 3
 
 
 def test_the_first_shard_passes_punctuation_on_and_the_others_do_not():

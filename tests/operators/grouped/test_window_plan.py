@@ -1,7 +1,5 @@
 """Columns and identity of windows by group."""
 
-from __future__ import annotations
-
 from upstream.operators.grouped.window_plan import WINDOW, GroupWindowPlan
 from upstream.operators.windows.kinds import SlidingWindows
 

@@ -1,8 +1,6 @@
 """Shards of windows by group as Spark calls them: frames in, windows out, late rows and a report beside them."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,10 +19,6 @@ from .window_rows import plan, rows, until
 PLAN = plan(SlidingWindows(5, 5))
 
 
-class Frame(NamedTuple):
-    frame: bytearray
-
-
 def test_late_rows_go_to_a_file_and_results_on(tmp_path):
     late = RowsAside(str(tmp_path / "late"), "late")
     versions = WindowVersionProcessor(PLAN, str(tmp_path / "versions"), late)
@@ -32,8 +26,8 @@ def test_late_rows_go_to_a_file_and_results_on(tmp_path):
     stores, found = (DictStore(), DictStore()), []
     for times, bound in (((1, 2), 5), ((4, 6), 10)):
         table = pa.concat_tables([rows(*times), until(f=bound)])
-        changes = versions.batch(0, stores[0], iter([Frame(bytearray(to_frame(table)))]))
-        result = groups.batch(0, stores[1], iter([Frame(bytearray(to_frame(changes)))]))
+        changes = versions.batch(0, stores[0], iter([SimpleNamespace(frame=bytearray(to_frame(table)))]))
+        result = groups.batch(0, stores[1], iter([SimpleNamespace(frame=bytearray(to_frame(changes)))]))
         found += [(row["window_id"], row["n"]) for row in result.to_pylist() if not row[SYSTEM]["punctuation"]]
     assert found == [(0, 2), (1, 1)]
     (file,) = (tmp_path / "late").glob("*.parquet")

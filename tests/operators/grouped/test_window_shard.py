@@ -1,8 +1,4 @@
-"""Windows of newest rows against the windows of the rows themselves: every order, split, revision, deletion and
-restart.
-"""
-
-from __future__ import annotations
+"""Windows of newest rows against the rows themselves: every order, split, revision, deletion and restart."""
 
 import numpy as np
 import pyarrow as pa
@@ -146,22 +142,24 @@ ROW = st.tuples(
     st.integers(0, 3), st.sampled_from(["x", "y", None]), st.integers(0, 30), st.none() | st.integers(-5, 5),
     st.integers(0, 4).map(lambda number: number == 0),
 )  # fmt: skip
-MOVING = ROW.map(lambda row: (row[0], None if row[4] else row[1], row[2], None if row[4] else row[3], row[4]))
-STAYING = ROW.map(lambda row: (row[0], row[1] or "x", row[2], None if row[4] else row[3], row[4]))
 WINDOWS = st.builds(SlidingWindows, st.integers(1, 12), st.integers(1, 8), st.integers(-3, 3))
-BATCHES = st.lists(st.tuples(st.lists(MOVING, max_size=6), st.none() | st.integers(0, 34)), max_size=6)
+BATCHES = st.lists(st.tuples(st.lists(ROW, max_size=6), st.none() | st.integers(0, 34)), max_size=6)
 
 
-def run(asked, batches, key):
+def run(asked, batches):
+    """Play batches; a row has a group unless it is deleted, and always where the key has the group."""
     query, rows, bound = Query(asked), [], None
-    windows, lateness = asked.window.windows, asked.window.lateness_us
-    for batch, promised in batches:
+    windows, lateness, size = asked.window.windows, asked.window.lateness_us, len(asked.key)
+    for drawn, promised in batches:
+        batch = [
+            (key, (group or "x") if size == 2 else None if gone else group, time, None if gone else value, gone)
+            for key, group, time, value, gone in drawn
+        ]
         rows += [(row, bound) for row in batch]
         query.batch(batch, promised)
-        bound = max(bound, promised) if bound is not None and promised is not None else promised or bound
-        if promised == 0 and bound is None:
-            bound = 0
-        found, late = expected(windows, rows, key, asked.newest, lateness)
+        if promised is not None:
+            bound = promised if bound is None else max(bound, promised)
+        found, late = expected(windows, rows, lambda row: row[:size], asked.newest, lateness)
         final = None if bound is None or not asked.ends else int(windows.last_complete(bound - lateness))
         now = {name: values for name, values in found.items() if final is not None and name[1] <= final}
         assert query.finals == now
@@ -172,29 +170,19 @@ def run(asked, batches, key):
 
 @given(WINDOWS, BATCHES, st.booleans(), st.integers(0, 9))
 def test_each_key_counts_once_in_each_window(windows, batches, early, lateness):
-    asked = plan(windows, early=early, lateness=lateness)
-    query, rows = run(asked, batches, lambda row: row[:1])
+    query, rows = run(plan(windows, early=early, lateness=lateness), batches)
     query.batch([], ENDED)
     found, _ = expected(windows, rows, lambda row: row[:1], "window", lateness)
     assert query.finals == query.table == found
     assert all(set(store.values) <= {("head", 0)} for store in query.stores.values())
 
 
-@given(WINDOWS, st.lists(st.tuples(st.lists(STAYING, max_size=6), st.none() | st.integers(0, 34)), max_size=6))
-def test_a_key_that_has_the_group_needs_no_stage_of_its_own(windows, batches):
-    query, _ = run(plan(windows, key=("k", "g")), batches, lambda row: row[:2])
-    assert not any(name[0] == "versions" for name in query.stores)
-
-
+@pytest.mark.parametrize(("key", "newest"), [(("k", "g"), "window"), (("k",), "table"), (("k", "g"), "table")])
 @given(WINDOWS, BATCHES)
-def test_only_the_newest_row_of_all_counts_in_windows_of_a_table(windows, batches):
-    query, _ = run(plan(windows, newest="table"), batches, lambda row: row[:1])
-    assert not query.finals
-
-
-@given(WINDOWS, st.lists(st.tuples(st.lists(STAYING, max_size=6), st.none() | st.integers(0, 34)), max_size=6))
-def test_windows_of_a_table_whose_keys_stay(windows, batches):
-    run(plan(windows, key=("k", "g"), newest="table"), batches, lambda row: row[:2])
+def test_windows_of_keys_that_stay_and_of_a_table_of_newest_rows(key, newest, windows, batches):
+    query, _ = run(plan(windows, key=key, newest=newest), batches)
+    assert not any(name[0] == "versions" for name in query.stores) or "g" not in key, "it needs no stage of its own"
+    assert newest == "window" or not query.finals
 
 
 def test_the_pages_of_windows_go_with_the_last_of_them():
@@ -202,15 +190,6 @@ def test_the_pages_of_windows_go_with_the_last_of_them():
     for bound, kinds in ((9, {"head", "groups.0", "groups.0_members_rows", "keys.0"}), (10, {"head"})):
         query.batch([(1, "x", 4, 1, False)] if bound == 9 else [], bound)
         assert {kind.split("/")[0] for store in query.stores.values() for kind, _ in store.values} == kinds
-
-
-def test_state_goes_as_windows_become_final():
-    query = Query(plan(SlidingWindows(10, 5)))
-    for at in range(0, 200, 5):
-        query.batch([(key, "x", at + key % 5, 1, False) for key in range(20)], at)
-    kept = {kind for store in query.stores.values() for kind, _ in store.values}
-    assert len(kept) < 20
-    assert query.table["x", 3] == (20, 20, 1)
 
 
 @pytest.mark.parametrize("other", [plan(SlidingWindows(4, 4)), plan(SlidingWindows(5, 5), early=False)])
