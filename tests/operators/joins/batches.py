@@ -1,5 +1,6 @@
-"""Batches of joins by time: true bounds of single keys in drawn ones, and shards that run them."""
+"""Rows and batches of joins: true bounds of single keys in drawn ones, and shards that run them."""
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from kit.join_batches import LEFT, RIGHT, frame, streams, texts
@@ -8,11 +9,20 @@ from kit.key_promises import KeyPromises
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.sort_keys import in_order
 from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.system_column import system_array
 from upstream.core.watermark.bounds import times_of_bounds
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.runtime.store import DictStore
 
 INTEGERS, TEXTS = (LEFT, RIGHT), (texts(LEFT), texts(RIGHT))
+
+
+def table(schema, rows, source="f", **system):
+    """Rows as tuples, the system column aside; they arrive one after the other."""
+    columns = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(list(schema)[:-1])]
+    numbers = np.arange(len(rows))
+    given = {"seq": numbers, "arrival_us": numbers, **system}
+    return pa.table([*columns, system_array(source=source, **given)], schema=schema)
 
 
 def frames(schema, rows, bound=None, claims=(), feed="f"):

@@ -1,7 +1,3 @@
-"""Columns of joins as of a time."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE

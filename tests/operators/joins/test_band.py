@@ -1,7 +1,3 @@
-"""Which times meet, at the ends of intervals, of windows and of int64."""
-
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

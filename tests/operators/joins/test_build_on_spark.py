@@ -1,7 +1,3 @@
-"""Joins in a plan: what they are called, where they report, and what they keep."""
-
-from __future__ import annotations
-
 import pytest
 from kit.feeds import csv_feed, write_csv
 

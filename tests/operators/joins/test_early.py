@@ -1,13 +1,11 @@
 """Joins that give rows without a partner at once: after each batch the table is the join of all rows so far."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.join_batches import BANDS, LEFT, RIGHT, frame, streams
+from kit.join_batches import BANDS, LEFT, RIGHT, streams
 from kit.join_batches import meets as meet_in
 from kit.join_batches import plan as join_plan
 from kit.join_pairs import expected
@@ -19,6 +17,8 @@ from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import ENDED
 from upstream.operators.runtime.store import DictStore
+
+from .batches import frames
 
 OUTER = ("left", "right", "full")
 
@@ -36,7 +36,6 @@ class Table:
         self.promised = -(1 << 62)
 
     def apply(self, result):
-        """Take a batch's results. Each keeps the promise so far."""
         if result is None:
             return
         rows, punctuation = split_punctuation(result)
@@ -45,6 +44,9 @@ class Table:
             key, order = tuple(row[name] for name in self.key), (row[self.join.time], row[SYSTEM]["seq"])
             assert self.join.early is False or len(self.key) == 1 or key not in seen
             seen.add(key)
+            if row[SYSTEM]["deleted"] and len(self.key) > 1:
+                assert not self.rows[key][1][SYSTEM]["deleted"], "it is taken back once"
+                assert order[0] == self.rows[key][0][0], "at its own time"
             assert row[self.join.time] >= self.promised or row["k"] is None
             if key not in self.rows or order >= self.rows[key][0]:
                 self.rows[key] = order, row
@@ -54,7 +56,6 @@ class Table:
 
     @property
     def held(self):
-        """The rows that are there."""
         return [row for _, row in self.rows.values() if not row[SYSTEM]["deleted"]]
 
     @property
@@ -68,20 +69,12 @@ def _number(value):
 
 
 def run(join, store, left, left_bound, right, right_bound):
-    result, report = JoinShard(0, join, store).run(
-        [frame(LEFT, left, left_bound, "left/f")] if left or left_bound is not None else [],
-        [frame(RIGHT, right, right_bound, "right/f")] if right or right_bound is not None else [],
-    )
-    return result, report
+    return JoinShard(0, join, store).run(frames(LEFT, left, left_bound), frames(RIGHT, right, right_bound))
 
 
 def meets(band, condition=None):
-    def near(one, two):
-        if condition is not None and one[2] < two[2]:
-            return False
-        return meet_in(band)(one, two)
-
-    return near
+    near = meet_in(band)
+    return lambda one, two: near(one, two) and (condition is None or one[2] >= two[2])
 
 
 @given(streams(), BANDS, st.sampled_from([*OUTER, "anti"]), st.none() | st.just("l.a >= r.b"))
@@ -131,37 +124,13 @@ def test_the_newest_result_of_each_value_is_that_of_the_join_of_all_rows_so_far(
         assert {key: each[0] for key, each in every.items()} == {key: each[0] for key, each in newest.items()}
 
 
-def test_a_row_is_given_at_once_and_taken_back_with_its_first_pair():
+@pytest.mark.parametrize("arrived", [5, 90])
+def test_a_tombstone_arrives_with_the_row_that_caused_it_and_not_before_what_it_takes_back(arrived):
     join, store = plan(IntervalBand(2, 3), "left"), DictStore()
-    shown = []
-    for batch in (
-        ([(1, 10, 0)], 10, [], None),
-        ([], None, [(1, 13, 0)], None),
-        ([], None, [(1, 12, 1)], None),
-        ([], None, [(1, 14, 2)], None),
-    ):
-        result, _ = run(join, store, *batch)
-        rows, _ = split_punctuation(join.schema.empty_table() if result is None else result)
-        shown.append([
-            (row["join_time"], row["left_row"], row["right_row"], row["a"], row["b"], row[SYSTEM]["deleted"])
-            for row in rows.to_pylist()
-        ])  # fmt: skip
-    assert shown == [
-        [(10, 0, -1, 0, None, False)],
-        [(10, 0, -1, None, None, True), (13, 0, 0, 0, 0, False)],
-        [(12, 0, 1, 0, 1, False)],
-        [],
-    ]
-
-
-def test_a_tombstone_arrives_with_the_row_that_caused_it_and_not_before_what_it_takes_back():
-    for arrived in (5, 90):
-        join, store = plan(IntervalBand(2, 3), "left"), DictStore()
-        run(join, store, [(1, 10, 50)], None, [], None)
-        result, _ = run(join, store, [], None, [(1, 10, arrived)], None)
-        tombstone = result.to_pylist()[0][SYSTEM]
-        assert tombstone["deleted"]
-        assert tombstone["arrival"].microsecond == max(50, arrived)
+    run(join, store, [(1, 10, 50)], None, [], None)
+    result, _ = run(join, store, [], None, [(1, 10, arrived)], None)
+    tombstone = result.to_pylist()[0][SYSTEM]
+    assert (tombstone["deleted"], tombstone["arrival"].microsecond) == (True, max(50, arrived))
 
 
 def test_a_late_row_that_meets_nothing_kept_is_given_and_never_taken_back():
@@ -176,12 +145,10 @@ def test_a_late_row_that_meets_nothing_kept_is_given_and_never_taken_back():
     assert report.left_kept == 1
 
 
-def test_the_promise_is_held_back_by_what_may_be_taken_back_only_if_tombstones_are_given():
-    for output, promised in (("all", 7), ("latest", 10)):
-        join = plan(IntervalBand(2, 3), "left", output)
-        result, _ = run(join, DictStore(), [], 20, [], 10)
-        _, punctuation = split_punctuation(result)
-        assert punctuation.column("join_time").to_pylist() == [promised]
+@pytest.mark.parametrize(("output", "promised"), [("all", 7), ("latest", 10)])
+def test_the_promise_is_held_back_by_what_may_be_taken_back_only_if_tombstones_are_given(output, promised):
+    result, _ = run(plan(IntervalBand(2, 3), "left", output), DictStore(), [], 20, [], 10)
+    assert result.column("join_time").to_pylist() == [promised]
 
 
 def test_a_checkpoint_is_bound_to_it():
@@ -189,12 +156,3 @@ def test_a_checkpoint_is_bound_to_it():
     run(plan(IntervalBand(2, 3), "left"), store, [(1, 10, 0)], 0, [], 0)
     with pytest.raises(CheckpointError):
         JoinShard(0, plan(IntervalBand(2, 3), "left", early=False), store)
-
-
-def test_a_pair_of_an_older_row_takes_the_place_of_the_row_without_a_partner():
-    join, store = plan(IntervalBand(2, 3), "left", "latest"), DictStore()
-    table = Table(join)
-    table.apply(run(join, store, [(1, 10, 0)], 8, [], 8)[0])
-    assert table.pairs == [(0, -1)]
-    table.apply(run(join, store, [], None, [(1, 8, 0)], None)[0])
-    assert table.pairs == [(0, 0)]

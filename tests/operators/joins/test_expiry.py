@@ -1,9 +1,3 @@
-"""Rows that expire leave the join in the batch whose punctuation says so, and no trace of them is kept."""
-
-from __future__ import annotations
-
-import dataclasses
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -118,19 +112,3 @@ def test_only_entries_that_are_due_are_read():
     again = Expiry(store, "keys", 10, expiry.to_json())
     assert again.due(heard(a=2012), runs).tolist() == [2001]
     assert again.due(heard(a=2012), runs).tolist() == []
-
-
-def test_what_leaves_is_counted_and_its_version_is_remembered():
-    expiry = Expiry(DictStore(), "keys", 10, {})
-    forgetting = heard(a=30)
-    expiry.due(forgetting, KeyRuns(DictStore(), "keys", NUMBER, KEPT, {}))
-    rows = pa.table([[1, 2, 3, 4], [19, 20, 18, 5], [4, 90, 6, 80], [True, True, False, True]], schema=KEPT)
-    over = expiry.leaving(rows, np.array([True, True, True, False]), forgetting)
-    assert over.tolist() == [True, False, True, False]
-    assert (expiry.rows, forgetting.floor) == (1, 7)
-    some, times = expiry.arriving(rows, rows.column(TIME).to_numpy())
-    assert (some.num_rows, times.tolist(), expiry.rows) == (1, [20], 4)
-    never = Expiry(DictStore(), "keys", None, expiry.to_json())
-    assert not never.leaving(rows, np.ones(4, dtype=np.bool_), forgetting).any()
-    assert never.arriving(rows, times)[0] is rows
-    assert dataclasses.replace(SIDE, ttl=None).hears is False

@@ -1,7 +1,5 @@
 """Sorted runs: what is found is what was written last, with files, without them, and with those of a failed batch."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -24,7 +22,7 @@ class Counting(DictStore):
     def __init__(self, values=()):
         super().__init__()
         self.values = dict(values)
-        self.got, self.kept, self.removed = [], [], []
+        self.got, self.kept = [], []
 
     def get(self, kind, page):
         self.got.append((kind, page))
@@ -101,6 +99,17 @@ def test_every_number_has_what_was_written_last_whatever_failed(batches, many, w
             assert shard.runs().rows == len(expected)
             for number in {number for number, _ in expected}:
                 assert shard.read(number) == {pair: v for pair, v in expected.items() if pair[0] == number}
+        runs = shard.runs()
+        for _ in range(2):
+            found = runs.all_rows().to_pylist()
+            assert sorted((row["n"], row["k"], row["v"]) for row in found) == sorted(
+                (*pair, value) for pair, value in expected.items()
+            )
+            assert runs.bytes == sum(map(len, shard.store.values.values()))
+            runs.compact()
+            assert sum(run[2] for run in runs.to_json()["runs"]) == len(expected)
+        runs.clear()
+        assert (runs.rows, runs.all_rows().num_rows, shard.store.values) == (0, 0, {})
 
 
 def test_what_is_written_follows_from_what_changes_and_runs_are_merged():
@@ -157,16 +166,6 @@ def test_a_few_numbers_are_found_without_reading_the_other_pages():
     shard.store.got.clear()
     assert len(shard.read(*range(0, 50_000, 10))) == 5000
     assert len(shard.store.got) == 65
-
-
-def test_one_of_many_rows_of_a_number_is_written_alone():
-    shard = Shard(("k",))
-    shard.write([(1, key, 0) for key in range(3000)] + [(2, 0, 0)])
-    shard.write([(1, 17, 5)])
-    assert shard.saved["runs"][-1][2] == 1
-    found = shard.read(1)
-    assert len(found) == 3000
-    assert found[1, 17] == 5
 
 
 def test_two_keys_of_one_place_are_written_together(monkeypatch):
@@ -227,49 +226,16 @@ def test_a_run_that_lacks_a_page_is_not_taken_for_whole():
         shard.read(*range(5000))
 
 
-def test_rows_of_an_earlier_run_of_the_job_are_fitted(tmp_path):
-    for files in (None, RunFiles(tmp_path / "runs", 1 << 20)):
-        shard = Shard(files=files)
-        shard.write([(number, 0, 5) for number in range(3)])
-        more = pa.schema([*SCHEMA, ("w", pa.int64())])
-        runs = KeyRuns(shard.store, "r", "n", more, shard.saved, (), files)
+@pytest.mark.parametrize("with_files", [True, False])
+def test_rows_of_an_earlier_run_of_the_job_are_fitted(tmp_path, with_files):
+    files = RunFiles(tmp_path / "runs", 1 << 20) if with_files else None
+    shard = Shard(files=files)
+    shard.write([(number, 0, 5) for number in range(3)])
+    more = pa.schema([*SCHEMA, ("w", pa.int64())])
+    runs = KeyRuns(shard.store, "r", "n", more, shard.saved, (), files)
+    new = pa.table([pa.array([each], pa.int64()) for each in (1, 0, 6, 7)], schema=more)
+    for before in (None, 7, 7, 7):  # runs are merged on the way
         found = runs.find(numbers_of(1))
-        assert found.rows.to_pylist() == [{"n": 1, "k": 0, "v": 5, "w": None}]
-        new = pa.table([pa.array([each], pa.int64()) for each in (1, 0, 6, 7)], schema=more)
-        for _ in range(4):
-            found = runs.find(numbers_of(1))
-            runs.replace(found, np.zeros(1, dtype=np.bool_), new)
-        assert runs.find(numbers_of(0, 1)).rows.sort_by("n").column("w").to_pylist() == [None, 7]
-
-
-def test_all_rows_are_those_that_were_not_deleted_and_clearing_leaves_nothing():
-    shard = Shard()
-    for batch in range(3):
-        shard.write([(number, 0, batch) for number in range(3000 * batch, 3000 * batch + 3000)])
-    shard.write([(number, 0, None) for number in range(0, 9000, 2)])
-    runs = shard.runs()
-    found = runs.all_rows()
-    assert sorted(zip(found.column("n").to_pylist(), found.column("v").to_pylist(), strict=True)) == [
-        (number, number // 3000) for number in range(1, 9000, 2)
-    ]
-    runs.clear()
-    assert (runs.rows, runs.all_rows().num_rows, shard.store.values) == (0, 0, {})
-
-
-def test_the_bytes_of_runs_are_known_and_are_those_of_the_rows_there_are_once_merged():
-    def size():
-        return sum(len(value) for value in shard.store.values.values())
-
-    shard = Shard()
-    for value in range(3):
-        shard.write([(number, 0, value) for number in range(3000)])
-    assert shard.runs().bytes == size()
-    before = size()
-    runs = shard.runs()
-    runs.compact()
-    shard.saved = runs.to_json()
-    assert runs.bytes == size() < before / 2
-    assert shard.read(7) == {(7, 0): 2}
-    assert runs.rows == 3000
-    runs.compact()
-    assert runs.to_json() == shard.saved
+        assert found.rows.column("w").to_pylist() == [before]
+        runs.replace(found, np.zeros(1, dtype=np.bool_), new)
+    assert runs.find(numbers_of(0, 1)).rows.sort_by("n").column("w").to_pylist() == [None, 7]

@@ -1,7 +1,3 @@
-"""Update keys as text: equal for equal keys only."""
-
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 

@@ -1,7 +1,3 @@
-"""What a batch changes: no more than what has changed, and with numbers that win over all before."""
-
-from __future__ import annotations
-
 from kit.latest_joins import Query, plan
 
 from upstream.core.rows.system_column import SYSTEM

@@ -1,7 +1,3 @@
-"""Columns and keys of joins of newest rows."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

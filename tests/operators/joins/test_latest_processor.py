@@ -1,34 +1,24 @@
-"""Shards of joins as Spark calls them: frames of both sides in, rows out, a report below the checkpoint."""
-
-from __future__ import annotations
-
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Row
 
 from upstream.core.feedback.latest_join_reports import LatestJoinReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.joins.latest_processor import LatestJoinProcessor, VersionProcessor
 from upstream.operators.runtime.store import DictStore
+
+from .batches import table
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 SIDE = LatestSide(("k",), "t", SCHEMA, ("k",), "t")
 
 
-class Frame(NamedTuple):
-    frame: bytearray
-    control: str
-
-
 def frame(control, *keys):
-    n = len(keys)
-    system = system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n) + 7)
-    table = pa.table([pa.array(keys, pa.int64()), pa.array(np.arange(n)), system], schema=SCHEMA)
-    return Frame(bytearray(to_frame(table)), control)
+    rows = table(SCHEMA, [(key, at) for at, key in enumerate(keys)], arrival_us=np.arange(len(keys)) + 7)
+    return Row(frame=bytearray(to_frame(rows)), control=control)
 
 
 def test_each_frame_goes_to_its_side_and_the_shard_reports(tmp_path):

@@ -1,7 +1,3 @@
-"""Results of joins of newest rows: values of both sides or of one, their key, and what they arrive with."""
-
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

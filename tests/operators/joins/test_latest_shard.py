@@ -1,7 +1,5 @@
 """A join of newest rows against the join of both tables as they are: every order, split, move, deletion and restart."""
 
-from __future__ import annotations
-
 import copy
 
 import pyarrow as pa

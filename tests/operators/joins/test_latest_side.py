@@ -1,11 +1,7 @@
-"""One side in a batch: what stays, what is new, what is removed; from its own rows, and from versions."""
-
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.expiry import Expiry
 from upstream.operators.joins.forgetting import Forgetting
 from upstream.operators.joins.key_runs import KeyRuns
@@ -13,6 +9,8 @@ from upstream.operators.joins.latest_plan import GONE, VERSION, LatestSide
 from upstream.operators.joins.latest_side import ARRIVAL, FIRST, NewestSide, kept_schema
 from upstream.operators.joins.side import NUMBER
 from upstream.operators.runtime.store import DictStore
+
+from .batches import table
 
 SCHEMA = pa.schema([("k", pa.int64()), ("r", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 OWN = LatestSide(("r",), "t", SCHEMA, ("k", "r"), "t")
@@ -25,18 +23,16 @@ class Side:
 
     def batch(self, *rows, first=None):
         """Rows (key, on, time, deleted, version, gone), each arriving at its time; the last two for versions only."""
-        columns = [pa.array([row[at] for row in rows], pa.int64()) for at in range(3)]
-        times = np.array([row[2] for row in rows], dtype=np.int64)
-        deleted = np.array([row[3] for row in rows], dtype=np.bool_)
-        before = None if first is None else np.full(len(rows), first)
-        system = system_array(source="f", seq=times, arrival_us=times, first_arrival_us=before, deleted=deleted)
-        table = pa.table([*columns, system], schema=SCHEMA)
+        times = [row[2] for row in rows]
+        before = None if first is None else [first] * len(rows)
+        deleted = [row[3] for row in rows]
+        given = table(SCHEMA, rows, seq=times, arrival_us=times, first_arrival_us=before, deleted=deleted)
         if not self._side.stays:
-            table = table.append_column(VERSION, pa.array([row[4] for row in rows], pa.int64()))
-            table = table.append_column(GONE, pa.array([row[5] for row in rows], pa.bool_()))
+            given = given.append_column(VERSION, pa.array([row[4] for row in rows], pa.int64()))
+            given = given.append_column(GONE, pa.array([row[5] for row in rows], pa.bool_()))
         runs = KeyRuns(self._store, "left", NUMBER, kept_schema(self._side), self._saved, ("k",))
         expiry = Expiry(self._store, "left", None, {})
-        side = NewestSide(self._side, runs, table, Forgetting(self._side, {}), expiry)
+        side = NewestSide(self._side, runs, given, Forgetting(self._side, {}), expiry)
         side.read(np.unique(np.append(side.numbers, 7)))
         side.keep()
         self._saved = runs.to_json()

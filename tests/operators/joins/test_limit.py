@@ -1,5 +1,3 @@
-"""The limit of a join's state: what goes, what is counted, and that no result is wrong."""
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,3 @@
-"""The kernel: all partners of a probe, whatever the distances, and in parts of any size."""
-
-from __future__ import annotations
-
 import datetime as dt
 
 import numpy as np

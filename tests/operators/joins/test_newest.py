@@ -1,7 +1,3 @@
-"""Of each key the newest pair, over batches."""
-
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,38 +1,26 @@
-"""A shard of a join as Spark calls it: frames of both sides in, rows out, a report below the checkpoint."""
-
-from __future__ import annotations
-
-from typing import NamedTuple
-
-import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.processor import JoinProcessor
 from upstream.operators.runtime.store import DictStore
 
+from .batches import table
+
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 SIDE = JoinSide(("k",), "t", SCHEMA)
 KEYED = JoinSide(("k",), "t", SCHEMA, ("k",))
 
 
-class Frame(NamedTuple):
-    frame: bytearray
-    control: str
-
-
 def frame(control, *times):
-    n = len(times)
-    system = system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n))
-    table = pa.table([np.ones(n, dtype=np.int64), pa.array(times, pa.int64()), system], schema=SCHEMA)
-    return Frame(bytearray(to_frame(table)), control)
+    return Row(frame=bytearray(to_frame(table(SCHEMA, [(1, time) for time in times]))), control=control)
 
 
 @pytest.mark.parametrize(

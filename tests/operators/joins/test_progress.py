@@ -1,7 +1,3 @@
-"""Progress of both sides of a join: each input partition counts, and promises rise only."""
-
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -26,11 +22,6 @@ def punctuation(feed, bound, **columns):
 
 def restarted(progress, store=None):
     return JoinProgress(SIDES, json.loads(json.dumps(progress.to_json())), store or DictStore())
-
-
-def test_a_side_without_punctuation_has_the_lowest_bound():
-    progress = JoinProgress(SIDES, {}, DictStore())
-    assert (progress.bound(0), progress.bound(1), progress.promised) == (LOWEST, LOWEST, LOWEST)
 
 
 def test_the_slowest_input_partition_bounds_its_side_alone():
@@ -87,6 +78,7 @@ def test_a_restart_keeps_bounds_and_what_was_promised():
 
 def test_a_bound_is_promised_once_under_the_shards_name():
     progress = JoinProgress(SIDES, {}, DictStore(), 2, 4)
+    assert progress.promised == LOWEST
     assert progress.promise(LOWEST, SCHEMA, "t", 1) == []
     [given] = progress.promise(5, SCHEMA, "t", 77)
     rows, found = split_punctuation(given)

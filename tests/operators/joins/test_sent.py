@@ -1,9 +1,3 @@
-"""What of the system column travels with the rows of a join."""
-
-from __future__ import annotations
-
-import itertools
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError
-from upstream.core.pushdown.ipc_frames import from_frame, to_frame
+from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array, system_field
 from upstream.operators.joins.sent import as_sent, received, received_schema
 from upstream.operators.runtime.arrivals import by_arrival
@@ -87,11 +81,3 @@ def test_rows_that_no_join_by_time_can_use_are_refused_where_they_are_packed(sys
     ):
         with pytest.raises(SchemaError, match=match):
             refuse(table([("f", 1, 1)], **system))
-
-
-def test_columns_get_the_join_types():
-    given = as_sent(table([("f", 1, 1), ("f", 1, 2)]), "left")
-    narrow = given.set_column(0, "k", given.column("k").cast(pa.int32()))
-    rows, _ = received([to_frame(narrow.combine_chunks())], SCHEMA)
-    assert rows.schema.field("k").type == pa.int64()
-    assert list(itertools.chain(*[from_frame(to_frame(rows)).column("k").to_pylist()])) == [0, 1]

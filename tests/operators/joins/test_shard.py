@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, frame, meets, plan, streams
 from kit.join_pairs import expected
 
-from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
+from upstream.conf.errors import CheckpointError, MalformedRowError
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import SYSTEM
@@ -110,14 +110,9 @@ def test_times_of_any_kind_meet_and_are_promised(kind):
     assert [(row["a"], row["b"]) for row in rows if not row[SYSTEM]["punctuation"]] == [(0, 0)]
 
 
-def test_what_no_interval_join_can_use_is_refused():
-    for error, match, (left, right) in (
-        (SchemaError, "tombstones", ([frame(LEFT, [(1, 1, 1)], deleted=True)], [])),
-        (SchemaError, "coalesced", ([], [frame(RIGHT, [(1, 1, 1)], covered=2)])),
-        (MalformedRowError, "no time", ([frame(LEFT, [(1, None, 1)])], [])),
-    ):
-        with pytest.raises(error, match=match):
-            JoinShard(0, plan(), DictStore()).run(left, right)
+def test_a_row_without_a_time_is_refused():
+    with pytest.raises(MalformedRowError, match="no time"):
+        JoinShard(0, plan(), DictStore()).run(frames(LEFT, [(1, None, 1)]), [])
 
 
 def test_another_join_or_other_columns_do_not_take_the_state_and_new_columns_are_null():

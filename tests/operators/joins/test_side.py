@@ -1,28 +1,24 @@
-"""What is kept of a side: by time, at the bound, over batches."""
-
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.matching import sorted_rows
 from upstream.operators.joins.plan import JoinSide
 from upstream.operators.joins.side import NUMBER, ROW, KeptSide
 from upstream.operators.runtime.feeds import ENDED
 from upstream.operators.runtime.store import DictStore
 
+from .batches import table
+
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 SIDE = JoinSide(("k",), "t", SCHEMA)
 
 
 def rows(times, first=0, key=1):
-    n = len(times)
-    keys = np.full(n, key)
-    system = system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n))
-    table = pa.table([keys, pa.array(times, pa.int64()), system], schema=SCHEMA)
-    table = table.append_column(ROW, pa.array(first + np.arange(n))).append_column(NUMBER, pa.array(keys))
-    return sorted_rows(keys, np.array(times, dtype=np.int64), table)
+    keys = np.full(len(times), key)
+    found = table(SCHEMA, [(key, time) for time in times])
+    found = found.append_column(ROW, pa.array(first + np.arange(len(times)))).append_column(NUMBER, pa.array(keys))
+    return sorted_rows(keys, np.array(times, dtype=np.int64), found)
 
 
 def times_of(side, least, greatest):
@@ -48,17 +44,6 @@ def test_rows_are_found_by_time_and_below_the_bound_no_more():
     assert store.values == {}
 
 
-def test_rows_leave_at_the_bound_unless_they_have_met():
-    side = KeptSide(DictStore(), "left", SIDE, 10, {})
-    side.add(rows([5, 9, 10], first=100))
-    side.mark(np.array([101]), np.array([9]))
-    assert side.have_met(np.array([100, 101]), np.array([5, 9])).tolist() == [False, True]
-    assert side.leaving(5).num_rows == 0
-    assert side.leaving(10).column(ROW).to_pylist() == [100]
-    side.drop_below(10)
-    assert side.leaving(11).column(ROW).to_pylist() == [102]
-
-
 def test_a_part_by_time_is_sorted_after_many_small_batches():
     store, saved = DictStore(), {}
     chance = np.random.default_rng(3)
@@ -74,23 +59,3 @@ def test_a_part_by_time_is_sorted_after_many_small_batches():
         order = np.lexsort((part.times, part.numbers))
         assert np.array_equal(part.times[order], part.times)
         assert np.array_equal(part.numbers[order], part.numbers)
-
-
-def test_rows_that_are_thinned_out_go_with_their_marks_and_the_others_stay():
-    store = DictStore()
-    side = KeptSide(store, "left", SIDE, 10, {})
-    side.add(rows([5, 9, 10, 25], first=100))
-    side.mark(np.array([101, 102]), np.array([9, 10]))
-    side.drop_below(6)  # 5 waits for the end of its part
-    assert side.has_doubled
-    assert side.thin(lambda found: np.flatnonzero(found.times == 9)) == 1
-    again = KeptSide(store, "left", SIDE, 10, side.to_json())
-    assert times_of(again, 0, 30) == [10, 25]
-    assert again.have_met(np.array([101, 102]), np.array([9, 10])).tolist() == [False, True]
-    assert not again.has_doubled
-    again.add(rows([26], first=104))
-    assert not again.has_doubled
-    again.add(rows([27], first=105))
-    assert again.has_doubled
-    assert again.thin(lambda _: np.empty(0, dtype=np.int64)) == 0
-    assert times_of(again, 0, 30) == [10, 25, 26, 27]

@@ -1,7 +1,3 @@
-"""Intervals as the user gives them, in units of the time column."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

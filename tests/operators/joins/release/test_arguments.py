@@ -1,5 +1,3 @@
-"""What is asked of the order of results, and what makes no sense together."""
-
 import pytest
 
 from upstream.conf.errors import OptionError

@@ -1,5 +1,3 @@
-"""The choice between ordering rows and holding results."""
-
 import pytest
 
 from upstream.core.rows.exact_integers import HIGHEST

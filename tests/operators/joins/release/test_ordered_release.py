@@ -1,22 +1,20 @@
 """Results of a join in the order of time: every way to it, every switch between them, restarts, and late rows."""
 
-from __future__ import annotations
-
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, frame, meets, plan, streams
+from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, meets, plan, streams
 from kit.join_pairs import expected
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.shard import JoinShard
-from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.feeds import ENDED
 from upstream.operators.runtime.store import DictStore
+
+from ..batches import frames
 
 MODES = st.lists(st.sampled_from([None, "sync", "filter"]), min_size=4, max_size=4)
 
@@ -44,8 +42,8 @@ class Run:
         for number, ((left, left_bound, right, right_bound), mode) in enumerate(zip(batches, modes, strict=False)):
             shard = JoinShard(0, join, store, clock)  # as a restart does
             result, report = shard.run(
-                [frame(LEFT, left, left_bound, "left/f")] if left or left_bound is not None else [],
-                [frame(RIGHT, right, right_bound, "right/f")] if right or right_bound is not None else [],
+                frames(LEFT, left, left_bound, feed="left/f"),
+                frames(RIGHT, right, right_bound, feed="right/f"),
                 number,
                 mode,
             )
@@ -69,10 +67,10 @@ class Run:
         return [time for batch in self.given for _, time in batch]
 
 
-@given(streams(), BANDS, st.sampled_from(HOWS), MODES)
-def test_all_results_leave_once_in_the_order_of_time_across_switches(case, band, how, modes):
+@given(streams(), BANDS, st.sampled_from(HOWS), MODES, st.sampled_from(["adaptive", "adaptive", "sync", "filter"]))
+def test_all_results_leave_once_in_the_order_of_time_across_switches(case, band, how, modes, release):
     (left, right), batches = case
-    join = ordered(band=band, how=how)
+    join = ordered(release, band=band, how=how)
     run = Run(join, batches, modes)
     assert run.pairs == expected(left, right, meets(band), how)
     assert run.times == sorted(run.times)
@@ -84,15 +82,8 @@ def test_all_results_leave_once_in_the_order_of_time_across_switches(case, band,
     last = run.reports[-1]
     assert (last.left_kept, last.right_kept, last.queued, last.held, last.needs) == (0, 0, 0, 0, None)
     assert run.kinds == {"head"}
-
-
-@given(streams(), BANDS, st.sampled_from(HOWS), st.sampled_from(["sync", "filter"]))
-def test_a_fixed_way_gives_the_same(case, band, how, release):
-    (left, right), batches = case
-    run = Run(ordered(release, band=band, how=how), batches, ["filter", "sync", "filter"])
-    assert run.pairs == expected(left, right, meets(band), how)
-    assert run.times == sorted(run.times)
-    assert {each.release for each in run.reports} == {release}, "it does not change, whatever is asked"
+    if release != "adaptive":
+        assert {each.release for each in run.reports} == {release}, "it does not change, whatever is asked"
 
 
 @st.composite
@@ -133,15 +124,6 @@ def test_late_rows_never_break_the_order_and_no_pair_comes_twice(case, band, mod
     assert len(both) == len(set(both))
     assert set(both) <= set(expected(left, right, meets(band), "inner"))
     assert run.reports[-1].late_results == len(run.late)
-
-
-def test_a_result_at_the_bound_leaves_and_one_behind_it_waits():
-    batches = [([(1, 10, 0), (1, 11, 1)], 12, [(1, 10, 0)], 10)]
-    for release in ("sync", "filter"):
-        run = Run(ordered(release, band=IntervalBand(2, 2)), batches)
-        assert run.given == [[((0, 0), 10)]]
-        assert run.reports[0].needs == 11
-        assert (run.reports[0].queued, run.reports[0].held) == ((1, 0) if release == "sync" else (0, 1))
 
 
 def test_a_late_result_is_set_aside_below_the_promise_and_given_at_it():
@@ -200,57 +182,47 @@ def test_what_is_compared_is_counted_and_timed_by_the_given_clock():
     assert [each.spent_s for each in run.reports] == [0.5, 0.5]
 
 
-def test_an_ordered_join_takes_no_state_of_one_without_an_order():
-    store = DictStore()
-    JoinShard(0, plan(), store).run([frame(LEFT, [(1, 1, 0)], 0)], [])
-    with pytest.raises(CheckpointError, match="order 'none', now 'event_time'"):
+def test_an_ordered_join_takes_no_state_of_one_without_an_order_but_of_one_with_another_way():
+    store, other = DictStore(), DictStore()
+    JoinShard(0, plan(), store).run(frames(LEFT, [(1, 1, 0)], 0), [])
+    with pytest.raises(CheckpointError, match="order"):
         JoinShard(0, ordered("sync"), store)
-    other = DictStore()
-    JoinShard(0, ordered("sync"), other).run([frame(LEFT, [(1, 1, 0)], 0)], [])
+    JoinShard(0, ordered("sync"), other).run(frames(LEFT, [(1, 1, 0)], 0), [])
     JoinShard(0, ordered("filter"), other)
 
 
-def figure_1(release):
-    """The motivating example (§1, Fig. 1 C): S and T by the clock of arrival, keys a to d as numbers, w = 6."""
+@pytest.mark.parametrize(
+    ("release", "queued", "held"), [("sync", [1, 2, 2], [0] * 5), ("filter", [0] * 3, [0, 1, 2, 2, 0])]
+)
+def test_the_motivating_example(release, queued, held):
+    """§1, Fig. 1 C: S and T by the clock of arrival, keys a to d as numbers, w = 6.
+
+    Fig. 3: b9 and c10 wait in the queue of T. Fig. 4: their results are held instead. Either way <a8,a5> leaves at 11,
+    and <b6,b9> and then <c4,c10> at 12.
+    """
     a, b, c, d = range(1, 5)
-    s, t = [(d, 2, 2), (c, 4, 4), (b, 6, 6)], [(a, 1, 1), (a, 5, 5)]
-    arrivals = [(6, s, t), (9, [], [(b, 9, 9)]), (10, [], [(c, 10, 10)])]
-    arrivals += [(11, [(a, 8, 8)], []), (12, [(a, 12, 12)], [])]
     batches = [
-        (left, left[-1][1] if left else None, right, right[-1][1] if right else None) for _, left, right in arrivals
+        ([(d, 2, 2), (c, 4, 4), (b, 6, 6)], 6, [(a, 1, 1), (a, 5, 5)], 5),
+        ([], None, [(b, 9, 9)], 9),
+        ([], None, [(c, 10, 10)], 10),
+        ([(a, 8, 8)], 8, [], None),
+        ([(a, 12, 12)], 12, [], None),
     ]
     run = Run(ordered(release, band=IntervalBand(6, 6)), batches)
-    at = [(clock, pair) for (clock, _, _), found in zip(arrivals, run.given, strict=True) for pair, _ in found]
-    return at, {clock: each for (clock, _, _), each in zip(arrivals, run.reports, strict=True)}
-
-
-def test_the_motivating_example_with_rows_in_order():
-    """Fig. 3: b9 and c10 wait in the queue of T; ⟨a8,a5⟩ leaves at 11, ⟨b6,b9⟩ and then ⟨c4,c10⟩ at 12."""
-    at, reports = figure_1("sync")
-    assert at == [(11, (8, 5)), (12, (6, 9)), (12, (4, 10))]
-    assert [reports[clock].queued for clock in (9, 10, 11)] == [1, 2, 2]
-    assert [reports[clock].promised for clock in (9, 10, 11, 12)] == [6, 6, 8, 10]
-    assert all(each.held == 0 for each in reports.values()), "the results of rows in order need not wait"
-
-
-def test_the_motivating_example_with_results_in_order():
-    """Fig. 4: ⟨b6,b9⟩ is held from 9, ⟨c4,c10⟩ from 10; ⟨a8,a5⟩ leaves at 11 (trigger 8), both at 12 (trigger 10)."""
-    at, reports = figure_1("filter")
-    assert at == [(11, (8, 5)), (12, (6, 9)), (12, (4, 10))]
-    assert [reports[clock].held for clock in (6, 9, 10, 11, 12)] == [0, 1, 2, 2, 0]
-    assert [reports[clock].promised for clock in (9, 10, 11, 12)] == [6, 6, 8, 10]
-    assert all(each.queued == 0 for each in reports.values())
+    assert [[pair for pair, _ in found] for found in run.given] == [[], [], [], [(8, 5)], [(6, 9), (4, 10)]]
+    assert [each.promised for each in run.reports[1:]] == [6, 6, 8, 10]
+    assert [each.queued for each in run.reports[1:4]] == queued
+    assert [each.held for each in run.reports] == held
 
 
 @pytest.mark.parametrize("release", ["sync", "filter"])
 def test_punctuation_of_a_key_does_not_let_go_of_what_a_waiting_row_will_meet(release):
     """The right's row at 10 has come and waits; that no other row of its key comes below 50 is no reason to forget."""
-    of_key = to_frame(punctuation_rows(RIGHT, ["right/f"], 0, k=pa.array([1]), t=pa.array([50])))
-    store, found = DictStore(), []
-    for left, right in (
-        ([frame(LEFT, [(1, 8, 0)], 9, "left/f")], [frame(RIGHT, [(1, 10, 0)], 9, "right/f"), of_key]),
-        ([frame(LEFT, [], 20, "left/f")], [frame(RIGHT, [], 20, "right/f")]),
-    ):
-        result, _ = JoinShard(0, ordered(release), store).run(left, right)
-        found.append(numbers(ordered(release), split_punctuation(result)[0]))
-    assert found == [[], [((0, 0), 10)]]
+    join, store = ordered(release), DictStore()
+    right = frames(RIGHT, [(1, 10, 0)], 9, [(1, 50)], "right/f")
+    result, _ = JoinShard(0, join, store).run(frames(LEFT, [(1, 8, 0)], 9, feed="left/f"), right)
+    assert numbers(join, split_punctuation(result)[0]) == []
+    result, _ = JoinShard(0, join, store).run(
+        frames(LEFT, [], 20, feed="left/f"), frames(RIGHT, [], 20, feed="right/f")
+    )
+    assert numbers(join, split_punctuation(result)[0]) == [((0, 0), 10)]

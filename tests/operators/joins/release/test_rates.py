@@ -1,5 +1,3 @@
-"""Rates of arrival: by the clock of arrivals; what is older counts less; what is saved goes on."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""The choice of a way to the order of time: a function of reports, and a batch only where it changes."""
-
 import dataclasses
 import json
 

@@ -1,5 +1,3 @@
-"""Rows that wait for a bound of time: each leaves once, at the first bound that lets it go, whatever the runs are."""
-
 import json
 
 import pyarrow as pa
