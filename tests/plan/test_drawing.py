@@ -1,6 +1,4 @@
-"""The picture of a plan is well-formed, has a box for each step and an arrow for each input, and nothing lies on
-anything else.
-"""
+"""The picture of a plan: a box for each step, an arrow for each input, and nothing lies on anything else."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def test_each_step_has_a_box_and_each_input_an_arrow() -> None:
     assert "where v > 0" in words
 
 
-def test_boxes_lie_apart_and_inside() -> None:
+def test_boxes_lie_apart_and_inside_and_arrows_go_down_from_the_step_before() -> None:
     shared = where(rows())
     picture = drawn(union(union(window(shared), window(shared)), window(where(where(rows())))))
     found = boxes(picture)
@@ -48,15 +46,11 @@ def test_boxes_lie_apart_and_inside() -> None:
         for other_x, other_y, other_width, other_height in found[:number]:
             beside = x >= other_x + other_width or other_x >= x + width
             assert beside or y >= other_y + other_height or other_y >= y + height
-
-
-def test_arrows_go_down_from_the_step_before() -> None:
-    picture = drawn(union(window(rows()), rows()))
     for arrow in picture.iter(f"{SVG}path"):
         start, end = (tuple(map(float, part.split(","))) for part in arrow.get("d", "")[1:].split(" L"))
         assert start[1] < end[1]
-        assert any(y + height == start[1] and x < start[0] < x + width for x, y, width, height in boxes(picture))
-        assert any(y == end[1] and x < end[0] < x + width for x, y, width, height in boxes(picture))
+        assert any(y + height == start[1] and x < start[0] < x + width for x, y, width, height in found)
+        assert any(y == end[1] and x < end[0] < x + width for x, y, width, height in found)
 
 
 def test_text_is_escaped() -> None:

@@ -8,7 +8,7 @@ from upstream.plan.completeness import LeftOut
 from upstream.plan.explain import explain_plan
 from upstream.plan.nodes import Queue, Rows, Transform
 from upstream.plan.places import places
-from upstream.plan.row_steps import Choice, Filter
+from upstream.plan.row_steps import Filter
 
 from .building import FIXED, SCHEMA, Spec, mapped, rows, union, window
 
@@ -43,24 +43,14 @@ def test_branches_and_folders() -> None:
     assert "│  │  reports to /cp/upstream-windows/0" in shown
 
 
-def test_what_leaves_rows_out_is_said_once() -> None:
-    left_out = LeftOut("the source coalesces", "…")
-    source = Rows(*FIXED, left_out, frame=None)
-    plan = Transform(*FIXED, left_out, inputs=(source,), step=Choice(("v",)))
-    assert explain_plan(plan).count("the source coalesces") == 1
-
-
 def test_what_was_moved_and_what_shares_a_stage() -> None:
     first = window(rows())
     filtered = dataclasses.replace(mapped(first), says="where v > 1", moved=True)
     second = window(filtered)
     text = explain_plan(second, fused={second})
-    assert (
-        "in one stage with the window before it: same key, same shards, no shuffle between them\n└─ where v > 1\n"
-        in text
-    )
-    assert "runs in the worker of the window, not in Spark: its condition means the same there" in text
+    assert "in one stage with the window before it" in text
+    assert "runs in the worker of the window" in text
     at_source = dataclasses.replace(mapped(rows()), moved=True)
-    assert "runs where the rows are read, not in Spark" in explain_plan(at_source)
-    assert "not in Spark" not in explain_plan(mapped(rows()))
+    assert "runs where the rows are read" in explain_plan(at_source)
+    assert "runs " not in explain_plan(mapped(rows()))
     assert "in one stage" not in explain_plan(second)

@@ -21,9 +21,9 @@ def of(plan: Node, fused=None, checkpoint: str = "/cp"):
 
 def test_places_do_not_go_by_where_the_checkpoint_lies() -> None:
     """A checkpoint may be moved, or copied."""
-    plan = lambda: window(window(rows()))  # noqa: E731
-    assert of(plan(), checkpoint="/cp/") == of(plan(), checkpoint="s3a://bucket/else")
-    assert [[part.place for part in stage] for stage in of(plan())] == [["upstream-windows/0", "upstream-windows/1"]]
+    plan = window(window(rows()))
+    assert of(plan, checkpoint="/cp/") == of(plan, checkpoint="s3a://bucket/else")
+    assert [[part.place for part in stage] for stage in of(plan)] == [["upstream-windows/0", "upstream-windows/1"]]
 
 
 def test_a_fingerprint_survives_json() -> None:
@@ -41,12 +41,10 @@ def test_what_is_free_to_change() -> None:
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        (window(rows()), r"window \(upstream-windows/1\) is gone, and with it what it keeps"),
-        (queue(window(window(rows()))), r"queue \(upstream-queue\) is new"),
-        (
-            window(window(rows(), specification=Spec("y"))),
-            r"window \(upstream-windows/0\) has name 'y', and had 'x'",
-        ),
+        (window(rows()), r"upstream-windows/1\) is gone"),
+        (queue(window(window(rows()))), r"upstream-queue\) is new"),
+        (window(window(rows(), specification=Spec("y"))), r"windows/0\) has name 'y', and had 'x'"),
+        (ordered(window(rows(), specification=Spec("y"))), "is gone.*is new.*had 'x'"),
         (window(where(window(rows()))), "what Spark computes between two operators parts them"),
     ],
 )
@@ -56,23 +54,18 @@ def test_a_changed_job_is_refused(now: Node, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "words"),
+    ("plain", "paced", "words"),
     [
-        (
-            ordered(rows()),
-            ordered(rows(), paced=True),
-            r"ordered \(upstream-reorder/0\) has flush='slow' now, which adds",
-        ),
-        (ordered(rows(), paced=True), ordered(rows()), r"ordered \(upstream-reorder/0\) had flush='slow', which added"),
-        (intake("gps"), intake("gps", paced=True), r"input 'gps' \(\S+\) has idle='ets' now, which adds to the inputs"),
-        (intake("gps", paced=True), intake("gps"), r"input 'gps' \(\S+\) had idle='ets', which added to the inputs"),
+        (ordered(rows()), ordered(rows(), paced=True), "ordered .* flush='slow'"),
+        (intake("gps"), intake("gps", paced=True), "input 'gps' .* idle='ets'"),
     ],
 )
-def test_an_input_of_ticks_neither_comes_nor_goes(was: Node, now: Node, words: str) -> None:
+def test_an_input_of_ticks_neither_comes_nor_goes(plain: Node, paced: Node, words: str) -> None:
     """Spark finds a query's inputs by their numbers: with one more or less it reads another one's offsets, or none."""
-    check_same(of(was), of(was))
-    with pytest.raises(CheckpointError, match=words):
-        check_same(from_json(through_json(to_json(of(was)))), of(now))
+    for was, now in ((plain, paced), (paced, plain)):
+        check_same(of(was), of(was))
+        with pytest.raises(CheckpointError, match=words):
+            check_same(from_json(through_json(to_json(of(was)))), of(now))
 
 
 def test_a_record_of_the_first_release_does_not_have_the_ticks() -> None:
@@ -87,11 +80,6 @@ def test_a_record_of_the_first_release_does_not_have_the_ticks() -> None:
     # It had none for DataFrames.
     with pytest.raises(CheckpointError, match="has idle='ets' now"):
         check_same(first_release(intake("gps")), of(intake("gps", paced=True)))
-
-
-def test_each_change_is_named() -> None:
-    with pytest.raises(CheckpointError, match=r"is gone.*is new.*had 'x'"):
-        check_same(of(ordered(window(rows()))), of(queue(window(rows(), specification=Spec("y")))))
 
 
 def test_an_operator_of_another_kind_in_the_same_place() -> None:

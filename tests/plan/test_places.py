@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.plan.nodes import Node, Operator, walk
+from upstream.plan.nodes import Node, walk
 from upstream.plan.places import check_late_locations, needs_checkpoint, number_along, operators, places
 
 from .building import intake, ordered, queue, rows, union, where, window
@@ -28,11 +28,7 @@ def test_operators_of_a_kind_are_numbered_along_the_stream() -> None:
         "/cp/upstream-windows/1",
         "/cp/upstream-queue",
     ]
-    assert folders(queue(queue(queue(rows())))) == [
-        "/cp/upstream-queue",
-        "/cp/upstream-queue-1",
-        "/cp/upstream-queue-2",
-    ]
+    assert folders(queue(queue(rows()))) == ["/cp/upstream-queue", "/cp/upstream-queue-1"]
 
 
 def test_two_branches_take_different_folders() -> None:
@@ -40,13 +36,8 @@ def test_two_branches_take_different_folders() -> None:
     left, right = window(rows()), window(window(rows()))
     plan = window(union(left, right))
     found = places(plan, "/cp")
-    assert [folder.rpartition("-")[2] for folder in found.values()] == [
-        "windows/0",
-        "windows/1",
-        "windows/2",
-        "reorder/0",
-        "windows/3",
-    ]
+    places_found = [folder.rpartition("-")[2] for folder in found.values()]
+    assert places_found == ["windows/0", "windows/1", "windows/2", "reorder/0", "windows/3"]
     assert number_along(plan, "windows") == 3
 
 
@@ -70,7 +61,7 @@ def test_an_operator_in_both_branches_is_refused() -> None:
     shared = window(rows())
     plan = union(where(shared), shared)
     assert len(list(walk(plan))) == 4
-    with pytest.raises(OptionError, match="two branches of the stream go through one operator: window"):
+    with pytest.raises(OptionError, match="two branches"):
         places(plan, "/cp")
     below = where(rows())
     assert folders(union(where(below), window(below))) == ["/cp/upstream-windows/0", "/cp/upstream-reorder/0"]
@@ -99,9 +90,8 @@ def test_a_checkpoint_that_is_not_known_is_asked_for() -> None:
     assert needs_checkpoint(plan)
     assert not needs_checkpoint(window(rows(), checkpoint="/cp"))
     assert not needs_checkpoint(where(rows()))
-    with pytest.raises(OptionError, match="below its query's checkpoint") as error:
+    with pytest.raises(OptionError, match="checkpointLocation"):
         places(plan, None)
-    assert "write_latest(stream, table, checkpointLocation=…)" in str(error.value)
 
 
 def test_two_inputs_of_one_name_are_refused() -> None:
@@ -110,25 +100,26 @@ def test_two_inputs_of_one_name_are_refused() -> None:
         "/cp/upstream-feeds/b",
         "/cp/upstream-reorder/0",
     ]
-    with pytest.raises(OptionError, match="two inputs of the stream are called 'a'"):
+    with pytest.raises(OptionError, match="two inputs"):
         places(union(intake("a"), intake("a")), "/cp")
 
 
 @pytest.mark.parametrize(
-    "plan",
+    ("refused", "allowed"),
     [
-        lambda: window(window(rows(), late_location="/late"), late_location="/late/"),
-        lambda: ordered(ordered(rows(), late_location="/late"), late_location="/late"),
+        (
+            lambda: window(window(rows(), late_location="/late"), late_location="/late/"),
+            lambda: window(ordered(rows(), late_location="/late"), late_location="/late"),
+        ),
+        (
+            lambda: ordered(ordered(rows(), late_location="/late"), late_location="/late"),
+            lambda: ordered(ordered(rows(), late_location="/one"), late_location="/two"),
+        ),
     ],
+    ids=["windows", "ordered"],
 )
-def test_late_rows_of_two_operators_would_overwrite_each_other(plan: Any) -> None:
-    with pytest.raises(OptionError, match="is given to two operators"):
-        check_late_locations(plan())
-
-
-def test_late_rows_of_different_kinds_may_share_a_folder() -> None:
-    check_late_locations(window(ordered(rows(), late_location="/late"), late_location="/late"))
-    check_late_locations(window(window(rows(), late_location="/one"), late_location="/two"))
+def test_late_rows_of_two_operators_of_one_kind_would_overwrite_each_other(refused: Any, allowed: Any) -> None:
+    with pytest.raises(OptionError, match="two operators"):
+        check_late_locations(refused())
+    check_late_locations(allowed())
     check_late_locations(union(intake("a", late_location="/late"), intake("b", late_location="/late")))
-    check_late_locations(window(window(rows())))
-    assert all(isinstance(each, Operator) for each in operators(window(rows())))

@@ -28,7 +28,7 @@ def silent() -> Node:
     ids=["itself", "behind steps on rows and a queue", "one of two", "behind an ordered release"],
 )
 def test_an_input_that_promises_nothing_is_found_behind_other_steps(plan: Callable[[], Node]) -> None:
-    with pytest.raises(OptionError, match=r"windows by time over a source that promises nothing.*; or rows"):
+    with pytest.raises(OptionError, match="; or rows"):
         check_promised(plan(), "windows by time", "; or rows")
 
 
@@ -43,6 +43,6 @@ def test_others_pass(plan: Callable[[], Node]) -> None:
 
 def test_windows_of_rows_have_no_low_watermark_to_give() -> None:
     plan = where(window(intake("heard"), promises=False))
-    with pytest.raises(OptionError, match=r"promises nothing: windows of rows.*their times are row numbers"):
+    with pytest.raises(OptionError, match="row numbers"):
         check_promised(plan, "windows by time")
     check_promised(window(plan), "windows by time")

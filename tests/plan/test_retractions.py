@@ -6,10 +6,8 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import SchemaError
-from upstream.plan.retractions import check_final, check_table_key
+from upstream.plan.retractions import check_table_key
 from upstream.testing import StreamTester
-
-from .building import rows
 
 
 def stream_tester(steps):
@@ -41,15 +39,3 @@ def test_the_key_of_a_table_of_results_that_are_taken_back():
     check_table_key(made["plain"].plan, ["v"])
     with pytest.raises(SchemaError, match="lacks k"):
         check_table_key(made["outer"].plan, ["v"])
-
-
-def test_a_refusal_says_which_step_takes_results_back_and_what_to_do():
-    check_final(rows(), "ordered()", "would wait")
-
-    def steps(left, right):
-        check_final(early(left, right).plan, "ordered()", "would wait")
-
-    with pytest.raises(
-        SchemaError, match=r"ordered\(\) would wait: join\(early=True\).*takes them back.*early=True there"
-    ):
-        stream_tester(steps)
