@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -42,11 +43,13 @@ def test_time_is_event_time(spark: SparkSession, feed: str, tmp_path: Path) -> N
 
 def test_both_names_are_refused(spark: SparkSession, feed: str, tmp_path: Path) -> None:
     df = upstream.latest(spark, feed, key="k", event_time="t", timeFormat="epoch_s")
-    with pytest.raises(OptionError, match="both event_time and time"):
-        upstream.latest(spark, feed, key="k", event_time="t", time="t")
-    with pytest.raises(OptionError, match="both event_time and time"):
-        upstream.write_latest(df, tmp_path / "t", key="k", event_time="t", time="t")
-    with pytest.raises(OptionError, match="both event_time and time"):
-        upstream.UpdateStream(df, key="k", event_time="t", time="t")  # pyright: ignore[reportCallIssue]
+    both: dict[str, Any] = {"key": "k", "event_time": "t", "time": "t"}
+    for call in (
+        lambda: upstream.latest(spark, feed, **both),
+        lambda: upstream.write_latest(df, tmp_path / "t", **both),
+        lambda: upstream.UpdateStream(df, **both),
+    ):
+        with pytest.raises(OptionError, match="both event_time and time"):
+            call()
     with pytest.raises(TypeError, match="unexpected keyword argument 'tiem'"):
         upstream.UpdateStream(df, key="k", tiem="t")  # pyright: ignore[reportCallIssue]

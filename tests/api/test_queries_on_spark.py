@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -45,23 +46,20 @@ def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) 
     arrive(tmp_path, 1, ("a", 1, 10), ("b", 2, 20))
     job = queries.start(name="lake", processingTime="0 seconds")
 
-    def has(name: str, *rows: tuple[object, ...]) -> None:
-        def there() -> bool:
+    def there(name: str, seen: Callable[[pl.LazyFrame], object], wanted: object) -> None:
+        def found() -> bool:
             try:
-                return sorted(queries.rows(name).collect().rows()) == sorted(rows)
+                return seen(queries.rows(name)) == wanted
             except TableError:
                 return False
 
-        wait_for(there, job.exception, f"{name} = {rows}")
+        wait_for(found, job.exception, f"{name}: {wanted}")
+
+    def has(name: str, *rows: tuple[object, ...]) -> None:
+        there(name, lambda table: sorted(table.collect().rows()), sorted(rows))
 
     def begun(name: str, *columns: str) -> None:
-        def there() -> bool:
-            try:
-                return queries.rows(name).collect_schema().names() == [*columns]
-            except TableError:
-                return False
-
-        wait_for(there, job.exception, f"{name} with {columns}")
+        there(name, lambda table: table.collect_schema().names(), [*columns])
 
     def told(*arguments: str) -> None:
         done = run_command("queries", tmp_path / "cp", *arguments)
@@ -71,34 +69,25 @@ def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) 
         assert job.name == "lake"
         has("fleet", (2,))
         told("register", "fast", "SELECT bus, speed FROM LATEST(buses) WHERE speed > 15")
-        told("register", "inverse", "SELECT bus, 100 DIV speed AS s FROM LATEST(buses)")
         begun("fast", "bus", "speed")
-        begun("inverse", "bus", "s")
         arrive(tmp_path, 2, ("a", 11, 30), ("b", 12, 10), ("c", 13, 40))
         has("fleet", (3,))
         has("fast", ("a", 30), ("c", 40))
-        has("inverse", ("a", 3), ("b", 10), ("c", 2))
         told("alter", "fast", "SELECT bus, speed + 1 AS more FROM LATEST(buses) WHERE speed > 35")
         begun("fast", "bus", "more")
         arrive(tmp_path, 3, ("a", 21, 20), ("c", 22, 50), ("d", 23, 0))
         has("fleet", (4,))
         has("fast", ("c", 51))
-        wait_for(lambda: not queries.list()["active"].all(), job.exception, "a division by zero")
-        failed = queries.list().filter(~pl.col("active"))
-        assert failed["name"].to_list() == ["inverse"]
-        assert "zero" in failed["reason"][0].lower()
-        has("inverse", ("a", 3), ("b", 10), ("c", 2))
         shown = queries.list().filter(pl.col("name") == "fleet").row(0, named=True)
         assert shown["staleness"] > 0
         told("drop", "fast")
         arrive(tmp_path, 4, ("e", 31, 60))
         has("fleet", (5,))
-        assert queries.rows("fleet").collect().rows() == [(5,)]
     finally:
         job.stop()
-    # The program starts again: what was dropped and what failed stays so.
+    # The program starts again: what was dropped stays so.
     again = opened(spark, tmp_path)
-    assert again.list().select("name", "active").rows() == [("fleet", True), ("inverse", False)]
+    assert again.list()["name"].to_list() == ["fleet"]
     arrive(tmp_path, 5, ("f", 41, 70))
     again.start(availableNow=True).awaitTermination()
     assert again.rows("fleet").collect().rows() == [(6,)]
@@ -123,18 +112,15 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
             if not DeltaTable.is_deltatable(location):
                 return False
             found = DeltaTable(location).to_pyarrow_dataset()  # noqa: F841 DuckDB reads it
-            columns = "bus, name" if name != "few" else "name, n"
-            return duckdb.sql(f"SELECT {columns} FROM found ORDER BY ALL").fetchall() == list(rows)
+            return duckdb.sql("SELECT bus, name FROM found ORDER BY ALL").fetchall() == list(rows)
 
         wait_for(there, job.exception, f"{name} = {rows}")
 
     try:
         wait_for(lambda: DeltaTable.is_deltatable(str(tmp_path / "lake" / "fleet")), job.exception, "the first table")
         queries.register("named", "SELECT b.bus, r.name FROM LATEST(buses) b LEFT JOIN names r ON b.bus = r.bus")
-        queries.register("few", "SELECT name, COUNT(*) AS n FROM LATEST(buses) JOIN names USING (bus) GROUP BY name")
         queries.register("none", "SELECT bus, name FROM names WHERE bus NOT IN (SELECT bus FROM LATEST(buses))")
         has("named", ("a", "Ada"), ("b", "Bob"), ("c", None))
-        has("few", ("Ada", 1), ("Bob", 1))
         has("none")
         # What the table becomes does not matter, until somebody says so; then the queries begin again.
         write_deltalake(table, pa.table({"bus": ["b", "c", "d"], "name": ["Bo", "Cy", "Di"]}), mode="overwrite")
@@ -143,7 +129,6 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
         done = run_command("queries", tmp_path / "cp", "refresh", "names")
         assert done.returncode == 0, done.stderr
         has("named", ("a", None), ("b", "Bo"), ("c", "Cy"), ("d", "Di"))
-        has("few", ("Bo", 1), ("Cy", 1), ("Di", 1))
         has("none")
     finally:
         job.stop()
@@ -153,5 +138,4 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
     arrive(tmp_path, 3, ("b", 31, 10), ("e", 32, 10))
     again.start(availableNow=True).awaitTermination()
     has("named", ("a", None), ("b", "Bo"), ("c", "Cy"), ("d", "Di"), ("e", None))
-    has("few", ("Bo", 1), ("Cy", 1), ("Di", 1))
     assert again.list()["active"].all()

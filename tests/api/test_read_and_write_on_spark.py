@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kit.queries import run_to_end
 from pyspark.sql import SparkSession
 
 import upstream
@@ -26,16 +27,13 @@ def feed(tmp_path: Path) -> Path:
 
 
 def test_a_window_of_each_key(spark: SparkSession, feed: Path, tmp_path: Path) -> None:
-    query = (
+    run_to_end(
         upstream.read(spark, feed, key="vehicle", event_time="at", watermark_delay="1 second", atEnd="keep")
         .where("speed > 10")
         .window("4 seconds", slide="2 seconds")
         .agg(speed=agg.avg("speed"), rows=agg.count())
         .write(tmp_path / "speeds", checkpoint=tmp_path / "checkpoint")
-        .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     table = upstream.LatestTable(tmp_path / "speeds")
     found = table.rows(["vehicle", "speed", "rows"]).collect().sort("vehicle").rows()
     # The newest row is of 11 s, so the watermark is at 10 s: the last window that is complete holds 6 to 9 s.
@@ -49,32 +47,10 @@ def test_coalesced_into_a_table_with_a_key_of_its_own(spark: SparkSession, feed:
     stream = upstream.read(spark, str(feed), key="vehicle", event_time="at", coalesce=True)
     with pytest.raises(SchemaError, match="coalesces"):
         stream.window("4 seconds")
-    writer = stream.write(
-        tmp_path / "latest",
-        checkpoint=tmp_path / "checkpoint",
-        key=["vehicle"],
-        event_time="at",
-        buckets=2,
-        keep="latest",
-    )
-    writer.trigger(availableNow=True).start().awaitTermination()
+    own = {"key": ["vehicle"], "event_time": "at", "buckets": 2, "keep": "latest"}
+    run_to_end(stream.write(tmp_path / "latest", checkpoint=tmp_path / "checkpoint", **own))
     found = upstream.LatestTable(tmp_path / "latest").rows(["vehicle", "speed"]).collect()
     assert sorted(found.rows()) == [(1, 21), (2, 31)]
-
-
-def test_two_streams_made_by_read_are_put_together(spark: SparkSession, feed: Path, tmp_path: Path) -> None:
-    one, two = (
-        upstream.read(spark, feed, key="vehicle", event_time="at", watermark=upstream.Watermark.ordered()) for _ in "ab"
-    )
-    both = one.where("vehicle = 1").union(two.where("vehicle = 2"), shards=2)
-    assert type(both) is upstream.UpdateStream
-    both.write(tmp_path / "both", checkpoint=tmp_path / "checkpoint").trigger(
-        availableNow=True
-    ).start().awaitTermination()
-    assert sorted(upstream.LatestTable(tmp_path / "both").rows(["vehicle", "speed"]).collect().rows()) == [
-        (1, 21),
-        (2, 31),
-    ]
 
 
 def test_wrong_arguments_are_named_at_once(spark: SparkSession, feed: Path, tmp_path: Path) -> None:

@@ -26,24 +26,20 @@ class Frame:
     """Stands where no frame is looked at: the arguments are refused before."""
 
 
-def test_numbers_are_taken_as_text_too() -> None:
+def test_numbers_and_sizes_are_taken_as_text_too() -> None:
     assert [whole_argument("buckets", each) for each in (None, 2, "2", " 16 ")] == [None, 2, 2, 16]
-
-
-def test_sizes_are_texts_or_numbers_of_bytes() -> None:
     assert [bytes_argument("limit", each) for each in (None, 7, "7", "2 kB", "1 MB")] == [None, 7, 7, 2048, 1 << 20]
 
 
-@pytest.mark.parametrize("value", [0, -1, "0 MB", "two", True, [2], "", "5 meters"])
-def test_what_is_no_size_is_refused_by_name(value: Any) -> None:
-    with pytest.raises(OptionError, match=r"limit=.* a size such as"):
-        bytes_argument("limit", value)
+WRONG = [(taken, value) for taken in (whole_argument, bytes_argument) for value in (0, -1, "0", "two", True, [2], "")]
 
 
-@pytest.mark.parametrize("value", [0, -1, "0", "two", 2.5, True, [2], ""])
-def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
-    with pytest.raises(OptionError, match=r"buckets=.* a whole number of at least 1"):
-        whole_argument("buckets", value)
+@pytest.mark.parametrize(
+    ("taken", "value"), [*WRONG, (whole_argument, 2.5), (bytes_argument, "0 MB"), (bytes_argument, "5 meters")]
+)
+def test_what_is_no_number_or_no_size_is_refused_by_name(taken: Any, value: Any) -> None:
+    with pytest.raises(OptionError, match="limit="):
+        taken("limit", value)
 
 
 def test_texts_paths_and_names() -> None:
@@ -72,12 +68,9 @@ def test_writers_refuse_at_once(write: Any, name: str, value: Any) -> None:
         write(Frame(), **given)
 
 
-def test_a_stream_refuses_at_once() -> None:
+def test_others_refuse_at_once(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="target="):
         write_latest(Frame(), "table", key="k", target=5)  # pyright: ignore[reportArgumentType]
-
-
-def test_others_refuse_at_once(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="buckets='two'"):
         rebucket_table(str(tmp_path), "two")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="keep 5"):
@@ -88,8 +81,6 @@ def test_others_refuse_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["4", 4.0, True, None, -1, 1])
 def test_a_count_is_a_whole_number_and_no_text(value: object) -> None:
-    with pytest.raises(
-        OptionError, match=rf"shards={value!r}. Expected: a whole number, at least 2. What to do: correct shards"
-    ):
+    with pytest.raises(OptionError, match=f"shards={value!r}. Expected: .* at least 2"):
         count_argument("shards", value, least=2)
     assert count_argument("shards", np.int64(2), least=2) == 2

@@ -1,6 +1,4 @@
-"""``conf/spark-defaults.conf`` gives spark-submit what ``upstream.session`` gives a script; ``spark-submit`` is really
-called.
-"""
+"""``conf/spark-defaults.conf`` gives spark-submit, really called, what ``upstream.session`` gives a script."""
 
 from __future__ import annotations
 
@@ -39,11 +37,12 @@ def _settings() -> dict[str, str]:
     return {name: value.strip() for name, value in lines}
 
 
-def _submit(tmp_path: Path, *options: str, arguments: tuple[str, ...]) -> tuple[list[object], str]:
+def _submit(tmp_path: Path, kind: str, *options: str) -> tuple[list[object], str]:
     job = tmp_path / "job.py"
     job.write_text(JOB)
+    submit = Path(pyspark.__path__[0], "bin", "spark-submit")
     done = subprocess.run(
-        [str(Path(pyspark.__path__[0], "bin", "spark-submit")), "--master", "local[2]", *options, str(job), *arguments],
+        [submit, "--master", "local[2]", "--properties-file", DEFAULTS, *options, job, kind, tmp_path / "table"],
         cwd=tmp_path,
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
         capture_output=True,
@@ -60,14 +59,8 @@ def test_same_settings_as_the_session() -> None:
 
 @pytest.mark.spark
 def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
-    reported, log = _submit(
-        tmp_path,
-        "--properties-file",
-        str(DEFAULTS),
-        "--driver-java-options",
-        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
-        arguments=("plain", str(tmp_path / "table")),
-    )
+    logging = ("--driver-java-options", f"-Dlog4j2.configurationFile={LOG4J.as_uri()}")
+    reported, log = _submit(tmp_path, "plain", *logging)
     assert reported == [[], 10, ["200", "UTC", "job.py"], False]
     assert " WARN " not in log
     assert " INFO " not in log
@@ -75,16 +68,8 @@ def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_session_under_spark_submit_keeps_what_submit_was_given(tmp_path: Path) -> None:
-    reported, _ = _submit(
-        tmp_path,
-        "--properties-file",
-        str(DEFAULTS),
-        "--conf",
-        "spark.sql.shuffle.partitions=5",
-        "--conf",
-        "spark.python.daemon.module=upstream.conf.worker_daemon",
-        arguments=("session", str(tmp_path / "table")),
-    )
+    settings = ("spark.sql.shuffle.partitions=5", "spark.python.daemon.module=upstream.conf.worker_daemon")
+    reported, _ = _submit(tmp_path, "session", "--conf", settings[0], "--conf", settings[1])
     assert reported[:2] == [[], 10]
     assert reported[2] == ["5", "UTC", "job.py"] or reported[2] == ["5", "UTC", "told by submit"]
     assert reported[3], "the daemon named has run the workers"
