@@ -1,5 +1,6 @@
 """The budget finds the least staleness and does not swing; a budget is divided so that the oldest are served first."""
 
+import dataclasses
 import math
 import random
 
@@ -58,10 +59,7 @@ def test_no_batch_is_larger_than_what_waits_or_smaller_than_one_row():
     assert auto_budget(BatchCost().seen(1, 100.0), 1, 10, 0.1) >= 1
 
 
-@given(
-    st.integers(0, 40),
-    st.lists(st.lists(st.integers(0, 30), max_size=15), min_size=1, max_size=5),
-)
+@given(st.integers(0, 40), st.lists(st.lists(st.integers(0, 30), max_size=15), min_size=1, max_size=5))
 def test_allotted_shares_serve_the_globally_oldest(budget, shards):
     places = [[[place, i + 1] for i, place in enumerate(sorted(each))] for each in shards]
     shares = allot(budget, places, len(shards))
@@ -72,23 +70,10 @@ def test_allotted_shares_serve_the_globally_oldest(budget, shards):
 
 def report(shard, waiting, now_us, **changes):
     figures = dict.fromkeys(
-        [
-            "arrived",
-            "delivered",
-            "superseded",
-            "older",
-            "conflicts",
-            "shed",
-            "used",
-            "allocated",
-            "pages_read",
-            "pages_written",
-            "state_bytes",
-        ],
-        0,
+        [field.name for field in dataclasses.fields(QueueReport) if field.default is dataclasses.MISSING], 0
     )
     figures |= {"ready_at_us": 0 if waiting else None, "oldest_us": None, "places": [[1, waiting]] if waiting else []}
-    return QueueReport(shard=shard, waiting=waiting, now_us=now_us, **{**figures, **changes})
+    return QueueReport(**figures | {"shard": shard, "waiting": waiting, "now_us": now_us} | changes)
 
 
 def test_ticks_go_on_while_rows_wait_and_stop_when_none_does():
@@ -129,12 +114,7 @@ def test_a_budget_that_would_process_nothing_is_refused(budget):
 
 @pytest.mark.parametrize(
     ("waiting", "arrived", "drop"),
-    [
-        (10, 40, 0.75),
-        (10, 5, 0.0),
-        (15, 40, 0.875),
-        (25, 40, 1.0),
-    ],  # a budget of 10: what waits beyond it leaves less room
+    [(10, 40, 0.75), (10, 5, 0.0), (15, 40, 0.875), (25, 40, 1.0)],  # of a budget of 10
 )
 def test_shedding_admits_what_the_next_batch_can_take(waiting, arrived, drop):
     reports = [report(0, waiting, 5_000_000, arrived=arrived)]

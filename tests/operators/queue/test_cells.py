@@ -14,18 +14,18 @@ NAMES = [field.name for field in dataclasses.fields(Cells)]
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
 
-def cells(n: int, **columns: list[float]) -> Cells:
+def cells(n, **columns):
     made = Cells.empty(n)
     for name, column in columns.items():
         getattr(made, name)[:] = column
     return made
 
 
-def columns_of(held: Cells) -> dict[str, list[float]]:
+def columns_of(held):
     return {name: getattr(held, name).tolist() for name in NAMES}
 
 
-def test_empty_cells_have_a_type_each() -> None:
+def test_empty_cells_have_a_type_each():
     made = Cells.empty(2)
     assert len(made) == 2
     assert len(Cells.empty()) == 0
@@ -34,7 +34,7 @@ def test_empty_cells_have_a_type_each() -> None:
     assert kinds == dict.fromkeys(NAMES, "int64") | {"weight": "float64", "state": "int8"}
 
 
-def test_rows_are_taken_and_put() -> None:
+def test_rows_are_taken_and_put():
     held = cells(4, number=[5, 6, 7, 8], weight=[0.5, 1.5, 2.5, 3.5], state=[0, 1, 2, 1])
     taken = held.take(np.array([3, 1]))
     assert (taken.number.tolist(), taken.weight.tolist(), taken.state.tolist()) == ([8, 6], [3.5, 1.5], [1, 1])
@@ -43,7 +43,7 @@ def test_rows_are_taken_and_put() -> None:
     assert held.take(held.state == 2).number.tolist() == []
 
 
-def test_room_is_made_for_half_as_many_more() -> None:
+def test_room_is_made_for_half_as_many_more():
     held = cells(2, number=[5, 6])
     assert held.grown(2) is held
     assert held.grown(1) is held
@@ -64,7 +64,7 @@ def test_room_is_made_for_half_as_many_more() -> None:
         (9, 2**32, 8),
     ],
 )
-def test_a_column_takes_as_few_bytes_as_its_spread_needs(low: int, spread: int, width: int) -> None:
+def test_a_column_takes_as_few_bytes_as_its_spread_needs(low, spread, width):
     held = cells(2, time=[low, low + spread])
     stored = held.to_bytes()
     assert len(stored) == 8 + 9 * len(NAMES) + 2 * width
@@ -79,7 +79,7 @@ floats = st.one_of(st.just(1.0), st.floats(0, 1e300))
 
 
 @given(st.lists(st.tuples(int64s, int64s, floats, st.integers(-128, 127)), max_size=5))
-def test_what_is_stored_is_read(rows: list[tuple[int, int, float, int]]) -> None:
+def test_what_is_stored_is_read(rows):
     number, ready, weight, state = ([row[i] for row in rows] for i in range(4))
     held = cells(len(rows), number=number, ready_at_us=ready, weight=weight, state=state)
     for stored in (held.to_bytes(), bytearray(held.to_bytes())):

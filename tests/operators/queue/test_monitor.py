@@ -9,18 +9,18 @@ from upstream.operators.queue.monitor import StatisticsMonitor
 S = 1_000_000
 
 
-def keys(*numbers: int) -> np.ndarray:
+def keys(*numbers):
     return np.array(numbers, dtype=np.int64)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_what_makes_no_sense_is_refused():
     for bad in ({"half_life_s": 0.0}, {"cells": 0}, {"cost_s": -0.1}):
         with pytest.raises(OptionError, match="half life"):
             StatisticsMonitor(**bad)
     assert StatisticsMonitor(half_life_s=0.5, cells=1, cost_s=0.0).cost_s == 0.0
 
 
-def test_the_cost_is_pinned_or_measured() -> None:
+def test_the_cost_is_pinned_or_measured():
     monitor = StatisticsMonitor()
     assert monitor.cost_s is None
     monitor.served(0, 5.0)
@@ -37,7 +37,7 @@ def test_the_cost_is_pinned_or_measured() -> None:
     assert pinned.cost_s == 3.0
 
 
-def test_counts_fade_by_half_a_half_life_later() -> None:
+def test_counts_fade_by_half_a_half_life_later():
     monitor = StatisticsMonitor(half_life_s=10.0, cells=4)
     assert monitor.rate_per_s(keys(0, 1)).tolist() == [0.0, 0.0]
     monitor.arrived(keys(1, 1, 6), 5 * S)
@@ -50,7 +50,7 @@ def test_counts_fade_by_half_a_half_life_later() -> None:
     assert state == {"at_us": 15 * S, "since_us": 5 * S, "cost_s": None}
 
 
-def test_a_constant_rate_is_measured_right() -> None:
+def test_a_constant_rate_is_measured_right():
     monitor = StatisticsMonitor(half_life_s=10.0, cells=4)
     monitor.arrived(keys(), 0)
     for second in range(1, 21):
@@ -62,14 +62,14 @@ def test_a_constant_rate_is_measured_right() -> None:
     assert once.rate_per_s(keys(0)) == pytest.approx([1e6]), "as if it had been seen for a microsecond"
 
 
-def test_pinned_rates_are_what_is_said() -> None:
+def test_pinned_rates_are_what_is_said():
     monitor = StatisticsMonitor(cost_s=0.1, rate_per_s=np.array([1.0, 4.0, 0.5]))
     monitor.arrived(keys(0, 0), 0)
     assert monitor.snapshot()["at_us"] is None
     assert monitor.rate_per_s(keys(2, 1)).tolist() == [0.5, 4.0]
 
 
-def test_slow_is_who_can_wait_for_a_round() -> None:
+def test_slow_is_who_can_wait_for_a_round():
     """u c n < 1 - c Σ u_j, both sides in figures that floats hold."""
     monitor = StatisticsMonitor(cost_s=0.125, rate_per_s=np.array([1.0, 2.0, 1.0, 8.0]))
     residents = [5, 6, 7]
@@ -81,7 +81,7 @@ def test_slow_is_who_can_wait_for_a_round() -> None:
     assert unknown.slow(keys(0, 0), keys(1, 1)).tolist() == [False, False]
 
 
-def test_slow_by_measured_rates_follows_them() -> None:
+def test_slow_by_measured_rates_follows_them():
     monitor = StatisticsMonitor(half_life_s=10.0, cells=2, cost_s=0.25)
     monitor.arrived(keys(), 0)
     for second in range(1, 41):
@@ -93,7 +93,7 @@ def test_slow_by_measured_rates_follows_them() -> None:
     assert monitor.slow(keys(0, 1), keys(2, 2)).tolist() == [True, True]
 
 
-def test_a_restart_goes_on() -> None:
+def test_a_restart_goes_on():
     monitor = StatisticsMonitor(cells=4)
     monitor.arrived(keys(1), 5)
     monitor.arrived(keys(2), 9)

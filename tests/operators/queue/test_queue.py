@@ -1,4 +1,4 @@
-"""The queue against a plain one, row by row, that follows the table of policies to the letter."""
+"""The queue against a plain one that follows the table of policies to the letter, and figure by figure."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import OptionError
-from upstream.core.rows.buckets import spark_hash
+from upstream.conf.errors import CheckpointError, OptionError
 from upstream.operators.queue.cells import Updates
 from upstream.operators.queue.keys import HashedKeys, NumberedKeys, key_numbers, numbers_tell
 from upstream.operators.queue.monitor import StatisticsMonitor
@@ -19,7 +18,7 @@ class PlainQueue:
 
     def __init__(self, policy, slow=frozenset(), cost=0.0, rate=None):
         self.policy, self.rows, self.cost, self.rate = policy, [], cost, rate
-        self.serial = 0
+        self.serial = self.superseded = 0
         self.overloaded = False
 
     def enqueue(self, key, time, arrival):
@@ -42,6 +41,7 @@ class PlainQueue:
         else:
             old = self.rows.pop(place)
             newer = time >= old[1]
+            self.superseded += 1
             kept = row if newer else old
             first, covered = min(old[3], arrival), old[4] + 1
             kept = [*kept[:3], first, covered, kept[5], *old[6:]]
@@ -64,6 +64,7 @@ class PlainQueue:
                     new = [*new]
                     new[3], new[4] = first, covered
                     merged[row[0]] = new
+            self.superseded += len(self.rows) - len(merged)
             self.rows = list(merged.values())
             self.overloaded = True
         served, self.rows = self.rows[:n], self.rows[n:]
@@ -75,6 +76,11 @@ class PlainQueue:
 batches = st.lists(
     st.tuples(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), max_size=12), st.integers(0, 6)), max_size=12
 )
+
+
+def columns_of(arriving):
+    """Keys and times of what arrives."""
+    return (np.array([each[at] for each in arriving], dtype=np.int64) for at in (0, 1))
 
 
 class Rows:
@@ -108,33 +114,27 @@ def test_queue_does_what_the_table_of_policies_says(policy, hashed, batches):
     plain = PlainQueue(policy, cost=1.0, rate=rate)
     held, now = {}, 0
     for arriving, budget in batches:
-        keys = np.array([key for key, _ in arriving], dtype=np.int64)
-        time = np.array([time for _, time in arriving], dtype=np.int64)
+        keys, time = columns_of(arriving)
         # Rows of one instant keep the order in which they came.
         arrival = now + np.arange(len(arriving), dtype=np.int64) // 3
         now += len(arriving)
         batch = rows.updates(keys, time, arrival) if hashed else Updates(keys, time, arrival)
         took = queue.enqueue(batch, now)
         rows.put(took.locations, keys[took.rows])
+        plain.superseded = 0
         for key, when, at in zip(keys, time, arrival, strict=True):
             plain.enqueue(int(key), int(when), int(at))
         for row, location in zip(took.rows, took.locations, strict=True):
             held[int(location)] = int(keys[row])
         assert len(queue) == len(plain.rows)
+        look = queue.read(budget, now).cells.number.tolist()
         out = queue.dequeue(budget, now)
         cells = out.cells
-        got = [
-            (held[int(at)], *figures)
-            for at, *figures in zip(
-                out.locations,
-                cells.time.tolist(),
-                cells.arrival.tolist(),
-                cells.first_arrival.tolist(),
-                cells.covered.tolist(),
-                strict=True,
-            )
-        ]
-        assert got == plain.dequeue(budget)
+        assert look == cells.number.tolist() or policy == "auto", "a look takes nothing"
+        columns = (cells.time, cells.arrival, cells.first_arrival, cells.covered)
+        figures = zip(out.locations, *(column.tolist() for column in columns), strict=True)
+        assert [(held[int(at)], *rest) for at, *rest in figures] == plain.dequeue(budget)
+        assert took.superseded + out.superseded == plain.superseded
         assert queue.pages.used == len(queue)
 
 
@@ -146,21 +146,19 @@ def test_unknown_policy_is_refused_by_name():
 @pytest.mark.parametrize("policy", POLICIES)
 @given(batches=batches, cut=st.integers(0, 12))
 def test_restart_between_batches_changes_nothing(policy, batches, cut):
+    def fresh():
+        return UpdateQueue(policy, NumberedKeys(6), monitor=StatisticsMonitor(cost_s=1.0), page_slots=2, seed=7)
+
     def run(restart):
-        queue = UpdateQueue(policy, NumberedKeys(6), monitor=StatisticsMonitor(cost_s=1.0), page_slots=2, seed=7)
-        served, now = [], 0
+        queue, served = fresh(), []
         for number, (arriving, budget) in enumerate(batches):
-            keys = np.array([key for key, _ in arriving], dtype=np.int64)
-            time = np.array([time for _, time in arriving], dtype=np.int64)
-            now += 10
+            keys, time = columns_of(arriving)
+            now = 10 * number
             queue.enqueue(Updates(keys, time, np.full(len(keys), now)), now, drop=0.4)
             cells = queue.dequeue(budget, now).cells
             served.append([cells.number.tolist(), cells.time.tolist(), cells.covered.tolist()])
             if restart and number == cut:
-                state = queue.snapshot()
-                queue = UpdateQueue(
-                    policy, NumberedKeys(6), monitor=StatisticsMonitor(cost_s=1.0), page_slots=2, seed=7
-                )
+                state, queue = queue.snapshot(), fresh()
                 queue.restore(state)
         return served, len(queue)
 
@@ -169,13 +167,10 @@ def test_restart_between_batches_changes_nothing(policy, batches, cut):
 
 @given(batches=batches)
 def test_shedding_loses_no_age(batches):
-    """What stands for dropped rows says so: the covered counts of all served, waiting and remembered rows are the rows
-    that came.
-    """
     queue = UpdateQueue("shed", NumberedKeys(6), page_slots=2, seed=3)
     came = gone = 0
     for now, (arriving, budget) in enumerate(batches):
-        keys = np.array([key for key, _ in arriving], dtype=np.int64)
+        keys, _ = columns_of(arriving)
         took = queue.enqueue(Updates(keys, None, np.full(len(keys), now)), now, drop=0.5)
         assert took.shed <= len(keys)
         came += len(keys)
@@ -184,44 +179,12 @@ def test_shedding_loses_no_age(batches):
     assert came == gone + int(queue.cells(held).covered.sum())
 
 
-def test_weight_serves_first_what_counts_more():
-    queue = UpdateQueue("in-place", NumberedKeys(2))
-    queue.enqueue(Updates(np.array([0, 1]), None, np.array([0, 5]), weight=np.array([1.0, 3.0])), 5)
-    assert queue.read(1, 10).cells.number.tolist() == [1]  # 3 * 5 > 1 * 10
-    assert queue.read(1, 6).cells.number.tolist() == [0]  # 3 * 1 < 1 * 6
-
-
-def test_no_result_sooner_than_the_access_interval():
-    queue = UpdateQueue("in-place", NumberedKeys(2))
-
-    def arrive(now):
-        queue.enqueue(Updates(np.array([0, 1]), None, np.full(2, now), interval_us=np.array([100, 0])), now)
-
-    arrive(0)
-    assert sorted(queue.dequeue(None, 0).cells.number) == [0, 1]
-    arrive(10)
-    assert queue.dequeue(None, 20).cells.number.tolist() == [1]
-    assert (len(queue), queue.next_ready_us()) == (1, 100)
-    late = queue.dequeue(None, 100).cells
-    assert (late.number.tolist(), late.first_arrival.tolist()) == ([0], [10])
-
-
 def test_ties_are_reported_for_conflicts():
     queue = UpdateQueue("in-place", NumberedKeys(2))
     took = queue.enqueue(Updates(np.array([0, 0, 1]), np.array([5, 5, 5]), np.zeros(3, np.int64)), 0)
     assert took.batch_ties.tolist() == [[1, 0]]
     again = queue.enqueue(Updates(np.array([0]), np.array([5]), np.ones(1, np.int64)), 1)
     assert again.ties.tolist() == [[0, took.locations[0]]]
-
-
-def test_large_batch_over_many_pending_keys():
-    queue = UpdateQueue("in-place", NumberedKeys(1_000_000))
-    queue.enqueue(Updates(np.arange(1_000_000), None, np.arange(1_000_000)), 0)
-    keys = np.random.default_rng(1).integers(0, 1_000_000, 100_000)
-    took = queue.enqueue(Updates(keys, None, np.full(100_000, 2_000_000)), 0)
-    assert len(queue) == 1_000_000
-    assert took.superseded == 100_000
-    assert queue.dequeue(10, 0).cells.number.tolist() == list(range(10))
 
 
 @given(keys=st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3)), min_size=1, unique=True))
@@ -237,14 +200,12 @@ def test_numbers_of_whole_keys_tell_them_apart(keys):
 
 @given(batches=batches)
 def test_stored_queue_serves_as_one_in_memory(batches):
-    """Where rows lie differs; which are served, and when, does not. Numbers of the keys alone, no look at rows."""
 
     def run(stored):
         index = HashedKeys(None) if stored else NumberedKeys(6)
         queue, served, now = UpdateQueue("in-place", index, page_slots=2, stored=stored), [], 0
         for arriving, budget in batches:
-            keys = np.array([key for key, _ in arriving], dtype=np.int64)
-            time = np.array([time for _, time in arriving], dtype=np.int64)
+            keys, time = columns_of(arriving)
             now += 10
             both = ([pa.chunked_array([keys])], keys) if stored else keys
             took = queue.enqueue(Updates(both, time, np.full(len(keys), now)), now)
@@ -257,26 +218,169 @@ def test_stored_queue_serves_as_one_in_memory(batches):
     assert run(True) == run(False)
 
 
-def test_hashes_spread_as_in_spark():
-    assert spark_hash([pa.array([1, 2])]).dtype == np.int32
+def numbers(*values):
+    return np.array(values, dtype=np.int64)
 
 
-def test_slow_updaters_that_are_too_many_do_not_cut():
-    """Eight keys at 0.18 a second each are more than a server of one row a second can do: the two fast ones must get
-    their turn.
-    """
-    rate = np.array([0.18] * 8 + [1.8] * 2)
-    monitor = StatisticsMonitor(cost_s=1.0, rate_per_s=rate)
-    assert not monitor.slow(np.arange(10), np.full(10, 2)).any()
-    few = StatisticsMonitor(cost_s=1.0, rate_per_s=rate[5:])
-    assert few.slow(np.arange(5), np.full(5, 2)).tolist() == [True] * 3 + [False] * 2
-    assert not few.slow(np.arange(5), np.full(5, 3)).any()  # 0.18 * 3 > 1 - 3 * 0.18
+def made(policy, keys=4, **options):
+    return UpdateQueue(policy, NumberedKeys(keys), page_slots=2, **options)
 
 
-def test_rates_count_what_a_coalesced_row_stands_for():
-    one_by_one, coalesced = StatisticsMonitor(), StatisticsMonitor()
-    one_by_one.arrived(np.array([3, 3, 3, 4]), 0)
-    coalesced.arrived(np.array([3, 4]), 0, np.array([3, 1]))
-    keys = np.array([3, 4, 5])
-    assert coalesced.rate_per_s(keys).tolist() == one_by_one.rate_per_s(keys).tolist()
-    assert coalesced.rate_per_s(keys)[0] > coalesced.rate_per_s(keys)[1] > 0
+def updates(keys, time, arrival, **more):
+    given = {name: None if value is None else np.array(value) for name, value in more.items()}
+    return Updates(numbers(*keys), None if time is None else numbers(*time), numbers(*arrival), **given)
+
+
+def served(queue, budget, now):
+    """Key, time, arrival, first arrival and covered of each row that is served."""
+    cells = queue.dequeue(budget, now).cells
+    columns = (cells.number, cells.time, cells.arrival, cells.first_arrival, cells.covered)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def counts_of(enqueued):
+    return enqueued.rows.tolist(), enqueued.superseded, enqueued.older, enqueued.shed
+
+
+def test_what_becomes_of_rows_that_replace_others():
+    queue = made("in-place")
+    assert counts_of(queue.enqueue(updates((), (), ()), 0)) == ([], 0, 0, 0)
+    first = queue.enqueue(updates((0, 1, 0), (5, 5, 6), (1, 2, 3)), 3)
+    assert counts_of(first) == ([1, 2], 1, 0, 0)
+    again = queue.enqueue(updates((0, 1, 2), (4, 7, 1), (4, 5, 6)), 6)
+    assert counts_of(again) == ([1, 2], 2, 1, 0)
+    assert again.locations[0] == first.locations[0], "in its place"
+    assert len(queue) == 3
+    assert served(queue, None, 6) == [(0, 6, 3, 1, 3), (1, 7, 5, 2, 2), (2, 1, 6, 6, 1)]
+    assert (len(queue), queue.next_ready_us(), queue.pages.used) == (0, None, 0)
+
+
+def test_rows_that_were_coalesced_count_what_they_stand_for():
+    for policy, superseded in (("in-place", 6), ("append", 0)):
+        queue = made(policy)
+        batch = updates((0, 0, 1), None, (10, 11, 12), first_arrival=(3, 2, 1), covered=(4, 1, 3))
+        assert queue.enqueue(batch, 12).superseded == superseded
+        one, several = [(0, 0, 11, 2, 5)], [(0, 0, 10, 3, 4), (0, 0, 11, 2, 1)]
+        assert sorted(served(queue, None, 12)) == [*(one if superseded else several), (1, 0, 12, 1, 3)]
+
+
+def test_shedding_keeps_since_when_a_key_is_stale():
+    queue = made("shed")
+    assert counts_of(queue.enqueue(updates((0, 1), (1, 1), (1, 2)), 2, drop=1.0)) == ([0, 1], 0, 0, 2)
+    assert (len(queue), queue.pages.used) == (0, 2)
+    took = queue.enqueue(updates((0, 0, 2), (2, 3, 4), (5, 6, 7)), 7, drop=0.0)
+    assert counts_of(took) == ([0, 1, 2], 0, 0, 0)
+    assert queue.column("arrival", took.locations).tolist() == [5, 6, 7]
+    assert (len(queue), queue.pages.used) == (3, 4)
+    assert served(queue, None, 7) == [(0, 2, 5, 1, 2), (0, 3, 6, 6, 1), (2, 4, 7, 7, 1)]
+    assert queue.pages.used == 1, "of the key that is still stale"
+    state = queue.snapshot()
+    appended = made("append")
+    appended.restore(state)
+    assert (len(appended), appended.pages.used) == (0, 0)
+    goes_on = made("shed")
+    goes_on.restore(state)
+    assert goes_on.pages.used == 1
+    goes_on.enqueue(updates((1,), (9,), (9,)), 9)
+    assert served(goes_on, 1, 9) == [(1, 9, 9, 2, 2)]
+
+
+def test_shedding_draws_anew_for_each_batch_and_the_same_again():
+    def dropped(seed):
+        queue = made("shed", seed=seed)
+        return [queue.enqueue(updates(range(4), None, range(4)), 0, drop=0.5).shed for _ in range(12)]
+
+    assert dropped(1) == dropped(1)
+    assert dropped(1) != dropped(2)
+    assert len(set(dropped(1))) > 1
+
+
+def test_of_slow_updaters_that_came_at_one_time_the_first_goes_first():
+    rate = np.array([0.01, 0.01, 5.0, 5.0])
+    queue = made("linecutting", monitor=StatisticsMonitor(cost_s=1.0, rate_per_s=rate))
+    queue.enqueue(updates((2, 3, 2, 3, 0), (1, 1, 1, 1, 1), (5, 5, 5, 5, 5)), 5)
+    queue.enqueue(updates((1,), (1,), (5,)), 5)
+    assert [row[0] for row in served(queue, None, 5)] == [0, 1, 2, 3]
+
+
+def test_a_key_rests_for_its_interval_to_the_microsecond():
+    queue = made("in-place")
+    queue.enqueue(updates((0, 1), (5, 5), (1, 2), interval_us=(100, 0)), 2)
+    assert [row[0] for row in served(queue, None, 10)] == [0, 1]
+    assert queue.pages.used == 1, "the one that rests"
+    assert counts_of(queue.enqueue(updates((0,), (4,), (20,), interval_us=(100,)), 20)) == ([], 1, 1, 0)
+    queue.enqueue(updates((0,), (5,), (21,), interval_us=(100,)), 21)
+    assert queue.next_ready_us() == 110
+    again = made("in-place")
+    again.restore(queue.snapshot())
+    for each in (queue, again):
+        assert served(each, None, 109) == []
+        assert served(each, None, 110) == [(0, 5, 21, 21, 1)]
+        assert served(each, None, 209) == []
+        assert each.pages.used == 1
+        assert served(each, None, 210) == []
+        assert each.pages.used == 0, "it has rested"
+    rests = made("in-place")
+    rests.enqueue(updates((0, 1), (5, 5), (1, 2), interval_us=(100, 0)), 2)
+    rests.dequeue(1, 10)
+    shed = made("shed")
+    shed.restore(rests.snapshot())
+    assert (len(shed), shed.pages.used) == (1, 1), "who rests is forgotten by policies that keep several rows of a key"
+    shortly = made("in-place")
+    shortly.enqueue(updates((0,), (5,), (1,), interval_us=(1,)), 2)
+    shortly.dequeue(None, 2)
+    assert shortly.pages.used == 1
+    appended = made("append")
+    appended.enqueue(updates((0,), (5,), (1,), interval_us=(100,)), 2)
+    appended.dequeue(None, 2)
+    assert appended.pages.used == 0
+
+
+def test_the_heaviest_age_is_served_first_and_who_cut_the_line_before():
+    rate = np.array([5.0, 5.0, 0.01, 5.0])
+    queue = made("linecutting", monitor=StatisticsMonitor(cost_s=1.0, rate_per_s=rate))
+    queue.enqueue(updates((0, 1, 2, 3), None, (0, 5, 9, 5), weight=(1.0, 3.0, 1.0, 3.0)), 9)
+    assert [row[0] for row in served(queue, 3, 10)] == [2, 1, 3]
+    fifo = made("fifo")
+    fifo.enqueue(updates((0, 1), None, (0, 5), weight=(1.0, 9.0)), 9)
+    assert [row[0] for row in served(fifo, 1, 10)] == [0], "weights are for policies that choose"
+
+
+def test_the_state_is_bound_to_its_version_and_pages():
+    queue = made("append", seed=3)
+    queue.enqueue(updates((0, 1, 0), (5, 1, 6), (1, 2, 3)), 3)
+    counters = queue.counters()
+    counters.pop("monitor")
+    stored = {"version": 1, "slots": 2, "drawn": 0, "serial": 3}
+    assert counters == {**stored, "overloaded": False, "one_per_key": False}
+    state = queue.snapshot()
+    assert (state["held"].tolist(), state["cells"].number.tolist()) == (queue.locations.tolist(), [0, 1, 0])
+    for other in (state | {"version": 2}, state | {"slots": 3}):
+        with pytest.raises(CheckpointError, match="queue state of version"):
+            made("append").restore(other)
+    one = made("in-place")
+    one.restore(state)
+    assert len(one) == 2
+    assert served(one, None, 3) == [(0, 6, 3, 1, 2), (1, 1, 2, 2, 1)]
+    assert one.counters()["serial"] == 3
+
+
+def test_pages_that_changed():
+    queue = made("in-place", stored=True)
+    assert queue.changed().tolist() == []
+    queue.enqueue(updates((0, 1, 2), (5, 5, 5), (1, 2, 3)), 3)
+    assert queue.changed().tolist() == [0, 1]
+    again = made("in-place", stored=True)
+    again.restore(queue.snapshot())
+    assert again.changed().tolist() == []
+    again.enqueue(updates((2,), (4,), (4,)), 4)
+    assert again.changed().tolist() == [1], "the row that stays stands for one more"
+    beside = again.enqueue(updates((2, 3), (6, 1), (5, 6)), 6)
+    assert beside.locations.tolist() == [3, 4], "what is newer lies beside what comes, not where it lay"
+    rests = made("in-place", stored=True)
+    rests.enqueue(updates((3,), (1,), (4,), interval_us=(9,)), 4)
+    once = made("in-place", stored=True)
+    once.restore(rests.snapshot())
+    once.dequeue(None, 4)
+    assert once.changed().tolist() == [0], "it rests now"
+    assert made("in-place").changed().tolist() == []

@@ -1,7 +1,5 @@
 """Streams put together and in order, on Spark: into tables and windows, in parts, over restarts."""
 
-from __future__ import annotations
-
 import random
 
 import deltalake
@@ -72,11 +70,8 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     files = {name: write_feed(tmp_path / "feed", name, count, seed=2) for name, count in (("a", 3), ("b", 4))}
     streams = []
     for name in "ab":
-        df = (
-            spark.readStream.schema("key STRING, ms BIGINT, value STRING")
-            .option("header", True)
-            .csv(f"{tmp_path}/feed/{name}-*.csv")
-        )
+        rows = spark.readStream.schema("key STRING, ms BIGINT, value STRING").option("header", True)
+        df = rows.csv(f"{tmp_path}/feed/{name}-*.csv")
         streams.append(
             upstream.UpdateStream.from_dataframe(
                 df, key="key", event_time="ms", time_format="epoch_ms", name=name,
@@ -88,13 +83,8 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
         left.merge(left).dataframe(tmp_path / "checkpoint")
     merged = left.merge(right.select("value"), prefer="right", shards=2)
     windows = merged.window("20 ms", output="all", time_format="epoch_ms", shards=2)
-    write_to_end(
-        windows.agg(n=agg.count()),
-        tmp_path / "table",
-        tmp_path / "checkpoint",
-        key=("key", "window_id"),
-        event_time="window_end",
-    )
+    key = {"key": ("key", "window_id"), "event_time": "window_end"}
+    write_to_end(windows.agg(n=agg.count()), tmp_path / "table", tmp_path / "checkpoint", **key)
 
     rows = [row for found in files.values() for row in found]
     bound = min(max(ms for _, _, ms, _ in found) for found in files.values()) - DELAY_MS
@@ -114,9 +104,8 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     described = windows.agg(n=agg.count()).describe(tmp_path / "checkpoint")
     assert [place.name for place in described.places] == ["input a", "input b", "reordering 0", "windows 0"]
     assert described.columns["window_start"] == described.columns["window_time"] == "bounded"
-    assert described.places[2].apart == max(
-        m["b"] - m["a"] for m in [{n: max(r[2] for r in f) for n, f in files.items()}]
-    )
+    newest = {name: max(row[2] for row in found) for name, found in files.items()}
+    assert described.places[2].apart == newest["b"] - newest["a"]
 
 
 def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
@@ -140,9 +129,7 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     assert deltalake.DeltaTable(str(tmp_path / "table")).version() == before
     # Spark numbers the input that starts these batches: it stays for the life of the checkpoint.
     at_once = feed(spark, tmp_path / "feed", "a").ordered(checkpoint_location=tmp_path / "checkpoint", shards=2)
-    with pytest.raises(
-        CheckpointError, match=r"ordered \(upstream-reorder/0\) had flush='slow', which added to the inp"
-    ):
+    with pytest.raises(CheckpointError, match="had flush='slow'"):
         write_to_end(at_once, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     # Of the next file some rows are below what was promised by then.
     (tmp_path / "feed" / "a-900.csv").write_text("key,ms,value\nk1,1001,too late\nk1,1200,in time\n")
@@ -159,25 +146,6 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     assert (source.name, reordering.name) == ("source 0", "reordering 0")
     assert [feed.bound for feed in source.feeds] == [(1200 - DELAY_MS) * 1000]  # microseconds
     assert [feed.bound for feed in reordering.feeds] == [1200 - DELAY_MS]  # in the terms of the time column
-
-
-def test_distinct_rows_once_however_often_they_are_sent(spark, tmp_path):
-    rows = write_feed(tmp_path / "feed", "a", 2, seed=3)
-    again = [f"{key},{ms},{value} again" for _, key, ms, value in rows[90:]]
-    (tmp_path / "feed" / "a-800.csv").write_text("key,ms,value\n" + "\n".join(again) + "\n")
-    stream = feed(spark, tmp_path / "feed", "a").distinct(
-        checkpoint_location=tmp_path / "checkpoint", late_location=tmp_path / "late", shards=2
-    )
-    counted = stream.window(
-        "1000 s", checkpoint_location=tmp_path / "checkpoint", early=True, time_format="epoch_ms", shards=2
-    )
-    write_to_end(counted.agg(n=agg.count()), tmp_path / "table", tmp_path / "checkpoint")
-    reports = reports_of(tmp_path)
-    late = [pl.read_parquet(file) for file in (tmp_path / "late").glob("*.parquet")]
-    assert sum(read_frame(tmp_path / "table")["n"].to_list()) == len({(key, ms) for _, key, ms, _ in rows})
-    assert sum(part.height for part in late) == sum(report.refused for report in reports) > 0
-    assert sum(report.rows for report in reports) == len(rows) + len(again)
-    assert sum(report.repeats + report.released + report.refused for report in reports) == len(rows) + len(again)
 
 
 def test_refusals_before_anything_runs(spark, tmp_path):

@@ -7,7 +7,7 @@ from upstream.operators.reorder.repeats import INPUT, admitted, no_memory
 from upstream.operators.runtime.entries import PANE
 
 
-def rows(*each: tuple[str, int, int]) -> pa.Table:
+def rows(*each):
     """Rows (key, time, input)."""
     key, time, source = zip(*each, strict=True) if each else ((), (), ())
     return pa.table(
