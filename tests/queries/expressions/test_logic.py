@@ -45,7 +45,8 @@ def _run(function: str, *arguments: Expression) -> list[object]:
 def test_the_right_side_fails_only_where_the_left_one_does_not_decide() -> None:
     assert _run("and", _NOT_ZERO, _BIG) == [True, False, None, False]
     assert _run("or", call("eq", [_NUMBER, _ZERO]), _BIG) == [True, True, None, False]
-    for function, left in (("and", call("eq", [_NUMBER, _ZERO])), ("or", _NOT_ZERO), ("and", _BIG)):
+    null = Constant(None, BOOLEAN)
+    for function, left in (("and", call("eq", [_NUMBER, _ZERO])), ("or", _NOT_ZERO), ("and", _BIG), ("and", null)):
         with pytest.raises(QueryError, match="division by zero"):
             _run(function, left, _BIG)
 

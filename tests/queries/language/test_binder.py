@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation
 
-from upstream.queries.expressions.nodes import Field
 from upstream.queries.relations.nodes import (
     Changes,
     Hop,
@@ -67,25 +66,13 @@ def test_latest_rows_are_one_relation_however_they_are_spelled() -> None:
     assert isinstance(bound("SELECT * FROM buses [PARTITION BY route_id ROWS 1]").plan, Changes)
 
 
-def test_newest_rows_by_another_key_or_number_are_no_latest_rows() -> None:
-    assert relation("SELECT * FROM buses [PARTITION BY route_id ROWS 1]") == Windowed(BUSES, Rows(1, ("route_id",)))
-    assert relation("SELECT * FROM buses [PARTITION BY vehicle_id ROWS 2]") == Windowed(BUSES, Rows(2, ("vehicle_id",)))
+def test_latest_rows_of_some_rows_are_the_newest_row_of_those() -> None:
     ranked = relation(
         "SELECT * FROM buses WHERE speed > 1D "
         "QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1"
     )
     assert (ranked.window.n, ranked.window.partition) == (1, ("vehicle_id",))
     assert str(ranked.window.where) == "(speed > 1.0)"
-
-
-def test_rank_by_something_else_is_the_first_rows_of_a_group() -> None:
-    plan = relation(
-        "SELECT * FROM buses [NOW] QUALIFY ROW_NUMBER() OVER (PARTITION BY route_id ORDER BY speed DESC) <= 3"
-    )
-    assert isinstance(plan, Top)
-    assert (plan.n, plan.by) == (3, (Field("route_id", pa.string()),))
-    assert plan.order[0].descending
-    assert not plan.order[0].nulls_first
 
 
 def test_predicate_before_the_cut_stands_in_the_window() -> None:

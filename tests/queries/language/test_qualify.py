@@ -14,6 +14,7 @@ def test_qualify_with_a_condition_beside_the_rank() -> None:
     plan = relation(f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px, n DESC) < 3 AND n > 1")
     top = only(plan, Top)
     assert (top.n, [str(each) for each in top.by]) == (2, ["sym"])
+    assert [(each.descending, each.nulls_first) for each in top.order] == [(False, True), (True, False)]
     assert isinstance(only(plan, Where).source, Top)
 
 

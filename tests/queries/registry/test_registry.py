@@ -160,6 +160,19 @@ def test_a_stream_more_is_seen(tmp_path: Path) -> None:
         assert registry_at(checkpoint, 0).catalog.names() == [each.name for each in streams]
 
 
+def test_what_was_known_long_ago_is_folded_again(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path)
+    known = register(checkpoint, "q0")
+    for at in range(1, 40):
+        register(checkpoint, f"q{at}")
+    again = registry_at(checkpoint, 1)
+    assert again == known
+    assert again is not known, "so memory is bounded"
+    for at in range(40):
+        registry_at(begun(tmp_path / str(at)), 0)
+    assert registry_at(checkpoint, 1) is not again
+
+
 def test_a_place_without_a_registry_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no registry"):
         registry_at(str(tmp_path), 0)
