@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from upstream.cli.feeds import feed_lines, waits_for
-from upstream.cli.live import LiveLine
-from upstream.core.feedback.source_counts import SourceCounts
 from upstream.sink.figures.summary import CommitSummary
 
 from .commits import commit
@@ -56,15 +54,3 @@ def test_a_line_for_each_feed_reports_which_holds_the_others_back_and_how_long()
         "c: ended",
     ]
     assert feed_lines([marks(0, a=2, b=2)]) == ["a: complete to 2", "b: complete to 2"]
-
-
-def test_late_and_suspect_rows_are_in_the_line_and_in_the_farewell() -> None:
-    line = LiveLine(0.0)
-    line.waits_for = "1 feed waits for b, 30.0 s behind"
-    line.add(commit(0, sources=SourceCounts(1200, 30, 20, 1)), 1.0)
-    assert " superseded · 30 late · 1 suspect · " in line.text(2.0, None)
-    assert line.text(2.0, None).endswith(" · 1 feed waits for b, 30.0 s behind")
-    assert line.farewell().endswith(
-        "Since the checkpoint began 1,200 rows were received; 30 of them came late "
-        "(20 of them because a feed was taken for idle), 1 is suspect."
-    )

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.cli.live import LiveLine, Remaining, complete_to, short_count
+from upstream.core.feedback.source_counts import SourceCounts
 
 from .commits import commit
 
@@ -55,6 +56,17 @@ def test_line_of_a_queue_and_a_target() -> None:
     line.add(commit(4, **late, needed_rows_per_s=1234.4), 4.0)
     assert "met in 25 % (needs 1,234 rows/s) · complete" in line.text(4.0, None)
     assert line.farewell().endswith("; p99 < 2.0 s met in 25 % of batches.")
+
+
+def test_late_and_suspect_rows_and_who_waits_are_in_the_line_and_in_the_farewell() -> None:
+    line = LiveLine(0.0)
+    line.waits_for = "1 feed waits for b, 30.0 s behind"
+    line.add(commit(0, sources=SourceCounts(1200, 30, 20, 1)), 1.0)
+    assert " superseded · 30 late · 1 suspect · " in line.text(2.0, None)
+    assert line.text(2.0, None).endswith(" · 1 feed waits for b, 30.0 s behind")
+    assert line.farewell().endswith(
+        "30 of them came late (20 of them because a feed was taken for idle), 1 is suspect."
+    )
 
 
 def test_rate_is_over_the_last_five_seconds() -> None:

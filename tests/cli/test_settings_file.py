@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
-from kit.programs import run_command
+import typer
 from kit.registries import begun
+from typer.testing import CliRunner
 
 from upstream.cli.failures import Failure
+from upstream.cli.option_pairs import name_values, with_pairs_of_the_file
 from upstream.cli.settings_file import command_defaults, read_settings
+
+from .in_process import done, refused
 
 KNOWN = {
     "latest": {"from": "source", "key": "key", "once": "once", "option": "option", "conf": "conf"},
     "show": {"limit": "limit", "option": "option"},
     "plan": {"rate": "rate"},
+    "queries": {},
+    "queries relation": {"option": "option"},
+    "queries register": {"weight": "weight"},
 }
 
 
-def defaults(folder: Path, text: str, **environment: str) -> dict[str, dict[str, object]]:
+def defaults(folder: Path, text: str, **environment: str) -> dict[str, Any]:
     path = folder / "upstream.toml"
     path.write_text(text, encoding="utf-8")
     return command_defaults(read_settings(path, environment), KNOWN, path)
-
-
-def refused(folder: Path, text: str) -> str:
-    with pytest.raises(Failure) as failed:
-        defaults(folder, text)
-    assert failed.value.code == 2
-    return failed.value.sentence
 
 
 def test_options_are_defaults_of_their_command(tmp_path: Path) -> None:
@@ -56,18 +55,16 @@ def test_a_value_is_not_read_for_variables_again(tmp_path: Path) -> None:
 def test_storage_is_for_every_command_that_takes_options(tmp_path: Path) -> None:
     text = '[storage]\naws_secret_access_key = "${S}"\n[latest.option]\nheader = "true"\n[plan]\nrate = 3\n'
     stored = "storage.aws_secret_access_key=x"
-    assert defaults(tmp_path, text, S="x") == {
-        "latest": {"option": [stored, "header=true"]},
-        "show": {"option": [stored]},
-        "plan": {"rate": 3},
-    }
+    found = defaults(tmp_path, text, S="x")
+    assert found.pop("queries") == {"relation": {"option": [stored]}}
+    assert found == {"latest": {"option": [stored, "header=true"]}, "show": {"option": [stored]}, "plan": {"rate": 3}}
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ('[latest]\nform = "${A}"\n', "has no option 'form'. Did you mean 'from'?"),
         ('[latst]\nfrom = "x"\n', "Did you mean 'latest'?"),
-        ('[latest]\nform = "x"\n', "has no option 'form'. Did you mean 'from'?"),
         ('[latest]\nzzz = "x"\n', "There are: conf, from, key, once, option."),
         ('from = "x"\n', "'from' is not in a table"),
         ('[latest]\nfrom = "${NOWHERE}"\n', "latest.from: the environment variable 'NOWHERE' is not set"),
@@ -76,82 +73,58 @@ def test_storage_is_for_every_command_that_takes_options(tmp_path: Path) -> None
         ('[latest]\noption = "a=b"\n', "'option' is a table"),
         ("[latest.from]\na = 1\n", "'from' takes a value"),
         ("[latest\n", "is not TOML"),
+        ("[queries.register]\nweigth = 2\n", "`upstream queries register` has no option 'weigth'"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
-    assert words in refused(tmp_path, text)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match=r"absent\.toml cannot be read"):
-        read_settings(tmp_path / "absent.toml", {})
-
-
-def test_no_secret_is_in_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "upstream.toml"
-    path.write_text('[latest]\nform = "${WORD}"\n', encoding="utf-8")
+def test_what_is_wrong_is_named_without_a_secret(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(Failure) as failed:
-        command_defaults(read_settings(path, {"WORD": "hunter2"}), KNOWN, path)
+        defaults(tmp_path, text, A="hunter2")
+    assert failed.value.code == 2
+    assert words in failed.value.sentence
     assert "hunter2" not in str(failed.value)
 
 
-def test_the_command_line_wins_and_its_pairs_are_added(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match=r"absent\.toml"):
+        read_settings(tmp_path / "absent.toml", {})
+
+
+def test_the_command_line_wins(tmp_path: Path) -> None:
     """``plan`` needs no table: its file gives two options, the command line one of them again."""
     (tmp_path / "upstream.toml").write_text('[plan]\nrate = 10\nkeys = 5\ncost = "1ms"\nquick = true\n')
-    given = run_command("plan", "--keys", "7", cwd=tmp_path)
-    assert given.returncode == 0, given.stderr
-    assert "7" in given.stdout
+    assert "of 7 keys" in done("plan", "--keys", "7", cwd=tmp_path)
     other = tmp_path / "other.toml"
     other.write_text("[plan]\nrates = 10\n")
-    named = run_command("--config", other, "plan", cwd=tmp_path)
-    assert named.returncode == 2
-    assert "Did you mean 'rate'?" in named.stderr
+    assert "Did you mean 'rate'?" in refused("--config", other, "plan", cwd=tmp_path)
 
 
-def test_pairs_of_the_file_and_of_the_command_line(tmp_path: Path) -> None:
-    """Both reach the command; of two with one name the command line's."""
-    script = """
-        import json, sys, typer
-        from typing import Annotated
-        from upstream.cli.option_pairs import name_values, with_pairs_of_the_file
-        app = typer.Typer()
-        @app.command()
-        def run(option: Annotated[list[str] | None, typer.Option(callback=with_pairs_of_the_file)] = None) -> None:
-            print(json.dumps(name_values(option, "--option")))
-        @app.callback()
-        def root(context: typer.Context) -> None:
-            context.default_map = {"run": {"option": ["a=1", "b=2"]}}
-        app()
-    """
-    import textwrap
+def test_pairs_of_the_file_and_of_the_command_line_are_added() -> None:
+    """Of two with one name the command line's counts."""
+    app = typer.Typer()
 
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), "run", "--option", "b=3", "--option", "c=4"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout) == {"a": "1", "b": "3", "c": "4"}
+    @app.command()
+    def run(option: Annotated[list[str] | None, typer.Option(callback=with_pairs_of_the_file)] = None) -> None:
+        print(json.dumps(name_values(option, "--option")))
+
+    @app.callback()
+    def root(context: typer.Context) -> None:
+        context.default_map = {"run": {"option": ["a=1", "b=2"]}}
+
+    found = CliRunner().invoke(app, ["run", "--option", "b=3", "--option", "c=4"])
+    assert json.loads(found.output) == {"a": "1", "b": "3", "c": "4"}
 
 
 def test_commands_of_a_group_have_tables_in_its_table(tmp_path: Path) -> None:
-    known = {**KNOWN, "queries": {}, "queries relation": {"option": "option"}, "queries register": {"weight": "weight"}}
-    path = tmp_path / "upstream.toml"
-    path.write_text(
-        '[storage]\nregion = "eu"\n[queries.register]\nweight = 2\n[queries.relation.option]\n"storage.a" = "b"\n'
-    )
-    found = command_defaults(read_settings(path, {}), known, path)
-    assert found["queries"] == {
+    text = '[storage]\nregion = "eu"\n[queries.register]\nweight = 2\n[queries.relation.option]\n"storage.a" = "b"\n'
+    assert defaults(tmp_path, text)["queries"] == {
         "register": {"weight": 2},
         "relation": {"option": ["storage.region=eu", "storage.a=b"]},
     }
-    path.write_text("[queries.register]\nweigth = 2\n")
-    with pytest.raises(Failure, match=r"`upstream queries register` has no option 'weigth'"):
-        command_defaults(read_settings(path, {}), known, path)
 
 
 def test_tables_of_a_group_reach_its_commands(tmp_path: Path) -> None:
     (tmp_path / "upstream.toml").write_text('[storage]\nregion = "eu"\n[queries.list]\nformat = "csv"\n')
     begun(tmp_path)
-    assert run_command("queries", "cp", "list", cwd=tmp_path).stdout.startswith("name,text,weight")
+    assert done("queries", "cp", "list", cwd=tmp_path).startswith("name,text,weight")
     (tmp_path / "upstream.toml").write_text('[queries.relation.option]\nregion = "eu"\n')
-    done = run_command("queries", "cp", "relation", "routes", "routes", cwd=tmp_path)
-    assert "--option 'region' is not an option of an object store" in done.stderr
+    assert "--option 'region'" in refused("queries", "cp", "relation", "routes", "routes", cwd=tmp_path)

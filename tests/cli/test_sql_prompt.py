@@ -12,8 +12,9 @@ from rich.console import Console
 from upstream.api.queries import queries
 from upstream.cli.sql_prompt import completions, converse, statements_of
 from upstream.cli.sql_shell import Shell
-from upstream.conf.errors import UpstreamError
 from upstream.queries.registry.opening import define_stream
+
+Talk = Callable[..., tuple[str, list[str], list[str]]]
 
 
 class Idle:
@@ -24,7 +25,7 @@ class Idle:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Callable[..., tuple[str, list[str], list[str]]]:
+def talk(tmp_path: Path) -> Talk:
     """Type lines; an exception is raised where a line would be read."""
 
     def _talk(*lines: str | type[BaseException]) -> tuple[str, list[str], list[str]]:
@@ -42,17 +43,14 @@ def talk(tmp_path: Path) -> Callable[..., tuple[str, list[str], list[str]]]:
                 return found
             raise found
 
-        def complain(error: UpstreamError) -> None:
-            complaints.append(str(error))
-
         with console.capture() as shown:
-            converse(Shell(there, console, Idle()), line, complain)
+            converse(Shell(there, console, Idle()), line, lambda error: complaints.append(str(error)))
         return shown.get(), prompts, complaints
 
     return _talk
 
 
-def test_a_statement_goes_over_lines_until_its_semicolon(talk: Callable[..., tuple[str, list[str], list[str]]]) -> None:
+def test_a_statement_goes_over_lines_until_its_semicolon(talk: Talk) -> None:
     shown, prompts, complaints = talk("CREATE VIEW v", "AS SELECT sym", "FROM trade [NOW];", "\\d v")
     assert prompts == ["upstream=>", "upstream->", "upstream->", "upstream=>", "upstream=>"]
     assert complaints == []
@@ -60,7 +58,7 @@ def test_a_statement_goes_over_lines_until_its_semicolon(talk: Callable[..., tup
 
 
 def test_an_error_is_reported_and_the_next_statement_runs(
-    talk: Callable[..., tuple[str, list[str], list[str]]],
+    talk: Talk,
 ) -> None:
     shown, _, complaints = talk("DROP VIEW nothing; \\?", "\\?", "\\q", "\\?")
     assert len(complaints) == 1
@@ -69,7 +67,7 @@ def test_an_error_is_reported_and_the_next_statement_runs(
 
 
 def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(
-    talk: Callable[..., tuple[str, list[str], list[str]]],
+    talk: Talk,
 ) -> None:
     _, prompts, complaints = talk("DROP VIEW", KeyboardInterrupt, "\\d", EOFError, "DROP VIEW x;")
     assert prompts == ["upstream=>", "upstream->", "upstream=>", "upstream=>"]

@@ -78,8 +78,9 @@ def test_a_materialized_view_is_registered_with_weight_and_buckets_and_the_job_s
 def test_alter_rest_and_drop(there: Queries, typed: Typed) -> None:
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     typed("ALTER MATERIALIZED VIEW counts SET (weight = 3)")
-    typed(f"ALTER MATERIALIZED VIEW counts AS {COUNT.replace('1 HOUR', '2 HOURS')}")
-    assert there.list().select("text", "weight").rows() == [(COUNT.replace("1 HOUR", "2 HOURS"), 3.0)]
+    longer = COUNT.replace("1 HOUR", "2 HOURS")
+    typed(f"ALTER MATERIALIZED VIEW counts AS {longer}")
+    assert there.list().select("text", "weight").rows() == [(longer, 3.0)]
     typed("DEACTIVATE counts")
     assert there.list()["active"].to_list() == [False]
     assert "at rest" in typed("\\d")

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from kit.programs import run_command
 from kit.sink import Sink
 
 from upstream.conf.clock import now_us
 from upstream.conf.process_identity import Process
 from upstream.sink.commit.lease import hold_lease
 from upstream.storage.folder import TableFolder
+
+from .in_process import done, refused
 
 
 @pytest.fixture
@@ -27,32 +28,27 @@ def table(tmp_path: Path) -> Sink:
     return sink
 
 
-def test_history(table: Sink, tmp_path: Path) -> None:
-    done = run_command("history", "table", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    head, *rows = done.stdout.splitlines()
+def test_history(table: Sink) -> None:
+    head, *rows = done("history", table.path).splitlines()
     assert head.split()[:7] == ["version", "committed", "batch", "rows", "applied", "superseded", "keys"]
     found = [[*line.split()[:1], *line.split()[4:9]] for line in rows]
     assert found == [["1", "0", "2", "2", "0", "2"], ["2", "1", "2", "1", "1", "2"], ["3", "2", "1", "0", "1", "2"]]
     assert [line.split()[-1] for line in rows] == ["20", "21", "22"]
-    last = run_command("history", "table", "--limit", "1", "--json", cwd=tmp_path)
-    (commit,) = [json.loads(line) for line in last.stdout.splitlines()]
-    assert (commit["version"], commit["batch_id"], commit["superseded"]) == (3, 2, 1)
-    every = run_command("history", "table", "--limit", "0", "--json", cwd=tmp_path)
-    assert [json.loads(line)["version"] for line in every.stdout.splitlines()] == [1, 2, 3]
+    last = json.loads(done("history", table.path, "--limit", "1", "--json"))
+    assert (last["version"], last["batch_id"], last["superseded"]) == (3, 2, 1)
+    every = done("history", table.path, "--limit", "0", "--json")
+    assert [json.loads(line)["version"] for line in every.splitlines()] == [1, 2, 3]
 
 
 def test_status(table: Sink, tmp_path: Path) -> None:
-    done = run_command("status", "table", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    first, second, third, *_ = done.stdout.splitlines()
+    first, second, third, *_ = done("status", "table", cwd=tmp_path).splitlines()
     assert first == "table, version 3: no query is writing it"
     assert second.startswith("2 keys; complete to 22; last commit ")
     assert second.endswith(" ago, batch 2")
     assert third.startswith("0 keys changed, 1 updates superseded")
     hold_lease(TableFolder(str(table.path)), "query-1", Process.of(os.getpid()), 60_000_000, now_us())
-    assert "query query-1 is writing it" in run_command("status", "table", cwd=tmp_path).stdout
-    found = json.loads(run_command("status", "table", "--json", cwd=tmp_path).stdout)
+    assert "query query-1 is writing it" in done("status", "table", cwd=tmp_path)
+    found = json.loads(done("status", "table", "--json", cwd=tmp_path))
     assert (found["table"], found["version"], found["writer"]) == ("table", 3, "query-1")
     assert found["last_commit"]["version"] == 3
     assert found["last_commit"]["low_watermark"] == 22
@@ -60,12 +56,11 @@ def test_status(table: Sink, tmp_path: Path) -> None:
 
 
 def test_a_table_without_queries_and_none_at_all(table: Sink, tmp_path: Path) -> None:
-    DeltaTable.create(str(tmp_path / "other"), DeltaTable(str(table.path)).schema())
-    assert "No query has committed to it" in run_command("status", "other", cwd=tmp_path).stdout
-    assert json.loads(run_command("status", "other", "--json", cwd=tmp_path).stdout)["last_commit"] is None
-    assert "no commit of a query" in run_command("history", "other", cwd=tmp_path).stdout
-    assert run_command("history", "other", "--json", cwd=tmp_path).stdout == ""
+    other = tmp_path / "other"
+    DeltaTable.create(str(other), DeltaTable(str(table.path)).schema())
+    assert "No query has committed to it" in done("status", other)
+    assert json.loads(done("status", other, "--json"))["last_commit"] is None
+    assert "no commit of a query" in done("history", other)
+    assert done("history", other, "--json") == ""
     for verb in ("status", "history"):
-        done = run_command(verb, "nowhere", cwd=tmp_path)
-        assert done.returncode == 1
-        assert "there is no table in nowhere" in done.stderr
+        assert "there is no table in nowhere" in refused(verb, "nowhere", cwd=tmp_path, code=1)
