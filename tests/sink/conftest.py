@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,13 @@ def sink(make_sink: Any) -> Sink:
 def hosted(tmp_path: Path) -> Hosted:
     """Tables of several queries."""
     return Hosted(tmp_path)
+
+
+@pytest.fixture
+def new_sink(make_sink: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Makes sinks on tables of their own: an example of Hypothesis does not see those of the others."""
+
+    def make(*given: Any, **options: Any) -> Sink:
+        return dataclasses.replace(make_sink(*given, **options), folder=tmp_path_factory.mktemp("table"))
+
+    return make

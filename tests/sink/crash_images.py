@@ -18,8 +18,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["TRACED", "Disk", "moments"]
-
 TRACED = (
     "openat,creat,write,pwrite64,writev,pwritev,ftruncate,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,"
     "fsync,fdatasync,copy_file_range,sendfile,fallocate"
@@ -48,12 +46,6 @@ class Disk:
     def inside(self, path: str) -> bool:
         return path == self.root or path.startswith(self.root + "/")
 
-    def made(self, path: str) -> None:
-        self.live.setdefault(path, _File())
-
-    def folder(self, path: str) -> None:
-        self.live[path] = None
-
     def truncated(self, path: str, length: int = 0) -> None:
         file = self.live.get(path)
         if file is not None:
@@ -81,12 +73,6 @@ class Disk:
         for each in [each for each in self.live if each == old or each.startswith(old + "/")]:
             self.live[new + each[len(old) :]] = self.live.pop(each)
 
-    def linked(self, old: str, new: str) -> None:
-        self.live[new] = self.live[old]
-
-    def removed(self, path: str) -> None:
-        self.live.pop(path, None)
-
     def image(self, kind: str) -> dict[str, bytes | None]:
         """The entries with their contents; None is a folder."""
         entries = self.kept if kind == "lost" else self.live
@@ -108,9 +94,7 @@ class Disk:
 
 
 def moments(trace: Path, root: str) -> Iterator[tuple[Disk, str]]:
-    """The disk after each call that changed it or synced some of it, and what the process wrote outside the root by
-    that call.
-    """
+    """The disk after each call that changed or synced it, and what the process wrote outside the root by that call."""
     disk = Disk(root)
     begun: dict[str, str] = {}
     for line in trace.read_text(errors="replace").splitlines():
@@ -157,18 +141,18 @@ def _apply(disk: Disk, name: str, given: str, answer: int) -> str | None:
     assert name not in ("writev", "pwritev", "copy_file_range", "sendfile"), f"{name} is not followed"
     if name in ("openat", "creat"):
         if "O_CREAT" in given or name == "creat":
-            disk.made(places[0])
+            disk.live.setdefault(places[0], _File())
         if "O_TRUNC" in given:
             disk.truncated(places[0])
         return "" if "O_CREAT" in given else None
     if name.startswith("mkdir"):
-        disk.folder(places[0])
+        disk.live[places[0]] = None
     elif name.startswith("rename"):
         disk.renamed(*places)
     elif name.startswith("link"):
-        disk.linked(*places)
+        disk.live[places[1]] = disk.live[places[0]]
     elif name.startswith(("unlink", "rmdir")):
-        disk.removed(places[0])
+        disk.live.pop(places[0], None)
     return ""
 
 

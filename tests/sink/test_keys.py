@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import decimal
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +70,7 @@ def leaf(column: pa.ChunkedArray, depth: int) -> pa.ChunkedArray:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_key_is_one_row(make_sink: Any, data: st.DataObject) -> None:
+def test_any_key_is_one_row(new_sink: Any, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
     count = len(chosen)
     names = data.draw(st.lists(NAMES, min_size=count, max_size=count, unique=True))
@@ -80,24 +78,23 @@ def test_any_key_is_one_row(make_sink: Any, data: st.DataObject) -> None:
     parts = list(zip(names, depths, (kind for kind, _ in chosen), strict=True))
     columns = pa.schema([*(placed(*part) for part in parts), pa.field("t", pa.int64()), pa.field("v", pa.int64())])
     keys = data.draw(st.lists(st.tuples(*(values for _, values in chosen)), max_size=12))
-    with tempfile.TemporaryDirectory() as folder:
-        key = listed(path_name([name, *["in.ner"] * depth]) for name, depth, _ in parts)
-        sink = dataclasses.replace(make_sink(columns, key=key), folder=Path(folder))
-        model: dict[str, int] = {}
-        for batch_id, start in enumerate(range(0, len(keys), 4)):
-            given_keys = list(enumerate(keys[start : start + 4], start))
-            rows = [(*map(wrapped, key, depths, [at] * count), at, at) for at, key in given_keys]
-            sink.batch(batch_id, [sink.rows(rows, seq=start)])
-            model |= {repr(as_read(key, chosen)): at for at, key in given_keys}
-        if not keys:
-            return
-        found = sink.table()
-        held = list(zip(*(found.column(name).to_pylist() for name in (*names, "v")), strict=True))
-        assert {repr(tuple(map(unwrapped, row[:-1], depths))): row[-1] for row in held} == model
-        assert len(held) == len(model)
-        leaves = [leaf(found.column(name), depth).cast(kind) for name, depth, kind in parts]
-        assert found.column(BUCKET).to_pylist() == bucket_of(leaves, 4).tolist()
-        assert check_table(str(sink.path)).healthy
+    key = listed(path_name([name, *["in.ner"] * depth]) for name, depth, _ in parts)
+    sink = new_sink(columns, key=key)
+    model: dict[str, int] = {}
+    for batch_id, start in enumerate(range(0, len(keys), 4)):
+        given_keys = list(enumerate(keys[start : start + 4], start))
+        rows = [(*map(wrapped, key, depths, [at] * count), at, at) for at, key in given_keys]
+        sink.batch(batch_id, [sink.rows(rows, seq=start)])
+        model |= {repr(as_read(key, chosen)): at for at, key in given_keys}
+    if not keys:
+        return
+    found = sink.table()
+    held = list(zip(*(found.column(name).to_pylist() for name in (*names, "v")), strict=True))
+    assert {repr(tuple(map(unwrapped, row[:-1], depths))): row[-1] for row in held} == model
+    assert len(held) == len(model)
+    leaves = [leaf(found.column(name), depth).cast(kind) for name, depth, kind in parts]
+    assert found.column(BUCKET).to_pylist() == bucket_of(leaves, 4).tolist()
+    assert check_table(str(sink.path)).healthy
 
 
 @pytest.mark.parametrize(("row", "name"), [((None, {"x": 1}), "'k'"), ((1, None), "'s'"), ((1, {"x": None}), "'s'")])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +76,7 @@ def ids_in_file(path: Path) -> dict[str, int]:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_name_is_a_column(make_sink: Any, engine: str, data: st.DataObject) -> None:
+def test_any_name_is_a_column(new_sink: Any, engine: str, data: st.DataObject) -> None:
     letters = st.text(st.sampled_from(UNPLAIN + ".`'\"aé/%"), min_size=1, max_size=4)
     name = letters.filter(lambda text: text.strip() and not text.startswith("`"))
     plain = data.draw(st.booleans())
@@ -88,22 +86,23 @@ def test_any_name_is_a_column(make_sink: Any, engine: str, data: st.DataObject) 
     )
     batches = data.draw(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=4))
     quoted = "`" + names[0].replace("`", "``") + "`"
-    with tempfile.TemporaryDirectory() as folder:
-        sink = dataclasses.replace(make_sink(columns, key=quoted, time=names[1]), folder=Path(folder))
-        model: dict[int, tuple[Any, ...]] = {}
-        for batch_id, keys in enumerate(batches):
-            rows = [(key, batch_id, {names[3]: f"{key}{batch_id}"}) for key in sorted(set(keys))]
-            sink.batch(batch_id, [sink.rows(rows, seq=10 * batch_id)])
-            model |= {each[0]: each[1:] for each in rows}
-        if not model:
-            return
-        assert sink.latest() == model
-        assert check_table(str(sink.path)).healthy
-        asked = any(character in UNPLAIN for name in names for character in name)
-        assert (MODE in DeltaTable(str(sink.path)).metadata().configuration) == asked
-        in_log = columns_in_log(sink.path)
-        assert {bool(about) for about in in_log.values()} == {asked}
-        assert bool(ids_in_file(sink.path / next(iter(sink.live_files())))) == asked
+    sink = new_sink(columns, key=quoted, time=names[1])
+    model: dict[int, tuple[Any, ...]] = {}
+    for batch_id, keys in enumerate(batches):
+        rows = [(key, batch_id, {names[3]: f"{key}{batch_id}"}) for key in sorted(set(keys))]
+        if batch_id:
+            sink.options = {**sink.options, "engine": data.draw(st.sampled_from(ENGINES))}
+        sink.batch(batch_id, [sink.rows(rows, seq=10 * batch_id)])
+        model |= {each[0]: each[1:] for each in rows}
+    if not model:
+        return
+    assert sink.latest() == model
+    assert check_table(str(sink.path)).healthy
+    asked = any(character in UNPLAIN for name in names for character in name)
+    assert (MODE in DeltaTable(str(sink.path)).metadata().configuration) == asked
+    in_log = columns_in_log(sink.path)
+    assert {bool(about) for about in in_log.values()} == {asked}
+    assert bool(ids_in_file(sink.path / next(iter(sink.live_files())))) == asked
 
 
 def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -> None:
@@ -124,19 +123,6 @@ def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -
     protocol = table.protocol()
     by_number = (2, 5, None) if engine == "rewrite" else (3, 7, ["columnMapping", "deletionVectors"])
     assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == by_number
-
-
-def test_vectors_raise_the_protocol_and_keep_the_mapping(make_sink: Any, engine: str) -> None:
-    sink = make_sink(COLUMNS, **NAMED)
-    sink.batch(0, [sink.rows([row(key, 1, "x") for key in range(20)])])
-    sink.batch(1, [sink.rows([row(key, 2, "y") for key in range(4)], seq=30)])
-    protocol = DeltaTable(str(sink.path)).protocol()
-    if engine == "vectors":
-        assert {"columnMapping", "deletionVectors"} == set(protocol.reader_features)
-        assert {"columnMapping", "deletionVectors"} <= set(protocol.writer_features)
-    turned = make_sink(COLUMNS, engine="rewrite" if engine == "vectors" else "vectors", **NAMED)
-    turned.batch(2, [turned.rows([row(key, 3, "z") for key in range(2)], seq=40)])
-    assert {key: found[1] for key, found in sink.latest().items()} == dict(enumerate(["z", "z", "y", "y"] + ["x"] * 16))
 
 
 def test_times_without_a_zone_need_the_features_by_name(make_sink: Any, engine: str) -> None:

@@ -1,7 +1,8 @@
-"""What a query can be told of updates: deletions by a condition, rows put aside, columns that come later."""
+"""What a query can be told of names, keys and updates, from a feed to a table that Spark reads and merges into."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ import pytest
 from kit.queries import write_to_end
 from pyspark.sql import functions as F
 
+import upstream
 from upstream import Watermark
+from upstream.conf.errors import SchemaError, TableError
 from upstream.operators.stream import UpdateStream
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.write_batch import write_batch
@@ -20,6 +23,59 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+
+def feed_of(folder: Path, *rows: tuple[int, int, str]) -> Path:
+    folder.mkdir()
+    lines = [{"the place": {"id": key, "x": at}, "at": at, "a,b": text} for key, at, text in rows]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_a_stream_whose_key_is_a_field(spark: SparkSession, tmp_path: Path) -> None:
+    feed = feed_of(tmp_path / "feed", (1, 1, "a"), (2, 1, "b"), (1, 3, "c"), (2, 9, "no"))
+    stream = upstream.read(
+        spark, feed, key="`the place`.ID", event_time="at", timeFormat="epoch_s", watermark=upstream.Watermark.ordered()
+    )
+    assert stream.key == ("`the place`.`id`",)
+    assert "key `the place`.`id`, event time at" in stream.explain()
+    chosen = stream.where("`a,b` <> 'no'").select("at", "upper(`a,b`) AS text")
+    assert chosen.schema.names == ["the place", "at", "text", "_upstream"]
+    write_to_end(chosen, str(tmp_path / "table"), tmp_path / "checkpoint")
+    found = spark.read.format("delta").load(str(tmp_path / "table")).select("`the place`.id", "text").collect()
+    assert sorted(tuple(row) for row in found) == [(1, "C"), (2, "B")]
+    for word, step in (
+        ("window", lambda: stream.window("1 hour")),
+        ("queue", stream.queue),
+        ("ordered", stream.ordered),
+        ("union", lambda: stream.union(stream)),
+        ("distinct", lambda: stream.distinct("at")),
+    ):
+        with pytest.raises(SchemaError, match=rf"^{word} of a stream whose key has `the place`.`id`, a field.*select="):
+            step()
+    for absent in ("`the place`.no", "THE PLACE", "at.x"):
+        with pytest.raises(SchemaError, match="the stream has no column"):
+            upstream.UpdateStream(stream.df, key=absent, event_time="at")
+
+
+def test_a_mapped_table_of_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    ddl = "`the place` STRUCT<id: BIGINT, x: BIGINT>, at BIGINT, `a,b` STRING"
+    spark.sql(f"CREATE TABLE delta.`{path}` ({ddl}) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+
+    def write(*rows: tuple[tuple[int, int], int, str]) -> None:
+        frame = spark.createDataFrame(list(rows), ddl)
+        upstream.write_batch(frame, path, key="`the place`.ID", event_time="at", engine="merge")
+
+    write(((1, 0), 5, "a"), ((2, 0), 5, "c"))
+    write(((1, 1), 6, "b"), ((1, 2), 4, "late"), ((2, 2), 4, "late"))
+    found = spark.sql(f"SELECT `the place`.id, at, `a,b` FROM delta.`{path}` ORDER BY 1").collect()
+    assert [tuple(row) for row in found] == [(1, 6, "b"), (2, 5, "c")]
+    with pytest.raises(SchemaError, match=r"key column 'the place.no' is not among the columns the place, at, a,b"):
+        upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.no", engine="merge")
+    with pytest.raises(TableError, match=r"was not made by this sink.*engine=merge"):
+        upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.id", event_time="at")
+
 
 DDL = "k STRING, t BIGINT, op STRING, n INT"
 

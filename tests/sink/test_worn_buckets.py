@@ -77,50 +77,49 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(
 
 
 def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
+    put, compact, inside, left = table_change.put_entry, compacting.compact_bucket, [False], [0]
+
+    def moment(*_: Any) -> None:
+        left[0] -= inside[0]
+        if inside[0] and left[0] == 0:
+            raise ProcessDied
+
+    def put_or_die(*given: Any) -> bool:
+        moment()
+        done = put(*given)
+        moment()
+        return done
+
+    def watched(*given: Any) -> Any:
+        inside[0] = True
+        try:
+            return compact(*given)
+        finally:
+            inside[0] = False
+
     monkeypatch.setattr(table_change, "remove_unnamed", lambda *_: None)
+    monkeypatch.setattr(table_change, "put_entry", put_or_die)
+    monkeypatch.setattr(compacting, "compact_bucket", watched)
+    monkeypatch.setattr(steps, "reached", moment)
     sink = make_sink(maintenanceBudget="1 hour")
-    sink.batch(0, [sink.rows([(key, 0, "base") for key in range(400)])])
     model: dict[int, tuple[int, str]] = dict.fromkeys(range(400), (0, "base"))
-    put = table_change.put_entry
-    reached = steps.reached
+    sink.batch(0, [sink.rows([(key, *row) for key, row in model.items()])])
     died = 0
     for number in range(1, 40):
-        moments = itertools.count(1)
-        dies_at = number % 13  # 0: not at all
-
-        def moment(dies_at: int = dies_at, moments: Any = moments) -> None:
-            if next(moments) == dies_at:
-                raise ProcessDied
-
-        def put_or_die(*given: Any, moment: Any = moment) -> bool:
-            moment()
-            done = put(*given)
-            moment()
-            return done
-
-        compact = compacting.compact_bucket
-
-        def watched(*given: Any, moment: Any = moment, compact: Any = compact) -> Any:
-            with monkeypatch.context() as within:
-                within.setattr(steps, "reached", lambda _: moment())
-                within.setattr(table_change, "put_entry", put_or_die)
-                return compact(*given)
-
+        left[0] = number % 13  # 0: not at all
         rows = [(key, number, f"v{number}") for key in range(number % 7, 400, 7)]
         model |= {key: (time, value) for key, time, value in rows}
-        with monkeypatch.context() as patched:
-            patched.setattr(compacting, "compact_bucket", watched)
-            try:
-                sink.batch(number, [sink.rows(rows, seq=number * 1000)])
-            except ProcessDied:
-                died += 1
-        assert steps.reached is reached
+        try:
+            sink.batch(number, [sink.rows(rows, seq=number * 1000)])
+        except ProcessDied:
+            died += 1
         assert sink.latest() == model
         assert sink.batch(number, [sink.rows(rows, seq=number * 1000)]) is None, "a repeat: it was committed before"
     assert died > 12
     sink.batch(40, [sink.rows([(0, 40, "last")], seq=40_000)])
-    left, live = burden(sink)
-    assert left <= live / SHARE
+    remains, live = burden(sink)
+    assert remains <= live / SHARE
     assert check_table(str(sink.path)).healthy
 
 

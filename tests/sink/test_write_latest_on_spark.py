@@ -17,18 +17,19 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from kit.queries import run_to_end, write_to_end
+from kit.sink import Sink
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.core.pushdown.source_steps import ArrowStep
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_DDL, TIMESTAMP, system_array
+from upstream.core.rows.system_column import SYSTEM_DDL, TIMESTAMP
 from upstream.operators.runtime.arrow_steps import map_in_arrow
 from upstream.sink.figures.summary import CommitSummary, read_summaries
-from upstream.sink.write_latest import BatchMetrics, batch_metrics, write_latest
+from upstream.sink.write_latest import batch_metrics, write_latest
 
 if TYPE_CHECKING:
-    import numpy as np
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.spark
 UTC = dt.timezone.utc
 T0 = dt.datetime(2024, 1, 1, tzinfo=UTC)
 DDL = f"k STRING, t TIMESTAMP, n BIGINT, {SYSTEM_DDL}"
+COLUMNS = pa.schema([("k", pa.string()), ("t", TIMESTAMP), ("n", pa.int64())])
 
 
 class Feed:
@@ -51,27 +53,17 @@ class Feed:
 
     def add(self, rows: list[tuple[str | None, int | None, int | None]], *, punctuation: bool = False) -> None:
         """Rows of key, seconds after T0, payload."""
-        import numpy as np
-
-        seq: np.ndarray[Any, Any] = np.arange(self.seq, self.seq + len(rows))
+        timed = [(k, None if second is None else T0 + dt.timedelta(seconds=second), n) for k, second, n in rows]
+        arrival = [int(T0.timestamp() * 1e6)] * len(rows)
+        batch = Sink(self.folder.parent, COLUMNS).rows(timed, seq=self.seq, arrival_us=arrival, punctuation=punctuation)
         self.seq += len(rows)
-        times = [None if second is None else T0 + dt.timedelta(seconds=second) for _, second, _ in rows]
-        arrival = np.full(len(rows), int(T0.timestamp() * 1e6))
-        columns = {
-            "k": pa.array([row[0] for row in rows], pa.string()),
-            "t": pa.array(times, TIMESTAMP),
-            "n": pa.array([row[2] for row in rows], pa.int64()),
-            SYSTEM: system_array(source="feed", seq=seq, arrival_us=arrival, punctuation=punctuation),
-        }
-        self.put(pa.table(columns))
+        self.put(pa.Table.from_batches([batch]))
 
     def put(self, table: pa.Table) -> None:
-        name = f"{self.count:05d}.parquet"
+        pq.write_table(table, self.folder / f"{self.count:05d}.parquet")
         self.count += 1
-        pq.write_table(table, self.folder / ("." + name))
-        (self.folder / ("." + name)).rename(self.folder / name)
 
-    def stream(self, spark: SparkSession, schema: str = DDL) -> DataFrame:
+    def stream(self, spark: SparkSession, schema: str | StructType = DDL) -> DataFrame:
         return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
 
 
@@ -145,12 +137,8 @@ def test_batches_punctuation_and_progress(spark: SparkSession, feed: Feed, place
     assert first.staleness is not None
     seen = [metrics for metrics in map(batch_metrics, query.recentProgress) if metrics is not None]
     arrived = int(T0.timestamp() * 1e6)
-    assert [(m.batch_id, m.rows, m.updates, m.oldest_arrival_us) for m in seen] == [
-        (0, 200, 200, arrived),
-        (1, 2, 2, arrived),
-        (2, 0, 0, None),
-    ]
-    assert isinstance(seen[2], BatchMetrics)
+    figures = [(m.batch_id, m.rows, m.updates, m.oldest_arrival_us) for m in seen]
+    assert figures == [(0, 200, 200, arrived), (1, 2, 2, arrived), (2, 0, 0, None)]
     assert seen[2].bounds is not None
     assert seen[0].duration_s > 0
 
@@ -249,12 +237,6 @@ TYPES = pa.schema([
     ("map", pa.map_(pa.string(), pa.struct([("amount", pa.decimal128(20, 3))]))),
     ("nested", pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.timestamp("us", "UTC"))]))])),
 ])  # fmt: skip
-TYPES_DDL = (
-    "`id.orig_h` STRING, at TIMESTAMP, flag BOOLEAN, i8 TINYINT, i16 SMALLINT, i32 INT, f32 FLOAT, f64 DOUBLE, short "
-    "DECIMAL(9,2), "
-    "wide DECIMAL(38,10), day DATE, raw BINARY, text STRING, list ARRAY<STRUCT<x: BIGINT, y: ARRAY<STRING>>>, "
-    "map MAP<STRING, STRUCT<amount: DECIMAL(20,3)>>, nested STRUCT<a: INT, b: STRUCT<c: TIMESTAMP>>"
-)
 FULL: dict[str, Any] = {
     "id.orig_h": "10.0.0.1",
     "at": dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC),
@@ -283,11 +265,11 @@ def test_types_survive_and_other_engines_agree(
     spark: SparkSession, feed: Feed, place: dict[str, str], form: Form
 ) -> None:
     feed.put(pa.Table.from_pylist([FULL, EMPTY, ODD], TYPES))
-    run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at")
+    run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", time="at")
     # A second batch moves the untouched rows of its bucket once more.
     newer = {**EMPTY, "at": T0 + dt.timedelta(seconds=1)}
     feed.put(pa.Table.from_pylist([newer], TYPES))
-    run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at", buckets=4)
+    run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", time="at", buckets=4)
     path = place["path"]
     expected, names = [FULL, newer, ODD], TYPES.names
     found = DeltaTable(path).to_pyarrow_table().select(names)
@@ -302,7 +284,7 @@ def test_types_survive_and_other_engines_agree(
     by_spark = spark.read.format("delta").load(path)
     of_spark = by_spark.select(*[f"`{name}`" for name in names])
     assert [(field.name, field.dataType) for field in of_spark.schema] == [
-        (field.name, field.dataType) for field in spark.createDataFrame([], TYPES_DDL).schema
+        (field.name, field.dataType) for field in from_arrow_schema(TYPES)
     ]
     assert _by_key(of_spark.toArrow().cast(TYPES).to_pylist(), *names) == _by_key(expected, *names)
     # Skipping by statistics must not lose rows.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,26 +41,25 @@ def held(sink: Any) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(ROWS | st.integers(1, 4), min_size=2, max_size=7), first=st.integers(1, 3))
-def test_a_table_holds_the_newest_of_what_it_had_and_what_came(make_sink: Any, steps: list[Any], first: int) -> None:
+def test_a_table_holds_the_newest_of_what_it_had_and_what_came(new_sink: Any, steps: list[Any], first: int) -> None:
     expected: dict[int, dict[int, str]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        sink = dataclasses.replace(make_sink(keep=named(first), buckets="2"), folder=Path(folder))
-        count = first
-        for number, step in enumerate([[(0, 0)], *steps]):
-            if isinstance(step, int):
-                change_keep(str(sink.path), named(step))
-                keeping(sink, named(count := step))
-            else:
-                rows = [(key, time, f"{number}-{at}") for at, (key, time) in enumerate(step)]
-                sink.batch(number, [sink.rows(rows, seq=100 * number)])
-                for key, time, value in rows:
-                    expected.setdefault(key, {})[time] = value
-            for key, history in expected.items():
-                expected[key] = {time: history[time] for time in sorted(history)[-count:]}
-            expected_rows = [(key, time, value) for key, history in expected.items() for time, value in history.items()]
-            assert held(sink) == sorted(expected_rows)
-        report = check_table(str(sink.path))
-        assert report.healthy, report.findings
+    sink = new_sink(keep=named(first), buckets="2")
+    count = first
+    for number, step in enumerate([[(0, 0)], *steps]):
+        if isinstance(step, int):
+            change_keep(str(sink.path), named(step))
+            keeping(sink, named(count := step))
+        else:
+            rows = [(key, time, f"{number}-{at}") for at, (key, time) in enumerate(step)]
+            sink.batch(number, [sink.rows(rows, seq=100 * number)])
+            for key, time, value in rows:
+                expected.setdefault(key, {})[time] = value
+        for key, history in expected.items():
+            expected[key] = {time: history[time] for time in sorted(history)[-count:]}
+        expected_rows = [(key, time, value) for key, history in expected.items() for time, value in history.items()]
+        assert held(sink) == sorted(expected_rows)
+    report = check_table(str(sink.path))
+    assert report.healthy, report.findings
 
 
 def grown(sink: Any) -> Any:

@@ -146,19 +146,6 @@ def test_a_repeat_in_another_order_is_refused_where_it_can_be_seen(make_sink: An
     assert plain.latest().keys() == {1, 3}
 
 
-def test_a_query_of_batches_is_refused_as_a_stream_is(make_sink: Any) -> None:
-    plain = make_sink(system=False)
-    write(plain, of_query(4, offsets="aa"), plain.rows([(1, 10, "a")]))
-    write(plain, of_query(4, offsets="aa"), plain.rows([(1, 10, "a")]))
-    with pytest.raises(TableError, match="with other input"):
-        write(plain, of_query(4, offsets="bb"), plain.rows([(2, 10, "b")]))
-    with pytest.raises(TableError, match="batch 3 comes after batch 4"):
-        write(plain, of_query(3, offsets="aa"), plain.rows([(2, 10, "b")]))
-    # Named by Delta's words it is as Delta has it: no number below the last is written.
-    write(plain, BatchName("query", 3), plain.rows([(2, 10, "b")]))
-    assert plain.latest() == {1: (10, "a")}
-
-
 def test_an_option_of_ours_is_refused_from_others(make_sink: Any) -> None:
     plain = make_sink(system=False)
     given = {"path": str(plain.path), **plain.options, "txnAppId": "x", "txnVersion": "1", WRITE_OPTION: "what"}

@@ -15,15 +15,6 @@ from upstream.sink.merge import small_files as folding
 ENGINES = ("rewrite", "vectors")
 
 
-def test_without_the_system_column_ties_go_to_the_batch(make_sink: Any) -> None:
-    sink = make_sink(system=False)
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    summary = sink.batch(1, [sink.rows([(1, 10, "b")])])
-    assert sink.latest() == {1: (10, "b")}
-    assert summary.staleness is None
-    assert summary.low_watermarks == {}
-
-
 def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any, engine: str) -> None:
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
     before = sink.live_files()

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from kit.sink import Sink
 from kit.tables import read_rows
 
-from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
+from upstream.conf.errors import CheckpointError, TableError
 from upstream.core.feedback.checkpoint_layout import SINK
 from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, Numbering
 
@@ -161,15 +162,15 @@ def test_a_table_of_an_earlier_release(make_sink: Any, monkeypatch: pytest.Monke
     assert (old.latest()[3], old.latest()[4]) == ((10, "a"), (10, "a"))
 
 
-def test_numbers_that_do_not_fit_are_refused(make_sink: Any) -> None:
-    old, new = make_sink(), make_sink(query_id="query-2")
-    with pytest.raises(MalformedRowError, match=r"numbered 4611686018427387904 by _upstream\.seq"):
-        old.batch(0, [old.rows([(1, 10, "a")], seq=2**62)])
-    old.batch(0, [old.rows([(1, 10, "a")], seq=2**62 - 2)])
-    new.batch(0, [new.rows([(1, 10, "b")], seq=0)])
-    assert new.latest() == {1: (10, "b")}
-    with pytest.raises(MalformedRowError, match="write to a new table"):
-        new.batch(1, [new.rows([(1, 10, "c")], seq=1)])
+def test_two_queries_whose_first_batches_meet(make_sink: Any) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
+    one, two = make_sink(columns), make_sink(columns, query_id="query-2")
+    first, second = one.tasks([one.rows([(1, 10, "a")], seq=5)]), two.tasks([two.rows([(2, 10, "b")], seq=5)])
+    one.commit(first, 0)
+    two.commit(second, 0)
+    assert DeltaTable(str(two.path)).transaction_version(BASE_PREFIX + "query-2") == 6
+    two.batch(1, [two.rows([(1, 10, "b"), (2, 10, "c")])])
+    assert two.latest() == {1: (10, "b"), 2: (10, "c")}
 
 
 Updates = list[tuple[int, int, bool]]

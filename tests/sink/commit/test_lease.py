@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.waiting import wait_for
 
 from upstream.conf.errors import TableError
 from upstream.conf.process_identity import Process, driver_process
@@ -61,8 +62,7 @@ def test_a_process_that_is_gone_holds_nothing(folder: TableFolder) -> None:
         child.send_signal(signal.SIGSTOP)  # it lives, if barely
         assert not process.is_gone()
         child.kill()
-        while not process.is_gone():
-            time.sleep(0.01)
+        wait_for(process.is_gone)
         hold_lease(folder, "second", HERE, TERM, 2)
     assert read_lease(folder) == Lease("second", HERE, 2, TERM)
 
@@ -121,15 +121,17 @@ def test_a_folder_that_cannot_be_written_to(folder: TableFolder) -> None:
 
 
 def test_two_that_find_it_free_at_once(folder: TableFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from upstream.sink.commit import lease as lease_module
+    hold_lease(folder, "second", HERE, TERM, 0)
+    place = Path(folder.location, PLACE)
+    theirs = place.read_bytes()
+    place.unlink()
+    replace = os.replace
 
-    write = lease_module._write
+    def race(*given: Any, **more: Any) -> None:
+        replace(*given, **more)
+        place.write_bytes(theirs)
 
-    def race(place: TableFolder, lease: Lease) -> None:
-        write(place, lease)
-        write(place, dataclasses.replace(lease, query_id="second"))
-
-    monkeypatch.setattr(lease_module, "_write", race)
+    monkeypatch.setattr(os, "replace", race)
     with pytest.raises(TableError, match="another query, second"):
         hold_lease(folder, "first", HERE, TERM, 0)
 
@@ -158,17 +160,15 @@ def test_the_keepers_thread_ends_with_spark(folder: TableFolder) -> None:
             raise RuntimeError("stopped")
         return ["first"]
 
+    before = set(threading.enumerate())
     keeper = LeaseKeeper(HERE, running, lambda: 40 * TERM)
     hold_lease(folder, "first", HERE, TERM, 0)
     keeper.add(TableFolder(folder.location + "2"), S)
-    thread = keeper._thread
-    assert thread is not None
+    (thread,) = set(threading.enumerate()) - before
     keeper.add(folder, S)
-    while (found := read_lease(folder)) is None or found.renewed_us != 40 * TERM:
-        time.sleep(0.01)
+    wait_for(lambda: (found := read_lease(folder)) and found.renewed_us == 40 * TERM)
     stopped.append(True)
-    thread.join(30)
-    assert not thread.is_alive()
+    wait_for(lambda: not thread.is_alive())
 
 
 def test_the_sink_refuses_before_any_row_is_read(make_sink: Any) -> None:

@@ -115,7 +115,6 @@ def test_somebody_appends_between_the_look_and_the_append(
 
 
 def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> None:
-
     write_deltalake(str(tmp_path / "other"), pa.table({"rows": ["x"]}))
     sink = make_sink(metricsLocation=str(tmp_path / "other"))
     with pytest.raises(TableError, match=r"lacks query_id.*type: rows"):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -138,26 +136,23 @@ def test_what_cannot_be_followed_back_is_refused(make_sink: Any, monkeypatch: py
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_order_of_batches_and_of_files_put_together(make_sink: Any, data: st.DataObject) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        sink = make_sink(buckets="3")
-        sink.folder = Path(folder)
-        sink.__post_init__()
-        model: dict[int, tuple[int, str]] = dict.fromkeys(range(60), (0, "v"))
-        sink.batch(0, [sink.rows([(key, *row) for key, row in model.items()])])
-        for number in range(1, data.draw(st.integers(2, 5), label="batches") + 1):
-            keys = data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=30), label="keys")
-            times = data.draw(st.lists(st.integers(0, 9), min_size=len(keys), max_size=len(keys)), label="times")
-            rows = [(key, time, f"{number}.{at}") for at, (key, time) in enumerate(zip(keys, times, strict=True))]
-            cut = data.draw(st.integers(0, len(rows)), label="cut")
-            parts = [(rows[:cut], 0), (rows[cut:], cut)]
-            results = sink.tasks(*[[sink.rows(part, seq=number * 100 + at)] for part, at in parts if part])
-            for bucket in data.draw(st.lists(st.sampled_from([None, 0, 1, 2]), max_size=4), label="put together"):
-                put_together(sink, bucket)
-            assert sink.commit(results, number) is not None
-            for key, time, value in rows:
-                if key not in model or time >= model[key][0]:
-                    model[key] = (time, value)
-            assert sink.latest() == model
-        assert check_table(str(sink.path)).healthy
-        assert pa.table(DeltaTable(str(sink.path)).get_add_actions()).num_rows == len(sink.live_files())
+def test_any_order_of_batches_and_of_files_put_together(new_sink: Any, data: st.DataObject) -> None:
+    sink = new_sink(buckets="3")
+    model: dict[int, tuple[int, str]] = dict.fromkeys(range(60), (0, "v"))
+    sink.batch(0, [sink.rows([(key, *row) for key, row in model.items()])])
+    for number in range(1, data.draw(st.integers(2, 5), label="batches") + 1):
+        keys = data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=30), label="keys")
+        times = data.draw(st.lists(st.integers(0, 9), min_size=len(keys), max_size=len(keys)), label="times")
+        rows = [(key, time, f"{number}.{at}") for at, (key, time) in enumerate(zip(keys, times, strict=True))]
+        cut = data.draw(st.integers(0, len(rows)), label="cut")
+        parts = [(rows[:cut], 0), (rows[cut:], cut)]
+        results = sink.tasks(*[[sink.rows(part, seq=number * 100 + at)] for part, at in parts if part])
+        for bucket in data.draw(st.lists(st.sampled_from([None, 0, 1, 2]), max_size=4), label="put together"):
+            put_together(sink, bucket)
+        assert sink.commit(results, number) is not None
+        for key, time, value in rows:
+            if key not in model or time >= model[key][0]:
+                model[key] = (time, value)
+        assert sink.latest() == model
+    assert check_table(str(sink.path)).healthy
+    assert pa.table(DeltaTable(str(sink.path)).get_add_actions()).num_rows == len(sink.live_files())

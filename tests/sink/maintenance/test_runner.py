@@ -41,9 +41,7 @@ def at(sink: Any, version: int) -> dict[int, tuple[Any, ...]]:
 
 
 def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
-    """As if the versions had been committed one step after the other, the last one now; files with the commit that
-    added them.
-    """
+    """As if the versions had been committed one step after the other, the last one now."""
     for version in versions:
         when = (now_us - (versions[-1] - version) * step_us) / 1e6
         place = sink.path / "_delta_log" / f"{version:020d}.json"
@@ -59,9 +57,8 @@ def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
 def write(sink: Any, batches: range) -> None:
     for number in batches:
         deleted = [key == number % 8 for key in range(8)]
-        sink.batch(
-            number, [sink.rows([(key, number, f"v{number}") for key in range(8)], seq=number * 10, deleted=deleted)]
-        )
+        rows = [(key, number, f"v{number}") for key in range(8)]
+        sink.batch(number, [sink.rows(rows, seq=number * 10, deleted=deleted)])
 
 
 def upkeep(sink: Any, rules: MaintenanceRules, now_us: int, **more: Any) -> Upkeep:
@@ -75,11 +72,16 @@ def checkpoint_every(sink: Any, batches: range, every: int) -> None:
             DeltaTable(str(sink.path)).create_checkpoint()
 
 
+def aged(make_sink: Any, batches: int) -> tuple[Any, int]:
+    """A table with a checkpoint for every five versions, one an hour, and the time of the last."""
+    sink, now = make_sink(maintenance="off"), time.time_ns() // 1000
+    checkpoint_every(sink, range(batches), every=5)
+    age(sink, range(batches + 1), now)
+    return sink, now
+
+
 def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_sink: Any) -> None:
-    sink = make_sink(maintenance="off")
-    checkpoint_every(sink, range(30), every=5)
-    now = time.time_ns() // 1000
-    age(sink, range(31), now)
+    sink, now = aged(make_sink, 30)
     held = {version: at(sink, version) for version in (20, 22, 27, 30)}
     rules = MaintenanceRules(8 * HOUR, every=5)
     done = upkeep(sink, rules, now).run()
@@ -112,10 +114,8 @@ def test_the_number_of_versions_binds_however_young_they_are(make_sink: Any) -> 
     done = upkeep(sink, MaintenanceRules(7 * DAY, versions=6), now).run()
     assert done.oldest == 19
     assert done.entries == 16
-    assert (
-        DeltaTable(str(sink.path)).metadata().configuration["delta.deletedFileRetentionDuration"]
-        == "interval 3600 seconds"
-    )
+    recorded = DeltaTable(str(sink.path)).metadata().configuration
+    assert recorded["delta.deletedFileRetentionDuration"] == "interval 3600 seconds"
     assert at(sink, 19)
     assert at(sink, 25) == at(sink, 24)
 
@@ -134,10 +134,7 @@ def test_without_a_checkpoint_that_is_old_enough_nothing_goes(make_sink: Any) ->
 
 
 def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = make_sink(maintenance="off")
-    checkpoint_every(sink, range(20), every=5)
-    now = time.time_ns() // 1000
-    age(sink, range(21), now)
+    sink, now = aged(make_sink, 20)
     rules = MaintenanceRules(5 * HOUR, every=5)
     promised = {version: at(sink, version) for version in (15, 20)}
     monkeypatch.setattr(removal, "_CHUNK", 4)
@@ -171,10 +168,7 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
 
 
 def test_time_that_runs_out_leaves_the_rest_for_the_next_time(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = make_sink(maintenance="off")
-    checkpoint_every(sink, range(20), every=5)
-    now = time.time_ns() // 1000
-    age(sink, range(21), now)
+    sink, now = aged(make_sink, 20)
     monkeypatch.setattr(removal, "_CHUNK", 4)
     entries, rounds = [], 0
     while rounds == 0 or entries[-1][1]:
@@ -188,10 +182,7 @@ def test_time_that_runs_out_leaves_the_rest_for_the_next_time(make_sink: Any, mo
 
 
 def test_orphans_go_when_no_batch_can_still_name_them(make_sink: Any) -> None:
-    sink = make_sink(maintenance="off")
-    checkpoint_every(sink, range(20), every=5)
-    now = time.time_ns() // 1000
-    age(sink, range(21), now)
+    sink, now = aged(make_sink, 20)
     staged = sink.tasks([sink.rows([(key, 99, "never committed") for key in range(8)], seq=900)])
     orphans = {file.path for result in staged for file in result.staged}
     sink.batch(20, [sink.rows([(1, 100, "x")], seq=1000)])
@@ -253,25 +244,8 @@ def test_files_that_a_restore_brought_back_stay(make_sink: Any) -> None:
     assert upkeep(sink, rules, later).run().entries > 0
 
 
-def test_what_fails_is_reported_and_disturbs_no_batch(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = make_sink(retentionVersions="100")
-    write(sink, range(3))
-    monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
-
-    def broken(*_: Any, **__: Any) -> None:
-        raise OSError("disk on fire")
-
-    monkeypatch.setattr(Upkeep, "_log", broken)
-    write(sink, range(3, 5))
-    assert sink.latest()[0][0] == 4
-    last = read_summaries(str(sink.path))[-1][1]
-    assert last.maintained is not None
-    assert last.maintained.failed == "disk on fire"
-
-
-@pytest.mark.parametrize("name", ["v", "a mapped name"])
-def test_small_files_of_a_bucket_become_few(make_sink: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), (name, pa.string())])
+def test_small_files_of_a_table_with_mapped_names_become_few(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
     sink = make_sink(columns, keep="all", buckets="1", maintenance="off", engine="rewrite")
     for number in range(9):
         sink.batch(number, [sink.rows([(number, 1, "x")], seq=number)])

@@ -41,9 +41,7 @@ def test_a_feed_of_which_nothing_is_known_is_below_all_bounds() -> None:
     assert least == NOTHING_YET
     assert later_bound(least, "2024-01-01T00:00:00.000000Z") == "2024-01-01T00:00:00.000000Z"
     assert (later_bound(5, least), later_bound(least, None), later_bound(least, least)) == (5, None, least)
-
-
-def test_a_feed_that_has_ended_stays_ended() -> None:
+    # A feed that has ended stays ended.
     assert later_bound(3, 5) == 5
     assert later_bound(None, 5) is None
     assert later_bound(5, None) is None

@@ -16,9 +16,7 @@ from upstream.sink.merge.staleness import Arrivals
 def test_ages_by_nearest_rank() -> None:
     found = Arrivals.of(np.array([8_000_000, 0, 9_000_000, 9_000_000, UNKNOWN])).staleness(10_000_000)
     assert found == Staleness(mean=3.5, p50=1.0, p99=10.0, max=10.0)
-
-
-def test_no_rows_and_a_clock_set_back() -> None:
+    # No rows, and a clock that was set back.
     assert Arrivals.of(None).staleness(5) is None
     assert Arrivals.of(np.array([UNKNOWN])).staleness(5) is None
     assert Arrivals.together([]).staleness(5) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,24 +56,21 @@ def test_the_rule_is_what_a_plain_model_says(
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), rows=ROWS, count=st.integers(2, 3))
 def test_a_small_history_in_any_order(
-    make_sink: Any, data: st.DataObject, rows: list[tuple[int, int, bool]], count: int
+    new_sink: Any, data: st.DataObject, rows: list[tuple[int, int, bool]], count: int
 ) -> None:
     numbered = [(key, time, seq, gone) for seq, (key, time, gone) in enumerate(rows)]
-    with tempfile.TemporaryDirectory() as folder:
-        sink = make_sink(keep=f"latest {count}", buckets="2")
-        sink.folder = Path(folder)
-        sink.__post_init__()
-        for batch_id, batch in enumerate(split(data, data.draw(st.permutations(numbered)))):
-            tasks = [[as_batch(sink, part)] for part in split(data, batch)]
-            summary = sink.batch(batch_id, *tasks)
-            assert sink.batch(batch_id, *tasks) is None
-            if summary is not None:
-                assert summary.updates == summary.delivered + summary.superseded
-                assert summary.keys == sink.table().num_rows
-        if rows:
-            found = sink.table()
-            held = zip(*(found.column(name).to_pylist() for name in ("k", "t", "v")), strict=True)
-            assert sorted(held) == sorted((key, time, str(seq)) for key, time, seq in model(numbered, count))
+    sink = new_sink(keep=f"latest {count}", buckets="2")
+    for batch_id, batch in enumerate(split(data, data.draw(st.permutations(numbered)))):
+        tasks = [[as_batch(sink, part)] for part in split(data, batch)]
+        summary = sink.batch(batch_id, *tasks)
+        assert sink.batch(batch_id, *tasks) is None
+        if summary is not None:
+            assert summary.updates == summary.delivered + summary.superseded
+            assert summary.keys == sink.table().num_rows
+    if rows:
+        found = sink.table()
+        held = zip(*(found.column(name).to_pylist() for name in ("k", "t", "v")), strict=True)
+        assert sorted(held) == sorted((key, time, str(seq)) for key, time, seq in model(numbered, count))
 
 
 def as_batch(sink: Any, rows: list[Row]) -> pa.RecordBatch:

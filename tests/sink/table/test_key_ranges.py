@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -48,28 +46,27 @@ def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 )
 @pytest.mark.usefixtures("beside_at_once")
-def test_windows_that_mostly_grow_and_are_sometimes_corrected(make_sink: Any, batches: list[Any]) -> None:
+def test_windows_that_mostly_grow_and_are_sometimes_corrected(new_sink: Any, batches: list[Any]) -> None:
     expected: dict[tuple[str, int], tuple[int, int]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        sink = dataclasses.replace(make_sink(WINDOWS, **KEYED), folder=Path(folder))
-        base = number = 0
-        for batch_id, (step, rows, tasks) in enumerate(batches):
-            base += 3 * step if step < 0 else 4 * step
-            found: list[Row] = []
-            for key, window, time in rows:
-                found.append((key, base + window, time, number))
-                if time >= expected.get((key, base + window), (time, 0))[0]:
-                    expected[key, base + window] = (time, number)
-                number += 1
-            parts = [sink.rows([row], seq=row[3]) for row in found]
-            summary = sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)])
-            assert sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)]) is None, "a repeat"
-            if summary is not None:
-                assert summary.keys == len(expected) == sink.table().num_rows
-        if expected:
-            table = sink.table()
-            columns = [table.column(name).to_pylist() for name in ("k", "w", "t", "n")]
-            assert {(k, w): (t, n) for k, w, t, n in zip(*columns, strict=True)} == expected
+    sink = new_sink(WINDOWS, **KEYED)
+    base = number = 0
+    for batch_id, (step, rows, tasks) in enumerate(batches):
+        base += 3 * step if step < 0 else 4 * step
+        found: list[Row] = []
+        for key, window, time in rows:
+            found.append((key, base + window, time, number))
+            if time >= expected.get((key, base + window), (time, 0))[0]:
+                expected[key, base + window] = (time, number)
+            number += 1
+        parts = [sink.rows([row], seq=row[3]) for row in found]
+        summary = sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)])
+        assert sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)]) is None, "a repeat"
+        if summary is not None:
+            assert summary.keys == len(expected) == sink.table().num_rows
+    if expected:
+        table = sink.table()
+        columns = [table.column(name).to_pylist() for name in ("k", "w", "t", "n")]
+        assert {(k, w): (t, n) for k, w, t, n in zip(*columns, strict=True)} == expected
 
 
 def grown(sink: Any, batches: int, rows: int) -> Any:

@@ -90,7 +90,6 @@ def test_the_table_keeps_what_it_has_of_its_own(make_sink: Any) -> None:
 
 
 def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
-
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, None, None, None)], deleted=[True])])
     wide = make_sink(WIDE, query_id="query-2", **MERGE)

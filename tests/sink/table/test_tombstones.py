@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -135,29 +134,26 @@ def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(
     data=st.data(),
 )
 def test_all_input_read_anew_after_a_restore_gives_what_was_there(
-    make_sink: Any, batches: list[list[tuple[int, bool]]], keep: str, data: st.DataObject
+    new_sink: Any, batches: list[list[tuple[int, bool]]], keep: str, data: st.DataObject
 ) -> None:
     count = sum(map(len, batches))
     times = iter(data.draw(st.permutations(range(count))))
     timed_batches = [[(key, next(times), gone) for key, gone in batch] for batch in batches]
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = (make_sink(keep=keep, buckets="2", query_id=f"query-{number}") for number in (1, 2))
-        for sink in (first, second):
-            sink.folder = Path(folder)
-            sink.__post_init__()
+    first = new_sink(keep=keep, buckets="2")
+    second = dataclasses.replace(first, query_id="query-2")
 
-        def write(sink: Any, batch_id: int, rows: list[tuple[int, int, bool]], seq: int) -> None:
-            named = [(key, time, None if gone else f"v{time}") for key, time, gone in rows]
-            sink.batch(batch_id, [marked(sink, named, [gone for *_, gone in rows], seq=seq)])
+    def write(sink: Any, batch_id: int, rows: list[tuple[int, int, bool]], seq: int) -> None:
+        named = [(key, time, None if gone else f"v{time}") for key, time, gone in rows]
+        sink.batch(batch_id, [marked(sink, named, [gone for *_, gone in rows], seq=seq)])
 
-        for batch_id, rows in enumerate(timed_batches):
-            write(first, batch_id, rows, 1000 + 10 * batch_id)
-        before = sorted(zip(*first.table().select(["k", "t", "v"]).to_pydict().values(), strict=True))
-        DeltaTable(str(first.path)).restore(data.draw(st.integers(0, first.version() - 1)))
-        again = data.draw(st.permutations([row for rows in timed_batches for row in rows]))
-        for batch_id, at in enumerate(range(0, count, 4)):
-            write(second, batch_id, again[at : at + 4], at)
-        assert sorted(zip(*second.table().select(["k", "t", "v"]).to_pydict().values(), strict=True)) == before
+    for batch_id, rows in enumerate(timed_batches):
+        write(first, batch_id, rows, 1000 + 10 * batch_id)
+    before = sorted(zip(*first.table().select(["k", "t", "v"]).to_pydict().values(), strict=True))
+    DeltaTable(str(first.path)).restore(data.draw(st.integers(0, first.version() - 1)))
+    again = data.draw(st.permutations([row for rows in timed_batches for row in rows]))
+    for batch_id, at in enumerate(range(0, count, 4)):
+        write(second, batch_id, again[at : at + 4], at)
+    assert sorted(zip(*second.table().select(["k", "t", "v"]).to_pydict().values(), strict=True)) == before
 
 
 def test_a_foreign_change_of_the_tombstones_alone_is_refused(make_sink: Any) -> None:
