@@ -150,9 +150,6 @@ def test_subqueries_are_relations_unless_a_window_follows() -> None:
     )
 
 
-# --- set operations, WITH, views -----------------------------------------------------------------------------------
-
-
 def test_set_operations_give_both_sides_one_type() -> None:
     plan = relation("SELECT n FROM trade [NOW] UNION ALL SELECT bid FROM quote [NOW]")
     assert isinstance(plan, SetOperation)
@@ -196,9 +193,6 @@ def test_views_that_read_themselves_and_errors_in_views() -> None:
     )
     emits = CATALOG.with_view("bad", "SELECT * FROM trade [NOW] EMIT CHANGES")
     refused("SELECT * FROM bad", "EMIT is for the query that is registered", catalog=emits)
-
-
-# --- unbounded state -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
