@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from upstream.cli.sql_statements import (
-    Activate,
-    Alter,
-    Create,
-    Describe,
-    Drop,
-    Explain,
-    Help,
-    Quit,
-    Select,
-    Statement,
-    parse,
-    split,
-)
+from upstream.cli import sql_statements as sql
 from upstream.conf.errors import OptionError
 
 
@@ -42,41 +29,41 @@ from upstream.conf.errors import OptionError
     ],
 )
 def test_a_statement_ends_with_a_semicolon_of_its_own(buffer: str, found: list[str], rest: str) -> None:
-    assert split(buffer) == (found, rest)
+    assert sql.split(buffer) == (found, rest)
 
 
 @pytest.mark.parametrize(
     ("text", "statement"),
     [
-        ("SELECT 1", Select("SELECT 1")),
-        ("ISTREAM(SELECT k FROM s)", Select("ISTREAM(SELECT k FROM s)")),
-        ("WITH a AS (SELECT 1) SELECT * FROM a", Select("WITH a AS (SELECT 1) SELECT * FROM a")),
-        ("explain  SELECT 'x' FROM s", Explain("SELECT 'x' FROM s")),
-        ("EXPLAIN per_route", Explain("per_route")),
-        ("CREATE VIEW v AS SELECT 'a;b'", Create("v", "SELECT 'a;b'", view=True)),
-        ("create materialized view Q as\nSELECT 1", Create("Q", "SELECT 1")),
+        ("SELECT 1", sql.Select("SELECT 1")),
+        ("ISTREAM(SELECT k FROM s)", sql.Select("ISTREAM(SELECT k FROM s)")),
+        ("WITH a AS (SELECT 1) SELECT * FROM a", sql.Select("WITH a AS (SELECT 1) SELECT * FROM a")),
+        ("explain  SELECT 'x' FROM s", sql.Explain("SELECT 'x' FROM s")),
+        ("EXPLAIN per_route", sql.Explain("per_route")),
+        ("CREATE VIEW v AS SELECT 'a;b'", sql.Create("v", "SELECT 'a;b'", view=True)),
+        ("create materialized view Q as\nSELECT 1", sql.Create("Q", "SELECT 1")),
         (
             "CREATE MATERIALIZED VIEW q WITH (weight = 2.5, buckets=4) AS SELECT 1",
-            Create("q", "SELECT 1", weight=2.5, buckets=4),
+            sql.Create("q", "SELECT 1", weight=2.5, buckets=4),
         ),
-        ("CREATE MATERIALIZED VIEW `per-route` AS SELECT 1", Create("per-route", "SELECT 1")),
-        ("ALTER MATERIALIZED VIEW q AS SELECT 2", Alter("q", text="SELECT 2")),
-        ("ALTER MATERIALIZED VIEW q SET (weight = 3)", Alter("q", weight=3.0)),
-        ("ACTIVATE q", Activate("q", active=True)),
-        ("DEACTIVATE q", Activate("q", active=False)),
-        ("DROP MATERIALIZED VIEW q", Drop("q")),
-        ("DROP VIEW v", Drop("v", view=True)),
-        ("\\d", Describe()),
-        ("\\d buses", Describe("buses")),
-        ("\\?", Help()),
-        ("help", Help()),
-        ("\\q", Quit()),
-        ("quit", Quit()),
-        ("help FROM s", Select("help FROM s")),
+        ("CREATE MATERIALIZED VIEW `per-route` AS SELECT 1", sql.Create("per-route", "SELECT 1")),
+        ("ALTER MATERIALIZED VIEW q AS SELECT 2", sql.Alter("q", text="SELECT 2")),
+        ("ALTER MATERIALIZED VIEW q SET (weight = 3)", sql.Alter("q", weight=3.0)),
+        ("ACTIVATE q", sql.Activate("q", active=True)),
+        ("DEACTIVATE q", sql.Activate("q", active=False)),
+        ("DROP MATERIALIZED VIEW q", sql.Drop("q")),
+        ("DROP VIEW v", sql.Drop("v", view=True)),
+        ("\\d", sql.Describe()),
+        ("\\d buses", sql.Describe("buses")),
+        ("\\?", sql.Help()),
+        ("help", sql.Help()),
+        ("\\q", sql.Quit()),
+        ("quit", sql.Quit()),
+        ("help FROM s", sql.Select("help FROM s")),
     ],
 )
-def test_what_a_statement_asks_for(text: str, statement: Statement) -> None:
-    assert parse(text) == statement
+def test_what_a_statement_asks_for(text: str, statement: sql.Statement) -> None:
+    assert sql.parse(text) == statement
 
 
 @pytest.mark.parametrize(
@@ -102,4 +89,4 @@ def test_what_a_statement_asks_for(text: str, statement: Statement) -> None:
 )
 def test_what_is_wrong_and_what_is_expected(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        parse(text)
+        sql.parse(text)
