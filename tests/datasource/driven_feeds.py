@@ -22,6 +22,13 @@ S = 1_000_000
 BASE = 1_700_000_000 * S
 
 
+class DearConnector(MemoryConnector):
+    """Reading twice is dear, so that tasks look at the times; a feed is read by one task or by several."""
+
+    tasks_report = True
+    smallest_task = 5
+
+
 class Driver:
     """Plans batches; `now` is the clock."""
 

@@ -17,17 +17,10 @@ from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.datasource.task import Reading
 from upstream.operators.runtime.feeds import FeedBounds
 
-from .driven_feeds import BASE, SCHEMA, Driver, S
+from .driven_feeds import BASE, SCHEMA, DearConnector, Driver, S
 
 DELAY = 4
 POLICIES = ["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"]
-
-
-class DearConnector(MemoryConnector):
-    """Reading twice is dear, so that tasks look at the times."""
-
-    tasks_report = True
-    smallest_task = 5
 
 
 @dataclasses.dataclass
@@ -118,7 +111,6 @@ WAITING = [("a", [0] * 6, 0, 1), ("b", [0], 0, 1), ("a", [0], 15, 5)]
 )
 # A feed whose first row a limit keeps waiting holds the others back.
 @example(steps=WAITING, policy="bounded", idle="wait", confirmations=1, dear=False)
-@example(steps=WAITING, policy="heartbeat", idle="wait", confirmations=1, dear=False)
 def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(
     steps: list[tuple[str, list[int], int, int | None]], policy: str, idle: str, confirmations: int, dear: bool
 ) -> None:
@@ -184,6 +176,24 @@ def test_the_idle_rule_lets_the_others_go_on_without_a_feed_that_never_had_a_bou
     pipe.send("a", BASE + 10 * S)
     pipe.batch()
     assert pipe.bounds.low_watermark == (BASE + 10 * S if idle == "advance" else BASE + 6 * S)
+
+
+def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="heartbeat")
+    pipe.send("a", *[0] * 10)
+    pipe.batch(limit=4)
+    first = pipe.now
+    assert pipe.bounds.low_watermark == first
+    pipe.now += 60 * S
+    pipe.send("a", 0)
+    pipe.batch(limit=4)
+    assert pipe.bounds.low_watermark == first, "two of the first look wait"
+    pipe.now += 60 * S
+    pipe.batch(limit=2)
+    assert pipe.bounds.low_watermark == first + 60 * S, "one of the second look waits"
+    pipe.batch(limit=4)
+    assert pipe.stamps["a"] == [first] * 10 + [first + 60 * S]
+    assert pipe.bounds.low_watermark == pipe.now
 
 
 def test_no_stamp_is_below_what_was_promised_whatever_clock_a_connector_goes_by(tmp_path: Any) -> None:

@@ -69,7 +69,7 @@ def test_the_newest_row_of_each_leaves(tmp_path_factory: pytest.TempPathFactory,
 
 @pytest.mark.parametrize("missing", [None, {"b": None, "v": 1}, {"b": {"id": None}, "v": 1}])
 def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path: Path, missing: Any) -> None:
-    with pytest.raises(MalformedRowError, match=r"the key column '`a`\.`b`\.`id`' is null"):
+    with pytest.raises(MalformedRowError, match="`id`' is null"):
         read(tmp_path, [({"b": {"id": 1}, "v": 1}, 5), (missing, 6)])
 
 

@@ -25,6 +25,8 @@ from upstream.datasource.schema import leaving_schema, shape_of
 from upstream.datasource.task import Reading
 from upstream.storage.folder import TableFolder
 
+from .driven_feeds import DearConnector
+
 SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
 ROW = st.tuples(
     st.sampled_from("xyz"), st.one_of(st.integers(0, 60), st.integers(5000, 5060), st.none()), st.integers(0, 9)
@@ -40,13 +42,6 @@ def begins_with_a_time(batches: list[dict[str, list[Any]]]) -> bool:
 
 BATCHES = st.lists(st.fixed_dictionaries({"a": ROWS, "b": ROWS}), min_size=1, max_size=6).filter(begins_with_a_time)
 POLICIES = st.sampled_from(["ordered", "bounded", "displaced"])
-
-
-class DearConnector(MemoryConnector):
-    """Reading twice is dear; a feed is read by one task or by several."""
-
-    smallest_task = 5
-    tasks_report = True
 
 
 def table_of(rows: list[tuple[str, int | None, int]]) -> pa.Table:
@@ -207,5 +202,5 @@ def test_a_first_batch_that_tasks_are_to_look_at_is_refused_by_the_driver_if_no_
     """Its rows would all go to the quarantine, and the query would go on as if nothing had come."""
     connector = DearConnector({"a": table_of(rows), "b": table_of([])})
     stream = Stream(connector, "bounded", str(tmp_path))
-    with pytest.raises(SchemaError, match="none of the 3 rows of the first batch has a"):
+    with pytest.raises(SchemaError, match="none of the 3 rows"):
         stream.plan()

@@ -78,6 +78,28 @@ def gone(sink: Any, rows: list[tuple[Any, ...]], seq: int) -> pa.RecordBatch:
     return sink.rows(rows, seq=seq, deleted=np.ones(len(rows), dtype=np.bool_))
 
 
+class Batches:
+    """Batches of a table. Rows are a key, a time, and whether they are a deletion; there are so many values."""
+
+    def __init__(self, sink: Any, values: int) -> None:
+        self.sink, self.values = sink, values
+        self.batch_id = self.seq = 0
+
+    def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> Any:
+        parts = [range(task, len(rows), tasks) for task in range(tasks)]
+        summary = self.sink.batch(self.batch_id, *([self._rows(rows, part)] for part in parts if part))
+        self.batch_id, self.seq = self.batch_id + 1, self.seq + len(rows)
+        return summary
+
+    def _rows(self, rows: list[tuple[int, int, bool]], part: range) -> Any:
+        numbers = [self.seq + at for at in part]
+        values = [
+            (key, time, None if gone else str(number % self.values))
+            for number, (key, time, gone) in zip(numbers, (rows[at] for at in part), strict=True)
+        ]
+        return self.sink.rows(values, seq=numbers, deleted=np.array([rows[at][2] for at in part]))
+
+
 def options_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: str) -> dict[str, str]:
     """Have the sink write in one of its ways however few rows there are; the options for that."""
     monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)

@@ -6,7 +6,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from upstream.core.rows.system_column import SYSTEM
 
-from .following import Follower, options_of
+from .following import Batches, Follower, options_of
 
 # Key, time, whether it is a deletion.
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -27,25 +26,16 @@ STEPS = st.lists(
 )
 
 
-class Chain:
+class Chain(Batches):
     """Two tables and the follower between them; what the first delivers is counted against what the second is given."""
 
     def __init__(self, first: Any, second: Any) -> None:
+        super().__init__(first, values=1 << 30)
         self.first, self.second = first, second
-        self.batch_id = self.seq = self.delivered = self.received = 0
+        self.delivered = self.received = 0
 
     def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> None:
-        timed = [(key, time, None if gone else f"{key}-{self.seq + at}") for at, (key, time, gone) in enumerate(rows)]
-        marks = np.array([gone for *_, gone in rows])
-        parts = [range(task, len(rows), tasks) for task in range(tasks)]
-        given = [
-            [self.first.rows([timed[at] for at in part], seq=[self.seq + at for at in part], deleted=marks[list(part)])]
-            for part in parts
-            if part
-        ]
-        summary = self.first.batch(self.batch_id, *given)
-        self.batch_id, self.seq = self.batch_id + 1, self.seq + len(rows)
-        self.delivered += summary.delivered
+        self.delivered += super().batch(rows, tasks).delivered
 
     def begin(self, limit: str) -> None:
         numbers = {"timeFormat": "epoch_us" if "time" in self.first.options else ""}

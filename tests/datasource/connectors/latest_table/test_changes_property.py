@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
@@ -20,7 +19,7 @@ from upstream.sink.admin.erase import erase_key
 from upstream.sink.admin.history_change import change_keep
 from upstream.sink.commit.commit import BatchCommit
 
-from .following import Follower, options_of
+from .following import Batches, Follower, options_of
 
 # Key, time, whether it is a deletion.
 ROWS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -43,23 +42,8 @@ MARKED = [("batch", [(key, time, False) for key in range(many)]) for many, time 
 Row = tuple[int, int | None, str | None]
 
 
-class Table:
-    """A table, what a second reader finds in each of its versions, and the batches that make them."""
-
-    def __init__(self, sink: Any) -> None:
-        self.sink = sink
-        self.batch_id = self.seq = 0
-
-    def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> None:
-        parts = [range(task, len(rows), tasks) for task in range(tasks)]
-        given = [[self._rows(rows, part)] for part in parts if part]
-        self.sink.batch(self.batch_id, *given)
-        self.batch_id, self.seq = self.batch_id + 1, self.seq + len(rows)
-
-    def _rows(self, rows: list[tuple[int, int, bool]], part: range) -> Any:
-        values = [(rows[at][0], rows[at][1], None if rows[at][2] else str(at % 3)) for at in part]
-        marks = np.array([rows[at][2] for at in part])
-        return self.sink.rows(values, seq=[self.seq + at for at in part], deleted=marks)
+class Table(Batches):
+    """A table, and what a second reader finds in each of its versions."""
 
     def at(self, version: int) -> Counter[tuple[Row, int]]:
         """The rows of a version, with their numbers: a row may be replaced by one that looks like it."""
@@ -126,7 +110,7 @@ def test_changes_are_the_difference_between_versions(
     with tempfile.TemporaryDirectory() as folder:
         kind = options_of(way, monkeypatch, folder)
         options = {"time": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}
-        table = Table(make_first(Path(folder) / "first", **options))
+        table = Table(make_first(Path(folder) / "first", **options), values=3)
         deletes = keep != "all"
 
         def batch(rows: list[tuple[int, int, bool]]) -> None:

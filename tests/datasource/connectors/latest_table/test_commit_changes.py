@@ -54,7 +54,7 @@ def test_files_that_were_only_put_elsewhere_are_no_change() -> None:
 def test_a_bucket_is_known_by_its_folder_as_well() -> None:
     actions = [commit({}, {}), action("remove", f"{BUCKET}=12/part-a.parquet", None), action("add", "b", 2)]
     assert list(bucket_changes(actions, "here")) == ["2", "12"]
-    with pytest.raises(TableError, match=r"at here does not name the bucket of the file part-a"):
+    with pytest.raises(TableError, match="part-a"):
         bucket_changes([action("remove", "part-a", None)], "here")
 
 

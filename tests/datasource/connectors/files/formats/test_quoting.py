@@ -83,7 +83,7 @@ def test_what_is_there_now_is_read_to_its_end(folder: Path, connect: Any, follow
 
 def test_column_names_that_never_end_are_an_error(folder: Path, follow: Any) -> None:
     (folder / "a.csv").write_text('k,"v\n' + lines(0, 50))
-    with pytest.raises(SchemaError, match=r"do not end within 100 bytes.*maxRowBytes"):
+    with pytest.raises(SchemaError, match="maxRowBytes"):
         follow(SCHEMA, **OPTIONS).step()
 
 
