@@ -53,15 +53,6 @@ def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink: Any
     assert sink.batch(2, [sink.rows(others, seq=20)]).conflicts == 5
 
 
-def test_the_rows_that_lost_can_be_read(declared: Any) -> None:
-    declared.write(0, [declared.rows([(1, 5, "a"), (1, 5, "b"), (2, 5, "x")])])
-    declared.write(1, [declared.rows([(1, 5, "c"), (2, 5, "w")], seq=[20, 1])])
-    found = [
-        (row["k"], row["v"], row["_upstream_seq"], row["_upstream_deleted"]) for row in put_aside(declared, "conflicts")
-    ]
-    assert sorted(found) == [(1, "a", 0, False), (1, "b", 1, False), (2, "w", 1, False)]
-
-
 def test_late_rows_are_counted_copied_and_take_part(declared: Any) -> None:
     declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10), declared.punctuation(3, feed="slow")])
     batch = [
