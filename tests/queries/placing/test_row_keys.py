@@ -33,7 +33,7 @@ VALUES = {
 
 
 @given(st.data())
-def test_texts_are_equal_for_equal_rows_only(data: st.DataObject) -> None:
+def test_texts_are_equal_for_equal_rows_only(data):
     kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
     rows = data.draw(st.lists(st.tuples(*(VALUES[kind] for kind in kinds)), max_size=12))
     names = [f"c{at}" for at in range(len(kinds))]
@@ -44,7 +44,7 @@ def test_texts_are_equal_for_equal_rows_only(data: st.DataObject) -> None:
             assert (text == its) == (one == other), (one, other, text, its)
 
 
-def test_the_texts_stay_as_they_are() -> None:
+def test_the_texts_stay_as_they_are():
     table = pa.table(
         {
             "s": ["a,b", None, "\\N"],
@@ -61,10 +61,10 @@ def test_the_texts_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_without_columns_all_rows_have_one_text(rows: int) -> None:
+def test_without_columns_all_rows_have_one_text(rows):
     assert row_keys(pa.table({"a": pa.array([1] * rows, pa.int64())}), []).to_pylist() == [""] * rows
 
 
-def test_parts_of_tables_and_slices_are_read_in_place() -> None:
+def test_parts_of_tables_and_slices_are_read_in_place():
     lists: Any = pa.chunked_array([pa.array([["a"], ["b", "c"], None]).slice(1), pa.array([["d"]])])
     assert row_keys(pa.table({"l": lists}), ["l"]).to_pylist() == ["b\\,c\\,", "\\N", "d\\,"]

@@ -1,7 +1,3 @@
-"""Types of aggregates, and what they refuse."""
-
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pyarrow as pa
@@ -13,7 +9,7 @@ from upstream.queries.relations.aggregates import AGGREGATES, aggregation, is_ag
 from upstream.queries.relations.nodes import Aggregation
 
 
-def column(kind: pa.DataType) -> Field:
+def column(kind):
     return Field("x", kind)
 
 
@@ -35,12 +31,12 @@ def column(kind: pa.DataType) -> Field:
         ("bit_xor", pa.int64(), pa.int64()),
     ],
 )
-def test_types_are_sparks(function: str, kind: pa.DataType, expected: pa.DataType) -> None:
+def test_types_are_sparks(function, kind, expected):
     assert is_aggregate(function)
     assert aggregation("r", function, [column(kind)]).type == expected
 
 
-def test_what_is_short_for_something_else() -> None:
+def test_what_is_short_for_something_else():
     x, p = column(pa.bool_()), Field("p", pa.bool_())
     assert aggregation("r", "count_if", [x]) == Aggregation("r", "count", (), pa.int64(), where=x)
     assert aggregation("r", "count_if", [x], where=p).where == Call("and", (p, x), pa.bool_())
@@ -69,19 +65,19 @@ def test_what_is_short_for_something_else() -> None:
         ("percentile", [column(pa.int64()), Constant(Decimal("1.5"), pa.decimal128(2, 1))], "between 0 and 1"),
     ],
 )
-def test_arguments_that_do_not_fit(function: str, arguments: list[Field], part: str) -> None:
+def test_arguments_that_do_not_fit(function, arguments, part):
     with pytest.raises(SchemaError, match=part):
         aggregation("r", function, arguments)
 
 
-def test_count_of_distinct_rows_needs_columns() -> None:
+def test_count_of_distinct_rows_needs_columns():
     with pytest.raises(SchemaError, match="name the columns"):
         aggregation("r", "count", [], distinct=True)
     assert "median" in AGGREGATES
     assert not is_aggregate("upper")
 
 
-def test_bits_of_distinct_values() -> None:
+def test_bits_of_distinct_values():
     assert not aggregation("r", "bit_and", [column(pa.int64())], distinct=True).distinct
     with pytest.raises(SchemaError, match="SELECT DISTINCT"):
         aggregation("r", "bit_xor", [column(pa.int64())], distinct=True)

@@ -1,7 +1,3 @@
-"""Which columns go on with time, and which conditions bound a join."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from kit.continuous import MOMENT, only, relation
@@ -25,7 +21,7 @@ SECOND = 1_000_000
         (Constant(1, pa.int32()), False),
     ],
 )
-def test_columns_that_go_on_with_time(expression: object, expected: bool) -> None:
+def test_columns_that_go_on_with_time(expression, expected):
     assert goes_on(expression, frozenset({"t"})) == expected
 
 
@@ -40,7 +36,7 @@ def test_columns_that_go_on_with_time(expression: object, expected: bool) -> Non
         ("a.t + INTERVAL '1' SECONDS <= b.t AND b.t - INTERVAL '4' SECONDS <= a.t", (4 * SECOND, -SECOND)),
     ],
 )
-def test_conditions_on_both_times_bound_a_join(condition: str, expected: tuple[int, int]) -> None:
+def test_conditions_on_both_times_bound_a_join(condition, expected):
     plan = relation(f"SELECT a.px FROM trade a JOIN quote b ON a.sym = b.sym AND {condition}")
     join = only(plan, Join)
     right = next(name for name in join.right.schema.names if name.rpartition(".")[2] == "t")
@@ -50,7 +46,7 @@ def test_conditions_on_both_times_bound_a_join(condition: str, expected: tuple[i
     assert partners_of(join, frozenset({"t"}), frozenset()) == (None, None)
 
 
-def test_a_condition_that_bounds_one_side() -> None:
+def test_a_condition_that_bounds_one_side():
     plan = relation("SELECT a.px FROM trade [NOW] a JOIN quote [ROWS 2] b ON a.t <= b.t + INTERVAL '5' SECONDS")
     join = only(plan, Join)
     assert partners_of(join, frozenset({"t"}), frozenset({"b.t"})) == (None, ("b.t", 5 * SECOND))
@@ -65,5 +61,5 @@ def test_a_condition_that_bounds_one_side() -> None:
         ("SELECT domain FROM ISTREAM(SELECT domain FROM Domains) [NOW]", False),
     ],
 )
-def test_what_reads_stored_relations_alone_never_changes(sql: str, expected: bool) -> None:
+def test_what_reads_stored_relations_alone_never_changes(sql, expected):
     assert never_changes(relation(sql)) == expected

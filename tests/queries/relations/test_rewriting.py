@@ -1,22 +1,20 @@
 """Canonical texts of expressions, and which expressions never fail."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.continuous import relation
 
-from upstream.queries.expressions.nodes import Expression, conjuncts
+from upstream.queries.expressions.nodes import conjuncts
 from upstream.queries.relations.nodes import Windowed
 from upstream.queries.relations.rewriting import canonical_text, conjunct_texts, never_fails, size
 
 
-def expression(text: str) -> Expression:
+def expression(text):
     return dict(relation(f"SELECT {text} AS x FROM trade [NOW]").columns)["x"]
 
 
-def text(sql: str) -> str:
+def text(sql):
     return canonical_text(expression(sql), lambda name: name)
 
 
@@ -35,7 +33,7 @@ def text(sql: str) -> str:
         ("CAST(n AS BIGINT)", "n"),
     ],
 )
-def test_the_same_meaning_has_one_text(one: str, other: str) -> None:
+def test_the_same_meaning_has_one_text(one, other):
     assert text(one) == text(other)
 
 
@@ -53,12 +51,12 @@ def test_the_same_meaning_has_one_text(one: str, other: str) -> None:
         ("sym LIKE 'a'", "'a' LIKE sym"),
     ],
 )
-def test_another_meaning_has_another_text(one: str, other: str) -> None:
+def test_another_meaning_has_another_text(one, other):
     assert text(one) != text(other)
 
 
 @given(st.permutations(["n > 1", "px < 2", "sym = 'a'", "n <> 7"]))
-def test_conditions_have_no_order(parts: list[str]) -> None:
+def test_conditions_have_no_order(parts):
     plan = relation("SELECT * FROM trade [NOW] WHERE " + " AND ".join(parts))
     usual = relation("SELECT * FROM trade [NOW] WHERE n > 1 AND px < 2 AND sym = 'a' AND n <> 7")
     assert [str(each) for each in conjuncts(plan.condition)] != []
@@ -78,10 +76,10 @@ def test_conditions_have_no_order(parts: list[str]) -> None:
         ("sym LIKE 'a%'", True),
     ],
 )
-def test_what_never_fails(sql: str, expected: bool) -> None:
+def test_what_never_fails(sql, expected):
     assert never_fails(expression(sql)) == expected
 
 
-def test_size_counts_nodes() -> None:
+def test_size_counts_nodes():
     assert size(expression("n")) == 1
     assert size(expression("n + n * n")) == 5

@@ -1,7 +1,3 @@
-"""Plans over two versions of a table are different plans."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 
 from kit.continuous import DOMAINS
@@ -12,7 +8,7 @@ from upstream.queries.relations.nodes import Unbounded, Windowed
 from upstream.queries.relations.stored import StoredTable
 
 
-def test_versions_of_a_table_do_not_share_what_is_computed_of_them() -> None:
+def test_versions_of_a_table_do_not_share_what_is_computed_of_them():
     tables = [None, StoredTable("/t", "x", 1), StoredTable("/t", "x", 2), StoredTable("/t", "y", 1)]
     plans = [Windowed(replace(DOMAINS, table=table), Unbounded()) for table in tables]
     assert len({identity(each) for each in plans}) == 4
