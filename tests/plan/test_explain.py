@@ -8,7 +8,7 @@ from upstream.plan.completeness import LeftOut
 from upstream.plan.explain import explain_plan
 from upstream.plan.nodes import Queue, Rows, Transform
 from upstream.plan.places import places
-from upstream.plan.row_steps import Filter
+from upstream.plan.row_steps import Choice, Filter
 
 from .building import FIXED, SCHEMA, Spec, mapped, rows, union, window
 
@@ -41,6 +41,12 @@ def test_branches_and_folders() -> None:
     assert "└─ read" in shown
     assert "│  reports to /cp/upstream-reorder/0" in shown
     assert "│  │  reports to /cp/upstream-windows/0" in shown
+
+
+def test_what_leaves_rows_out_is_said_once() -> None:
+    left_out = LeftOut("the source coalesces", "…")
+    plan = Transform(*FIXED, left_out, inputs=(Rows(*FIXED, left_out, frame=None),), step=Choice(("v",)))
+    assert explain_plan(plan).count("the source coalesces") == 1
 
 
 def test_what_was_moved_and_what_shares_a_stage() -> None:

@@ -26,6 +26,7 @@ def test_operators_of_all_streams_have_different_places() -> None:
     plan = together(queue(rows()), rows(), queue(window(rows())))
     folders = list(places(plan, "/cp").values())
     assert folders == ["/cp/upstream-queue", "/cp/upstream-windows/0", "/cp/upstream-queue-1"]
+    assert "3 streams" in plan.text
     shared = queue(rows())
     with pytest.raises(OptionError, match="two branches"):
         places(together(shared, window(shared)), "/cp")
