@@ -26,18 +26,12 @@ def test_what_an_option_carries_is_what_comes(rows, schema, archives, random):
     assert others == {"key": "a", "Path": "b"}
     assert found is not None
     assert (found.rows, found.schema, found.program, tuple(found.archives)) == (
-        rows,
-        schema,
-        "program",
-        tuple(archives),
-    )
-
-
-def test_without_the_option_there_are_no_steps():
-    assert parse_steps({"key": "a"}) == (None, {"key": "a"})
+        rows, schema, "program", tuple(archives),
+    )  # fmt: skip
 
 
 def test_the_program_is_what_was_given():
+    assert parse_steps({"key": "a"}) == (None, {"key": "a"})
     bound = 3
 
     def some(batches):
@@ -68,5 +62,5 @@ def test_the_program_is_not_loaded_until_it_is_asked_for():
     ["", "mine", "3", "[1, 2, 3]", "{}", '{"rows": 1, "schema": 2, "program": 3}', '{"rows": "r", "other": "o"}'],
 )
 def test_what_nothing_of_ours_wrote_is_refused(value):
-    with pytest.raises(OptionError, match=rf"{STEPS_OPTION}=.*Expected: nothing.*leave this option out"):
+    with pytest.raises(OptionError, match=f"{STEPS_OPTION}="):
         parse_steps({STEPS_OPTION: value})

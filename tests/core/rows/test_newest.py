@@ -55,20 +55,22 @@ def test_a_kept_row_stands_for_all_rows_of_its_key(data: list[tuple[int, str, in
         ([True, False, True, True], pa.bool_()),
         ([1.5, float("nan"), float("nan"), -0.0], pa.float64()),
         ([{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x"}, {"a": 2, "b": "x"}], None),
+        ([None, 7, None, 2**62, 8], pa.int64()),
+        ([None, 7, None, 0, 8], pa.int64()),
+        ([None, "x", None, ""], pa.string()),
+        ([None, None], pa.float64()),
+        ([{"a": None, "b": 1.5}, {"a": 0, "b": None}, {"a": None, "b": 1.5}, {"a": None, "b": None}, None, None], None),
     ],
 )
 def test_codes_are_equal_exactly_for_equal_keys(values: list[object], dtype: pa.DataType | None) -> None:
+    dtype = dtype or pa.array(values).type
     codes, size = key_codes([pa.chunked_array([pa.array(values[:1], dtype), pa.array(values[1:], dtype)])])
     plain = ["nan" if isinstance(value, float) and math.isnan(value) else repr(value) for value in values]
-    assert codes.max() < size
+    assert codes.dtype == np.int64
+    assert 0 <= codes.min() <= codes.max() < size
     for i, left in enumerate(plain):
         for j, right in enumerate(plain):
             assert (codes[i] == codes[j]) == (left == right)
-
-
-def test_negative_zero_and_zero_are_one_key() -> None:
-    codes, _ = key_codes([pa.array([0.0, -0.0])])
-    assert codes[0] == codes[1]
 
 
 def test_many_key_columns_of_large_range_do_not_overflow() -> None:
@@ -81,31 +83,9 @@ def test_many_key_columns_of_large_range_do_not_overflow() -> None:
     assert (codes[:500] == codes[500:]).all()
 
 
-@pytest.mark.parametrize(
-    ("values", "dtype"),
-    [
-        ([None, 7, None, 2**62, 8], pa.int64()),
-        ([None, 7, None, 0, 8], pa.int64()),
-        ([None, "x", None, ""], pa.string()),
-        ([None, None], pa.float64()),
-        ([{"a": None, "b": 1.5}, {"a": 0, "b": None}, {"a": None, "b": 1.5}, {"a": None, "b": None}, None, None], None),
-    ],
-)
-def test_a_null_is_equal_to_a_null_and_to_nothing_else(values: list[object], dtype: pa.DataType | None) -> None:
-    codes, size = key_codes([pa.array(values, dtype)])
-    assert codes.dtype == np.int64
-    assert 0 <= codes.min() <= codes.max() < size
-    assert [[left == right for right in codes] for left in codes] == [
-        [left == right for right in values] for left in values
-    ]
-
-
-def test_nulls_take_one_code_more() -> None:
+def test_nulls_take_one_code_more_and_small_ranges_of_integers_are_their_own_codes() -> None:
     codes, size = key_codes([pa.array(["x", None, "y"])])
     assert (codes.tolist(), size) == ([0, 2, 1], 3)
-
-
-def test_small_ranges_of_integers_are_their_own_codes() -> None:
     codes, size = key_codes([pa.array([-5, 1018])])
     assert (codes.tolist(), size) == ([0, 1023], 1024)
     codes, size = key_codes([pa.array([-5, 1019])])
@@ -149,6 +129,8 @@ def test_floats_keep_their_last_bit_and_nans_are_one_key() -> None:
     assert (codes.tolist(), size) == ([0, 0, 1], 2)
     codes, size = key_codes([pa.array([1.5, 2.5, 1.5], pa.float32())])
     assert (codes.tolist(), size) == ([0, 1, 0], 2)
+    codes, _ = key_codes([pa.array([0.0, -0.0])])
+    assert codes[0] == codes[1]
 
 
 def test_what_a_kept_row_stands_for() -> None:
@@ -158,10 +140,6 @@ def test_what_a_kept_row_stands_for() -> None:
     assert newest.rows.tolist() == [2, 3]
     assert newest.first_arrival_us.tolist() == [5, 5]
     assert newest.covered.tolist() == [6, 4]
-    newest = NewestPerKey(codes, 6, None, np.array([5, 4, 3, 2, 6]), np.array([1, 2, 3, 4, 5]))
-    assert newest.rows.tolist() == [3, 4]
-    assert newest.first_arrival_us.tolist() == [2, 3]
-    assert newest.covered.tolist() == [6, 9]
     assert {column.dtype for column in (newest.rows, newest.first_arrival_us, newest.covered)} == {np.dtype(np.int64)}
 
 

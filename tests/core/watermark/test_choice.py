@@ -18,12 +18,9 @@ SECOND = 1_000_000
     [
         (Watermark.ordered(), {"name": "ordered"}),
         (Watermark.bounded("5 minutes"), {"name": "bounded", "delay_us": 300 * SECOND}),
-        (
-            Watermark.adaptive(late=0.01, first_delay="20 s"),
-            {"name": "adaptive", "delay_us": 20 * SECOND, "target_late": 0.01},
-        ),
-        (Watermark.displaced(7), {"name": "displaced", "displacement": 7}),
-        (Watermark.displaced(0), {"name": "displaced", "displacement": 0}),
+        (Watermark.adaptive(late=0.01, first_delay="20 s"), {"name": "adaptive", "delay_us": 20 * SECOND}),
+        (Watermark.adaptive(late=0.01), {"target_late": 0.01}),
+        *((Watermark.displaced(rows), {"name": "displaced", "displacement": rows}) for rows in (0, 7)),
         (Watermark.embedded(), {"name": "embedded"}),
         (Watermark.arrival(), {"name": "heartbeat"}),
         (Watermark.none(), {"name": "latent"}),

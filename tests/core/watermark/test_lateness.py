@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.journal import through_json
 
 from upstream.core.watermark.lateness import Lags
 
@@ -40,3 +43,24 @@ def test_the_least_delay_that_so_many_exceed() -> None:
     assert lags(100).exceeded_by(0.1) == 0
     assert lags(100, 0, 0).exceeded_by(0.0) == 0
     assert lags(100, 2**62).exceeded_by(0.5) == round(2 ** (497 / 8)) - 1
+
+
+@given(st.lists(st.integers(0, 2**40), max_size=200), st.sampled_from([0.5, 0.1, 0.01]))
+def test_no_more_than_the_share_lies_beyond_the_delay_nor_many_less(lags: list[int], share: float) -> None:
+    held = Lags(1 << 16)
+    held.add(np.array(lags, dtype=np.int64))
+    delay = held.exceeded_by(share)
+    assert sum(lag > delay for lag in lags) <= share * len(lags)
+    if delay:  # what lies a bin below is too little
+        assert sum(lag * 2**0.125 >= delay for lag in lags) > share * len(lags)
+
+
+@given(st.lists(st.integers(0, 1000), max_size=100), st.lists(st.integers(0, 100), max_size=5), st.integers(1, 20))
+def test_a_histogram_forgets_at_the_same_rows_however_they_come(lags: list[int], cuts: list[int], half: int) -> None:
+    given_lags = np.array(lags, dtype=np.int64)
+    whole, split = Lags(half), Lags(half)
+    whole.add(given_lags)
+    for part in np.split(given_lags, sorted(cuts)):
+        split.add(part)
+        split = Lags(half, through_json(split.to_json()))
+    assert split.to_json() == whole.to_json()

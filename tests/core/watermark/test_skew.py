@@ -14,14 +14,8 @@ def test_what_is_measured_of_each_batch() -> None:
     nothing = {"smallest": None, "largest": None, "latest": None, "since": 0, "batches": 0, "now": None, "before": None}
     assert skew.to_json() == nothing
     skew.observe(10, 30, 100)
-    assert skew.to_json() == nothing | {
-        "smallest": 70,
-        "largest": 90,
-        "latest": 70,
-        "since": 100,
-        "batches": 1,
-        "now": [70, 90],
-    }
+    first = {"smallest": 70, "largest": 90, "latest": 70, "since": 100, "batches": 1, "now": [70, 90]}
+    assert skew.to_json() == nothing | first
     skew.observe(25, 25, 110)
     assert (skew.smallest, skew.largest, skew.latest) == (70, 90, 85)
     skew.observe(0, 60, 115)
@@ -51,15 +45,24 @@ def test_a_span_is_over_after_ten_minutes_and_32_batches() -> None:
     assert (early.to_json()["batches"], early.to_json()["before"]) == (33, None)
     assert (few.to_json()["batches"], few.to_json()["before"]) == (32, None)
     assert over.to_json() == {
-        "smallest": 4,
-        "largest": 5,
-        "latest": 5,
-        "since": SPAN + 5,
-        "batches": 1,
-        "now": [5, 5],
-        "before": [4, 5],
-    }
+        "smallest": 4, "largest": 5, "latest": 5, "since": SPAN + 5, "batches": 1, "now": [5, 5], "before": [4, 5],
+    }  # fmt: skip
     assert over.spread == 1, "the span before is enough to judge by"
     assert Skew(through_json(over.to_json())).to_json() == over.to_json()
     over.observe(SPAN - 1, SPAN + 9, SPAN + 10)
     assert (over.smallest, over.largest) == (1, 11)
+
+
+def test_a_backlog_is_forgotten_and_a_quiet_feed_is_not() -> None:
+    second = 1_000_000
+    skew = Skew()
+    skew.observe(0, 10, 86_400 * second)  # a day's backlog
+    for n in range(1, 200):
+        now = (86_400 + 60 * n) * second
+        skew.observe(now - 3 * second, now - 2 * second, now)
+    assert (skew.smallest, skew.largest, skew.spread) == (2 * second, 3 * second, second)
+    slow = Skew()
+    slow.observe(0, 0, 7 * second)
+    for n in range(1, 20):  # a row an hour
+        slow.observe(n * 3600 * second, n * 3600 * second, (n * 3600 + 1) * second)
+    assert slow.largest == 7 * second
