@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, joins_folder, latest_folder, reorder_folder
@@ -51,14 +52,10 @@ def test_reports_below_the_checkpoint_are_read(tmp_path):
 def test_rows_that_a_join_shed_are_shown(tmp_path):
     folder = joins_folder(str(tmp_path), 0)
     for shard, shed in ((0, 3), (1, 4)):
-        report = JoinReport(
-            shard=shard, batch_id=1, now_us=1, left_rows=9, right_rows=9, results=0, unmatched=0, left_late=0,
-            right_late=0, without_key=0, left_kept=2, right_kept=0, state_bytes=9, bounds={"left/x": 5, "right/y": 7},
-            left_shed=shed, right_shed=1, right_unsure=6,
-        )  # fmt: skip
-        write_report(folder, report)
+        bounds = {"left/x": 5, "right/y": 7}
+        report = JoinReport(shard, 1, 1, 9, 9, 0, 0, 0, 0, 0, 2, 0, 9, bounds)
+        write_report(folder, dataclasses.replace(report, left_shed=shed, right_shed=1, right_unsure=6))
     (place,) = live_places([folder], micros=False)
-    assert (place.held, place.counts) == (4, {"shed": 9, "unsure": 12})
     assert "4 held, 9 shed, 12 unsure" in str(place)
 
 
@@ -84,7 +81,6 @@ def test_rows_that_have_expired_are_counted(tmp_path):
     write_report(folder, LatestJoinReport(0, 1, 1, left_kept=3, right_kept=4, left_expired=5))
     write_report(folder, LatestJoinReport(1, 1, 1, left_kept=1, right_expired=2))
     (place,) = live_places([folder], micros=True)
-    assert (place.held, place.counts) == (8, {"expired": 7})
     assert str(place) == "newest rows 1: 8 held, 7 expired"
     write_report(other := latest_folder(str(tmp_path), 2), LatestJoinReport(0, 1, 1, left_kept=3))
     assert live_places([other], micros=True) == []

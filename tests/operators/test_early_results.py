@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import upstream as us
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.testing import StreamTester
 
-SCHEMA = "k STRING, t BIGINT, v BIGINT"
-
 
 def stream_tester(steps):
-    return StreamTester(steps, SCHEMA, key="k", event_time="t", time_format="epoch_us")
+    schema, watermark = "k STRING, t BIGINT, r STRING, v BIGINT", us.Watermark.embedded()
+    return StreamTester(steps, schema, key="k", event_time="t", time_format="epoch_us", watermark=watermark)
 
 
 def early(left, right, how="left", **more):
     return left.join(right, on="k", within=us.interval(before=2, after=3), how=how, early=True, shards=2, **more)
 
 
-def newest(left, right):
-    return left.join_latest(right, on="k", shards=2)
-
-
-@pytest.mark.parametrize("how", ["inner", "semi"])
-def test_a_join_that_takes_nothing_back_is_not_given_early(how):
-    with pytest.raises(OptionError, match=f"how='{how}' gives each result at once"):
-        stream_tester(lambda left, right: early(left, right, how))
-
-
-def test_early_is_true_or_false():
-    with pytest.raises(OptionError, match="early='yes'"):
-        stream_tester(lambda left, right: left.join(right, on="k", tumbling=5, how="left", early="yes"))
-
-
 @pytest.mark.parametrize(
-    "more", [{"output_order": "event_time"}, {"state_limit": "1 GB", "on_limit": "drop_oldest"}], ids=["order", "limit"]
+    ("more", "words"),
+    [
+        ({"how": "inner"}, "how='inner'"),
+        ({"how": "semi"}, "how='semi'"),
+        ({"early": "yes"}, "early='yes'"),
+        ({"output_order": "event_time"}, "early=True with"),
+        ({"state_limit": "1 GB", "on_limit": "drop_oldest"}, "early=True with"),
+    ],
 )
-def test_what_would_hold_back_or_lose_what_is_to_be_taken_back(more):
-    with pytest.raises(OptionError, match="early=True with"):
-        stream_tester(lambda left, right: early(left, right, **more))
+def test_joins_that_cannot_be_given_early(more, words):
+    given = {"on": "k", "tumbling": 5, "how": "left", "early": True, **more}
+    with pytest.raises(OptionError, match=words):
+        stream_tester(lambda left, right: left.join(right, **given))
 
 
 def test_the_key_of_results_names_each_of_them():
@@ -59,17 +57,8 @@ def test_the_key_of_results_names_each_of_them():
         "latest": ("k",),
         "as of": ("k", "left_row"),
     }
-    assert made["anti"].schema.names == ["k", "t", "v", "left_row", "_upstream"]
+    assert made["anti"].schema.names == ["k", "t", "r", "v", "left_row", "_upstream"]
     assert all(each.plan.retracts for each in made.values())
-
-
-def test_an_anti_join_gives_a_row_and_takes_it_back():
-    test = stream_tester(lambda left, right: early(left, right, "anti"))
-    test.batch([{"k": "a", "t": 10, "v": 1}, {"k": "a", "t": 30, "v": 2}, {"k": "b", "t": 10, "v": 3}])
-    assert [(row["k"], row["t"], row["v"]) for row in test.latest()] == [("a", 10, 1), ("a", 30, 2), ("b", 10, 3)]
-    (gone,) = test.batch([{"k": "a", "t": 31, "v": 0}], into="right")
-    assert (gone["t"], gone["v"], gone["_upstream"]) == (30, None, {"deleted": True})
-    assert [(row["k"], row["t"], row["v"]) for row in test.latest()] == [("a", 10, 1), ("b", 10, 3)]
 
 
 def test_an_anti_join_of_a_stream_whose_key_has_the_name():
@@ -99,25 +88,8 @@ def test_an_anti_join_of_a_stream_whose_key_has_the_name():
 def test_what_needs_final_results_refuses_those_that_are_taken_back(step, words):
     with pytest.raises(SchemaError, match=words):
         stream_tester(lambda left, right: step(early(left, right)))
-
-
-@pytest.mark.parametrize(
-    "step", [lambda s: s.ordered(), lambda s: s.distinct(), lambda s: s.join(s, on="k", tumbling=5)]
-)
-def test_results_without_a_time_are_refused_as_well(step):
-    with pytest.raises((OptionError, SchemaError)):
-        stream_tester(lambda left, right: step(newest(left, right)))
-
-
-def test_a_filter_deletes_what_passes_no_more():
-    test = stream_tester(lambda left, right: newest(left, right).where("v_right > 0"))
-    test.batch([{"k": "a", "t": 1, "v": 1}], into="left")
-    test.batch([{"k": "a", "t": 1, "v": 5}], into="right")
-    assert [row["v_right"] for row in test.latest()] == [5]
-    test.batch([{"k": "a", "t": 2, "v": -5}], into="right")
-    assert test.latest() == []
-    test.batch([{"k": "a", "t": 3, "v": 7}], into="right")
-    assert [row["v_right"] for row in test.latest()] == [7]
+    with pytest.raises((OptionError, SchemaError)):  # what has no time, as well
+        stream_tester(lambda left, right: step(left.join_latest(right, on="k")))
 
 
 def test_a_filter_of_a_plain_stream_keeps_the_earlier_row_unless_asked():
@@ -127,3 +99,118 @@ def test_a_filter_of_a_plain_stream_keeps_the_earlier_row_unless_asked():
         test.batch([{"k": "a", "t": 1, "v": 5}])
         test.batch([{"k": "a", "t": 2, "v": -5}])
         assert [row["v"] for row in test.latest()] == left
+
+
+Row = dict[str, Any]
+Step = tuple[Callable[..., Any], Callable[..., list[Row]]]
+"""A step of the stream, and what it makes of a relation."""
+
+BEFORE, AFTER = 2, 3
+
+
+def rows() -> st.SearchStrategy[list[Row]]:
+    columns = st.sampled_from("ab"), st.integers(0, 12), st.sampled_from(["x", "y", None]), st.integers(-3, 5)
+    return st.lists(st.fixed_dictionaries(dict(zip("ktrv", columns, strict=True))), max_size=5)
+
+
+def paired(one: Row | None, other: Row | None) -> Row:
+    """A result of both rows; those of the right have the names of their columns with a suffix."""
+    found = {name: None if one is None else one[name] for name in "ktrv"}
+    found |= {f"{name}_right": None if other is None else other[name] for name in "trv"}
+    return found | {"k": (one or other or {})["k"]}
+
+
+def in_full(left: Any, right: Any) -> Any:
+    return early(left, right, "full")
+
+
+def all_in_full(left: list[Row], right: list[Row]) -> list[Row]:
+    def meets(one: Row, two: Row) -> bool:
+        return one["k"] == two["k"] and -BEFORE <= two["t"] - one["t"] <= AFTER
+
+    found = [paired(one, two) for one in left for two in right if meets(one, two)]
+    found += [paired(one, None) for one in left if not any(meets(one, two) for two in right)]
+    return found + [paired(None, two) for two in right if not any(meets(one, two) for one in left)]
+
+
+THEN: list[Step] = [
+    (lambda stream: stream, lambda found: found),
+    (lambda stream: stream.where("v_right > 0"), lambda found: [r for r in found if (r["v_right"] or 0) > 0]),
+    (
+        lambda stream: stream.where("v IS NULL OR v > v_right"),
+        lambda found: [r for r in found if r["v"] is None or (r["v_right"] is not None and r["v"] > r["v_right"])],
+    ),
+    (
+        lambda stream: stream.select("v", "v_right + 1 AS v_right", "r"),
+        lambda found: [{**r, "v_right": None if r["v_right"] is None else r["v_right"] + 1} for r in found],
+    ),
+    (lambda stream: stream.queue(policy="in-place", budget=3, shards=2), lambda found: found),
+    (lambda stream: stream.queue(policy="append", budget=3, shards=2), lambda found: found),
+]
+
+
+def newest(found: list[Row]) -> list[Row]:
+    """The newest row of each key, by time, and of two with one time the later arrival."""
+    by_key: dict[str, Row] = {}
+    for row in found:
+        if row["k"] not in by_key or row["t"] >= by_key[row["k"]]["t"]:
+            by_key[row["k"]] = row
+    return list(by_key.values())
+
+
+def summed(found: list[Row]) -> dict[Any, tuple[int, int]]:
+    groups: dict[Any, Counter[str]] = {}
+    for row in found:
+        if row["r"] is not None:
+            groups.setdefault(row["r"], Counter()).update(n=1, v=row["v_right"] or 0)
+    return {group: (each["n"], each["v"]) for group, each in groups.items()}
+
+
+def bag(found: list[Row]) -> Counter[Any]:
+    return Counter((row["k"], row["v"], row["v_right"]) for row in found)
+
+
+@given(
+    st.lists(st.sampled_from(THEN), max_size=2),
+    st.sampled_from(["rows", "groups", "join"]),
+    st.lists(st.tuples(rows(), rows(), rows(), st.booleans()), min_size=1, max_size=4),
+)
+def test_pipelines_over_changes_equal_the_question_to_all_rows(
+    then: list[Step], last: str, batches: list[tuple[list[Row], list[Row], list[Row], bool]]
+) -> None:
+    def steps(left: Any, right: Any, more: Any) -> Any:
+        stream = in_full(left, right)
+        for step, _ in then:
+            stream = step(stream)
+        if last == "groups":
+            return stream.group_by("r", shards=3).agg(n=us.count(), v=us.sum("v_right"))
+        if last == "join":
+            return stream.select("v", "v_right", "r").join_latest(more, on="k", suffix="_more", shards=2)
+        return stream
+
+    tester = stream_tester(steps)
+    left, right, third = list[Row](), list[Row](), list[Row]()
+    for one, two, three, restart in batches:
+        tester.batch(one, into="left")
+        tester.batch(two, into="right")
+        tester.batch(three, into="more")
+        left += one
+        right += two
+        third += three
+        if restart:
+            tester.restart()
+    tester.end()
+    found = all_in_full(left, right)
+    for _, step in then:
+        found = step(found)
+    held = tester.latest()
+    if last == "groups":
+        assert {row["r"]: (row["n"], row["v"] or 0) for row in held} == summed(found)
+    elif last == "join":
+        partners = {row["k"]: row["v"] for row in newest(third)}
+        expected = Counter(
+            (row["k"], row["v"], row["v_right"], partners[row["k"]]) for row in found if row["k"] in partners
+        )
+        assert Counter((row["k"], row["v"], row["v_right"], row["v_more"]) for row in held) == expected
+    else:
+        assert bag(held) == bag(found)

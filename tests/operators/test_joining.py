@@ -8,7 +8,6 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError, SchemaError, StateLimitError
-from upstream.core.feedback.join_reports import JoinReport
 from upstream.testing import StreamTester
 
 
@@ -50,11 +49,11 @@ def test_tombstones_end_a_join_by_time_with_a_sentence():
 
 def bounded(**limit):
     near = us.interval(before=99, after=99)
-    return stream_tester(lambda left, right: left.join(right, on="k", within=near, how="left", shards=1, **limit))
+    return lambda left, right: left.join(right, on="k", within=near, how="left", shards=1, **limit)
 
 
 def test_a_limit_of_the_state_drops_the_oldest_rows():
-    tester = bounded(state_limit="4 kB", on_limit="drop_oldest")
+    tester = stream_tester(bounded(state_limit="4 kB", on_limit="drop_oldest"))
     tester.batch([{"k": "a", "t": at, "v": at} for at in range(400)], into="left")
     tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
     ended = sorted(row["v"] for row in tester.end())
@@ -63,12 +62,11 @@ def test_a_limit_of_the_state_drops_the_oldest_rows():
 
 
 def test_a_limit_of_the_state_may_change():
-    tester = bounded(state_limit=4000)
+    tester = stream_tester(bounded(state_limit=4000))
     rows = [{"k": "a", "t": at, "v": at} for at in range(400)]
     with pytest.raises(StateLimitError, match="state_limit=4000"):
         tester.batch(rows, into="left")
-    higher = bounded(state_limit="1 MB")
-    tester.restart(higher._steps)
+    tester.restart(bounded(state_limit="1 MB"))
     tester.batch(rows, into="left")
     tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
     assert len(tester.end()) == 400
@@ -90,22 +88,6 @@ def test_results_in_the_order_of_time_run_without_spark(release):
     tester.restart()
     assert tester.batch([{"k": "a", "t": 10, "v": 5}], into="right") != []  # with the left's row at 12, at the bound
     assert [(row["join_time"], row["v"], row["v_right"]) for row in tester.late] == [(10, 1, 5)]
-
-
-def test_the_way_to_the_order_is_chosen_without_spark():
-    tester = in_order(release="adaptive", cost=1e7, time_format="epoch_us")
-    for second in range(1, 4):
-        rows = [{"k": key, "t": second, "v": second} for key in "ab"]
-        tester.batch(rows, into="left", punctuation=second)
-        tester.batch(rows, into="right", punctuation=second)
-    reports = [
-        each for place in tester._checkpoint.reports.values() for each in place.values() if isinstance(each, JoinReport)
-    ]
-    assert {each.release for each in reports} == {"filter"}
-    (tick,) = tester._checkpoint.ticks.values()
-    assert (tick["tick"], tick["mode"], tick["cost"]) == (1, "filter", 1e7)
-    assert tick["load"] > 0.3
-    assert len([*tester.table.column("v").to_pylist(), *tester.end()]) == 2 * (3 + 2 * 2 + 2)
 
 
 @pytest.mark.parametrize(("how", "found"), [("semi", [1]), ("anti", [2, 3])])

@@ -47,26 +47,33 @@ def test_outer_results_pass_a_queue_a_filter_and_a_second_join():
     assert table() == {("a", "\\N"): (2, None, 70)}
 
 
-@given(st.lists(st.tuples(*[st.lists(st.tuples(
-    st.sampled_from("abc"), st.integers(0, 9), st.sampled_from(["x", "y", None]), st.integers(0, 5),
-), max_size=4)] * 2), min_size=1, max_size=4))  # fmt: skip
-def test_groups_of_a_full_join(batches):
+ROW = st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.sampled_from(["x", "y", None]), st.integers(-2, 5))
+SOME = st.lists(ROW, max_size=4)
+
+
+@given(st.lists(st.tuples(SOME, SOME, st.booleans()), min_size=1, max_size=4), st.sampled_from(["inner", "full"]))
+def test_groups_of_pairs(batches, how):
+    """Rows below zero delete their key."""
+
     def steps(left, right):
-        pairs = left.join_latest(right, on="r", how="full", shards=2)
+        left, right = (side.where("v >= 0", on_leave="delete") for side in (left, right))
+        pairs = left.join_latest(right, on="r", how=how, shards=2)
         return pairs.group_by("r", shards=2).agg(n=us.count(), v=us.sum("v"), w=us.sum("v_right"))
 
     tester = stream_tester(steps)
     newest: list[dict[str, tuple[str, int, str | None, int]]] = [{}, {}]
-    for batch in batches:
+    for *batch, restart in batches:
         for name, some, side in zip(("left", "right"), batch, newest, strict=True):
             tester.batch(rows(*some), into=name)
             for row in some:
                 if row[0] not in side or row[1] >= side[row[0]][1]:
                     side[row[0]] = row
+        if restart:
+            tester.restart()
         expected = {}
         for group in ("x", "y"):
-            left, right = ([row[3] for row in side.values() if row[2] == group] for side in newest)
-            if left or right:
+            left, right = ([row[3] for row in side.values() if row[2] == group and row[3] >= 0] for side in newest)
+            if (left and right) or (how == "full" and (left or right)):
                 many = max(len(left), 1), max(len(right), 1)
                 expected[group] = (
                     many[0] * many[1], sum(left) * many[1] if left else None, sum(right) * many[0] if right else None

@@ -1,4 +1,4 @@
-"""Joins of newest rows on Spark: tables that hold the join of two tables as they are, over restarts."""
+"""Joins and groups of newest rows on Spark: tables that hold them as they are now, over restarts."""
 
 from __future__ import annotations
 
@@ -106,3 +106,21 @@ def test_a_query_that_goes_back_to_an_older_checkpoint_takes_no_file_of_the_futu
     assert run([(key, 2, 20) for key in keys[::3]]) == {
         key: (20, 20) if at % 3 == 0 else (1, 1) for at, key in enumerate(keys)
     }
+
+
+def test_buses_of_each_route_now(spark, tmp_path):
+    rows = []
+    for seed in (1, 2):
+        rows += write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 3, bus, seed)
+        now = feed(spark, tmp_path / "feed", "bus", BUSES, "bus", coalesce=seed == 2)
+        grouped = now.where("speed % 5 <> 1", on_leave="delete").group_by("route", shards=3)
+        counted = grouped.agg(n=us.count(), speed=us.avg("speed"), most=us.max("speed"))
+        write_to_end(counted, tmp_path / "table", tmp_path / "checkpoint")
+        groups = {}
+        for _, _, at, speed in newest(rows).values():
+            if speed % 5 != 1:
+                groups.setdefault(at, []).append(speed)
+        found = read_frame(tmp_path / "table").select("route", "n", "speed", "most").rows()
+        assert {row[0]: row[1:] for row in found} == {
+            at: (len(speeds), sum(speeds) / len(speeds), max(speeds)) for at, speeds in groups.items()
+        }

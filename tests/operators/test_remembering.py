@@ -79,7 +79,7 @@ def test_what_makes_no_sense_is_refused(time, retention, message):
             lambda rows: rows.group_by("r", tombstone_retention=retention).agg(n=us.count()),
             "k STRING, t BIGINT, d TIMESTAMP, r STRING", key="k", event_time=time,
             **({"time_format": "epoch_us"} if time == "t" else {}),
-        ).batch([])  # fmt: skip
+        )  # fmt: skip
 
 
 def test_one_time_to_live_is_that_of_both_sides():

@@ -57,16 +57,8 @@ def merge(one: Stream, two: Stream) -> Stream:
 
 
 def join(one: Stream, two: Stream) -> Stream:
-    return counts(
-        one.join(
-            two,
-            on="k",
-            within=us.interval(before="2 seconds", after="3 seconds"),
-            time_format="epoch_s",
-            how="full",
-            shards=3,
-        )
-    )
+    near = us.interval(before="2 seconds", after="3 seconds")
+    return counts(one.join(two, on="k", within=near, time_format="epoch_s", how="full", shards=3))
 
 
 def join_of_windows(one: Stream, two: Stream) -> Stream:
@@ -166,10 +158,8 @@ def test_a_result_of_a_key_that_is_complete_leaves_though_others_are_not(steps: 
     found = [row for name in run.inputs for row in run.take(name, [], None, [("a", 40)])]
     if steps in (ordered, merge):
         assert found == [], "its rows wait for earlier ones of other keys"
-        assert {row["k"] for row in run.take(run.inputs[0], [], 7, []) + run.take(run.inputs[-1], [], 7, [])} == {
-            "a",
-            "b",
-        }
+        later = run.take(run.inputs[0], [], 7, []) + run.take(run.inputs[-1], [], 7, [])
+        assert {row["k"] for row in later} == {"a", "b"}
         return
     assert {row["k"] for row in found} == {"a"}
     assert {row["k"] for row in run.end()} == {"b"}

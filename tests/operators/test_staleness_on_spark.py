@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from pyspark.sql import SparkSession
 import upstream
 from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_array
 from upstream.operators.capacity.staleness import StalenessAccount
-from upstream.sink.figures.summary import CommitSummary
 
 pytestmark = pytest.mark.spark
 
@@ -33,9 +30,7 @@ Shown = dict[int, int]
 
 
 class Feed:
-    """Files of rows, one a batch, that arrived 50 ms after each other, the last of them just now. A row's number is its
-    time too.
-    """
+    """Files of rows that arrived 50 ms after each other, the last of them just now; a row's number is its time too."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,29 +55,19 @@ class Feed:
         return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Moment:
-    """A commit, by the table's own versions and the feed: which keys it made fresh, and which were stale after it."""
-
-    summary: CommitSummary
-    metrics: dict[str, Any]
-    freshened: dict[int, int]  # keys, and since when they had been stale
-    waiting: dict[int, int]
-
-    def ages_s(self, at_us: int) -> np.ndarray:
-        """How long the keys that were made fresh had been stale, at a time."""
-        return (at_us - np.array(list(self.freshened.values()))) / 1e6
-
-
-@dataclasses.dataclass
 class Run:
     """A query with a queue that serves a few keys a batch: stopped after one batch, and let run to its end."""
 
-    folder: Path
-    feed: Feed
-
-    def __post_init__(self) -> None:
-        self.table, self.metrics, self.checkpoint = (self.folder / name for name in ("table", "metrics", "checkpoint"))
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.feed = Feed(folder / "feed")
+        self.table, self.metrics, self.checkpoint = (folder / name for name in ("table", "metrics", "checkpoint"))
+        query = self.writer(spark).trigger(processingTime="1 hour").start()
+        wait_for(lambda: query.lastProgress is not None, query.exception)
+        query.stop()
+        self.after_a_batch = self.feed.stale(read_by_key(self.table, "k", "n"), files=1)
+        since_us = min(self.after_a_batch.values())
+        self.most_stale = upstream.most_stale(self.checkpoint, 5, now_us=since_us + 7_000_000)
+        self.progress = run_to_end(self.writer(spark)).recentProgress
 
     def writer(self, spark: SparkSession) -> Any:
         rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(self.feed.folder))
@@ -94,43 +79,10 @@ class Run:
             checkpointLocation=self.checkpoint,
         )  # fmt: skip
 
-    def stop_after_a_batch(self, spark: SparkSession) -> None:
-        query = self.writer(spark).trigger(processingTime="1 hour").start()
-        wait_for(lambda: query.lastProgress is not None, query.exception)
-        query.stop()
-        self.after_a_batch = self.feed.stale(read_by_key(self.table, "k", "n"), files=1)
-        since_us = min(self.after_a_batch.values())
-        self.most_stale = upstream.most_stale(self.checkpoint, 5, now_us=since_us + 7_000_000)
-
-    def finish(self, spark: SparkSession) -> None:
-        self.progress = run_to_end(self.writer(spark)).recentProgress
-
-    def moments(self) -> Iterator[Moment]:
-        metrics = {row["batch_id"]: row for row in read_table(self.metrics).to_pylist()}
-        shown: Shown = {}
-        for version, summary in upstream.LatestTable(self.table).history():
-            files = min(summary.batch_id + 1, FILES)
-            stale, now = self.feed.stale(shown, files), read_by_key(self.table, "k", "n", version=version)
-            freshened = {key: stale[key] for key, n in now.items() if n > shown.get(key, -1)}
-            yield Moment(summary, metrics.pop(summary.batch_id), freshened, self.feed.stale(now, files))
-            shown = now
-        assert metrics == {}, "there are figures of batches that were not committed"
-
 
 @pytest.fixture(scope="module")
 def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("staleness")
-    made = Run(folder, Feed(folder / "feed"))
-    made.stop_after_a_batch(spark)
-    made.finish(spark)
-    return made
-
-
-@pytest.fixture(scope="module")
-def moments(run: Run) -> list[Moment]:
-    found = list(run.moments())
-    assert len(found) >= 5
-    return found
+    return Run(spark, tmp_path_factory.mktemp("staleness"))
 
 
 def nearest_rank(ages: np.ndarray, share: float) -> float:
@@ -147,69 +99,52 @@ def test_the_most_stale_keys_are_those_that_have_waited_longest(run: Run) -> Non
     assert found.column("covered").to_pylist() == [run.feed.key[:ROWS].count(key) for key in longest]
 
 
-def test_the_progress_of_the_query_has_the_figures_of_its_commits(run: Run, moments: list[Moment]) -> None:
-    commits = {moment.summary.batch_id: moment.summary for moment in moments}
+def test_the_progress_of_the_query_has_the_figures_of_its_commits(run: Run) -> None:
+    commits = {summary.batch_id: summary for _, summary in upstream.LatestTable(run.table).history()}
     given = [upstream.batch_metrics(progress, run.table) for progress in run.progress]
     with_rows = [each for each in given if each and each.rows]
     assert with_rows
     assert [each.commit for each in with_rows] == [commits[each.batch_id] for each in with_rows]
 
 
-def test_the_staleness_of_a_commit_is_that_of_the_keys_that_it_has_freshened(moments: list[Moment]) -> None:
-    names = ["delivered", *(f"staleness_{name}_s" for name in ("mean", "p50", "p99", "max"))]
-    for moment in moments:
-        ages = moment.ages_s(moment.summary.committed_at_us)
+def test_figures_are_those_of_the_tables_versions_and_of_what_had_arrived(run: Run) -> None:
+    metrics = {row["batch_id"]: row for row in read_table(run.metrics).to_pylist()}
+    history = upstream.LatestTable(run.table).history()
+    assert [*metrics] == [summary.batch_id for _, summary in history]
+    shown: Shown = {}
+    account = None
+    for version, summary in history:
+        figures, at_us, files = metrics[summary.batch_id], summary.committed_at_us, min(summary.batch_id + 1, FILES)
+        stale, now = run.feed.stale(shown, files), read_by_key(run.table, "k", "n", version=version)
+        since_us = np.array([stale[key] for key, n in now.items() if n > shown.get(key, -1)])
+        keys = np.array([key for key, n in now.items() if n > shown.get(key, -1)])
+        waiting, shown = run.feed.stale(now, files), now
+
+        # Of the keys that the commit has freshened, how long they had been stale.
+        ages = (at_us - since_us) / 1e6
         expected = [len(ages), ages.mean(), nearest_rank(ages, 0.5), nearest_rank(ages, 0.99), ages.max()]
-        assert [moment.metrics[name] for name in names] == pytest.approx(expected, abs=1e-6)
-
-
-def test_what_waits_after_a_commit_is_counted_with_the_age_of_its_oldest(moments: list[Moment]) -> None:
-    for moment in moments:
-        assert moment.metrics["pending"] == len(moment.waiting)
-        oldest_us = min(moment.waiting.values(), default=None)
-        oldest_s = None if oldest_us is None else (moment.summary.committed_at_us - oldest_us) / 1e6
-        assert moment.metrics["oldest_s"] == pytest.approx(oldest_s)
-    assert len(moments[0].waiting) > 0
-    assert moments[-1].waiting == {}
-
-
-def test_the_queues_figures_are_as_of_the_tick_that_planned_the_batch(moments: list[Moment]) -> None:
-    assert all(moment.metrics["queue_delivered"] == len(moment.freshened) <= BUDGET for moment in moments)
-    for moment in moments:
-        if moment.summary.batch_id == 0:
-            continue  # it was planned without a tick, and each shard has a clock of its own
-        ages = moment.ages_s(moment.summary.queue.clock_us)
-        assert moment.metrics["queue_staleness_mean_s"] == pytest.approx(ages.mean())
-        assert moment.metrics["queue_staleness_p99_s"] == pytest.approx(nearest_rank(ages, 0.99), rel=0.046)
-        batch_s = (moment.summary.committed_at_us - moment.summary.queue.clock_us) / 1e6
-        assert moment.metrics["batch_s"] == pytest.approx(batch_s)
-
-
-def test_a_target_that_is_missed_is_reported_with_each_commit_and_of_the_run(run: Run, moments: list[Moment]) -> None:
-    reported = {(moment.metrics["target"], moment.metrics["target_met"]) for moment in moments}
-    assert reported == {("p99 < 1 ms", False)}
-    assert upstream.LatestTable(run.table).staleness().target_met == 0
-
-
-def test_each_update_is_delivered_or_superseded_once(run: Run, moments: list[Moment]) -> None:
-    metrics = [moment.metrics for moment in moments]
-    assert sum(row["updates"] for row in metrics) == FILES * ROWS
-    assert sum(row["delivered"] + row["superseded"] for row in metrics) == FILES * ROWS
-    whole = upstream.LatestTable(run.table).staleness()
-    delivered = sum(row["delivered"] for row in metrics)
-    assert (whole.commits, whole.delivered, whole.pending) == (len(moments), delivered, 0)
-
-
-def test_the_bounds_of_the_staleness_over_time_hold_the_exact_one(run: Run, moments: list[Moment]) -> None:
-    first = moments[0]
-    begun_us = first.summary.committed_at_us - round(first.ages_s(first.summary.committed_at_us).max() * 1e6)
-    account = StalenessAccount(KEYS, start_us=begun_us)
-    for moment in moments:
-        keys, since_us = (np.array(list(each)) for each in (moment.freshened.keys(), moment.freshened.values()))
-        account.deliver(keys, since_us, moment.summary.committed_at_us)
-    exact = account.finish(moments[-1].summary.committed_at_us)
+        names = ["delivered", *(f"staleness_{name}_s" for name in ("mean", "p50", "p99", "max"))]
+        assert [figures[name] for name in names] == pytest.approx(expected, abs=1e-6)
+        # What waits after it, with the age of its oldest.
+        assert figures["pending"] == len(waiting)
+        oldest_s = None if not waiting else (at_us - min(waiting.values())) / 1e6
+        assert figures["oldest_s"] == pytest.approx(oldest_s)
+        # The queue's, as of the tick that planned the batch; the first was planned without one.
+        assert figures["queue_delivered"] == len(ages) <= BUDGET
+        if summary.batch_id:
+            ages = (summary.queue.clock_us - since_us) / 1e6
+            assert figures["queue_staleness_mean_s"] == pytest.approx(ages.mean())
+            assert figures["queue_staleness_p99_s"] == pytest.approx(nearest_rank(ages, 0.99), rel=0.046)
+            assert figures["batch_s"] == pytest.approx((at_us - summary.queue.clock_us) / 1e6)
+        assert (figures["target"], figures["target_met"]) == ("p99 < 1 ms", False)
+        account = account or StalenessAccount(KEYS, start_us=int(since_us.min()))
+        account.deliver(keys, since_us, at_us)
+    assert waiting == {}
 
     whole = upstream.LatestTable(run.table).staleness()
-    least, most = whole.over_time
-    assert least <= exact.mean <= most
+    delivered, superseded = (sum(row[name] for row in metrics.values()) for name in ("delivered", "superseded"))
+    assert delivered + superseded == sum(row["updates"] for row in metrics.values()) == FILES * ROWS
+    assert (whole.commits, whole.delivered, whole.pending, whole.target_met) == (len(metrics), delivered, 0, 0)
+    exact = account.finish(at_us)
+    assert whole.over_time[0] <= exact.mean <= whole.over_time[1]
     assert whole.seconds == pytest.approx(exact.seconds)

@@ -27,6 +27,10 @@ class Column(pyspark.sql.Column):
         return "Column<'v > 0'>"
 
 
+def window(stream: Any, duration: Any = "10 s", slide: Any = None, **options: Any) -> Any:
+    return stream.window(duration, slide, **options).agg(n=us.count())
+
+
 def made(steps: Any, schema: Any = SCHEMA, **more: Any) -> StreamTester:
     given = {"key": "k", "event_time": "at", **more}
     return StreamTester(steps, schema, **given)
@@ -46,7 +50,26 @@ def made(steps: Any, schema: Any = SCHEMA, **more: Any) -> StreamTester:
         (lambda s: s.window("5 minutes"), r"return WindowedStream.*agg"),
         (lambda _: None, "return NoneType"),
         (lambda: None, "take no stream"),
-        (lambda s: s.queue().union(s.queue()).queue(budget=0), "budget"),
+        *((lambda s, wrong=wrong: s.queue(budget=wrong), "budget") for wrong in (0, -3, 1.5, "much")),
+        (lambda s: s.queue(policy="lifo"), "lifo.*in-place"),
+        (lambda s: s.where("v > 0", on_leave="drop"), "on_leave='drop'"),
+        (lambda s: window(s, "10 s", "0 s"), "SLIDE is '0 s'"),
+        *((lambda s, wrong=wrong: window(s, wrong), "RANGE is") for wrong in ("soon", 10, None, "")),
+        (lambda s: window(s, "1 month"), "no zone"),
+        (lambda s: window(s, "all"), "without a slide"),
+        (lambda s: window(s, output="sometimes"), "output='sometimes'"),
+        (lambda s: window(s, output="eager", early=True), "output='eager' with early=True"),
+        (lambda s: window(s, time_zone="Mars"), "time_zone='Mars'"),
+        (lambda s: window(s, method="quick"), "method='quick'"),
+        (lambda s: window(s, "all", "10 s", method="wid"), "method='wid' on landmark"),
+        (lambda s: window(s, "all", "10 s", allowed_lateness="1 s"), "allowed_lateness on landmark"),
+        (lambda s: window(s, allowed_lateness="a while"), "allowed_lateness='a while'"),
+        (lambda s: window(s, shards=0), "shards=0"),
+        (lambda s: s.window("10 s").agg(), "nothing to aggregate"),
+        (lambda s: s.window("10 s").agg(n="count"), "n='count'"),
+        (lambda s: window(s, "1 day", "1 s", method="wid"), "86,400 windows"),
+        (lambda s: window(s, "1 day", "1 ms", output="all"), "86,400,000 results"),
+        (lambda s: window(s, "1 hour", "1.000001 s"), "3,600,000,000 panes"),
     ],
 )
 def test_steps(steps: Any, words: str) -> None:
@@ -62,7 +85,19 @@ def test_steps(steps: Any, words: str) -> None:
         (lambda s: s.select("v + 1 AS at"), "at would be computed anew"),
         (lambda s: s.select("v", "v"), "two columns are called v"),
         (lambda s: s.map(lambda batch: batch, "k STRING"), "map would give k"),
-        (lambda s: s.queue(policy="fifo").window("5 minutes"), "every row, once"),
+        *(
+            (lambda s, policy=policy: window(s.queue(policy=policy).where("v > 0")), f"policy='{policy}'")
+            for policy in ("fifo", "in-place", "auto", "shed")
+        ),
+        (lambda s: window(s.where("v > 0", on_leave="delete").select("v")), "tombstones"),
+        (lambda s: window(window(s, early=True)), "several times"),
+        (lambda s: window(window(s, output="all", allowed_lateness="1 s")), "given again"),
+        (lambda s: window(window(s, output="latest").where("n > 1")), "output='latest'"),
+        (lambda s: window(window(s, output="eager").where("n > 1")), "output='eager'"),
+        (lambda s: s.window("10 s").agg(s=us.sum("speed")), "speed"),
+        (lambda s: s.window("10 s").agg(s=us.avg("k")), "numbers"),
+        (lambda s: s.window("10 s").agg(k=us.count()), "an aggregate is named k"),
+        (lambda s: s.window("10 s").agg(window_end=us.count()), "an aggregate is named window_end"),
         (lambda s: s.union(s.select("v + 1 AS w")), "differ in v, w"),
     ],
 )
@@ -106,12 +141,12 @@ def test_arguments() -> None:
         made(same, key=[])
     with pytest.raises(OptionError, match="is no schema"):
         made(same, schema="k of text")
-    with pytest.raises(OptionError, match=r"inputs called left, up for steps of left, right"):
+    with pytest.raises(OptionError, match="left, up"):
         made(lambda left, right: left.union(right), schema={"left": SCHEMA, "up": SCHEMA})
     tester = made(same)
     with pytest.raises(OptionError, match="into='other'"):
         tester.batch([], into="other")
-    with pytest.raises(SchemaError, match=r"the rows have speed.*columns among k, at, v"):
+    with pytest.raises(SchemaError, match="speed"):
         tester.batch([{"k": "a", "speed": 1.0}])
     with pytest.raises(OptionError, match="punctuation='soon'"):
         tester.batch(punctuation="soon")
@@ -119,3 +154,7 @@ def test_arguments() -> None:
         made(same, event_time=None).batch(punctuation="2024-01-01")
     with pytest.raises(SchemaError, match="no column absent"):
         tester.latest(key="absent")
+    with pytest.raises(SchemaError, match="time_format=epoch_ms"):
+        made(lambda s: window(s, "10 s"), "k STRING, at BIGINT", time_format="epoch_ms")
+    with pytest.raises(OptionError, match="without a time"):
+        made(lambda s: window(s, "10 s"), event_time=None)

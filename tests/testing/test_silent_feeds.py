@@ -50,14 +50,6 @@ def test_a_join_goes_on_without_its_silent_side_when_the_clock_has_come_so_far(r
     assert t.watermark == at(4), "and nothing was promised that nobody waits for"
 
 
-def test_without_them_it_waits() -> None:
-    t = made(in_order)
-    t.batch([row(0, 1)], into="silent", at=at(0))
-    t.batch([row(0, 2), row(4, 3)], into="busy", at=at(1))
-    assert t.batch(at=at(3600)) == []
-    assert [each["v"] for each in t.batch([row(4, 5)], into="silent", at=at(3601))][:1] == [3]
-
-
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(OptionError, match="idle='advance'"):
         made(in_order, idle="advance")
