@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from kit.places import ROOT
@@ -87,12 +89,22 @@ _ALLOWED: dict[str, set[str]] = {
 }
 
 
+@functools.cache
 def _modules() -> dict[str, Path]:
     """Every module of the package by its dotted name below ``upstream``."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
 
 
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements, without what is in expressions: most of a tree."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(tree, name, ()):
+            yield each
+            yield from _statements(each)
+
+
+@functools.cache
 def _imports() -> dict[str, set[str]]:
     """Which module imports which: absolute, relative, lazy and type-only imports alike."""
     modules = _modules()
@@ -100,7 +112,7 @@ def _imports() -> dict[str, set[str]]:
     for name, path in modules.items():
         package = name.split(".")[:-1]
         imported: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _statements(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.removeprefix("upstream.") for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

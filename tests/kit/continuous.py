@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from upstream.conf.errors import QueryRefusedError
+from upstream.queries.deltas.zsets import dtypes_of
 from upstream.queries.language import Catalog, Query, bind
 from upstream.queries.relations.nodes import Changes, Node, Project, Relation, Stream, Where, walk
 
@@ -138,12 +139,6 @@ EPOCH = datetime(2024, 1, 1, tzinfo=timezone.utc)
 END_US = int((EPOCH + timedelta(hours=6)).timestamp() * 1_000_000)
 """After all times of :func:`rows_of_streams`, and all that leaves a window of an hour."""
 
-_KINDS = {
-    pa.string(): pl.String(),
-    pa.float64(): pl.Float64(),
-    MOMENT: pl.Datetime("us", "UTC"),
-    pa.int64(): pl.Int64(),
-}
 _VALUES = {
     pa.string(): st.sampled_from(["a", "b", None]),
     pa.float64(): st.sampled_from([0.5, 2.0, 3.5, 12.0, None]),
@@ -161,6 +156,7 @@ def rows_of_streams(
     found: dict[str, pl.DataFrame] = {}
     for stream in streams:
         one = st.tuples(*(_VALUES[each.type] for each in stream.schema))
-        schema = {each.name: _KINDS[each.type] for each in stream.schema}
-        found[stream.name] = pl.DataFrame(draw(st.lists(one, max_size=6)), schema=schema, orient="row")
+        found[stream.name] = pl.DataFrame(
+            draw(st.lists(one, max_size=6)), schema=dtypes_of(stream.schema), orient="row"
+        )
     return found

@@ -8,47 +8,26 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-from kit.continuous import MOMENT
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
-from upstream.queries.deltas.operator import Computed
 from upstream.queries.deltas.streams import TOMBSTONE
-from upstream.queries.expressions.compile import compiled
-from upstream.queries.expressions.nodes import Expression, fields
+from upstream.queries.deltas.zsets import dtypes_of
 from upstream.queries.language import Catalog, bind
 from upstream.queries.relations.nodes import Stream
 
-__all__ = ["changes", "relation_at"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_KINDS = {
-    pa.string(): pl.String(),
-    pa.float64(): pl.Float64(),
-    MOMENT: pl.Datetime("us", "UTC"),
-    pa.int64(): pl.Int64(),
-}
-
 Rows = Sequence[tuple[Any, ...]]
-
-
-def _computed(expression: Expression, schema: pa.Schema) -> Computed:
-    return Computed(compiled(expression, schema).evaluate, fields(expression), expression.type)
 
 
 def _frame(stream: Stream, rows: Rows, unit: timedelta) -> pl.DataFrame:
     """Make rows of a stream, whose times are whole numbers; a row with one value more is a tombstone."""
     names = stream.schema.names
-    schema = {each.name: _KINDS[each.type] for each in stream.schema}
     moved = [
-        tuple(
-            _EPOCH + unit * value if names[at] == stream.event_time else value
-            for at, value in enumerate(row[: len(names)])
-        )
+        [_EPOCH + unit * value if name == stream.event_time else value for name, value in zip(names, row, strict=False)]
         for row in rows
     ]
-    made = pl.DataFrame(moved, schema=schema, orient="row")
+    made = pl.DataFrame(moved, schema=dtypes_of(stream.schema), orient="row")
     return made.with_columns(pl.Series(TOMBSTONE, [len(row) > len(names) for row in rows], dtype=pl.Boolean))
 
 
@@ -60,25 +39,14 @@ def changes(
     steps: int = 1,
     unit: timedelta = timedelta(microseconds=1),
 ) -> list[tuple[Any, ...]]:
-    """Return the changes of a query up to a time, as (columns…, time, weight).
+    """Return the changes of a query up to a time, as (columns…, time, weight), if the rows come in some steps.
 
-    Parameters
-    ----------
-    sql
-        The query.
-    given
-        Each stream's rows by their times, which are whole numbers of the unit; a stored relation's rows come first.
-    end
-        The time up to which everything has come.
-    steps
-        In how many steps the rows come.
-    unit
-        The length of one unit of time.
+    Times are whole numbers of the unit. The rows of a stored relation come first.
     """
     catalog = Catalog()
     for stream in given:
         catalog = catalog.with_stream(stream)
-    evaluation = Evaluation(DictStore(), _computed)
+    evaluation = Evaluation(DictStore())
     evaluation.add("q", bind(sql, catalog).plan)
     microseconds = unit // timedelta(microseconds=1)
     found: list[tuple[Any, ...]] = []

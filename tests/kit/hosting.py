@@ -264,17 +264,3 @@ def run(
     if taken is not None:
         taken += left
     return again
-
-
-__all__ = [
-    "STREAMS",
-    "Arrivals",
-    "Tables",
-    "Versions",
-    "frame",
-    "gathered",
-    "groups_second",
-    "run",
-    "scanned",
-    "windows_first",
-]

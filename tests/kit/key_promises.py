@@ -10,17 +10,9 @@ import pyarrow as pa
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
 
-__all__ = ["KeyPromises"]
-
 
 class KeyPromises:
-    """The promises of an operator's shards so far.
-
-    Attributes
-    ----------
-    known : dict
-        The bound by shard, None for all of them, and values of the key; no bound for a key that has ended.
-    """
+    """The promises of an operator's shards so far."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int | None, tuple[Any, ...]], Any] = {}

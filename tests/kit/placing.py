@@ -18,8 +18,6 @@ from upstream.queries.placing.placement import Fragment, Placement
 from upstream.queries.placing.slots import slots_of
 from upstream.queries.relations.nodes import Node, Stream, walk
 
-__all__ = ["Divided", "chosen_slots"]
-
 _QUERY = "query"
 
 
