@@ -22,7 +22,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Which engine the sinks of a test have."""
     if request.param == "vectors":
         # Else the few rows of a test would be put together with each batch, and none of them marked as dead.
         monkeypatch.setattr(folding, "_FREE_ROWS", 0)
@@ -47,7 +46,6 @@ def sink(make_sink: Any) -> Sink:
 
 @pytest.fixture
 def hosted(tmp_path: Path) -> Hosted:
-    """Tables of several queries."""
     return Hosted(tmp_path)
 
 

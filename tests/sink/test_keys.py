@@ -192,7 +192,6 @@ def test_a_table_by_a_field(make_sink: Any, tmp_path: Path) -> None:
 
 
 def as_read(key: tuple[Any, ...], chosen: list[Any]) -> tuple[Any, ...]:
-    """A key as Arrow gives it back."""
     return tuple(pa.scalar(value, kind).as_py() for value, (kind, _) in zip(key, chosen, strict=True))
 
 

@@ -212,7 +212,6 @@ def test_rows_put_aside(make_sink: Any, tmp_path: Path) -> None:
 
 
 def with_log_changed(sink: Any, change: Any) -> None:
-    """As if somebody else had changed the table's metadata."""
     version = sink.version()
     lines = [
         json.loads(line)

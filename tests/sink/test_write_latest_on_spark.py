@@ -107,7 +107,6 @@ Form = Callable[["DataFrame"], "DataFrame | InArrow"]
 
 
 def run(df: DataFrame | InArrow, place: dict[str, str], **more: Any) -> StreamingQuery:
-    """Write what is there now."""
     options = {"key": "k", "time": "t", "buckets": 4, **more}
     return write_to_end(df, place["path"], place["checkpointLocation"], **options)
 

@@ -338,7 +338,6 @@ def test_a_table_of_all_rows(make_sink: Any) -> None:
 
 
 def deleted_keys(sink: Any) -> dict[int, int]:
-    """A deleted key of each bucket that has one."""
     found: dict[int, int] = {}
     for path in sink.files():
         if path.startswith(FOLDER):

@@ -73,7 +73,6 @@ def erase(sink: Sink, *key: Any, **more: Any) -> erasing.Erasure:
 
 
 def retire(folder: Path, days: int) -> None:
-    """What `upstream maintain` does after so many days."""
     now = time.time_ns() // 1000 + days * DAY_US
     rules, table = MaintenanceRules(DAY_US), DeltaTable(str(folder))
     Upkeep(TableFolder(str(folder)), table, rules, lambda: now, compact=lambda _: 0).run(whole=True)

@@ -29,7 +29,6 @@ def named(count: int) -> str:
 
 
 def keeping(sink: Any, keep: str) -> Any:
-    """The query after a restart with what the table keeps now."""
     sink.options = {**sink.options, "keep": keep}
     return sink
 

@@ -24,7 +24,6 @@ deleted = np.array([True, True])
 
 
 def filled(sink: Any) -> Any:
-    """Rows, some of them written again, and two deletions."""
     sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in range(KEYS)])])
     sink.batch(1, [sink.rows([(key, 11, f"w{key}") for key in range(0, KEYS, 3)], seq=100)])
     sink.batch(2, [sink.rows([(key, 12, None) for key in (3, 4)], seq=200, deleted=deleted)])
@@ -36,7 +35,6 @@ def no_room(*_: object) -> bool:
 
 
 def with_buckets(sink: Any, buckets: int) -> Any:
-    """The query after a restart with the table's number."""
     sink.options = {**sink.options, "buckets": str(buckets)}
     return sink
 

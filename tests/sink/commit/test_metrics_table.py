@@ -33,7 +33,6 @@ def metered(make_sink: Any, tmp_path: Path) -> Any:
 
 
 def write(sink: Any, batch_id: int, first_us: int | None = None) -> None:
-    """A whole batch as Spark runs it."""
     more = {} if first_us is None else {"first_arrival_us": [first_us]}
     writer = sink.writer()
     results = [writer.write(iter([sink.rows([(batch_id, 10, "a")], seq=batch_id, **more)]))]

@@ -39,7 +39,6 @@ Row = tuple[int, int, str | None]
 
 @pytest.fixture
 def ordinary(tmp_path: Path) -> str:
-    """A table that somebody else has made."""
     path = str(tmp_path / "ordinary")
     columns = [("t", pa.int64()), ("v", pa.string()), ("k", pa.int64()), ("more", pa.string())]
     DeltaTable.create(path, pa.schema(columns))

@@ -36,7 +36,6 @@ HOUR = 3_600_000_000
 
 
 def at(sink: Any, version: int) -> dict[int, tuple[Any, ...]]:
-    """The rows of a version by key."""
     return read_by_key(sink.path, "k", "t", "v", version=version)
 
 

@@ -25,7 +25,6 @@ ENGINES = ("vectors",)
 
 
 def vectors_of(sink: Any) -> dict[str, int]:
-    """Dead rows of each file that has any."""
     read = pa.RecordBatchReader.from_stream(DeltaTable(str(sink.path)).deletion_vectors()).read_all().to_pylist()
     return {each["filepath"].partition("table/")[2]: each["selection_vector"].count(False) for each in read}
 

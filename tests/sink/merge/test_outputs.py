@@ -38,7 +38,6 @@ def put_aside(sink: Any, kind: str) -> list[dict[str, Any]]:
 
 
 def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Rows of (key, time, content, deleted, seq)."""
     marks = np.array([row[3] for row in rows], dtype=np.bool_)
     return sink.rows([row[:3] for row in rows], seq=[row[4] for row in rows], deleted=marks)
 

@@ -95,7 +95,6 @@ def test_who_follows_a_table_hears_what_another_incarnation_took_away(hosted: Ho
 
 
 def _files(table: Any) -> set[str]:
-    """Which data files lie in the table's folder, those of deletions included."""
     return {str(path.relative_to(table.location)) for path in Path(table.location).rglob("part-*.parquet")}
 
 

@@ -70,7 +70,6 @@ def test_windows_that_mostly_grow_and_are_sometimes_corrected(new_sink: Any, bat
 
 
 def grown(sink: Any, batches: int, rows: int) -> Any:
-    """A table of one bucket that gets new windows with each batch."""
     numbers = np.random.default_rng(5)
     for batch_id in range(batches):
         some = numbers.integers(0, 2**60, (rows, 2)).tolist()

@@ -32,7 +32,6 @@ def marked(sink: Any, rows: list[tuple[Any, ...]], deleted: list[bool] | None = 
 
 
 def buried(sink: Any) -> dict[Any, Any]:
-    """Key and time of each tombstone that the table remembers."""
     number = DeltaTable(str(sink.path)).transaction_version(APP_ID)
     if not number:
         return {}
@@ -43,7 +42,6 @@ def buried(sink: Any) -> dict[Any, Any]:
 
 
 def hidden(sink: Any) -> set[str]:
-    """Files below the hidden folder."""
     folder = sink.path / FOLDER
     return {str(path.relative_to(sink.path)) for path in folder.rglob("*") if path.is_file()}
 
