@@ -51,12 +51,6 @@ def test_a_batch_writes_the_rows_that_change():
     changed = {name: after[name] for name in after if after[name] != before.get(name)}
     assert changed.keys() == {("head", 0), ("left/1", 0)}
     assert from_frame(changed["left/1", 0]).num_rows == 2  # where it was, and where it is now
-    assert query.table[17,] == (9000, 2, 2)
-    query.batch([], [(0, "r2", 3, 9001, False)])
-    assert [query.table[key,] for key in (2, 3002, 17)] == [(2, 9001, 3), (3002, 9001, 3), (9000, 9001, 3)]
-    query.batch([], [(0, "r2", 4, 9002, True)])
-    assert not {(2,), (3002,), (17,)} & query.table.keys()
-    assert len(query.table) == 5997
 
 
 def test_rows_without_a_time_and_other_joins_are_refused():
