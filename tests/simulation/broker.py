@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -22,8 +23,8 @@ class Log:
         return self.begin + len(self.messages)
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None, at_ms: int) -> int:
-        """Write one message; its offset."""
-        self.messages.append(Message(topic, partition, self.end, key, value, at_ms, self.epoch))
+        fields = {"key": key, "value": value, "timestamp": (1, at_ms), "leader_epoch": self.epoch}
+        self.messages.append(Message(topic, partition, self.end, **fields))
         return self.end - 1
 
     def agreed(self, at: int, epoch: int) -> int:
@@ -40,53 +41,18 @@ class Log:
 
 
 class Message:
-    """As the client gives it."""
+    """As the client gives it: a method for each field."""
 
-    __slots__ = ("_at_ms", "_epoch", "_error", "_key", "_offset", "_partition", "_topic", "_value")
+    def __init__(self, topic: str, partition: int, offset: int, **more: Any) -> None:
+        nothing = dict.fromkeys(("key", "value", "headers", "error", "timestamp", "leader_epoch"))
+        self._fields = {**nothing, "topic": topic, "partition": partition, "offset": offset, **more}
 
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        at_ms: int,
-        epoch: int,
-        error: Any = None,
-    ) -> None:
-        self._topic, self._partition, self._offset = topic, partition, offset
-        self._key, self._value, self._at_ms, self._epoch, self._error = key, value, at_ms, epoch, error
-
-    def topic(self) -> str:
-        return self._topic
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def key(self) -> bytes | None:
-        return self._key
-
-    def value(self) -> bytes | None:
-        return self._value
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self._at_ms
-
-    def headers(self) -> None:
-        return None
-
-    def leader_epoch(self) -> int:
-        return self._epoch
-
-    def error(self) -> Any:
-        return self._error
+    def __getattr__(self, name: str) -> Any:
+        value = self.__dict__["_fields"][name]
+        return lambda: value
 
     def __len__(self) -> int:
-        return len(self._value or b"")
+        return len(self._fields["value"] or b"")
 
 
 class Broker:
@@ -94,9 +60,6 @@ class Broker:
 
     def __init__(self) -> None:
         self.topics: dict[str, tuple[str, dict[int, Log]]] = {}
-
-    def create(self, topic: str, ident: str) -> None:
-        self.topics[topic] = (ident, {})
 
     def log(self, topic: str, partition: int) -> Log | None:
         _, logs = self.topics.get(topic, ("", {}))
@@ -119,36 +82,24 @@ class _Answer:
         return self._value
 
 
-@dataclasses.dataclass(frozen=True)
-class _Named:
-    """A few attributes by their names."""
-
-    id: int = 0
-    offset: int = 0
-    leader_epoch: int = 0
-    partitions: Sequence[Any] = ()
-    topic_id: str = ""
-    topics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 class AdminClient:
     """What the driver asks."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._broker = BROKERS[settings["bootstrap.servers"]]
 
-    def list_topics(self, **_: Any) -> _Named:
-        return _Named(topics=dict.fromkeys(self._broker.topics))
+    def list_topics(self, **_: Any) -> SimpleNamespace:
+        return SimpleNamespace(topics=dict.fromkeys(self._broker.topics))
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, _Answer]:
         answers: dict[str, _Answer] = {}
         for name in topics.topic_names:
             found = self._broker.topics.get(name)
-            answers[name] = (
-                _Answer(error=KafkaError.UNKNOWN_TOPIC_OR_PART)
-                if found is None
-                else _Answer(_Named(partitions=[_Named(id=number) for number in sorted(found[1])], topic_id=found[0]))
-            )
+            if found is None:
+                answers[name] = _Answer(error=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            else:
+                partitions = [SimpleNamespace(id=number) for number in sorted(found[1])]
+                answers[name] = _Answer(SimpleNamespace(partitions=partitions, topic_id=found[0]))
         return answers
 
     def list_offsets(self, asked: Mapping[TopicPartition, Any], **_: Any) -> dict[TopicPartition, _Answer]:
@@ -159,7 +110,7 @@ class AdminClient:
                 answers[place] = _Answer(error=KafkaError.UNKNOWN_TOPIC_OR_PART)
                 continue
             latest = type(spec).__name__ == "LatestSpec"
-            answers[place] = _Answer(_Named(offset=log.end if latest else log.begin, leader_epoch=log.epoch))
+            answers[place] = _Answer(SimpleNamespace(offset=log.end if latest else log.begin, leader_epoch=log.epoch))
         return answers
 
 
@@ -185,8 +136,7 @@ class Consumer:
     def unassign(self) -> None:
         self._at = {}
 
-    def close(self) -> None:
-        self._at = {}
+    close = unassign
 
     def get_watermark_offsets(self, place: TopicPartition, **_: Any) -> tuple[int, int]:
         log = self._broker.log(place.topic, place.partition)
@@ -217,4 +167,4 @@ class Consumer:
         return [self._said(place, KafkaError._PARTITION_EOF)]
 
     def _said(self, place: tuple[str, int], code: int) -> Message:
-        return Message(*place, self._at[place], None, None, 0, 0, KafkaError(code))
+        return Message(*place, self._at[place], error=KafkaError(code))

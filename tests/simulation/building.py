@@ -23,12 +23,11 @@ from upstream.operators.windows.shards.results import result_schema
 from upstream.plan.completeness import check_complete
 
 from .inputs import TOPIC, Inputs
-from .join_stages import LatestJoinStage, join_plan, join_stage, latest_plan
+from .join_stages import LatestJoinStage, TableStage, join_plan, join_stage, latest_plan
 from .query import AnyStage
 from .scenario import Action
 from .sinks import NoTable, Table, TwoWrites
 from .stages import Stage, append_windows, queue_stage, reorder_stage, window_stage
-from .table_stages import TableStage
 
 ROWS = pa.schema(
     [("k", pa.int64()), ("t", pa.int64()), ("v", pa.string()), ("n", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
@@ -83,13 +82,7 @@ def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Act
 
 
 def stages_of(config: dict[str, Any], checkpoint: Path) -> list[AnyStage]:
-    """The operators, one after the other.
-
-    Raises
-    ------
-    RefusedError
-        One may not follow the other.
-    """
+    """The operators, one after the other."""
     made: list[AnyStage] = []
     schema = rows_schema(config)
     before: WindowPlan | None = None

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from typing import Any
 
-from .scenario import Scenario
-from .shrinking import shrunk
+from .scenario import Scenario, shrunk
 
 SHARES = {
     "latest": 12, "restore": 7, "two_writes": 6, "windows": 8, "heartbeat": 5, "ends": 6, "over": 7, "queue": 7,

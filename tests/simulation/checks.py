@@ -18,11 +18,11 @@ from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 from . import oracle
 from .inputs import Inputs, Row
 from .join_checks import check_join, check_shed, newest_pairs
+from .join_stages import Names
 from .query import Query
 from .sinks import Names as FileNames
 from .sinks import files_in
 from .stages import MismatchError
-from .table_stages import Names
 
 SYSTEM = "_upstream"
 _EVER = 1 << 62
@@ -34,11 +34,7 @@ class Checks:
     """The checks of one run."""
 
     def __init__(self, config: dict[str, Any], inputs: Inputs, query: Query, sink: Any, tables: list[Names]) -> None:
-        self.config = config
-        self.inputs = inputs
-        self.query = query
-        self.sink = sink
-        self.tables = tables
+        self.config, self.inputs, self.query, self.sink, self.tables = config, inputs, query, sink, tables
         self.names = FileNames()
         self._ops = [each["op"] for each in config["stages"]]
         self._stamped = config["progress"] == "heartbeat"
@@ -96,17 +92,14 @@ class Checks:
         self.query.record.promised[number] = marks
         if not self.config["honest"]:
             return
-        low = min(marks.values(), default=None)
-        if low is None or self._stamped:
+        low = min(marks.values(), default=-_EVER)
+        if self._stamped:
             return
         for feed, rows in self.inputs.rows.items():
             if read[feed]:
-                self._holds(f"the source, with {marks}", low, rows[len(read[feed]) :])
-
-    def _holds(self, who: str, bound: int, rows: Iterable[Row]) -> None:
-        broken = [row for row in rows if row.time < bound]
-        if broken:
-            raise MismatchError(f"{who}: all before {bound} was promised, and {broken[:3]} was still to come")
+                broken = [row for row in rows[len(read[feed]) :] if row.time < low]
+                if broken:
+                    raise MismatchError(f"all before {low} was promised by {marks}, and {broken[:3]} was still to come")
 
     def leaving(self) -> None:
         """What leaves keeps what was promised with what left before."""
@@ -128,18 +121,8 @@ class Checks:
         if self.config["honest"] and any(self.query.checkpoint.glob("late-*/*")):
             raise MismatchError("rows were taken for late, and none was")
         for number, stage in enumerate(self.config["stages"]):
-            if stage["op"] == "windows":
-                self.windows(number, stage, read, lag)
-            elif stage["op"] == "ordered":
-                self.ordered(number, read, lag)
-            elif stage["op"] == "join":
-                self.join(number, stage, read, lag)
-            elif stage["op"] == "table join":
-                self.table_join(number, stage)
-            elif stage["op"] == "newest join":
-                pass  # the table is what counts
-            else:
-                self.queue(number, read)
+            if stage["op"] != "newest join":  # of which the table is what counts
+                getattr(self, stage["op"].replace(" ", "_"))(number, stage, read, lag)
 
     def low_watermark(self, read: Taken, lag: int) -> int | None:
         """How far the source must have come at least. Where tasks look at rows, it follows a batch later."""
@@ -159,7 +142,7 @@ class Checks:
 
     def windows(self, number: int, stage: dict[str, Any], read: Taken, lag: int) -> None:
         """Windows that closed are right; those that are due have closed, once each."""
-        given = [row for batch in range(self.query.record.commits) for row in _rows(self._given(number, batch))]
+        given = self._all(number)
         value = "rows" if number == 0 else "windows"
         got: Results = {}
         for row in given:
@@ -190,19 +173,19 @@ class Checks:
         inner = self.config["stages"][0]
         size, slide = inner["size"] * 1000, inner["slide"] * 1000
         ends = oracle.windows(came, size, slide)
-        inside = 1 if self._has_window_time() else 0
+        inside = int(any("window_time" in row for row in self._all(0)))
         # The next inner window to close is the first that ends after the watermark.
         after = None if low is None else low if low >= _EVER else (low // slide + 1) * slide - inside
         return [(key, end - inside, rows) for (key, end), (rows, _) in ends.items()], after
 
-    def _has_window_time(self) -> bool:
-        tables = [table for batch in range(self.query.record.commits) for table in self._given(0, batch)]
-        return any("window_time" in table.column_names for table in tables)
-
     def _given(self, number: int, batch: int) -> list[pa.Table]:
         return [table for _, table in self.query.record.by_shard.get((number, batch), [])]
 
-    def ordered(self, number: int, read: Taken, lag: int) -> None:
+    def _all(self, number: int) -> list[dict[str, Any]]:
+        """All rows that an operator has given."""
+        return [row for batch in range(self.query.record.commits) for row in _rows(self._given(number, batch))]
+
+    def ordered(self, number: int, _: dict[str, Any], read: Taken, lag: int) -> None:
         """Rows leave in order, all that may, and each once."""
         last: dict[int, int] = {}
         left: list[str] = []
@@ -223,7 +206,7 @@ class Checks:
 
     def join(self, number: int, stage: dict[str, Any], read: Taken, lag: int) -> None:
         """Pairs, and rows without a partner."""
-        given = [row for batch in range(self.query.record.commits) for row in _rows(self._given(number, batch))]
+        given = self._all(number)
         came, ever = ([row for rows in each.values() for row in rows] for each in (read, self.inputs.rows))
         low = self.low_watermark(read, lag)
         check_join(given, came, ever, low, stage, honest=self.config["honest"])
@@ -233,7 +216,7 @@ class Checks:
         if stage.get("limit") and stage["how"] == "full":
             check_shed(given, came, reports)
 
-    def table_join(self, number: int, stage: dict[str, Any]) -> None:
+    def table_join(self, number: int, stage: dict[str, Any], *_: Any) -> None:
         """Each row has the name that its key had in the version with which its batch was planned."""
         batch = self.query.record.commits - 1
         if batch < 0:  # a scenario in which no row comes
@@ -249,7 +232,7 @@ class Checks:
         if sorted(got, key=str) != sorted(wanted, key=str):
             raise MismatchError(f"{how} join with the table {names}: {got}, and should be {wanted}")
 
-    def queue(self, number: int, read: Taken) -> None:
+    def queue(self, number: int, _: dict[str, Any], read: Taken, lag: int) -> None:
         """The counters add up: what came is given, superseded or waits."""
         reports = read_reports(queue_folder(str(self.query.checkpoint)), QueueReport)
         kept = self.query.record.queued
@@ -282,10 +265,10 @@ class Checks:
             return
         came: Iterable[Row] = (row for rows in read.values() for row in rows)
         if "ordered" in self._ops:
-            values = {
+            left = {
                 row["v"] for batch in range(self.query.record.commits) for row in _rows(self.query.record.left[batch])
             }
-            came = [row for row in came if row.value in values]
+            came = [row for row in came if row.value in left]
         expected = oracle.newest(came)
         if got != expected or len(rows) != len(got):
             raise MismatchError(
@@ -301,22 +284,18 @@ class Checks:
         path: Path = self.sink.path
         if not (path / "_delta_log").exists():
             return
-        named = self.names.read(path)
+        known = self.names.read(path) | self.sink.left_behind
         # Each deletion vector has a copy that VACUUM does not see.
-        named = named | {COPIES + name.removeprefix(VECTORS) for name in named if name.startswith(VECTORS)}
-        left = self.sink.left_behind
-        left = left | {COPIES + name.removeprefix(VECTORS) for name in left if name.startswith(VECTORS)}
-        unnamed = files_in(path) - left - named
+        unnamed = (
+            files_in(path) - known - {COPIES + name.removeprefix(VECTORS) for name in known if name.startswith(VECTORS)}
+        )
         if unnamed:
             raise MismatchError(f"files that no entry of the log names: {sorted(unnamed)}")
 
 
 def _rows(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
     """Rows that are no punctuation."""
-    for table in tables:
-        for row in table.to_pylist():
-            if not row[SYSTEM]["punctuation"]:
-                yield row
+    return (row for table in tables for row in table.to_pylist() if not row[SYSTEM]["punctuation"])
 
 
 def _marks(tables: Iterable[pa.Table], name: str) -> Iterator[tuple[str, int]]:

@@ -6,242 +6,148 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator
+import importlib
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
+
+Patch = Callable[[Any], Any]
+"""From what is right to what is wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Defect:
-    """What patches the product of this process, and which scenarios find it, from the first seed to try."""
+    """Which scenarios find it, from the first seed to try, and what to put in which places, as ``module:name``."""
 
     profile: str
     seed: int
-    put_back: Callable[[], None]
+    patch: Patch
+    places: tuple[str, ...]
+
+    def put_back(self) -> None:
+        """Patch the product of this process."""
+        for place in self.places:
+            module, _, name = place.partition(":")
+            path, _, last = name.rpartition(".")
+            found = importlib.import_module(module if module.startswith("tests.") else f"upstream.{module}")
+            owner = attrgetter(path)(found) if path else found
+            setattr(owner, last, self.patch(getattr(owner, last)))
 
 
-DEFECTS: dict[str, Defect] = {}
+def _gives(value: Any) -> Patch:
+    return lambda _: lambda *_: value
 
 
-def _found_by(profile: str, seed: int = 0) -> Callable[[Callable[[], None]], None]:
-    def enter(put_back: Callable[[], None]) -> None:
-        DEFECTS[put_back.__name__.strip("_").replace("_", "-")] = Defect(profile, seed, put_back)
+def _repeats(_: Any) -> Any:
+    def repeats(identity: Any, _: Any, recorded: int | None) -> bool:
+        return identity.target.repeatable and recorded is not None and recorded >= identity.number
 
-    return enter
-
-
-def _nothing(*_: Any) -> None: ...
+    return repeats
 
 
-def _empty(*_: Any) -> dict[str, int]:
-    return {}
+def _one_name(_: Any) -> Any:
+    return lambda *_: contextlib.nullcontext(0)
 
 
-@_found_by("restore")
-def _restored_checkpoint() -> None:
-    from upstream.sink.commit.batch_identity import BatchIdentity
-
-    def repeats(self: BatchIdentity, table: Any, recorded: int | None) -> bool:
-        del table
-        return self.target.repeatable and recorded is not None and recorded >= self.number
-
-    BatchIdentity.repeats = repeats  # type: ignore[method-assign]
+def _knows_no_rows(mended: Any) -> Any:
+    return lambda *_: None if mended.__name__ == "_oldest_us" else {}
 
 
-@_found_by("two_writes")
-def _second_write() -> None:
-    from upstream.sink.commit.running_batch import Calls
-
-    @contextlib.contextmanager
-    def call(self: Calls, batch: Any, location: str) -> Generator[int]:
-        del self, batch, location
-        yield 0
-
-    Calls.call = call  # type: ignore[method-assign]
-
-
-@_found_by("over")
-def _lazy_windows() -> None:
-    from upstream.operators.windows.shards import completeness
-
-    mended = completeness.left_out_by_windows
-    completeness.left_out_by_windows = lambda plan: None if plan.emit == "lazy" else mended(plan)
-
-
-@_found_by("windows", 19)
-def _feed_without_bound() -> None:
-    from upstream.core.watermark.policies import Progress
-
-    Progress.begin = _nothing  # type: ignore[method-assign]
-
-
-@_found_by("heartbeat")
-def _clock_beyond_rows() -> None:
-    from upstream.datasource.planner import Planner
-
-    Planner._oldest_us = _nothing  # type: ignore[method-assign]
-    Planner._entered = _empty  # type: ignore[method-assign]
-
-
-@_found_by("ends")
-def _open_end() -> None:
-    from upstream.core.watermark.policies import Progress
-
-    Progress.close = _nothing  # type: ignore[method-assign]
-
-
-@_found_by("joins")
-def _bound_before_rows() -> None:
-    from upstream.operators.joins.shard import JoinShard
-
-    mended = JoinShard._arrived
-
-    def arrived(self: JoinShard, side: int, frames: Any) -> Any:
-        found = mended(self, side, frames)
-        self._progress.hear(side, found.punctuation)
+def _drops_before_rows(mended: Any) -> Any:
+    def arrived(shard: Any, side: int, frames: Any) -> Any:
+        found = mended(shard, side, frames)
+        shard._progress.hear(side, found.punctuation)
         other = 1 - side
-        self._kept[other].drop_below(self._plan.band.kept_from(other, self._progress.bound(side)))
+        shard._kept[other].drop_below(shard._plan.band.kept_from(other, shard._progress.bound(side)))
         return found
 
-    JoinShard._arrived = arrived  # type: ignore[method-assign]
+    return arrived
 
 
-@_found_by("early_joins")
-def _nothing_taken_back() -> None:
-    from upstream.operators.joins.pairs import Pairs
-
-    Pairs.take_back = _nothing  # type: ignore[method-assign]
-
-
-@_found_by("ordered_joins")
-def _leaves_as_found() -> None:
-    from upstream.operators.joins.release.ordered_release import OrderedRelease
-
-    OrderedRelease.leave = lambda *given: given[1]  # type: ignore[method-assign]
-
-
-@_found_by("limited_joins")
-def _sure_without_partner() -> None:
-    from upstream.operators.joins.shard import JoinShard
-
-    JoinShard._or_unsure = lambda *given: given[-1]  # type: ignore[method-assign]
-
-
-@_found_by("table_joins", 31)
-def _table_of_now() -> None:
-    from upstream.operators.tables import build
+def _newest_version(_: Any) -> Any:
     from upstream.operators.tables.reading import latest_version
 
-    build.version_of_batch = lambda *given: latest_version(given[-1], {})  # type: ignore[assignment]
+    return lambda *given: latest_version(given[-1], {})
 
 
-@_found_by("cut")
-def _tail_read_again() -> None:
-    from upstream.datasource.connectors.kafka.positions import Positions
-
-    mended = Positions._continued
-
-    def continued(self: Positions, position: Any, *given: Any) -> dict[str, Any]:
-        state = mended(self, position, *given)
+def _from_the_beginning(mended: Any) -> Any:
+    def continued(positions: Any, position: Any, *given: Any) -> dict[str, Any]:
+        state = mended(positions, position, *given)
         if state.get("cut"):
-            state |= {"at": state["at"] | self._cluster.begins(state["cut"]), "lost": position["lost"], "cut": []}
+            state |= {"at": state["at"] | positions._cluster.begins(state["cut"]), "lost": position["lost"], "cut": []}
         return state
 
-    Positions._continued = continued  # type: ignore[method-assign]
+    return continued
 
 
-@_found_by("hosted", 5)
-def _forgotten_tombstone() -> None:
+def _no_tombstones(mended: Any) -> Any:
     import polars as pl
 
-    from upstream.queries.hosting import first_stage
-
-    mended = first_stage.rows_of
-    first_stage.rows_of = lambda rows: mended(rows).filter(~pl.col("__tombstone"))
+    return lambda rows: mended(rows).filter(~pl.col("__tombstone"))
 
 
-@_found_by("hosted", 76)
-def _nothing_begins_anew() -> None:
-    from upstream.sink.results import table_commit
-    from upstream.sink.results.table_start import Start
-
-    mended = table_commit.start_of
-
-    def start_of(table: Any, known: Any, writer: str, begun: Any) -> Start:
+def _goes_on(mended: Any) -> Any:
+    def start_of(table: Any, known: Any, writer: str, begun: Any) -> Any:
         found = mended(table, known, writer, begun)
         return found._replace(begins=found.begins and (not known.exists or bool(found.actions)))
 
-    table_commit.start_of = start_of
+    return start_of
 
 
-@_found_by("hosted")
-def _batch_twice() -> None:
-    from upstream.sink.results.table_commit import TableCommit
-
-    TableCommit._repeats = lambda *_: False  # type: ignore[method-assign]
-
-
-@_found_by("hosted")
-def _registry_of_now() -> None:
-    from upstream.queries.hosting import commands, running
+def _version_of_now(mended: Any) -> Any:
     from upstream.queries.registry.journal import Journal
 
-    from . import hosted_process
-
-    mended = commands.command_of_batch
-
-    def command_of_batch(checkpoint: str, batch: int) -> Any:
-        return dataclasses.replace(mended(checkpoint, batch), version=Journal(checkpoint).version())
-
-    for module in (commands, running, hosted_process):
-        module.command_of_batch = command_of_batch
+    return lambda at, batch: dataclasses.replace(mended(at, batch), version=Journal(at).version())
 
 
-@_found_by("hosted", 4)
-def _all_served() -> None:
-    from upstream.queries.hosting import commands
+def _rows_of_now(mended: Any) -> Any:
+    from upstream.operators.tables.reading import pinned_table
 
-    mended = commands._command
-    commands._command = lambda *given: dataclasses.replace(mended(*given), served=None)
+    return lambda at, options, schema, _, hint: mended(at, options, schema, pinned_table(at, {})[0], hint)
 
 
-@_found_by("hosted", 4)
-def _relation_of_now() -> None:
-    from upstream.operators.tables.reading import Version, pinned_table
-    from upstream.queries.hosting import stored_rows
+_PROGRESS, _JOIN = "core.watermark.policies:Progress", "operators.joins.shard:JoinShard"
+_PLANNER, _HOSTING = "datasource.planner:Planner", "queries.hosting"
+_COMMANDS = tuple(
+    f"{module}:command_of_batch"
+    for module in (f"{_HOSTING}.commands", f"{_HOSTING}.running", "tests.simulation.hosted_process")
+)
 
-    mended = stored_rows.rows_at
-
-    def rows_at(location: str, options: Any, schema: Any, version: Version, hint: str) -> Any:
-        del version
-        return mended(location, options, schema, pinned_table(location, {})[0], hint)
-
-    stored_rows.rows_at = rows_at
-
-
-@_found_by("hosted", 27)
-def _deleted_again() -> None:
-    from upstream.queries.hosting import dropping
-
-    mended = dropping.delete_result
-    dropping.delete_result = lambda *given: mended(*given[:3], 1 << 60, *given[4:])
-
-
-@_found_by("hosted", 4)
-def _never_deleted() -> None:
-    from upstream.queries.hosting.dropping import DroppedTables
-
-    DroppedTables.delete = _nothing  # type: ignore[method-assign]
-
-
-@_found_by("hosted", 4)
-def _waits_forgotten() -> None:
-    from upstream.queries.hosting.deferring import Deferred
-
-    Deferred.to_json = _empty  # type: ignore[method-assign]
-
-
-@_found_by("hosted")
-def _state_of_nobody() -> None:
-    from upstream.queries.hosting.evaluating import Evaluations
-
-    Evaluations.keep = _nothing  # type: ignore[method-assign]
+DEFECTS = {
+    "restored-checkpoint": Defect("restore", 0, _repeats, ("sink.commit.batch_identity:BatchIdentity.repeats",)),
+    "second-write": Defect("two_writes", 0, _one_name, ("sink.commit.running_batch:Calls.call",)),
+    "lazy-windows": Defect(
+        "over", 0, lambda mended: lambda plan: None if plan.emit == "lazy" else mended(plan),
+        ("operators.windows.shards.completeness:left_out_by_windows",),
+    ),
+    "feed-without-bound": Defect("windows", 19, _gives(None), (f"{_PROGRESS}.begin",)),
+    "clock-beyond-rows": Defect("heartbeat", 0, _knows_no_rows, (f"{_PLANNER}._oldest_us", f"{_PLANNER}._entered")),
+    "open-end": Defect("ends", 0, _gives(None), (f"{_PROGRESS}.close",)),
+    "bound-before-rows": Defect("joins", 0, _drops_before_rows, (f"{_JOIN}._arrived",)),
+    "nothing-taken-back": Defect("early_joins", 0, _gives(None), ("operators.joins.pairs:Pairs.take_back",)),
+    "leaves-as-found": Defect(
+        "ordered_joins", 0, lambda _: lambda *given: given[1],
+        ("operators.joins.release.ordered_release:OrderedRelease.leave",),
+    ),
+    "sure-without-partner": Defect("limited_joins", 0, lambda _: lambda *given: given[-1], (f"{_JOIN}._or_unsure",)),
+    "table-of-now": Defect("table_joins", 31, _newest_version, ("operators.tables.build:version_of_batch",)),
+    "tail-read-again": Defect(
+        "cut", 0, _from_the_beginning, ("datasource.connectors.kafka.positions:Positions._continued",)
+    ),
+    "forgotten-tombstone": Defect("hosted", 5, _no_tombstones, (f"{_HOSTING}.first_stage:rows_of",)),
+    "nothing-begins-anew": Defect("hosted", 76, _goes_on, ("sink.results.table_commit:start_of",)),
+    "batch-twice": Defect("hosted", 0, _gives(False), ("sink.results.table_commit:TableCommit._repeats",)),
+    "registry-of-now": Defect("hosted", 0, _version_of_now, _COMMANDS),
+    "all-served": Defect(
+        "hosted", 4, lambda mended: lambda *given: dataclasses.replace(mended(*given), served=None),
+        (f"{_HOSTING}.commands:_command",),
+    ),
+    "relation-of-now": Defect("hosted", 4, _rows_of_now, (f"{_HOSTING}.stored_rows:rows_at",)),
+    "deleted-again": Defect(
+        "hosted", 27, lambda mended: lambda *given: mended(*given[:3], 1 << 60, *given[4:]),
+        (f"{_HOSTING}.dropping:delete_result",),
+    ),
+    "never-deleted": Defect("hosted", 4, _gives(None), (f"{_HOSTING}.dropping:DroppedTables.delete",)),
+    "waits-forgotten": Defect("hosted", 4, _gives({}), (f"{_HOSTING}.deferring:Deferred.to_json",)),
+    "state-of-nobody": Defect("hosted", 0, _gives(None), (f"{_HOSTING}.evaluating:Evaluations.keep",)),
+}  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,40 +30,20 @@ _MENDED = {"1 / n": "1 / NULLIF(n, 0)", "CAST(sym": "TRY_CAST(sym", "(speed - 2)
 
 @dataclasses.dataclass
 class Incarnation:
-    """What is known of one so far.
-
-    Attributes
-    ----------
-    text : str
-        Its query, with views resolved, as it was when it began.
-    first : int
-        Its first batch.
-    since : set of int
-        From which batch on it may have seen rows, of queries that have missed some.
-    expected : Counter
-        Of a feed that is whole: what is due by now.
-    until : int
-        Up to which time `expected` goes.
-    last : Counter
-        The relation at that time.
-    """
+    """What is known of one so far."""
 
     text: str
     first: int
+    # From which batch on it may have seen rows, of queries that have missed some.
     since: set[int]
+    # Of a feed that is whole: what is due by a time, and the relation at that time.
     expected: Contents = dataclasses.field(default_factory=Counter)
     until: int = BEFORE
     last: Contents = dataclasses.field(default_factory=Counter)
 
 
 class HostedChecks:
-    """Follows the batches.
-
-    Parameters
-    ----------
-    process, inputs
-        What runs, and what comes.
-    """
+    """Follows the batches."""
 
     def __init__(self, process: HostProcess, inputs: HostedInputs) -> None:
         self._process = process
@@ -91,10 +72,8 @@ class HostedChecks:
         untouched = set(self._held)
         groups: dict[tuple[tuple[str, ...], str], list[Hosted]] = {}
         for number, query in plan.queries.items():
-            self._known.setdefault(
-                number,
-                Incarnation(with_views(registered[number].text, views), batch, set(range(batch + 1))),
-            )
+            text = with_views(registered[number].text, views)
+            self._known.setdefault(number, Incarnation(text, batch, set(range(batch + 1))))
             if number in failed:
                 self._may_fail(registered[number], failed[number])
             else:
@@ -146,15 +125,9 @@ class HostedChecks:
             raise MismatchError(f"{query.name} ({query.text}) failed on no row: {reason}")
 
     def _look_at(
-        self,
-        query: Hosted,
-        answers: Answers,
-        low: int | None,
-        batch: int,
-        report: QueryReport | None,
-        arrival: bool,
+        self, query: Hosted, answers: Answers, low: int | None, batch: int, report: QueryReport | None, arrival: bool,
         served: frozenset[int] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         known, begun = self._known[query.id], report is not None and report.begun
         if not arrival and begun != (low is not None):
             raise MismatchError(f"{query.name} has begun: {begun}, and the low-watermark is {low}")
@@ -193,10 +166,8 @@ class HostedChecks:
         elif windows_in(text) == 1 and "UNBOUNDED" not in text:  # what it begins with nobody has kept
             may = {each for each in known.since if answers.at(text, at, each, arrival=arrival) == found}
             if not may:
-                raise MismatchError(
-                    f"the table of {query.name} ({known.text}) after batch {batch} is that of no batch in "
-                    f"{sorted(known.since)} and later: {_shown(found)}"
-                )
+                since = f"{sorted(known.since)} and later: {_shown(found)}"
+                raise MismatchError(f"{query.name} ({known.text}) after batch {batch} is that of no batch in {since}")
             known.since = may
             self.compared += 1
 
@@ -223,10 +194,8 @@ class HostedChecks:
             known.last = now
         known.until = max(known.until, tau)
         since = whole if whole > BEFORE else None
-        due = Counter(
-            {row: n for row, n in found.items() if since is None or (row[-1] is not None and row[-1] >= since)}
-        )
-        self._same(query, batch, due, known.expected)
+        due = {row: n for row, n in found.items() if since is None or (row[-1] is not None and row[-1] >= since)}
+        self._same(query, batch, Counter(due), known.expected)
         self.compared += 1
 
     def _same(self, query: Hosted, batch: int, found: Contents, expected: Contents) -> None:
@@ -261,11 +230,8 @@ class HostedChecks:
             for entry in sorted((path / "_delta_log").glob("*.json")):
                 actions = [json.loads(line) for line in entry.read_text().splitlines()]
                 txns = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-                numbers += [
-                    n
-                    for app, n in txns.items()
-                    if app.endswith(f"query/{path.name}") and "/" not in app[: -len(f"query/{path.name}")]
-                ][:1]
+                own = [n for app, n in txns.items() if re.fullmatch(rf"[^/]*query/{path.name}", app)]
+                numbers += own[:1]
             if numbers != sorted(set(numbers)):
                 raise MismatchError(f"the table of {path.name} has batches twice, or out of order: {numbers}")
 

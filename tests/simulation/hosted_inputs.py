@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 from kit.continuous import BUSES, EPOCH, QUOTE, TRADE
 from kit.hosting import frame, scanned
@@ -25,27 +24,12 @@ _NUMBERS = (1, 2, 0, 5, None, 3)
 
 
 def at(unit: int) -> int:
-    """A time in µs."""
     return _BEGIN_US + unit * UNIT_US
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row as the source has it.
-
-    Attributes
-    ----------
-    stream, feed : str
-    cells : tuple
-        The stream's columns.
-    time, arrival : int
-        In microseconds.
-    seq : int
-        In the order of arrival, over all streams.
-    deleted : bool
-    batch : int
-        Which one takes it.
-    """
+    """A row as the source has it: its times in µs, its number over all streams, and the batch that takes it."""
 
     stream: str
     feed: str
@@ -59,14 +43,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What one batch takes.
-
-    Attributes
-    ----------
-    rows : list of Row
-    bounds : dict
-        By stream and feed.
-    """
+    """What one batch takes."""
 
     rows: list[Row]
     bounds: dict[str, dict[str, int]]
@@ -94,9 +71,8 @@ class HostedInputs:
             if stream == "buses" and bound is not None and time < bound and time <= self._last_deletion:
                 continue  # it might bring back what was deleted: whether it counts depends on what is forgotten
             self._count += 1
-            self._waiting.append(
-                Row(stream, feed, _cells(stream, key, value, time), time, MACHINE.now_us, self._count, gone, -1)
-            )
+            cells = _cells(stream, key, value, time)
+            self._waiting.append(Row(stream, feed, cells, time, MACHINE.now_us, self._count, gone, -1))
             if gone:
                 self._last_deletion = max(self._last_deletion, time)
         if bound is None and rows:
@@ -115,7 +91,6 @@ class HostedInputs:
 
     @property
     def waits(self) -> bool:
-        """Whether anything has come since the last batch."""
         return bool(self._waiting or self._new)
 
     def take(self) -> Taken:
@@ -126,7 +101,6 @@ class HostedInputs:
         return self.taken[-1]
 
     def rows(self) -> list[Row]:
-        """Return all rows that batches have taken."""
         return [row for each in self.taken for row in each.rows]
 
 
@@ -163,13 +137,9 @@ def tasks_of(taken: Taken, shuffled: Any) -> dict[str, list[pa.Table]]:
 
 
 def _scanned(stream: Stream, feed: str, rows: Sequence[Row], promised: Mapping[str, int]) -> pa.Table:
-    columns: pl.DataFrame = frame(stream, [row.cells for row in rows])
+    bounds = {name: None if bound == AFTER_ALL else bound for name, bound in promised.items()}
+    numbers, deleted = [row.seq for row in rows], [row.deleted for row in rows]
     return scanned(
-        stream,
-        columns,
-        [row.arrival for row in rows],
-        {name: None if bound == AFTER_ALL else bound for name, bound in promised.items()},
-        sequences=[row.seq for row in rows],
-        deleted=[row.deleted for row in rows],
-        feed=feed,
-    )
+        stream, frame(stream, [row.cells for row in rows]), [row.arrival for row in rows], bounds, sequences=numbers,
+        deleted=deleted, feed=feed,
+    )  # fmt: skip

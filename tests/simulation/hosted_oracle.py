@@ -16,6 +16,7 @@ from .hosted_inputs import STREAMS, Row, Taken
 
 Contents = Counter[tuple[Any, ...]]
 _MINUTE = 60_000_000
+_OWN = [(f"__{name}", pa.int64()) for name in ("time", "seq", "batch")] + [("__deleted", pa.bool_())]
 _HOP = r"HOP\((?P<hopped>\w+), t, INTERVAL '(?P<hop>\d+)' MINUTE, INTERVAL '(?P<size>\d+)' MINUTE\)"
 _WINDOW = re.compile(rf"\b(?P<stream>trade|quote|buses) \[(?P<window>[^\]]+)\]|LATEST\((?P<updates>\w+)\)|{_HOP}")
 BEFORE = -(1 << 61)
@@ -63,17 +64,7 @@ class Watermarks:
 
 
 class Answers:
-    """Answers over the rows of some domain.
-
-    Parameters
-    ----------
-    rows
-        All that have come.
-    late
-        The sequence numbers of rows that do not count.
-    models
-        The stored relation.
-    """
+    """Answers over the rows of some domain."""
 
     def __init__(self, rows: Sequence[Row], late: set[int], models: pa.Table | None = None) -> None:
         if models is not None:
@@ -81,14 +72,9 @@ class Answers:
         self.rows = [row for row in rows if row.seq not in late]
         for name, stream in STREAMS.items():
             own = [row for row in self.rows if row.stream == name]
-            columns: dict[str, pa.Array] = {
-                field.name: pa.array([row.cells[at] for row in own], field.type)
-                for at, field in enumerate(stream.schema)
-            }
-            for more in ("time", "seq", "batch"):
-                columns[f"__{more}"] = pa.array([getattr(row, more) for row in own], pa.int64())
-            columns["__deleted"] = pa.array([row.deleted for row in own], pa.bool_())
-            _database().register(f"r_{name}", pa.table(columns))
+            schema = pa.schema([*stream.schema, *_OWN])
+            cells = zip(*((*row.cells, row.time, row.seq, row.batch, row.deleted) for row in own), strict=True)
+            _database().register(f"r_{name}", pa.table([*cells] or [()] * len(schema), schema=schema))
 
     def at(self, text: str, tau: int, since: int = 0, *, arrival: bool = False) -> Contents:
         """The relation of a query at a time, of the rows that came in a batch or later."""
@@ -123,12 +109,10 @@ def relation(text: str) -> tuple[str, str]:
 
 
 def with_views(text: str, views: Mapping[str, str]) -> str:
-    """A query's text with what its views stand for."""
     return re.sub(r"\bFROM (v\d)\b", lambda found: f"FROM ({views[found[1]]})", text)
 
 
 def windows_in(text: str) -> int:
-    """How many windows a text has."""
     return len(_WINDOW.findall(text))
 
 

@@ -84,19 +84,7 @@ def _slot(left: Left) -> int:
 
 
 class HostProcess:
-    """The query with its checkpoint.
-
-    Parameters
-    ----------
-    folder
-        In which the checkpoint and the tables are.
-    shards
-        Of each stage.
-    inputs
-        What comes.
-    seed
-        Of what is left to chance.
-    """
+    """The query with its checkpoint."""
 
     def __init__(self, folder: Path, shards: int, inputs: HostedInputs, seed: int) -> None:
         self.checkpoint, self.lake = folder / "checkpoint", folder / "lake"
@@ -134,7 +122,6 @@ class HostProcess:
         return len(self.offsets) > self.commits
 
     def change(self, given: dict[str, Any]) -> None:
-        """Change the registry."""
         record(str(self.checkpoint), Change(**given))
 
     @property
@@ -148,7 +135,6 @@ class HostProcess:
         write_deltalake(self._models, self.models[-1], mode="overwrite")
 
     def refresh(self) -> None:
-        """Let queries read it as it is now."""
         refresh(str(self.checkpoint), "models")
 
     def models_at(self, version: int) -> pa.Table:
@@ -158,11 +144,9 @@ class HostProcess:
         return self.models[table.version]
 
     def registry(self) -> Registry:
-        """The registry as it is now."""
         return registry_now(str(self.checkpoint))
 
     def plan(self, batch: int) -> HostPlan:
-        """The plan with which a batch was run."""
         return self.plans(int(self.offsets[batch]["version"]))
 
     def served(self, batch: int) -> frozenset[int] | None:

@@ -17,15 +17,7 @@ from .stages import MismatchError
 
 
 class HostedRun:
-    """One scenario.
-
-    Parameters
-    ----------
-    scenario
-        Of the profile ``hosted``.
-    folder
-        An empty one.
-    """
+    """One scenario."""
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         forget_hosting()

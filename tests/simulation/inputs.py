@@ -12,21 +12,7 @@ TOPIC = "topic"
 
 
 class Row(NamedTuple):
-    """A row that came.
-
-    Attributes
-    ----------
-    key, time : int
-        The time in microseconds.
-    value : str
-        Its own, whatever the others'.
-    deleted : bool
-        A tombstone (of a broker).
-    place : int
-        Where it is in the broker's log; its number in a file.
-    epoch : int
-        Of the log's leader.
-    """
+    """A row that came: its time in µs, its place in the broker's log or its number in a file, its leader's epoch."""
 
     key: int
     time: int
@@ -37,15 +23,7 @@ class Row(NamedTuple):
 
 
 class Inputs:
-    """The feeds of a scenario.
-
-    Attributes
-    ----------
-    rows : dict of str to list of Row
-        All that ever came, by feed, in the order in which it came; without what was lost before anybody read it.
-    totals : dict of str to int
-        How many will have come of each feed in the end.
-    """
+    """The feeds of a scenario; of rows, what was lost before anybody read it is left out."""
 
     def __init__(self, folder: Path, kind: str, *, stamped: bool = False) -> None:
         self.kind = kind
@@ -58,7 +36,7 @@ class Inputs:
         self.address = str(folder)
         if kind == "kafka":
             BROKERS[self.address] = self.broker
-            self.broker.create(TOPIC, "first")
+            self.broker.topics[TOPIC] = ("first", {})
             self._log(0)
         else:
             self._folder.mkdir()

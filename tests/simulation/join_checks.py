@@ -18,29 +18,10 @@ Pair = tuple[str | None, str | None]
 
 
 def check_join(
-    given: Sequence[dict[str, Any]],
-    read: Sequence[Row],
-    ever: Sequence[Row],
-    low: int | None,
-    stage: dict[str, Any],
-    *,
-    honest: bool,
-) -> None:
-    """Each pair is given in the batch that brings its later row; who has no partner is given once that is sure.
-
-    Parameters
-    ----------
-    given
-        All results so far.
-    read, ever
-        The rows that were read, and those that will ever come.
-    low
-        How far the source must have come.
-    stage
-        The join.
-    honest
-        Whether no row is late.
-    """
+    given: Sequence[dict[str, Any]], read: Sequence[Row], ever: Sequence[Row], low: int | None, stage: dict[str, Any],
+    *, honest: bool,
+) -> None:  # fmt: skip
+    """Each pair is given in the batch that brings its later row; who has no partner is given once that is sure."""
     how, before, after = stage["how"], stage["before"] * 1000, stage["after"] * 1000
     alone = how in ("semi", "anti")
     if stage.get("early"):

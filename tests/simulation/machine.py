@@ -31,7 +31,6 @@ class Machine:
         self.begin(0)
 
     def begin(self, seed: int) -> None:
-        """Start again, as always."""
         self.now_us = START_US
         self.monotonic_s = 1_000.0
         self.batch = -1
@@ -56,17 +55,16 @@ class Machine:
         What dies does nothing more: no handler of an exception runs, as after kill -9. Its thread stays where it is
         until :meth:`end`.
         """
-        left, done, never = [times], threading.Event(), threading.Event()
-        dead: list[bool] = []
+        left, dead, done, never = times, False, threading.Event(), threading.Event()
         failed: list[BaseException] = []
-        me: list[threading.Thread] = []
 
         def hook(name: str) -> None:
-            if threading.current_thread() is not me[0] or name != step:
+            nonlocal left, dead
+            if threading.current_thread() is not thread or name != step:
                 return
-            left[0] -= 1
-            if left[0] == 0:
-                dead.append(True)
+            left -= 1
+            if left == 0:
+                dead = True
                 done.set()
                 never.wait()
                 raise Killed
@@ -81,7 +79,6 @@ class Machine:
             done.set()
 
         thread = threading.Thread(target=body, daemon=True)
-        me.append(thread)
         self.hook = hook
         thread.start()
         done.wait()
@@ -90,7 +87,7 @@ class Machine:
             self._waits.append(never)
         elif failed:
             raise failed[0]
-        return bool(dead)
+        return dead
 
     def end(self) -> None:
         """Let the threads of the dead go. Their folders are gone by now."""
@@ -116,11 +113,8 @@ _clock.now_us = now_us
 
 def check_clocks() -> None:
     """Refuse a process in which some have the true clock: it pickles functions that are not what their names mean."""
-    late = [
-        name
-        for name, module in list(sys.modules.items())
-        if name.startswith("upstream.") and getattr(module, "now_us", now_us) is not now_us
-    ]
+    ours = [(name, module) for name, module in list(sys.modules.items()) if name.startswith("upstream.")]
+    late = [name for name, module in ours if getattr(module, "now_us", now_us) is not now_us]
     assert not late, f"the machine came too late: {', '.join(late)} have the true clock"
 
 
@@ -132,10 +126,7 @@ class Context:
 
     @staticmethod
     def getLocalProperty(name: str) -> str | None:
-        return {
-            "streaming.sql.batchId": str(MACHINE.batch),
-            "sql.streaming.queryId": MACHINE.query_id,
-        }.get(name)
+        return {"streaming.sql.batchId": str(MACHINE.batch), "sql.streaming.queryId": MACHINE.query_id}.get(name)
 
     @staticmethod
     def partitionId() -> int:

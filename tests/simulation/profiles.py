@@ -10,6 +10,8 @@ from typing import Any
 from .hosted_queries import STREAMS, changes
 from .scenario import Action, Scenario
 
+Made = tuple[dict[str, Any], list[Action]]
+"""A configuration, and actions."""
 BASE = 1_000_000
 """The first event time, in milliseconds."""
 LOCAL_STEPS = ("JOURNALED", "TASKS_READ", "STATE_KEPT", "TASKS_WROTE", "NOTED")
@@ -37,7 +39,6 @@ class Times:
         self._at = self._floor = BASE
 
     def next(self) -> int:
-        """The next row's time."""
         chance, name = self._chance, self._config["progress"]
         if not self._shown:
             self._floor = max(self._all_shown, default=BASE) // 10 * 10 + 10
@@ -76,12 +77,10 @@ def rows_actions(chance: random.Random, config: dict[str, Any], pieces: int) -> 
         for feed in feeds:
             if not begin[feed] <= piece < max(silent[feed], begin[feed] + 1) or chance.random() < 0.25:
                 continue
-            count = chance.choice((1, 2, 3, 5, 8))
-            deleted = config.get("deleted", 0.0)
-            rows = [
-                [chance.randrange(config["keys"]), times[feed].next(), int(chance.random() < deleted)]
-                for _ in range(count)
-            ]
+            rows: list[list[int]] = []
+            for _ in range(chance.choice((1, 2, 3, 5, 8))):
+                key, time = chance.randrange(config["keys"]), times[feed].next()
+                rows.append([key, time, int(chance.random() < config.get("deleted", 0.0))])
             made.append(["rows", feed, rows])
     return made
 
@@ -119,7 +118,6 @@ def mixed(
 
 
 def base_config(chance: random.Random) -> dict[str, Any]:
-    """What every query has."""
     return {
         "source": "files",
         "feeds": chance.choice((1, 2, 2, 3)),
@@ -135,7 +133,7 @@ def base_config(chance: random.Random) -> dict[str, Any]:
     }
 
 
-def latest(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def latest(chance: random.Random) -> Made:
     """The main job: the newest row per key, over files or a broker, with whatever happens to it."""
     config = base_config(chance)
     config["source"] = chance.choice(("files", "kafka"))
@@ -147,11 +145,11 @@ def latest(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
         ["rewrite", chance.choice(("ours", "optimize", "z_order"))] for _ in range(chance.choice((0, 0, 1, 2)))
     ]
     others += [["clock", chance.choice((-5_000_000, 3_600_000_000))] for _ in range(chance.choice((0, 1)))]
-    others += [["restart"] for _ in range(chance.choice((0, 1)))]
+    others += _restarts(chance)
     return config, mixed(chance, config, 4, 5, others)
 
 
-def restore(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def restore(chance: random.Random) -> Made:
     """A checkpoint from an older backup takes the place of the query's own."""
     config, _ = latest(chance)
     config["honest"] = False
@@ -164,7 +162,7 @@ def restore(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, [*actions[:at], ["restore"], *rows_actions(chance, config, 1), *actions[at:]]
 
 
-def two_writes(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def two_writes(chance: random.Random) -> Made:
     """Inserts and deletions of a batch by two calls of `write_batch` in one `foreachBatch`."""
     config = base_config(chance)
     config |= {"source": "kafka", "deleted": 0.4, "honest": False}
@@ -172,17 +170,17 @@ def two_writes(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 3, 4, [])
 
 
-def windows(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def windows(chance: random.Random) -> Made:
     """Windows by every policy, under limits, with feeds that appear and fall silent."""
     config = base_config(chance)
     config["source"] = chance.choice(("files", "kafka"))
     config["limits"] = 0.7
     config["stages"] = [_window(chance)]
     config["sink"] = {"kind": "none"}
-    return config, mixed(chance, config, 5, 6, [["restart"] for _ in range(chance.choice((0, 1)))])
+    return config, mixed(chance, config, 5, 6, _restarts(chance))
 
 
-def heartbeat(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def heartbeat(chance: random.Random) -> Made:
     """Rows are stamped as they come in."""
     config, _ = windows(chance)
     config["progress"] = "heartbeat"
@@ -190,7 +188,7 @@ def heartbeat(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 4, 6, [["clock", chance.choice((-5_000_000, 20_000_000))]])
 
 
-def ends(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def ends(chance: random.Random) -> Made:
     """Feeds that end: their last windows close, and they hold nobody back."""
     config, _ = windows(chance)
     config["source"] = "kafka"
@@ -198,7 +196,7 @@ def ends(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 4, 5, [])
 
 
-def over(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def over(chance: random.Random) -> Made:
     """Windows over windows."""
     config, _ = windows(chance)
     inner = {**_window(chance), "emit": chance.choice(("lazy", "all", "all"))}
@@ -209,7 +207,7 @@ def over(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 4, 5, [])
 
 
-def queue(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def queue(chance: random.Random) -> Made:
     """An update queue with budgets, before the table."""
     config, _ = latest(chance)
     config["honest"] = True
@@ -218,7 +216,7 @@ def queue(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 3, 4, [])
 
 
-def ordered(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def ordered(chance: random.Random) -> Made:
     """Rows held until they may leave in order."""
     config, _ = windows(chance)
     config["stages"] = [{"op": "ordered", "shards": chance.choice((1, 2))}]
@@ -227,7 +225,7 @@ def ordered(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 4, 5, [])
 
 
-def joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def joins(chance: random.Random) -> Made:
     """A join by time of a source with itself, with and without partners."""
     config, _ = windows(chance)
     if chance.random() < 0.3:
@@ -236,31 +234,31 @@ def joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     how = chance.choice(("inner", "left", "right", "full", "semi", "anti"))
     before, after = chance.choice(((0, 0), (20, 30), (-10, 50), (50, -20), (100, 0)))
     config["stages"] = [{"op": "join", "how": how, "before": before, "after": after, "shards": chance.choice((1, 2))}]
-    return config, mixed(chance, config, 5, 6, [["restart"] for _ in range(chance.choice((0, 1)))])
+    return config, mixed(chance, config, 5, 6, _restarts(chance))
 
 
-def early_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def early_joins(chance: random.Random) -> Made:
     """A join that gives rows without a partner at once, and takes them back."""
     config, actions = joins(chance)
     config["stages"][0] |= {"early": True, "how": chance.choice(("left", "right", "full", "anti"))}
     return config, actions
 
 
-def ordered_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def ordered_joins(chance: random.Random) -> Made:
     """A join in the order of time, which changes from one way to the other."""
     config, _ = joins(chance)
     config["stages"][0] |= {"in_order": True, "how": chance.choice(("inner", "inner", "left"))}
-    return config, mixed(chance, config, 5, 6, [["restart"] for _ in range(chance.choice((0, 1)))])
+    return config, mixed(chance, config, 5, 6, _restarts(chance))
 
 
-def limited_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def limited_joins(chance: random.Random) -> Made:
     """A join that drops the oldest rows where its state would be too large."""
     config, actions = joins(chance)
     config["stages"][0] |= {"limit": chance.choice((6_000, 10_000, 16_000)), "how": chance.choice(("inner", "full"))}
     return config, actions
 
 
-def table_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def table_joins(chance: random.Random) -> Made:
     """A join with a table that changes while the query runs, and while it is dead."""
     config, _ = windows(chance)
     config["stages"] = [{"op": "table join", "how": chance.choice(("inner", "left", "left", "semi", "anti"))}]
@@ -270,18 +268,18 @@ def table_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
 
     config["table"] = names(0)
     changes: list[Action] = [["table", names(version)] for version in range(1, chance.randint(2, 5))]
-    return config, mixed(chance, config, 4, 5, [*changes, *[["restart"] for _ in range(chance.choice((0, 1)))]])
+    return config, mixed(chance, config, 4, 5, changes + _restarts(chance))
 
 
-def newest_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def newest_joins(chance: random.Random) -> Made:
     """A join of newest rows whose keys move between groups, before the table."""
     config, _ = latest(chance)
     config |= {"deleted": 0.0, "stages": [{"op": "newest join", "shards": chance.choice((1, 2))}]}
     config["sink"] |= {"engine": "rewrite"}
-    return config, mixed(chance, config, 4, 5, [["restart"] for _ in range(chance.choice((0, 1)))])
+    return config, mixed(chance, config, 4, 5, _restarts(chance))
 
 
-def cut(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def cut(chance: random.Random) -> Made:
     """A partition's log loses its tail, and the query is to go on."""
     config, _ = windows(chance)
     config |= {"source": "kafka", "lossy": True, "honest": False}
@@ -297,7 +295,7 @@ def cut(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, actions
 
 
-def hosted(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+def hosted(chance: random.Random) -> Made:
     """Continuous queries that come, change, fail and go while rows come, late ones among them."""
     pieces = chance.choice((5, 7, 9))
     feeds = {stream: [f"{stream}/{number}" for number in range(chance.choice((1, 1, 2)))] for stream in STREAMS}
@@ -349,6 +347,10 @@ def _hosted_batch(chance: random.Random) -> Action:
     return ["batch", chosen]
 
 
+def _restarts(chance: random.Random) -> list[Action]:
+    return [["restart"] for _ in range(chance.choice((0, 1)))]
+
+
 def _window(chance: random.Random) -> dict[str, Any]:
     size = chance.choice((20, 50, 100))
     slide = chance.choice((size, size, size // 2 if size != 50 else 10))
@@ -359,12 +361,9 @@ _ALL = (
     latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, joins, early_joins, ordered_joins,
     limited_joins, table_joins, newest_joins, cut, hosted,
 )  # fmt: skip
-PROFILES: dict[str, Callable[[random.Random], tuple[dict[str, Any], list[Action]]]] = {
-    each.__name__: each for each in _ALL
-}
+PROFILES: dict[str, Callable[[random.Random], Made]] = {each.__name__: each for each in _ALL}
 
 
 def made(profile: str, seed: int) -> Scenario:
-    """The scenario of a seed."""
     config, actions = PROFILES[profile](random.Random(zlib.crc32(f"{profile} {seed}".encode())))
     return Scenario(profile, seed, config, actions)

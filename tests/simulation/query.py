@@ -22,10 +22,9 @@ from pyspark.sql.types import StructType
 
 from upstream.datasource.spark_reader import UpstreamStreamReader
 
-from .join_stages import LatestJoinStage
+from .join_stages import LatestJoinStage, TableStage
 from .machine import MACHINE, forget_process
 from .stages import MismatchError, Stage, States
-from .table_stages import TableStage
 
 Batches = list[pa.RecordBatch]
 AnyStage = Stage | LatestJoinStage | TableStage
@@ -33,36 +32,19 @@ AnyStage = Stage | LatestJoinStage | TableStage
 
 @dataclasses.dataclass
 class Record:
-    """What a checkpoint stands for: Spark's journal and state, and what the batches gave.
+    """What a checkpoint stands for: Spark's journal and state, and what the batches gave."""
 
-    Attributes
-    ----------
-    offsets, ticks : list
-        Journaled, by batch.
-    versions : list
-        By batch, the versions of tables with which it was planned.
-    commits : int
-        Batches that are noted as done.
-    states : list
-        Before each batch.
-    read, left : dict
-        By batch what the source gave, and the last operator.
-    by_shard : dict
-        By operator and batch what each shard gave.
-    queued : dict
-        Of a queue, by operator, shard and batch: how many rows are accounted for, and how many wait.
-    promised : dict
-        By batch what the source had promised after it.
-    """
-
+    # By batch what is journaled, with the versions of tables; and the states before it.
     offsets: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ticks: list[list[Any]] = dataclasses.field(default_factory=list)
     versions: list[list[Any]] = dataclasses.field(default_factory=list)
-    commits: int = 0
     states: list[States] = dataclasses.field(default_factory=lambda: [{}])
+    commits: int = 0
+    # By batch what the source gave, and the last operator; by operator and batch what each shard gave.
     read: dict[int, list[pa.Table]] = dataclasses.field(default_factory=dict)
     left: dict[int, list[pa.Table]] = dataclasses.field(default_factory=dict)
     by_shard: dict[tuple[int, int], list[tuple[int, pa.Table]]] = dataclasses.field(default_factory=dict)
+    # By operator, shard and batch how many rows of a queue are accounted for, and how many wait.
     queued: dict[tuple[int, int, int], tuple[int, int]] = dataclasses.field(default_factory=dict)
     promised: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
 
@@ -73,35 +55,14 @@ class Record:
 
 
 class Query:
-    """One query with its checkpoint.
-
-    Parameters
-    ----------
-    folder
-        In which the checkpoint is.
-    source, schema
-        The source's options, and its schema.
-    stages
-        The operators, made for a checkpoint.
-    sink
-        Takes a batch's rows: ``batch(tasks, number, chance)``.
-    """
+    """One query with its checkpoint."""
 
     def __init__(
-        self,
-        folder: Path,
-        source: dict[str, str],
-        schema: StructType,
-        stages: Callable[[Path], Sequence[AnyStage]],
-        sink: Any,
-        seed: int,
-    ) -> None:
-        self.checkpoint = folder / "checkpoint"
-        self._backup = folder / "backup"
-        self._given = source
-        self._schema = schema
-        self._stages_of = stages
-        self._sink = sink
+        self, folder: Path, source: dict[str, str], schema: StructType, stages: Callable[[Path], Sequence[AnyStage]],
+        sink: Any, seed: int,
+    ) -> None:  # fmt: skip
+        self.checkpoint, self._backup = folder / "checkpoint", folder / "backup"
+        self._given, self._schema, self._stages_of, self._sink = source, schema, stages, sink
         self._chance = random.Random(seed)
         self._listed = seed % 2 == 0
         self.record = Record()
@@ -188,7 +149,6 @@ class Query:
             raise MismatchError(f"batch {number} gave other rows when it was run again")
 
     def backup(self) -> None:
-        """Copy the checkpoint."""
         if self._backup.exists():
             shutil.rmtree(self._backup)
         shutil.copytree(self.checkpoint, self._backup)

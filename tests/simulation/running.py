@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -15,34 +16,29 @@ from . import building
 from .checks import Checks
 from .hosted_running import HostedRun
 from .inputs import Inputs
+from .join_stages import Names, change_table
 from .machine import MACHINE
 from .query import Query
 from .scenario import Action, Scenario
-from .table_stages import Names, change_table
 
 _WEAR = wear.WORTH, wear.FILE
 _ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def run(scenario: Scenario) -> None:
-    """Run it.
-
-    Raises
-    ------
-    AssertionError
-        What came out is not what must; and whatever the product raises.
-    """
+    """Run it; raises an AssertionError if something comes out that must not, and what the product raises."""
     folder = Path(tempfile.mkdtemp(prefix="simulated-", dir=_ROOM))
     MACHINE.begin(scenario.seed)
     # Of every second scenario buckets wear as if they were large; the others keep many files and dead rows.
     wear.WORTH, wear.FILE = (0, 1) if scenario.seed % 2 else _WEAR
-    if scenario.profile == "hosted":
-        try:
-            HostedRun(scenario, folder).all()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            MACHINE.end()
-        return
+    try:
+        HostedRun(scenario, folder).all() if scenario.profile == "hosted" else _run_query(scenario, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        MACHINE.end()
+
+
+def _run_query(scenario: Scenario, folder: Path) -> None:
     inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "heartbeat")
     for word, *given in scenario.actions:
         if word == "rows":
@@ -51,20 +47,15 @@ def run(scenario: Scenario) -> None:
     if "ends" in scenario.config:
         inputs.partitions(scenario.config["feeds"])  # of one that nobody knows no end is known
     try:
-        _Run(scenario, folder, inputs).all()
-    except building.RefusedError:
-        pass
+        with contextlib.suppress(building.RefusedError):
+            _Run(scenario, folder, inputs).all()
     finally:
         inputs.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        MACHINE.end()
 
 
 class _Run:
     def __init__(self, scenario: Scenario, folder: Path, inputs: Inputs) -> None:
-        self.config = scenario.config
-        self.actions = scenario.actions
-        self.inputs = inputs
+        self.config, self.actions, self.inputs = scenario.config, scenario.actions, inputs
         self.sink = building.sink_of(self.config, folder)
         self.tables: list[Names] = []
         if "table" in self.config:
@@ -116,13 +107,9 @@ class _Run:
             raise AssertionError(word)
 
     def batch(
-        self,
-        limit: int | None = None,
-        dies: tuple[str, int] | None = None,
-        twins: float = 0.0,
-        budget: int | None = None,
-        mode: str | None = None,
-    ) -> bool:
+        self, limit: int | None = None, dies: tuple[str, int] | None = None, twins: float = 0.0,
+        budget: int | None = None, mode: str | None = None,
+    ) -> bool:  # fmt: skip
         """One trigger; whether there was anything to do."""
         MACHINE.pass_time(3_000_000)
         ticks = [budget, MACHINE.now_us, mode]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import random
@@ -40,28 +41,16 @@ class NoTable:
     path: Path | None = None
     left_behind: frozenset[str] = frozenset()
 
-    def start(self) -> None: ...
+    def batch(self, *_: Any) -> None: ...
 
-    def prepare(self) -> None: ...
-
-    def batch(self, prepared: Any, tasks: list[Batches], number: int, chance: random.Random, twins: float) -> None: ...
-
-    def forgive(self) -> None: ...
+    start = prepare = forgive = batch
 
 
 class Table:
-    """A Delta table, written through frames or by tasks that have rows of any bucket.
-
-    Parameters
-    ----------
-    folder, options, columns
-        Where, how, and what rows there are, with the system column.
-    framed : bool
-        Whether rows travel in frames, so that each task has whole buckets.
-    """
+    """A Delta table, written through frames or by tasks that have rows of any bucket."""
 
     def __init__(self, folder: Path, options: dict[str, str], columns: pa.Schema, *, framed: bool) -> None:
-        self.path: Path | None = folder / "table"
+        self.path = folder / "table"
         self.left_behind: frozenset[str] = frozenset()
         self._given = {
             "path": str(self.path),
@@ -75,10 +64,6 @@ class Table:
         self._framing: Framing | None = None
         self._reader: DeltaTable | None = None
         self._schema = self._rows
-
-    @property
-    def given(self) -> dict[str, str]:
-        return self._given
 
     def start(self) -> None:
         """What `write_latest` does."""
@@ -112,7 +97,7 @@ class Table:
 
     def rewrite(self, how: str) -> None:
         """Somebody else puts files together."""
-        if not (Path(str(self.path)) / "_delta_log").exists():
+        if not (self.path / "_delta_log").exists():
             return
         table = DeltaTable(str(self.path))
         if how == "ours":
@@ -122,7 +107,7 @@ class Table:
 
     def rows(self) -> list[dict[str, Any]]:
         """What any reader sees."""
-        if not (Path(str(self.path)) / "_delta_log").exists():
+        if not (self.path / "_delta_log").exists():
             return []
         if self._reader is None:
             self._reader = DeltaTable(str(self.path))
@@ -132,13 +117,7 @@ class Table:
 
 
 class Frame:
-    """As much of a batch DataFrame as `write_batch` looks at.
-
-    Parameters
-    ----------
-    tables
-        The rows of each task.
-    """
+    """As much of a batch DataFrame as `write_batch` looks at."""
 
     isStreaming = False  # noqa: N815 Spark's name
 
@@ -148,10 +127,8 @@ class Frame:
         self.schema = from_arrow_schema(tables[0].schema)
         self.columns = tables[0].schema.names
         self._given: dict[str, str] = {}
-
-    @property
-    def sparkSession(self) -> Any:
-        return types.SimpleNamespace(_sc=types.SimpleNamespace(getLocalProperty=Context.getLocalProperty))
+        self.write = self
+        self.sparkSession = types.SimpleNamespace(_sc=types.SimpleNamespace(getLocalProperty=Context.getLocalProperty))
 
     def bucketed(self, key: tuple[str, ...], buckets: int) -> Frame:
         """Rows as `to_buckets` brings them to two tasks."""
@@ -159,16 +136,13 @@ class Frame:
         number = bucket_of([table.column(name) for name in key], buckets) % 2
         return Frame([table.filter(pa.array(number == each)) for each in (0, 1)], self._sink)
 
-    @property
-    def write(self) -> Frame:
-        return self
-
     def format(self, name: str) -> Frame:
         assert name == "upstream"
         return self
 
     def mode(self, name: str) -> Frame:
-        return self.format({"append": "upstream"}[name])
+        assert name == "append"
+        return self
 
     def options(self, **given: str) -> Frame:
         self._given |= given
@@ -187,15 +161,6 @@ class Frame:
         pickle.loads(writer).commit(messages)
 
 
-def _nothing(_: Any) -> None:
-    """In the place of what registers formats with a session."""
-
-
-def _bucketed(df: Any, key: Any, buckets: int, *_: Any) -> Any:
-    """In the place of Spark's shuffle."""
-    return df.bucketed(key, buckets)
-
-
 class TwoWrites(Table):
     """A `foreachBatch` that writes the rows of a batch to one table by two calls: what is there, then what is gone."""
 
@@ -203,8 +168,8 @@ class TwoWrites(Table):
         """A new run of the query: what Spark would say of it, it says here."""
         offsets = Path(self._given["checkpointLocation"]) / "offsets"
         run = types.SimpleNamespace(runId=lambda: id(run))
-        batch.register_data_source = _nothing
-        batch.to_buckets = _bucketed
+        batch.register_data_source = lambda _: None
+        batch.to_buckets = lambda df, key, buckets, *_: df.bucketed(key, buckets)
         running_batch._active_query = lambda *_: run
         running_batch._offsets_digest = lambda *given: offsets_digest((offsets / str(given[-1])).read_bytes())
 
@@ -278,17 +243,11 @@ class Names:
 
 def _strings(value: Any) -> Any:
     """Every text in a JSON value, and in texts that are JSON."""
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield name
-            yield from _strings(each)
-    elif isinstance(value, list):
-        for each in value:
+    if isinstance(value, dict | list):
+        for each in [*value, *value.values()] if isinstance(value, dict) else value:
             yield from _strings(each)
     elif isinstance(value, str):
         yield value
         if value[:1] in "[{":
-            try:
+            with contextlib.suppress(ValueError):
                 yield from _strings(json.loads(value))
-            except ValueError:
-                return

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from upstream.core.pushdown.source_steps import ArrowStep
 
 Batches = list[pa.RecordBatch]
+Packing = Callable[[list[int]], "Sequence[ArrowStep]"]
 States = dict[tuple[int, int], dict[tuple[str, int], bytes]]
 """What each shard of each operator keeps."""
 
@@ -49,24 +50,12 @@ class MismatchError(AssertionError):
 
 
 class Stage:
-    """One operator.
-
-    Attributes
-    ----------
-    waits : bool
-        Whether it asks for batches although nothing has come.
-    """
+    """One operator."""
 
     def __init__(
-        self,
-        number: int,
-        shards: int,
-        packing: Callable[[list[int]], Sequence[ArrowStep]],
-        processor: ShardProcessor,
-        *,
-        folder: str | None = None,
+        self, number: int, shards: int, packing: Packing, processor: ShardProcessor, *, folder: str | None = None,
         modes: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.numbers = [number]
         self.shards = shards
         self._slots = [int(slot) for slot in integers_with_hash(range(shards))]
@@ -87,15 +76,9 @@ class Stage:
         return self._folder is not None and any(report.waiting for report in read_reports(self._folder, QueueReport))
 
     def run(
-        self,
-        tasks: list[Batches],
-        states: States,
-        record: Any,
-        batch: int,
-        chance: random.Random,
-        twins: float,
+        self, tasks: list[Batches], states: States, record: Any, batch: int, chance: random.Random, twins: float,
         *more: list[Batches],
-    ) -> list[Batches]:
+    ) -> list[Batches]:  # fmt: skip
         """A batch of it; the states become those after it. All inputs are the same tasks, unless there are more."""
         ticks = record.ticks[batch]
         frames: dict[int, list[_Frame]] = defaultdict(list)
@@ -123,7 +106,7 @@ class Stage:
                 again, _ = self._shard(shard, rows[::-1], kept)
                 if list(map(_plain, results)) != list(map(_plain, again)):
                     raise MismatchError(
-                        f"shard {shard} of operators {self.numbers} gives something else when it is run again"
+                        f"shard {shard} of operators {self.numbers} gives something else when run again"
                     )
             for number, state, result in zip(self.numbers, after, results, strict=True):
                 states[number, shard] = state
@@ -166,44 +149,39 @@ def _plain(table: pa.Table | None) -> list[str]:
     return sorted(str({**row, "_upstream": row["_upstream"]["punctuation"]}) for row in table.to_pylist())
 
 
+def _late(number: int, checkpoint: Path) -> RowsAside:
+    return RowsAside(str(checkpoint / f"late-{number}"), "late")
+
+
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     """Windows; `number` counts the operators."""
     folder = windows_folder(str(checkpoint), number)
-    late = RowsAside(str(checkpoint / f"late-{number}"), "late")
-    return Stage(
-        number,
-        plan.shards,
-        lambda slots: [window_pack(plan, slots, folder)],
-        WindowProcessor(plan, folder, late),
-    )
+    processor = WindowProcessor(plan, folder, _late(number, checkpoint))
+    return Stage(number, plan.shards, lambda slots: [window_pack(plan, slots, folder)], processor)
 
 
 def append_windows(stage: Stage, number: int, plan: WindowPlan, checkpoint: Path) -> None:
     """Windows in the stage of an operator."""
-    folder = windows_folder(str(checkpoint), number)
-    processor = WindowProcessor(plan, folder, RowsAside(str(checkpoint / f"late-{number}"), "late"))
+    processor = WindowProcessor(plan, windows_folder(str(checkpoint), number), _late(number, checkpoint))
     stage.append(number, plan.shards, partial(fused_pack, plan), processor)
 
 
 def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
     """An update queue."""
     folder = queue_folder(str(checkpoint))
-    return Stage(
-        number,
-        plan.shards,
-        lambda slots: [pack(plan.key, slots, plan.time, coalesce=plan.policy in ("fifo", "in-place", "linecutting"))],
-        QueueProcessor(plan, folder),
-        folder=folder,
-    )
+    coalesce = plan.policy in ("fifo", "in-place", "linecutting")
+
+    def packs(slots: list[int]) -> list[ArrowStep]:
+        return [pack(plan.key, slots, plan.time, coalesce=coalesce)]
+
+    return Stage(number, plan.shards, packs, QueueProcessor(plan, folder), folder=folder)
 
 
 def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
     """Rows in order."""
-    folder = reorder_folder(str(checkpoint), number)
-    late = RowsAside(str(checkpoint / f"late-{number}"), "late")
-    return Stage(
-        number,
-        plan.shards,
-        lambda slots: [pack(plan.by, slots, None, coalesce=False, operator=plan.name)],
-        ReorderProcessor(plan, folder, late),
-    )
+    processor = ReorderProcessor(plan, reorder_folder(str(checkpoint), number), _late(number, checkpoint))
+
+    def packs(slots: list[int]) -> list[ArrowStep]:
+        return [pack(plan.by, slots, None, coalesce=False, operator=plan.name)]
+
+    return Stage(number, plan.shards, packs, processor)

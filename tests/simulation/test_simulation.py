@@ -16,8 +16,7 @@ from . import oracle
 from .campaign import SHARES
 from .defects import DEFECTS
 from .inputs import Row
-from .scenario import Scenario
-from .shrinking import shrunk
+from .scenario import Scenario, shrunk
 
 SCENARIOS = int(os.environ.get("UPSTREAM_SCENARIOS", "200"))
 FIRST = int(os.environ.get("UPSTREAM_SEED", "0"))
