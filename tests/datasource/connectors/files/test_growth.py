@@ -141,6 +141,17 @@ def test_what_waits_keeps_its_arrival(folder: Path, follow: Any, following: Any,
     assert len(again.last) == 1
 
 
+def test_rows_of_other_files_that_came_before_come_before(folder: Path, follow: Any) -> None:
+    for name in "ab":
+        append(folder / f"{name}.csv", f"k,v\n1,{name}\n2,{name}\n")
+    feed = follow(KV)
+    feed.step(10, Limit(rows=1))
+    append(folder / "a.csv", "3,a\n")
+    feed.step(20)
+    assert [row["v"] + str(row["k"]) for row in feed.rows] == ["a1", "a2", "b1", "b2", "a3"]
+    assert feed.arrivals == [10, 10, 10, 10, 20]
+
+
 def test_feeds_share_a_limit(tmp_path: Path, follow: Any) -> None:
     for name, rows in (("big", 100), ("small", 3)):
         (tmp_path / name).mkdir()

@@ -224,6 +224,7 @@ def pace_of(**given):
 
 def test_a_pace_must_be_given():
     assert pace_of(speed="60", time="at", timeZone="CET").speed == 60
+    assert pace_of(rowsPerSecond="2").rows_per_second == 2
     for wrong in ({}, {"speed": "1", "rowsPerSecond": "2", "time": "at"}):
         with pytest.raises(OptionError, match="of speed and rowsPerSecond"):
             pace_of(**wrong)
