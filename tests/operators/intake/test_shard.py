@@ -110,6 +110,7 @@ def test_each_feed_promises_what_its_policy_gives_and_no_row_is_lost(batches, ta
         by_name = {report.feed: report for report in reports}
         assert sum(report.rows for report in by_name.values()) == number
         assert sum(report.late for report in by_name.values()) == seen_late
+        assert all(report.progress is None for report in reports), "nobody asked for on-demand timestamps"
     # In each feed rows are in the order of the tasks, and later batches come later whatever their feed.
     for feed in "abc":
         own = [row for row in came if row[SYSTEM]["source"] == feed]
