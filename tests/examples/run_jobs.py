@@ -1,4 +1,4 @@
-"""Run example jobs one after another in one process, so that Java starts once: each as its own program would run.
+"""Run example jobs one after another in one process and one Spark session: each as its own program would run.
 
 run_jobs.py JOBS: a JSON array of scripts with their arguments; prints a JSON array of what each printed, or of its
 traceback
@@ -12,6 +12,8 @@ import json
 import runpy
 import sys
 import traceback
+
+from pyspark.sql import SparkSession
 
 
 def run(script: str, *arguments: str) -> tuple[bool, str]:
@@ -27,4 +29,7 @@ def run(script: str, *arguments: str) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
+    stop = SparkSession.stop
+    SparkSession.stop = lambda _: None
     print(json.dumps([run(*job) for job in json.loads(sys.argv[1])]))
+    stop(SparkSession.active())

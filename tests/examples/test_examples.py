@@ -18,7 +18,7 @@ from kit.connect import connect_environment
 from kit.places import BUSES, EXAMPLES, RECORDED, needs_recorded
 from polars.testing import assert_frame_equal
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.spark
 
 
 def run(script: str | Path, *arguments: str | Path, cwd: Path, **environment: str) -> str:
@@ -31,6 +31,8 @@ def run(script: str | Path, *arguments: str | Path, cwd: Path, **environment: st
 
 
 JOBS = {
+    "latest": ("latest_job.py", *f"--from {BUSES} --key vehicle_id --time timestamp --to latest --once".split()),
+    "read": ("read_table.py", "latest"),
     "with_sql": ("with_sql.py", "--to", "fast"),
     "foreach_batch": ("foreach_batch.py", "--to", "routes"),
     "windows": ("windows.py", "--to", "speeds"),
@@ -38,7 +40,6 @@ JOBS = {
     "bunching": ("joins.py", "bunching", "--to", "bunching"),
     "ships": ("joins.py", "ships", "--from", "ais.csv", "--to", "ships"),
 }
-"""Jobs that differ in what they do, not in how they are started."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +70,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return Ran(folder, dict(zip(jobs, json.loads(printed.splitlines()[-1]), strict=True)))
 
 
-def test_latest_job_and_three_readers(tmp_path: Path) -> None:
-    job = ("--from", BUSES, "--key", "vehicle_id", "--time", "timestamp", "--to", "latest", "--once")
-    run("latest_job.py", *job, cwd=tmp_path)
-    read = run("read_table.py", "latest", cwd=tmp_path)
+def newest(rows: pl.DataFrame, key: str, time: str) -> pl.DataFrame:
+    return rows.with_row_index("arrival").sort(time, "arrival").group_by(key).last()
+
+
+def test_latest_job_and_three_readers(ran: Ran) -> None:
+    ran.output("latest")
+    read = ran.output("read")
     assert "151 keys of 16759 updates" in read  # from the commit
     assert "2302" in read  # Polars: the fastest bus
     assert "│" in read  # DuckDB
@@ -81,9 +85,8 @@ def test_latest_job_and_three_readers(tmp_path: Path) -> None:
 
 def test_with_sql(ran: Ran) -> None:
     assert "kmh" in ran.output("with_sql")
-    rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival").filter(pl.col("speed") > 0)
-    newest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
-    expected = newest.filter(pl.col("latitude").is_between(30.0, 30.6))
+    rows = pl.read_csv(BUSES, try_parse_dates=True).filter(pl.col("speed") > 0)
+    expected = newest(rows, "vehicle_id", "timestamp").filter(pl.col("latitude").is_between(30.0, 30.6))
     got = pl.read_delta(str(ran.folder / "fast"))
     assert set(got["vehicle_id"]) == set(expected["vehicle_id"])
     assert got["kmh"].sum() == pytest.approx(expected["speed"].sum() * 3.6)
@@ -120,11 +123,11 @@ def test_windows(ran: Ran) -> None:
 
 def test_joins_buses_with_routes(ran: Ran) -> None:
     assert "route" in ran.output("routes")
-    rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival")
-    newest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
+    rows = pl.read_csv(BUSES, try_parse_dates=True)
     names = pl.read_csv(ran.folder / "now_on_routes_routes" / "first.csv")
     expected = (
-        newest.join(names, on="route_id")
+        newest(rows, "vehicle_id", "timestamp")
+        .join(names, on="route_id")
         .group_by("route")
         .agg(pl.len().alias("buses").cast(pl.Int64), pl.col("speed").mean())
     )
@@ -153,13 +156,12 @@ def test_joins_buses_that_bunch(ran: Ran) -> None:
 @needs_recorded
 def test_joins_ships_near_ports(ran: Ran) -> None:
     assert "port" in ran.output("ships")
-    rows = pl.read_csv(ran.folder / "ais.csv", try_parse_dates=True).with_row_index("arrival")
-    newest = rows.sort("BaseDateTime", "arrival").group_by("MMSI").last()
+    ships = newest(pl.read_csv(ran.folder / "ais.csv", try_parse_dates=True), "MMSI", "BaseDateTime")
     ports = pl.read_csv(ran.folder / "ships_ports" / "first.csv").select("port", "port_lat", "port_lon").unique()
     north, east = pl.col("LAT") - pl.col("port_lat"), pl.col("LON") - pl.col("port_lon")
     km = 111.2 * (north**2 + (east * pl.col("port_lat").radians().cos()) ** 2).sqrt()
     expected = (
-        newest.join(ports, how="cross").with_columns(km.alias("km_from_port")).filter(pl.col("km_from_port") <= 20)
+        ships.join(ports, how="cross").with_columns(km.alias("km_from_port")).filter(pl.col("km_from_port") <= 20)
     )
     assert expected.height > 100
     columns = ["MMSI", "port", "km_from_port"]
@@ -196,8 +198,6 @@ def test_demo_kafka(tmp_path: Path) -> None:
     assert newest["2"] < newest["0"]
 
 
-def test_recording_is_credited_and_small() -> None:
-    assert BUSES.stat().st_size <= 300_000
+def test_recording_is_credited_and_in_order() -> None:
     assert "Sean Cascketta" in (EXAMPLES.parent / "NOTICE").read_text()
-    stamps = pl.read_csv(BUSES, try_parse_dates=True)["timestamp"]
-    assert stamps.is_sorted()
+    assert pl.read_csv(BUSES, try_parse_dates=True)["timestamp"].is_sorted()
