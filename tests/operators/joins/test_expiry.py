@@ -1,17 +1,7 @@
-import numpy as np
-import pyarrow as pa
 import pytest
-from kit.latest_joins import LEFT, Query, plan
+from kit.latest_joins import Query, plan
 
 from upstream.core.rows.system_column import SYSTEM
-from upstream.core.watermark.bounds import AFTER_ALL
-from upstream.operators.joins.expiry import Expiry
-from upstream.operators.joins.forgetting import ALIVE, TIME, Forgetting
-from upstream.operators.joins.key_runs import KeyRuns
-from upstream.operators.joins.latest_plan import VERSION, LatestSide
-from upstream.operators.joins.side import NUMBER
-from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
 
 KEYS = [(("v",), ("r",)), (("r",), ("w",)), (("v",), ("w",)), (("r",), ("r",)), (("v", "r"), ("w",))]
 
@@ -69,46 +59,3 @@ def test_a_ttl_may_come_later_change_and_go():
     assert run(7, [], 16) == [3]
     assert run(None, [(1, "x", 1, 4, False)], 100) == [1, 3]
     assert run(10, [], 31) == []
-
-
-SIDE = LatestSide(("r",), "t", LEFT, ("v",), "t", ttl=10)
-KEPT = pa.schema([(name, pa.int64()) for name in (NUMBER, TIME, VERSION)] + [pa.field(ALIVE, pa.bool_())])
-
-
-def heard(**feeds):
-    forgetting = Forgetting(SIDE, {})
-    forgetting.hear(punctuation_rows(LEFT, list(feeds), 0, t=pa.array(list(feeds.values()), pa.int64())))
-    return forgetting
-
-
-def test_an_input_partition_that_has_ended_shows_no_time():
-    assert heard(a=30, b=20).passed == 20
-    ended = heard(a=30)
-    ended.hear(punctuation_rows(LEFT, ["b"], 0, t=pa.array([None], pa.int64())))
-    assert ended.passed == 30
-    only = Forgetting(SIDE, {})
-    only.hear(punctuation_rows(LEFT, ["b"], 0, t=pa.array([None], pa.int64())))
-    assert only.passed is None
-    assert AFTER_ALL in only.to_json()["feeds"]["bounds"].values()
-    assert heard().passed is None
-
-
-def test_only_entries_that_are_due_are_read():
-    store = DictStore()
-    runs = KeyRuns(store, "keys", NUMBER, KEPT, {})
-    saved = {}
-    for batch in range(4):
-        expiry = Expiry(store, "keys", 10, saved)
-        assert len(expiry.due(heard(), runs)) == 0
-        numbers = np.arange(batch * 3000, batch * 3000 + 3000)
-        expiry.add(numbers, numbers)
-        saved = expiry.to_json()
-    asked = []
-    get = store.get
-    store.get = lambda kind, page: asked.append(page) or get(kind, page)
-    expiry = Expiry(store, "keys", 10, saved)
-    assert expiry.due(heard(a=2011), runs).tolist() == list(range(2001))
-    assert len(asked) == 1
-    again = Expiry(store, "keys", 10, expiry.to_json())
-    assert again.due(heard(a=2012), runs).tolist() == [2001]
-    assert again.due(heard(a=2012), runs).tolist() == []

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.operators.joins.forgetting import ALIVE, TIME, Forgetting
 from upstream.operators.joins.latest_plan import VERSION, LatestSide
 from upstream.operators.joins.versions import LatestVersions
@@ -30,11 +31,34 @@ def kept(*rows):
     return pa.table({name: [row[at] for row in rows] for at, name in enumerate((TIME, ALIVE, VERSION))})
 
 
+def test_a_deletion_is_forgotten_below_the_watermark_less_the_retention():
+    forgetting = Forgetting(SIDE, {})
+    forgetting.hear(bounds(one=30, other=20))
+    # The bound counts from the next batch on, and the feed that is behind decides.
+    assert not forgetting.over(kept((0, False, 1))).any()
+    forgetting = Forgetting(SIDE, forgetting.to_json())
+    rows = kept((9, False, 4), (10, False, 9), (9, True, 8), (8, False, 3))
+    assert forgetting.over(rows).tolist() == [True, False, False, True]
+    assert forgetting.forget(rows).tolist() == [True, False, False, True]
+    assert forgetting.floor == Forgetting(SIDE, forgetting.to_json()).floor == 4
+    assert not forgetting.forget(rows.slice(1, 1)).any()
+
+
 def test_without_a_retention_or_a_watermark_nothing_is_forgotten():
     for side, some in ((dataclasses.replace(SIDE, retention=None), {"one": 1000}), (SIDE, {})):
         forgetting = Forgetting(side, {})
         forgetting.hear(bounds(**some))
         assert not Forgetting(side, forgetting.to_json()).over(kept((LOWEST, False, 1))).any()
+
+
+def test_an_input_partition_that_has_ended_shows_no_time():
+    forgetting = Forgetting(SIDE, {})
+    assert forgetting.passed is None
+    forgetting.hear(bounds(b=None))
+    assert forgetting.passed is None
+    assert AFTER_ALL in forgetting.to_json()["feeds"]["bounds"].values()
+    forgetting.hear(bounds(a=30, c=20))
+    assert forgetting.passed == 20
 
 
 def test_punctuation_of_one_key_does_not_count():

@@ -81,3 +81,10 @@ def test_rows_that_no_join_by_time_can_use_are_refused_where_they_are_packed(sys
     ):
         with pytest.raises(SchemaError, match=match):
             refuse(table([("f", 1, 1)], **system))
+
+
+def test_columns_get_the_join_types():
+    given = as_sent(table([("f", 1, 1)]), "left")
+    narrow = given.set_column(0, "k", given.column("k").cast(pa.int32()))
+    rows, _ = received([to_frame(narrow.combine_chunks())], SCHEMA)
+    assert rows.schema == received_schema(SCHEMA)

@@ -44,6 +44,17 @@ def test_rows_are_found_by_time_and_below_the_bound_no_more():
     assert store.values == {}
 
 
+def test_rows_leave_at_the_bound_unless_they_have_met():
+    side = KeptSide(DictStore(), "left", SIDE, 10, {})
+    side.add(rows([5, 9, 10], first=100))
+    side.mark(np.array([101]), np.array([9]))
+    assert side.have_met(np.array([100, 101]), np.array([5, 9])).tolist() == [False, True]
+    assert side.leaving(5).num_rows == 0
+    assert side.leaving(10).column(ROW).to_pylist() == [100]
+    side.drop_below(10)
+    assert side.leaving(11).column(ROW).to_pylist() == [102]
+
+
 def test_a_part_by_time_is_sorted_after_many_small_batches():
     store, saved = DictStore(), {}
     chance = np.random.default_rng(3)

@@ -11,7 +11,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("r", pa.string()), ("t", pa.int64()), pa
 SIDE = LatestSide(("r",), "t", SCHEMA, ("k",), "t")
 
 
-def test_a_key_that_moves_leaves_a_tombstone_where_it_was():
+def test_a_key_that_moves_leaves_a_tombstone_and_an_older_row_or_deletion_goes_no_further():
     store, saved = DictStore(), {}
 
     def batch(*rows):
@@ -28,4 +28,8 @@ def test_a_key_that_moves_leaves_a_tombstone_where_it_was():
         (1, "x", 2, True, False), (2, None, 2, True, False), (1, "y", 2, False, False), (2, "x", 2, False, False),
     ]  # fmt: skip
     assert batch((1, "y", 7)) == [(1, "y", 3, False, False)]
-    assert batch((1, "gone", 8), (3, "gone", 1)) == [(1, "y", 4, True, True)]
+    assert batch((1, "z", 6)) == []
+    assert batch((1, "y", 7)) == [(1, "y", 4, False, False)]
+    assert batch((1, "gone", 8), (3, "gone", 1)) == [(1, "y", 5, True, True)]
+    assert batch((1, "x", 7), (3, "x", 0)) == []
+    assert batch((1, "x", 8)) == [(1, "x", 6, False, False)]
