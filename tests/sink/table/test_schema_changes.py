@@ -15,9 +15,11 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import SchemaError
+from upstream.conf.errors import SchemaError, TableError
 from upstream.delta_format.latest_table import BUCKET, SEQ
-from upstream.sink.table.schema_changes import widens
+from upstream.sink.spec.layout import Layout
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.schema_changes import change_schema, widens
 
 NARROW = pa.schema(
     [("k", pa.int64()), ("t", pa.int32()), ("n", pa.int32()), ("f", pa.float32()), ("d", pa.decimal128(5, 2))]
@@ -126,3 +128,12 @@ def test_widening_is_an_order(kind: str, other: str, third: str) -> None:
     if widens(kind, other) and widens(other, third):
         assert widens(kind, third)
     assert not widens("decimal(5,2)", "decimal(9,4)")
+
+
+def test_somebody_else_changes_the_table_at_the_same_moment(make_sink: Any) -> None:
+    narrow, wide = make_sink(NARROW), make_sink(WIDE, query_id="query-2", **MERGE)
+    narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
+    stale, target = DeltaTable(str(narrow.path)), parse_sink_options(wide.given)
+    wide.writer()
+    with pytest.raises(TableError, match="columns of the table"):
+        change_schema(target, Layout.of(target.options, wide.schema), stale)
