@@ -68,15 +68,8 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
             "tests/operators/windows/test_groupwise.py",
             "tests/operators/windows/shards/test_held_results.py",
             "tests/operators/windows/shards/test_changed_aggregates.py",
-            "tests/operators/windows/shards/test_state_and_reports.py",
-            # Hundreds of batches each.
-            *(
-                f"--deselect=tests/operators/windows/shards/test_shard.py::test_{name}"
-                for name in (
-                    "what_a_batch_reads_and_writes_follows_what_comes_and_goes",
-                    "batches_shorter_than_a_pane_leave_few_entries",
-                )
-            ),
+            # Hundreds of batches.
+            "--deselect=tests/operators/windows/shards/test_shard.py::test_a_batch_reads_and_writes_what_comes_and_goes",
         ],
     ),
     "reorder": (

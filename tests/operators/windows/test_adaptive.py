@@ -1,8 +1,4 @@
-"""AdaptWID's choice between rows and partial aggregates: Cond. 6.9, its two thresholds, and what it is told of the
-stream.
-"""
-
-from __future__ import annotations
+"""AdaptWID's choice between rows and partial aggregates: Cond. 6.9, its thresholds, and what it is told."""
 
 from collections import Counter
 
@@ -13,16 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.core.rows.exact_integers import LOWEST
-from upstream.operators.windows.adaptive import (
-    BACK,
-    MUCH,
-    GroupModes,
-    Properties,
-    dense_groups,
-    eager_memory,
-    lazy_memory,
-    much_larger,
-)
+from upstream.operators.windows.adaptive import BACK, GroupModes, Properties, dense_groups, eager_memory, lazy_memory
 
 KEY = pa.schema([("key", pa.int64())])
 
@@ -32,8 +19,7 @@ volumes = st.lists(st.floats(0, 500), min_size=1, max_size=20)
 
 
 @given(streams, volumes, st.booleans())
-def test_what_takes_less_is_chosen_away_from_the_threshold(stream: Properties, vol: list[float], was: bool) -> None:
-    """Whatever was chosen before."""
+def test_what_takes_less_is_chosen_away_from_the_threshold(stream, vol, was):
     rows, partial = lazy_memory(np.array(vol), stream), eager_memory(np.array(vol), stream)
     dense = dense_groups(np.full(len(vol), was), np.array(vol), stream)
     assert dense[rows > partial].all()
@@ -43,9 +29,7 @@ def test_what_takes_less_is_chosen_away_from_the_threshold(stream: Properties, v
 
 
 @given(sizes, sizes, st.floats(1, 200), st.floats(1, 100), st.floats(0, 1))
-def test_with_a_row_in_each_pane_it_is_the_condition_of_the_thesis(
-    aggr: float, tup: float, wed: float, vol: float, behind: float
-) -> None:
+def test_with_a_row_in_each_pane_it_is_the_condition_of_the_thesis(aggr, tup, wed, vol, behind):
     """``winVol > aggr·wed/(tup·pane) + vol_B·offset``, half of the rows being those of a feed B that is behind."""
     panes = int(behind * wed)
     stream = Properties(aggr, tup, wed, {"a": 0, "b": -panes}, {"a": 5.0, "b": 5.0})
@@ -55,8 +39,7 @@ def test_with_a_row_in_each_pane_it_is_the_condition_of_the_thesis(
 
 
 @given(streams, st.lists(st.floats(0.75, 1.3), min_size=1, max_size=50))
-def test_a_group_at_the_threshold_does_not_flap(stream: Properties, around: list[float]) -> None:
-    """A quarter more or less than the threshold switches it once at most, and to partial aggregates."""
+def test_a_group_at_the_threshold_does_not_flap(stream, around):
     threshold = max(stream.aggr / stream.tup, 0.0)
     dense, switches = np.array([False]), 0
     for factor in around:
@@ -65,8 +48,7 @@ def test_a_group_at_the_threshold_does_not_flap(stream: Properties, around: list
     assert switches <= 1
 
 
-def test_a_group_of_fewer_rows_than_panes_has_a_partial_aggregate_for_each_at_most() -> None:
-    """So where a partial aggregate is smaller than a row, rows are never better; and else they are."""
+def test_a_group_of_fewer_rows_than_panes_has_a_partial_aggregate_for_each_at_most():
     vol = np.array([0.01, 0.5, 1.0])
     none = np.zeros(3, dtype=np.bool_)
     assert dense_groups(none, vol, Properties(aggr=20, tup=30, wed=10)).all()
@@ -76,7 +58,7 @@ def test_a_group_of_fewer_rows_than_panes_has_a_partial_aggregate_for_each_at_mo
 batches = st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(-40, 40)), max_size=30), max_size=5)
 
 
-def modes_of(found: list[list[tuple[int, int]]], stream: Properties, first: int = LOWEST) -> GroupModes:
+def modes_of(found, stream, first=LOWEST):
     """After some batches of (key, pane), in periods of 4 panes; the state goes through its table each time."""
     modes = GroupModes.none(4, KEY)
     for rows in found:
@@ -87,8 +69,7 @@ def modes_of(found: list[list[tuple[int, int]]], stream: Properties, first: int 
 
 
 @given(batches, st.one_of(st.just(LOWEST), st.integers(-40, 40)))
-def test_rows_are_counted_by_their_own_time(found: list[list[tuple[int, int]]], first: int) -> None:
-    """Single rows are forgotten, and periods before the last but one of those needed."""
+def test_rows_are_counted_by_their_own_time(found, first):
     modes = modes_of(found, Properties(1e9, 10, 4), first)
     least = -100 if first == LOWEST else first // 4 - 1
     expected: Counter[tuple[int, int]] = Counter()
@@ -100,8 +81,7 @@ def test_rows_are_counted_by_their_own_time(found: list[list[tuple[int, int]]], 
     assert len(key) == len(expected)
 
 
-def test_groups_switch_both_ways_and_are_forgotten() -> None:
-    """A key of 30 rows a window, one of 1; then the other way round; then none."""
+def test_groups_switch_both_ways_and_are_forgotten():
     stream = Properties(aggr=30, tup=10, wed=4)
     asked = pa.table({"key": pa.array([1, 2, 3], pa.int64())})
     modes = modes_of([[(1, pane % 4) for pane in range(30)] + [(2, 1)]], stream)
@@ -115,8 +95,7 @@ def test_groups_switch_both_ways_and_are_forgotten() -> None:
     assert not modes.is_dense(asked).any()
 
 
-def test_the_offset_is_the_mean_over_rows_of_how_far_their_feed_is_behind() -> None:
-    """Two links with 4000 rows, and a slow one with 2000, 6 panes behind; it ends."""
+def test_the_offset_is_the_mean_over_rows_of_how_far_their_feed_is_behind():
     stream = Properties(1, 1, 10)
     for feed, pane, rows in (("main1", 20, 4000), ("main2", 20, 4000), ("control", 14, 2000)):
         stream = stream.heard(pa.array([feed] * rows), np.full(rows, pane))
@@ -127,24 +106,16 @@ def test_the_offset_is_the_mean_over_rows_of_how_far_their_feed_is_behind() -> N
     assert stream.heard(pa.array(["main1"]), np.array([20]), frozenset({"control"})).offset == 0
 
 
-def test_how_long_windows_stay_is_measured_when_one_closes() -> None:
-    """RANGE at first and at least; with disorder, from the first pane that is kept to the newest row."""
+def test_how_long_windows_stay_is_measured_when_one_closes():
     stream = Properties(1, 1, 10).heard(pa.array(["a", "a"]), np.array([5, 27]))
     assert stream.closed(LOWEST, 10).wed == 10
     assert stream.closed(11, 10).wed == 17
     assert stream.closed(25, 10).wed == 10
 
 
-def test_sizes_follow_what_is_measured() -> None:
-    """The first as it is, later ones in part."""
+def test_sizes_follow_what_is_measured():
     stream = Properties(0, 0, 1).sized(50, 10)
     assert (stream.aggr, stream.tup) == (50, 10)
     stream = stream.sized(100, 10)
     assert 50 < stream.aggr < 100
     assert stream.tup == 10
-
-
-def test_much_larger_is_a_factor() -> None:
-    """The rule of ``auto``."""
-    assert not much_larger(MUCH * 20, 20)
-    assert much_larger(MUCH * 20 + 1, 20)

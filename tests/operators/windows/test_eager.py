@@ -1,42 +1,24 @@
 """Eager emission through `pack` and shards."""
 
-from __future__ import annotations
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.runtime.store import DictStore
-from upstream.operators.windows.kinds import SlidingWindows, Windows
+from upstream.operators.windows.kinds import SlidingWindows
 
-from .shards.drawn import any_batches, any_windows, everything, plan_of
-from .shards.windows_of import Batch, Run, in_windows, latest_of
+from .shards.drawn import SLIDING, any_batches, everything, plan_of
+from .shards.windows_of import Run, agree_and_increase, in_windows
 
 FAR = 1000
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
-    batches=any_batches(),
-    method=st.sampled_from(["paned", "wid"]),
-    tasks=st.sampled_from([1, 2]),
-)
-def test_what_is_given_is_whole_and_increases_up_to_the_last_started(
-    windows: Windows, batches: list[Batch], method: str, tasks: int
-) -> None:
-    """Window integrity: rows are passed over by whole windows, never out of the middle of one."""
+@given(SLIDING, any_batches(), st.sampled_from(["paned", "wid"]), st.sampled_from([1, 2]))
+def test_what_is_given_is_whole_and_increases_up_to_the_last_started(windows, batches, method, tasks):
     run = Run(plan_of(windows, "eager", method)).batches([*batches, ([], FAR)], tasks)
-    expected = in_windows(windows, everything(batches), FAR)
-    seen: dict[int, int] = {}
-    for each in run.results:
-        values = expected[each["key"], each["window_id"]]
-        assert (each["n"], each["total"]) == (len(values), sum(values))
-        assert each["window_id"] > seen.get(each["key"], -(10**9))
-        seen[each["key"]] = each["window_id"]
-    assert seen == latest_of(expected)
+    agree_and_increase(run, in_windows(windows, everything(batches), FAR))
 
 
-def test_a_committed_key_takes_no_other_window_until_its_own_closes() -> None:
+def test_a_committed_key_takes_no_other_window_until_its_own_closes():
     """The report's example: committed to the window that starts at 1, the one that starts at 2 is passed over."""
     windows = SlidingWindows(3, 1)
     run = Run(plan_of(windows, "eager", shards=1))
@@ -47,14 +29,13 @@ def test_a_committed_key_takes_no_other_window_until_its_own_closes() -> None:
     assert [each["n"] for each in run.results] == [3, 3, 3]
 
 
-def test_what_is_needed_is_the_end_of_the_window_that_a_key_is_committed_to() -> None:
+def test_what_is_needed_is_the_end_of_the_window_that_a_key_is_committed_to():
     run = Run(plan_of(SlidingWindows(10, 5), "eager", shards=1))
     run.batches([([(1, 7, 1)], 0)])
     assert (run.reports[-1].held, run.reports[-1].needs) == (1, 15), "and not 10, where the row's first window ends"
 
 
-def test_only_what_a_commitment_may_need_is_kept() -> None:
-    """A row between the committed window and the one that started last is superseded, counted, and takes no room."""
+def test_only_what_a_commitment_may_need_is_kept():
     windows = SlidingWindows(10, 10)
     store = [DictStore()]
     run = Run(plan_of(windows, "eager", shards=1), store)

@@ -1,7 +1,5 @@
 """What windows need of one row or one key is known before they run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,8 +15,7 @@ ENTRY = 72
 
 
 @given(length=st.integers(1, 3 * MOST_RESULTS), slide=st.integers(1, 400), at=st.integers(-(10**6), 10**6))
-def test_refused_iff_some_row_is_in_too_many_windows(length: int, slide: int, at: int) -> None:
-    """Against `wids` of the rows themselves: a row is in as many windows as the check says, or in one less."""
+def test_refused_iff_some_row_is_in_too_many_windows(length, slide, at):
     windows = SlidingWindows(length, slide)
     first, last = windows.wids(np.arange(at, at + slide))
     most = int((last - first).max()) + 1
@@ -33,8 +30,7 @@ def test_refused_iff_some_row_is_in_too_many_windows(length: int, slide: int, at
     check_size(paned(windows), "buffering", False, ENTRY)
 
 
-def test_what_is_needed_is_said_and_what_to_do() -> None:
-    """In the user's terms."""
+def test_what_is_needed_is_said_and_what_to_do():
     day = paned(window_by_time("1 day", "1 s"))
     with pytest.raises(OptionError, match=r"each row would be in 86,400 windows: 6 MB.*at most 10,000.*method='paned'"):
         check_size(day, "wid", False, ENTRY)
@@ -46,8 +42,7 @@ def test_what_is_needed_is_said_and_what_to_do() -> None:
     assert paned(window_by_time("1 hour", "1.000001 s")).most_panes == 3_600_000_000 > MOST_PANES
 
 
-def test_windows_without_a_beginning_and_of_a_calendar_have_no_such_limit() -> None:
-    """Landmark windows keep what is in them once; a calendar's units are days."""
+def test_windows_without_a_beginning_and_of_a_calendar_have_no_such_limit():
     for windows in (
         LandmarkWindows(1),
         landmark_by_time("1 day", zone="UTC"),

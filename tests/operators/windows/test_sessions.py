@@ -1,7 +1,5 @@
 """What belongs to one session, against a loop over rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -15,29 +13,20 @@ from upstream.operators.windows.sessions import Sessions, SessionWindows, ended,
 PARTS = st.lists(st.tuples(st.integers(0, 3), st.integers(-30, 30), st.integers(0, 9)), max_size=25)
 
 
-def by_hand(parts: list[tuple[int, int, int]], gap: int) -> list[set[int]]:
-    """Sets of parts: two are joined if they overlap or lie at most a gap apart, and so on."""
-    groups = [{at} for at in range(len(parts))]
-
-    def near(one: int, two: int) -> bool:
-        (key, start, length), (other, begin, more) = parts[one], parts[two]
-        return key == other and start <= begin + more + gap and begin <= start + length + gap
-
-    changed = True
-    while changed:
-        changed = False
-        for at, mine in enumerate(groups):
-            for other in groups[at + 1 :]:
-                if any(near(one, two) for one in mine for two in other):
-                    mine.update(other)
-                    groups.remove(other)
-                    changed = True
-                    break
+def by_hand(parts, gap):
+    """Sets of parts, which begin at most a gap after the last end of those before."""
+    groups, last = [], {}
+    for at in sorted(range(len(parts)), key=lambda at: parts[at]):
+        key, start, length = parts[at]
+        if key not in last or start > last[key] + gap:
+            groups.append(set())
+        groups[-1].add(at)
+        last[key] = max(last.get(key, start), start + length)
     return groups
 
 
 @given(PARTS, st.integers(1, 10))
-def test_parts_that_overlap_or_lie_at_most_a_gap_apart_are_joined(parts: list[tuple[int, int, int]], gap: int) -> None:
+def test_parts_that_overlap_or_lie_at_most_a_gap_apart_are_joined(parts, gap):
     codes, start, length = (np.array([part[at] for part in parts], dtype=np.int64) for at in range(3))
     of_part, first, size = joined(codes, start, start + length, gap)
     found = [set(np.flatnonzero(of_part == number).tolist()) for number in range(size)]
@@ -48,9 +37,7 @@ def test_parts_that_overlap_or_lie_at_most_a_gap_apart_are_joined(parts: list[tu
 
 
 @given(PARTS, st.integers(1, 10), st.randoms())
-def test_rows_lifted_apart_and_merged_are_the_rows_lifted_together(
-    rows: list[tuple[int, int, int]], gap: int, chance: object
-) -> None:
+def test_rows_lifted_apart_and_merged_are_the_rows_lifted_together(rows, gap, chance):
     table = pa.table({"k": [row[0] for row in rows], "v": [row[2] for row in rows]}, schema=pa.schema(
         [("k", pa.int64()), ("v", pa.int64())]
     ))  # fmt: skip
@@ -69,8 +56,7 @@ def test_rows_lifted_apart_and_merged_are_the_rows_lifted_together(
     assert again.table().equals(whole.table())
 
 
-def test_the_ends_of_time_are_no_other_time() -> None:
-    """Differences beyond 64 bits, and bounds that lie less than the gap from the least time."""
+def test_the_ends_of_time_are_no_other_time():
     codes, times = np.zeros(2, dtype=np.int64), np.array([LOWEST, HIGHEST])
     assert joined(codes, times, times, 5)[2] == 2
     last, bounds = np.array([LOWEST, 0, 0, 0, HIGHEST]), np.array([LOWEST, 5, 6, LOWEST + 2, HIGHEST])
@@ -78,7 +64,7 @@ def test_the_ends_of_time_are_no_other_time() -> None:
     assert ended(np.array([0, 0]), np.array([8, 9]), 5, lateness=3).tolist() == [False, True]
 
 
-def test_a_session_is_complete_once_no_row_can_join_it() -> None:
+def test_a_session_is_complete_once_no_row_can_join_it():
     windows = SessionWindows(5)
     assert [int(windows.last_complete(bound)) for bound in (6, LOWEST, LOWEST + 3)] == [0, LOWEST, LOWEST]
     assert int(windows.last_complete(HIGHEST)) == HIGHEST - 6

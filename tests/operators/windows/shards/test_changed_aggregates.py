@@ -1,9 +1,6 @@
 """A job goes on with other aggregates: what was kept counts on, and what was not is null in windows that had begun."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,33 +16,34 @@ from upstream.operators.windows.shards.plan import WindowPlan
 from .windows_of import SCHEMA, Run, in_windows
 
 SLIDING = SlidingWindows(6, 2)
+TEN = SlidingWindows(10, 10)
 FEW = {"n": count()}
 MORE = {"n": count(), "total": sum_("v"), "top": max_("v")}
 
 
-def plan_of(aggregates: Any, windows: Any = SLIDING, emit: Any = "all", **more: Any) -> WindowPlan:
+def plan_of(aggregates, windows=SLIDING, emit="all", **more):
     options = {"method": "paned", "lateness_us": 0, **more}
     return WindowPlan(("key",), "time", None, "UTC", windows, aggregates, emit, shards=1, schema=SCHEMA, **options)
 
 
-def go_on(run: Run, aggregates: Any) -> Run:
+def go_on(run, aggregates):
     """The job's next run, in another process, from the state that the last one left."""
     return Run(dataclasses.replace(run.plan, aggregates=aggregates), run.stores)
 
 
-rows_before = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(-5, 5)), max_size=25)
-rows_after = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(-5, 5)), max_size=25)
+def rows_until(time):
+    return st.lists(st.tuples(st.integers(0, 2), st.integers(0, time), st.integers(-5, 5)), max_size=25)
 
 
 @given(
-    before=rows_before,
-    after=rows_after,
-    bound=st.integers(0, 31),
-    windows=st.sampled_from([SlidingWindows(6, 2), SlidingWindows(5, 5), SlidingWindows(3, 4)]),
-    emit=st.sampled_from(["all", "lazy", "all+early"]),
-    method=st.sampled_from(["paned", "wid"]),
+    rows_until(30),
+    rows_until(60),
+    st.integers(0, 31),
+    st.sampled_from([SlidingWindows(6, 2), SlidingWindows(5, 5), SlidingWindows(3, 4)]),
+    st.sampled_from(["all", "lazy", "all+early"]),
+    st.sampled_from(["paned", "wid"]),
 )
-def test_no_aggregate_is_wrong(before: Any, after: Any, bound: int, windows: Any, emit: Any, method: Any) -> None:
+def test_no_aggregate_is_wrong(before, after, bound, windows, emit, method):
     after = [row for row in after if row[1] >= bound]
     first = Run(plan_of(FEW, windows, emit, method=method)).batches([(before, bound)])
     second = go_on(first, MORE).batches([(after[:10], None), (after[10:], 90)])
@@ -64,43 +62,34 @@ def test_no_aggregate_is_wrong(before: Any, after: Any, bound: int, windows: Any
             assert start <= max(last_before, bound) + windows.slide
 
 
-def test_windows_that_had_begun_have_no_value_and_later_ones_have() -> None:
-    first = Run(plan_of(FEW, SlidingWindows(10, 10))).batches([([(1, 3, 5)], 1)])
-    second = go_on(first, MORE).batches([([(1, 4, 7), (1, 12, 8)], 20)])
-    assert [(each["window_id"], each["n"], each["total"]) for each in second.results] == [(0, 2, None), (1, 1, 8)]
-
-
-def test_a_second_restart_forgets_nothing() -> None:
-    first = Run(plan_of(FEW, SlidingWindows(10, 10))).batches([([(1, 3, 5)], 1)])
+def test_a_second_restart_forgets_nothing():
+    first = Run(plan_of(FEW, TEN)).batches([([(1, 3, 5)], 1)])
     second = go_on(first, MORE).batches([([(1, 4, 7)], 2)])
     third = go_on(second, MORE).batches([([(1, 5, 8), (1, 15, 9)], 20)])
     assert [(each["window_id"], each["total"]) for each in third.results] == [(0, None), (1, 9)]
 
 
-def test_an_aggregate_that_comes_back_was_away() -> None:
-    """Rows that came meanwhile are not in its state."""
-    first = Run(plan_of(MORE, SlidingWindows(10, 10))).batches([([(1, 3, 5)], 1)])
+def test_an_aggregate_that_comes_back_was_away():
+    first = Run(plan_of(MORE, TEN)).batches([([(1, 3, 5)], 1)])
     second = go_on(first, FEW).batches([([(1, 4, 7)], 2)])
     third = go_on(second, MORE).batches([([(1, 15, 9)], 20)])
     assert [(each["n"], each["total"]) for each in third.results] == [(2, None), (1, 9)]
 
 
-def test_what_is_computed_from_kept_state_is_whole_at_once() -> None:
-    """The average needs the sum and the count of values, which are there."""
-    first = Run(plan_of({"n": count(), "total": sum_("v"), "mean": avg("v")}, SlidingWindows(10, 10)))
+def test_what_is_computed_from_kept_state_is_whole_at_once():
+    first = Run(plan_of({"n": count(), "total": sum_("v"), "mean": avg("v")}, TEN))
     second = go_on(first.batches([([(1, 3, 5)], 1)]), {"mean": avg("v"), "again": sum_("v")})
     assert [(each["mean"], each["again"]) for each in second.batches([([(1, 4, 7)], 20)]).results] == [(6.0, 12)]
 
 
-def test_nothing_kept_nothing_null() -> None:
-    first = Run(plan_of(FEW, SlidingWindows(10, 10))).batches([([], 1)])
+def test_nothing_kept_nothing_null():
+    first = Run(plan_of(FEW, TEN)).batches([([], 1)])
     second = go_on(first, MORE).batches([([(1, 4, 7)], 20)])
     assert [each["total"] for each in second.results] == [7]
 
 
-def test_a_window_that_closed_is_not_given_again_with_half_a_value() -> None:
-    """Its entries may be gone when the job goes on, and a late row corrects it."""
-    first = Run(plan_of(FEW, SlidingWindows(10, 10), lateness_us=100)).batches([([(1, 3, 5)], 10)])
+def test_a_window_that_closed_is_not_given_again_with_half_a_value():
+    first = Run(plan_of(FEW, TEN, lateness_us=100)).batches([([(1, 3, 5)], 10)])
     second = go_on(first, MORE).batches([([(1, 4, 7)], 12)])
     assert [(each["window_id"], each["n"], each["total"]) for each in second.results] == [(0, 2, None)]
 
@@ -114,14 +103,14 @@ def test_a_window_that_closed_is_not_given_again_with_half_a_value() -> None:
         plan_of(FEW, method="adaptive"),
     ],
 )
-def test_where_more_than_entries_is_kept_the_aggregates_stay(plan: WindowPlan) -> None:
+def test_where_more_than_entries_is_kept_the_aggregates_stay(plan):
     run = Run(plan).batches([([(1, 3, 5)], 1)])
     with pytest.raises(CheckpointError, match=r"other aggregates: n=count\(\*\); now n=.*top=max\(v\)"):
         go_on(run, MORE).batches([([(1, 4, 7)], 2)])
     go_on(run, FEW).batches([([(1, 4, 7)], 2)])
 
 
-def test_another_type_of_the_same_state_is_refused() -> None:
+def test_another_type_of_the_same_state_is_refused():
     run = Run(plan_of(MORE)).batches([([(1, 3, 5)], 1)])
     schema = SCHEMA.set(2, SCHEMA.field("v").with_type(pa.float64()))
     changed = dataclasses.replace(run.plan, schema=schema, aggregates={**MORE, "more": count("v")})
@@ -129,7 +118,7 @@ def test_another_type_of_the_same_state_is_refused() -> None:
         Run(changed, run.stores).batches([([(1, 4, 7)], 2)])
 
 
-def test_calendar_windows_go_on_too() -> None:
+def test_calendar_windows_go_on_too():
     day = 86_400_000_000
     first = Run(plan_of(FEW, window_by_time("1 day", zone="Europe/Paris"))).batches([([(1, 3, 5)], 1)])
     second = go_on(first, MORE).batches([([(1, 4, 7), (1, day + 9, 8)], 3 * day)])

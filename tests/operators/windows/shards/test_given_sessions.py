@@ -1,7 +1,5 @@
 """What readers have of sessions, and what is taken back of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 
@@ -14,18 +12,18 @@ from .drawn import plan_of
 PLAN = plan_of(SessionWindows(5), "all+early")
 
 
-def sessions(*each: tuple[int, int, int]) -> Sessions:
+def sessions(*each):
     """Key, first and last time."""
     key, start, last = (np.array([one[at] for one in each], dtype=np.int64) for at in range(3))
     keys = pa.table([pa.array(key)], schema=PLAN.key_schema)
     return Sessions(keys, start, last, PLAN.algebra.empty(len(each)))
 
 
-def flags(*values: int) -> np.ndarray:
+def flags(*values):
     return np.array(values, dtype=bool)
 
 
-def test_results_in_a_session_with_another_beginning_are_taken_back_with_the_time_that_they_had() -> None:
+def test_results_in_a_session_with_another_beginning_are_taken_back_with_the_time_that_they_had():
     store = DictStore()
     given = GivenSessions(store, PLAN, {})
     before = sessions((1, 0, 3), (1, 20, 25), (2, 0, 0))
@@ -45,7 +43,7 @@ def test_results_in_a_session_with_another_beginning_are_taken_back_with_the_tim
     assert not store.values
 
 
-def test_the_latest_of_each_key_among_some() -> None:
+def test_the_latest_of_each_key_among_some():
     codes = np.array([0, 0, 0, 1, 2, 2])
     assert latest_of_key(codes, flags(1, 1, 0, 0, 1, 1)).tolist() == [False, True, False, False, False, True]
     assert latest_of_key(codes, flags(0, 0, 0, 0, 0, 0)).sum() == 0

@@ -1,20 +1,16 @@
 """What shards say they hold, against what rows and windows say is still to come."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
+from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from upstream.operators.windows.shards.held_results import Since
 
-from .drawn import any_batches, any_windows, plan_of
-from .windows_of import Batch, Row, Run, punctuation_table, rows_table
+from .drawn import ANY_METHOD, SLIDING, any_batches, any_windows, plan_of
+from .windows_of import Run, punctuation_table, rows_table
 
 
-def still_to_come(windows: Windows, rows: list[Row], closed: int) -> int | None:
+def still_to_come(windows, rows, closed):
     """The end of the first window after `closed` that will have a result which no earlier one has given, row by row."""
     opened = {time for _, time, _ in rows}
     found: list[int] = []
@@ -29,16 +25,8 @@ def still_to_come(windows: Windows, rows: list[Row], closed: int) -> int | None:
     return int(windows.extent(min(found))[1]) if found else None
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    windows=any_windows(),
-    batches=any_batches(),
-    emit=st.sampled_from(["all", "lazy", "early"]),
-    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
-)
-def test_needs_is_the_end_of_the_first_window_with_something_in_it(
-    windows: Windows, batches: list[Batch], emit: Any, method: Any
-) -> None:
+@given(any_windows(), any_batches(), st.sampled_from(["all", "lazy", "early"]), ANY_METHOD)
+def test_needs_is_the_end_of_the_first_window_with_something_in_it(windows, batches, emit, method):
     if method == "wid" and not isinstance(windows, SlidingWindows):
         method = "paned"
     run, rows = Run(plan_of(windows, emit, method, shards=1)), []
@@ -54,14 +42,8 @@ def test_needs_is_the_end_of_the_first_window_with_something_in_it(
         assert report.needs is None or windows.last_complete(report.needs) > report.closed
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
-    batches=any_batches(),
-    emit=st.sampled_from(["all", "lazy", "eager"]),
-)
-def test_promising_what_is_needed_empties_the_shard(windows: Windows, batches: list[Batch], emit: Any) -> None:
-    """As a source does that gives on-demand timestamps: each promise gives results, and in the end nothing is held."""
+@given(SLIDING, any_batches(), st.sampled_from(["all", "lazy", "eager"]))
+def test_promising_what_is_needed_empties_the_shard(windows, batches, emit):
     run = Run(plan_of(windows, emit, shards=1)).batches(batches[:-1])
     while run.reports and run.reports[-1].needs is not None:
         given_before = len(run.results)
@@ -70,8 +52,7 @@ def test_promising_what_is_needed_empties_the_shard(windows: Windows, batches: l
     assert all(report.bounds == {"feed": report.bound} for report in run.reports if report.bound is not None)
 
 
-def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
-    """The true feed's windows close by its own low-watermark; the other's wait for theirs, and have all their rows."""
+def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
     hours = 5 * 3600
     run = Run(plan_of(SlidingWindows(10, 10), shards=1))
     for second in range(0, 50, 5):
@@ -90,14 +71,13 @@ def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
     assert sum(report.late for report in run.reports) == 0
 
 
-def test_since_is_the_arrival_of_what_is_still_held() -> None:
-    """A row far ahead is held longer than those that came after it."""
+def test_since_is_the_arrival_of_what_is_still_held():
     run = Run(plan_of(SlidingWindows(10, 10), shards=1))
     run.batches([([(1, 5, 1)], 0), ([(1, 95, 1)], 0), ([(1, 8, 1)], 0), ([], 10)])
     assert [report.held_since_us for report in run.reports] == [1, 1, 1, 2]
 
 
-def test_since_stays_small() -> None:
+def test_since_stays_small():
     since = Since()
     for pane in range(1000):
         since.add(pane, pane)

@@ -1,7 +1,5 @@
 """Counts of keys, over batches."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -17,8 +15,7 @@ BATCHES = st.lists(st.dictionaries(st.integers(0, 2500), st.integers(1, 9), max_
 
 
 @given(batches=BATCHES, many=st.booleans())
-def test_counts_add_up_over_batches_and_restarts(batches: list[dict[int, int]], many: bool) -> None:
-    """With many keys, counts lie on several pages."""
+def test_counts_add_up_over_batches_and_restarts(batches, many):
     store, saved, counted = DictStore(), {}, Counter[int]()
     for batch in [dict.fromkeys(range(2000), 1)] * many + batches:
         counts = KeyCounts(store, KEY, saved)

@@ -1,47 +1,44 @@
 """Windows over the rows of the whole stream, by the number that each gets as it arrives, against one list of rows."""
 
-from __future__ import annotations
-
 import copy
+import dataclasses
 import json
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, SchemaError
 from upstream.core.feedback.numbering_reports import NumberingReport
 from upstream.core.rows.system_column import SYSTEM
-from upstream.operators.aggregates.functions import count, max_, sum_
 from upstream.operators.runtime.store import DictStore
-from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
+from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.numbering import NumberingPlan, NumberingShard, numbering_pack
-from upstream.operators.windows.shards.plan import NUMBER, WindowPlan
+from upstream.operators.windows.shards.plan import NUMBER
 
-from .windows_of import SCHEMA, Row, Run, latest_of, punctuation_table, rows_table
+from .drawn import ANY_METHOD, ROW_BATCHES, any_row_windows, totals
+from .drawn import plan_of as of_rows
+from .windows_of import SCHEMA, Run, agree, marked, punctuation_table, rows_table
 
-RowWindows = SlidingWindows | LandmarkWindows
 NUMBERED = pa.schema([SCHEMA.field("key"), pa.field(NUMBER, pa.int64()), SCHEMA.field("v"), SCHEMA.field(SYSTEM)])
 
 
-def plan_of(windows: RowWindows, emit: Any = "all", method: Any = "paned", **more: Any) -> WindowPlan:
-    aggregates = {"n": count(), "total": sum_("v"), "top": max_("v")}
-    given: dict[str, Any] = {"lateness_us": 0, "shards": 3, **more}
-    return WindowPlan(("key",), NUMBER, None, "UTC", windows, aggregates, emit, method, schema=NUMBERED, **given)
+def plan_of(windows, emit="all", method="paned", **more):
+    plan = of_rows(windows, emit, method, aggregates=totals(False), **more)
+    return dataclasses.replace(plan, time=NUMBER, schema=NUMBERED)
 
 
 class NumberedRun(Run):
     """Rows through the step that numbers them, then through the windows."""
 
-    def __init__(self, plan: WindowPlan) -> None:
+    def __init__(self, plan):
         super().__init__(plan)
         self.numbering = DictStore()
         self.numbered: list[NumberingReport] = []
 
-    def tables(self, *tables: pa.Table, tasks: int = 1) -> None:
+    def tables(self, *tables, tasks=1):
         plan = NumberingPlan(NUMBERED)
         whole = pa.concat_tables(tables).select(plan.needed)
         parts = [whole.take(pa.array(np.arange(task, whole.num_rows, tasks))) for task in range(tasks)]
@@ -61,20 +58,7 @@ class NumberedRun(Run):
         super().tables(result)
 
 
-@st.composite
-def any_row_windows(draw: st.DrawFn) -> RowWindows:
-    """Sliding, tumbling, with gaps, landmark."""
-    length = draw(st.integers(1, 8))
-    if draw(st.booleans()):
-        return SlidingWindows(length, draw(st.integers(1, 10)), attribute="row number")
-    return LandmarkWindows(length, attribute="row number")
-
-
-ROW = st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(-5, 5))
-BATCHES = st.lists(st.lists(ROW, max_size=15), min_size=1, max_size=6)
-
-
-def held(windows: RowWindows, rows: list[Row], wid: int) -> dict[int, list[int]]:
+def held(windows, rows, wid):
     """The values of each key in a window."""
     low, high = (int(end) for end in windows.extent(wid))
     found: dict[int, list[int]] = {}
@@ -83,7 +67,7 @@ def held(windows: RowWindows, rows: list[Row], wid: int) -> dict[int, list[int]]
     return found
 
 
-def expected(windows: RowWindows, rows: list[Row]) -> dict[tuple[int, int], tuple[int, int, int]]:
+def expected(windows, rows):
     """What each key has in every window that has all of its rows."""
     return {
         (key, wid): (len(values), sum(values), max(values))
@@ -93,35 +77,25 @@ def expected(windows: RowWindows, rows: list[Row]) -> dict[tuple[int, int], tupl
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(
-    windows=any_row_windows(),
-    batches=BATCHES,
-    emit=st.sampled_from(["all", "lazy", "all+early"]),
-    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
-    tasks=st.sampled_from([1, 2, 3]),
+    any_row_windows("row number"),
+    ROW_BATCHES,
+    st.sampled_from(["all", "lazy", "all+early"]),
+    ANY_METHOD,
+    st.sampled_from([1, 2, 3]),
 )
-def test_rows_of_all_keys_are_counted_whatever_the_batches_and_the_tasks(
-    windows: RowWindows, batches: list[list[Row]], emit: str, method: str, tasks: int
-) -> None:
-    if method == "wid" and isinstance(windows, LandmarkWindows):
-        method = "paned"
+def test_rows_of_all_keys_are_counted_whatever_the_batches_and_the_tasks(windows, batches, emit, method, tasks):
     run = NumberedRun(plan_of(windows, emit, method))
     for rows in batches:
         again = copy.deepcopy(run)
         again.batches([(rows, None)], tasks)
         run.batches([(rows, None)], tasks)
         assert again.results == run.results, "a batch that is run again gives the same"
-    rows = [row for batch in batches for row in batch]
-    wanted = expected(windows, rows)
+    wanted = expected(windows, [row for batch in batches for row in batch])
     final = [row for row in run.results if row["final"]]
     got = {(row["key"], row["window_id"]): (row["n"], row["total"], row["top"]) for row in final}
     assert len(got) == len(final), "a window closes once"
-    if emit == "lazy":
-        assert got.items() <= wanted.items()
-        assert latest_of(got) == latest_of(wanted)
-    else:
-        assert got == wanted
+    agree(got, wanted, emit)
     for row in run.results:
         if not row["final"]:
             come = [each for batch in batches[: row["batch"]] for each in batch]
@@ -133,7 +107,7 @@ def test_rows_of_all_keys_are_counted_whatever_the_batches_and_the_tasks(
     assert all(report.needs is None and report.bound is None for report in run.reports), "no feed is waited for"
 
 
-def test_early_results_are_those_of_keys_with_new_rows_in_the_open_window() -> None:
+def test_early_results_are_those_of_keys_with_new_rows_in_the_open_window():
     run = NumberedRun(plan_of(SlidingWindows(4, 4, attribute="row number"), "all+early"))
     run.batches([([(1, 0, 1), (2, 0, 2)], None), ([(2, 0, 4)], None), ([(3, 0, 8), (1, 0, 16)], None)])
     got = [(r["batch"], r["key"], r["window_id"], r["final"], r["total"]) for r in run.results]
@@ -148,25 +122,14 @@ def test_early_results_are_those_of_keys_with_new_rows_in_the_open_window() -> N
     ]
 
 
-def test_row_numbers_are_the_ends() -> None:
-    """The last three rows, every two: a key has a result in the windows in which it has a row."""
+def test_row_numbers_are_the_ends():
     run = NumberedRun(plan_of(SlidingWindows(3, 2, attribute="row number")))
     run.batches([([(1, 9, 1), (2, 8, 2), (1, 7, 4), (1, 6, 8), (2, 5, 16)], None)])
     got = sorted((r["key"], r["window_start"], r["window_end"], r["window_time"], r["total"]) for r in run.results)
     assert got == [(1, -1, 2, 1, 1), (1, 1, 4, 3, 12), (2, -1, 2, 1, 2), (2, 1, 4, 3, 2)]
 
 
-def test_a_window_closes_in_the_batch_of_its_last_row() -> None:
-    run = NumberedRun(plan_of(SlidingWindows(2, 2, attribute="row number")))
-    run.batches([([(1, 0, 1)], None), ([], None), ([(2, 0, 2)], None), ([(1, 0, 4), (1, 0, 8)], None)])
-    assert sorted((row["batch"], row["key"], row["window_id"]) for row in run.results) == [
-        (3, 1, 0),
-        (3, 2, 0),
-        (4, 1, 1),
-    ]
-
-
-def test_feeds_are_numbered_together_in_the_order_of_arrival() -> None:
+def test_feeds_are_numbered_together_in_the_order_of_arrival():
     run = NumberedRun(plan_of(SlidingWindows(1, 1, attribute="row number"), shards=1))
     later, sooner = rows_table([(1, 0, 1), (1, 0, 2)], 5, "a"), rows_table([(1, 0, 3)], 3, "b")
     run.tables(later, punctuation_table(4, 5, "a"), sooner)
@@ -174,13 +137,7 @@ def test_feeds_are_numbered_together_in_the_order_of_arrival() -> None:
     assert [(report.rows, report.counted, report.now_us) for report in run.numbered] == [(3, 3, 5)]
 
 
-def marked(rows: pa.Table, which: int) -> pa.Table:
-    field = SCHEMA.field(SYSTEM)
-    marks = [{**mark, "deleted": at == which} for at, mark in enumerate(rows.column(SYSTEM).to_pylist())]
-    return rows.set_column(3, field, pa.array(marks, field.type))
-
-
-def test_tombstones_have_no_number_if_they_are_dropped_and_else_end_the_query() -> None:
+def test_tombstones_have_no_number_if_they_are_dropped_and_else_end_the_query():
     rows = marked(rows_table([(1, at, at) for at in range(4)], 1), 1)
     run = NumberedRun(plan_of(SlidingWindows(3, 3, attribute="row number"), tombstones="drop"))
     run.tables(rows)
@@ -192,7 +149,7 @@ def test_tombstones_have_no_number_if_they_are_dropped_and_else_end_the_query() 
         NumberedRun(plan_of(SlidingWindows(3, 3, attribute="row number"))).tables(rows)
 
 
-def test_the_state_is_one_number_and_another_layout_is_refused() -> None:
+def test_the_state_is_one_number_and_another_layout_is_refused():
     run = NumberedRun(plan_of(SlidingWindows(2, 2, attribute="row number")))
     run.batches([([(1, 0, 1)] * 5, None), ([(2, 0, 1)] * 2, None)])
     ((place, value),) = run.numbering.values.items()
@@ -203,7 +160,7 @@ def test_the_state_is_one_number_and_another_layout_is_refused() -> None:
         run.batches([([(1, 0, 1)], None)])
 
 
-def test_a_plan_names_what_it_counts() -> None:
+def test_a_plan_names_what_it_counts():
     plan = plan_of(SlidingWindows(3, 2, attribute="row number"))
     assert plan.identity()["time"] == "rows of the stream"
     assert plan.columns == ["key", NUMBER, "v", SYSTEM]

@@ -1,8 +1,5 @@
 """The step that numbers rows as Spark calls it: frames in, numbered rows out, a report below the checkpoint."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -25,7 +22,7 @@ class Frame(NamedTuple):
     frame: bytearray
 
 
-def test_frames_of_several_tasks_are_one_batch(tmp_path: Path) -> None:
+def test_frames_of_several_tasks_are_one_batch(tmp_path):
     processor, store = NumberingProcessor(NumberingPlan(NUMBERED), str(tmp_path)), DictStore()
     for batch in (1, 2):
         tasks = [rows_table([(1, 0, 7), (1, 0, 8)], 10 * batch + 1), rows_table([(2, 0, 6)], 10 * batch)]

@@ -1,43 +1,35 @@
 """Windows by other columns than the update key, against windows computed row by row."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.windows.kinds import SlideByTupleWindows, SlidingWindows, Windows
-from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.kinds import SlideByTupleWindows, SlidingWindows
 
-from .drawn import END, any_batches, any_windows, everything, plan_of
-from .windows_of import Batch, Run, in_windows, punctuation_table, rows_table
+from .drawn import END, METHODS, any_batches, any_windows, everything, plan_of, promised, told
+from .windows_of import Run, in_windows, punctuation_table, rows_table
 
 
-def by(plan: WindowPlan, *columns: str) -> WindowPlan:
+def by(plan, *columns):
     return dataclasses.replace(plan, key=columns, update_key=plan.key)
 
 
-def results(run: Run, *columns: str, final: bool = False) -> dict[Any, Any]:
+def results(run, *columns, final=False):
     rows = [each for each in run.results if each["final"] or not final]
     found = {(tuple(each[name] for name in columns), each["window_id"]): each["total"] for each in rows}
     assert len(found) == len(rows), "a window closes once"
     return found
 
 
-@settings(max_examples=150, deadline=None)
 @given(
-    windows=any_windows().filter(lambda each: not isinstance(each, SlideByTupleWindows)),
-    batches=any_batches(),
-    method=st.sampled_from(["paned", "adaptive", "buffering"]),
-    finer=st.booleans(),
-    tasks=st.sampled_from([1, 2]),
+    any_windows().filter(lambda each: not isinstance(each, SlideByTupleWindows)),
+    any_batches(),
+    METHODS,
+    st.booleans(),
+    st.sampled_from([1, 2]),
 )
-def test_each_group_has_windows_of_its_own(
-    windows: Windows, batches: list[Batch], method: str, finer: bool, tasks: int
-) -> None:
-    """Of finer groups than the key, and of groups across keys: by the value that the rows have."""
+def test_each_group_has_windows_of_its_own(windows, batches, method, finer, tasks):
     columns = ("key", "v") if finer else ("v",)
     run = Run(by(plan_of(windows, method=method), *columns)).batches(batches, tasks)
     groups = sorted({(key, value) if finer else (value,) for key, _, value in everything(batches)})
@@ -48,7 +40,7 @@ def test_each_group_has_windows_of_its_own(
     assert results(run, *columns) == expected
 
 
-def test_punctuation_of_one_update_key_closes_no_group_across_keys() -> None:
+def test_punctuation_of_one_update_key_closes_no_group_across_keys():
     """It says nothing of the other keys in the group, and its feed has promised nothing for them."""
     run = Run(by(plan_of(SlidingWindows(10, 10)), "v"))
     run.tables(rows_table([(1, 1, 7), (2, 2, 7)], 1), punctuation_table(50, 1, key=1))
@@ -57,7 +49,7 @@ def test_punctuation_of_one_update_key_closes_no_group_across_keys() -> None:
     assert sum(each["total"] for each in run.results) == 14
 
 
-def test_punctuation_of_one_update_key_closes_all_of_its_groups() -> None:
+def test_punctuation_of_one_update_key_closes_all_of_its_groups():
     run = Run(by(plan_of(SlidingWindows(10, 10)), "key", "v"))
     run.tables(rows_table([(1, 1, 7), (1, 2, 8), (2, 2, 7)], 1), punctuation_table(50, 1, key=1))
     assert sorted((each["key"], each["v"]) for each in run.results) == [(1, 7), (1, 8)]
@@ -70,33 +62,15 @@ def test_punctuation_of_one_update_key_closes_all_of_its_groups() -> None:
     assert [(each["key"], each["v"]) for each in run.results[2:]] == [(2, 7)]
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    windows=any_windows(),
-    batches=any_batches(),
-    method=st.sampled_from(["paned", "adaptive", "buffering"]),
-    emit=st.sampled_from(["all", "all+early"]),
-    wide=st.booleans(),
-    data=st.data(),
-)
-def test_windows_of_finer_groups_heed_punctuation_of_the_key_and_of_a_part_of_it(
-    windows: Windows, batches: list[Batch], method: str, emit: str, wide: bool, data: st.DataObject
-) -> None:
-    """Results are the same and come no later, whether the update key is a part of the group or all of it."""
+@given(any_windows(), any_batches(), METHODS, st.sampled_from(["all", "all+early"]), st.booleans(), st.data())
+def test_finer_groups_heed_punctuation_of_the_key_and_of_a_part_of_it(windows, batches, method, emit, wide, data):
     plan = dataclasses.replace(
         plan_of(windows, emit, method), key=("key", "v"), update_key=("key", "v") if wide else ("key",)
     )
     with_them, without = Run(plan), Run(plan)
-    for number, (rows, bound) in enumerate(batches):
-        rest = [row for other, _ in batches[number + 1 :] for row in other]
-        tables = [rows_table(rows, number + 1)]
-        if bound is not None:
-            tables.append(punctuation_table(bound, number + 1))
+    for number, (tables, claims) in enumerate(told(batches, data), 1):
         without.tables(*tables)
-        for key in data.draw(st.lists(st.integers(0, 4), max_size=3)):
-            known = min((row[1] for row in rest if row[0] == key), default=END)
-            tables.append(punctuation_table(known, number + 1, key=key))
-        with_them.tables(*tables)
+        with_them.tables(*tables, *promised(claims, number))
     assert results(with_them, "key", "v", final=True) == results(without, "key", "v", final=True)
     came, would_come = (
         {(each["key"], each["v"], each["window_id"]): each["batch"] for each in run.results if each["final"]}

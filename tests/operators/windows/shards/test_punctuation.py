@@ -1,7 +1,5 @@
 """What punctuation says of feeds and of single keys, and what is kept of it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -22,7 +20,7 @@ from .windows_of import Run, punctuation_table, rows_table
 PLAN = plan_of(SlidingWindows(10, 10), shards=1)
 
 
-def test_punctuation_with_a_key_raises_the_bound_of_that_key_alone() -> None:
+def test_punctuation_with_a_key_raises_the_bound_of_that_key_alone():
     feeds, ahead = FeedBounds(), key_bounds(PLAN, DictStore(), {}, 0)
     told = [
         punctuation_table(5, 1, "a"), punctuation_table(3, 1, "b"), punctuation_table(9, 1, "a", key=1),
@@ -40,7 +38,7 @@ def test_punctuation_with_a_key_raises_the_bound_of_that_key_alone() -> None:
     assert feeds.bounds["a"] == ENDED
 
 
-def test_punctuation_of_keys_is_passed_on_after_that_of_all_and_as_windows() -> None:
+def test_punctuation_of_keys_is_passed_on_after_that_of_all_and_as_windows():
     run = Run(PLAN)
     run.tables(rows_table([(1, 3, 1), (2, 4, 2)], 1), punctuation_table(12, 1), punctuation_table(25, 1, key=1))
     run.tables(punctuation_table(26, 2, key=1))  # of the same window
@@ -56,7 +54,7 @@ def test_punctuation_of_keys_is_passed_on_after_that_of_all_and_as_windows() -> 
 
 
 @pytest.mark.parametrize("flush", ["slow", "lazy"])
-def test_punctuation_of_a_key_waits_for_results_that_have_not_left(flush: str) -> None:
+def test_punctuation_of_a_key_waits_for_results_that_have_not_left(flush):
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, flush=flush, flush_rows=1 if flush == "slow" else None))
     rows = rows_table([(key, time, 1) for key in (1, 2) for time in (3, 13)], 1)
     run.tables(rows, punctuation_table(20, 1), punctuation_table(40, 1, key=1))
@@ -74,7 +72,7 @@ def test_punctuation_of_a_key_waits_for_results_that_have_not_left(flush: str) -
     [(SlidingWindows(10, 5), 0), (SlidingWindows(10, 10, 3), 4), (LandmarkWindows(7), 0), (SlideByTupleWindows(6), 0)],
 )
 @pytest.mark.parametrize("bound", [21, 25, ENDED])
-def test_state_of_an_earlier_release_goes_on(windows: SlidingWindows, lateness: int, bound: int) -> None:
+def test_state_of_an_earlier_release_goes_on(windows, lateness, bound):
     """It has the greatest closed window of a key, and no bound: the results that follow are the same."""
     plan = plan_of(windows, "all", shards=1, lateness_us=lateness)
     given = [None if bound == ENDED else bound]

@@ -1,7 +1,5 @@
 """Slow and lazy flush: the same results as at once, some in each batch, or each as its key's next rows come."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -12,27 +10,20 @@ from hypothesis import strategies as st
 from upstream.conf.errors import CheckpointError
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.aggregates.functions import count, max_
-from upstream.operators.windows.kinds import SlideByTupleWindows, SlidingWindows, Windows
+from upstream.operators.windows.kinds import SlideByTupleWindows, SlidingWindows
 from upstream.operators.windows.shards import result_flush
 
-from .drawn import END, any_batches, any_windows, plan_of
-from .windows_of import Batch, Run, punctuation_table, rows_table
-
-ANY_METHOD = st.sampled_from(["paned", "adaptive", "buffering"])
-ANY_LATE = st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), max_size=6)
+from .drawn import END, LATE, METHODS, any_batches, any_windows, plan_of
+from .windows_of import Run, punctuation_table, rows_table
 
 
-def given_of(run: Run) -> list[tuple[Any, ...]]:
-    """What a result is, apart from when it leaves; of two corrections of one window the order counts."""
-    return [(each["key"], each["window_id"], each["n"], each["total"], each["final"]) for each in run.results]
+def in_key_order(run):
+    """What each result is, of each key and window in the order in which they left."""
+    found = [(each["key"], each["window_id"], each["n"], each["total"], each["final"]) for each in run.results]
+    return sorted(found, key=lambda each: each[:2])
 
 
-def in_key_order(run: Run) -> list[tuple[Any, ...]]:
-    """The results of each key and window, in the order in which they left."""
-    return sorted(given_of(run), key=lambda each: each[:2])
-
-
-def promises_are_kept(run: Run) -> None:
+def promises_are_kept(run):
     """No result leaves below what its shard promised in an earlier batch."""
     promised: dict[str, Any] = {}
     marks = sorted(run.punctuation, key=lambda each: each["batch"])
@@ -46,91 +37,59 @@ def promises_are_kept(run: Run) -> None:
             assert each["window_time"] >= promised[source]
 
 
-def last_promises(run: Run) -> dict[str, Any]:
+def last_promises(run):
     """The last punctuation of each shard."""
     return {each[SYSTEM]["source"]: each["window_time"] for each in run.punctuation}
 
 
-@settings(max_examples=200, deadline=None)
 @given(
-    windows=any_windows(),
-    batches=any_batches(),
-    late=ANY_LATE,
-    emit=st.sampled_from(["all", "lazy", "eager"]),
-    method=ANY_METHOD,
-    most=st.integers(1, 5),
-    shards=st.sampled_from([1, 3]),
-    patient=st.booleans(),
-    end=st.booleans(),
-    parts=st.sampled_from([1, 2, 64]),
+    any_windows(),
+    any_batches(),
+    LATE,
+    st.sampled_from(["all", "lazy", "eager"]),
+    METHODS,
+    st.fixed_dictionaries({"flush": st.just("slow"), "flush_rows": st.integers(1, 5)}),
+    st.sampled_from([1, 3]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2, 64]),
 )
 def test_slow_flush_gives_the_same_results_a_few_in_each_batch(
-    windows: Windows,
-    batches: list[Batch],
-    late: list[Any],
-    emit: str,
-    method: str,
-    most: int,
-    shards: int,
-    patient: bool,
-    end: bool,
-    parts: int,
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(result_flush, "_PARTS", parts)
-        _slowly(windows, batches, late, emit, method, most, shards, patient, end)
-
-
-def _slowly(
-    windows: Windows,
-    batches: list[Batch],
-    late: list[Any],
-    emit: str,
-    method: str,
-    most: int,
-    shards: int,
-    patient: bool,
-    end: bool,
-) -> None:
+    windows, batches, late, emit, method, flush, shards, patient, end, parts
+):
     if emit == "eager" and (not isinstance(windows, SlidingWindows) or method != "paned"):
         emit = "all"
     lateness = 30 if isinstance(windows, SlidingWindows) and emit != "eager" else 0
-    plans = [
-        plan_of(windows, emit, method, shards=shards, lateness_us=lateness, **flush)
-        for flush in ({}, {"flush": "slow", "flush_rows": most})
-    ]
-    at_once, slow = (Run(plan) for plan in plans)
-    for batch in [*batches, (late[:3], None), (late[3:], END + 3)]:
-        at_once.batches([batch])
-        slow.batches([batch])
-        if patient:
-            slow.ticks()
-    if end:
-        for run in (at_once, slow):
+    plans = (plan_of(windows, emit, method, shards=shards, lateness_us=lateness, **given) for given in ({}, flush))
+    at_once, slow = map(Run, plans)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result_flush, "_PARTS", parts)
+        for batch in [*batches, (late[:3], None), (late[3:], END + 3)]:
+            at_once.batches([batch])
+            slow.batches([batch])
+            if patient:
+                slow.ticks()
+        for run in (at_once, slow) if end else ():
             run.tables(punctuation_table(None, 99))
-    slow.ticks()
+        slow.ticks()
     assert in_key_order(slow) == in_key_order(at_once)
     counts = Counter((each["batch"], each[SYSTEM]["source"]) for each in slow.results)
-    assert max(counts.values(), default=0) <= most
+    assert max(counts.values(), default=0) <= flush["flush_rows"]
     promises_are_kept(slow)
     assert last_promises(slow) == last_promises(at_once)
-    assert all(report.waiting == 0 for report in slow._last.values())
+    assert slow.waiting() == 0
     assert {kind for store in slow.stores for kind, _ in store.values} <= {"head", "run", "rows", "running", "modes"}
 
 
-@settings(max_examples=200, deadline=None)
 @given(
-    windows=any_windows().filter(lambda each: not isinstance(each, SlideByTupleWindows)),
-    batches=any_batches(),
-    method=ANY_METHOD,
-    windows_later=st.integers(1, 3),
-    shards=st.sampled_from([1, 3]),
-    end=st.booleans(),
+    any_windows().filter(lambda each: not isinstance(each, SlideByTupleWindows)),
+    any_batches(),
+    METHODS,
+    st.integers(1, 3),
+    st.sampled_from([1, 3]),
+    st.booleans(),
 )
-def test_lazy_flush_gives_each_result_with_its_keys_next_rows(
-    windows: Windows, batches: list[Batch], method: str, windows_later: int, shards: int, end: bool
-) -> None:
-    """Or when later windows close, as many as asked: row by row."""
+def test_lazy_flush_gives_each_result_with_its_keys_next_rows(windows, batches, method, windows_later, shards, end):
     at_once = Run(plan_of(windows, "all", method, shards=shards)).batches(batches)
     lazy = Run(plan_of(windows, "all", method, shards=shards, flush="lazy", flush_windows=windows_later))
     lazy.batches(batches)
@@ -151,10 +110,7 @@ def test_lazy_flush_gives_each_result_with_its_keys_next_rows(
     got = {(each["key"], each["window_id"]): each["batch"] for each in lazy.results}
     assert got == expected
     assert len(lazy.results) == len(got), "each once"
-    for store, shard in zip(lazy.stores, range(shards), strict=True):
-        report = lazy._last.get(shard)
-        waiting = [kind for kind, _ in store.values if kind == "waiting"]
-        assert bool(waiting) == bool(report is not None and report.waiting)
+    assert any(kind == "waiting" for store in lazy.stores for kind, _ in store.values) == (lazy.waiting() > 0)
     if end:
         for run in (at_once, lazy):
             run.tables(punctuation_table(None, 99))
@@ -163,13 +119,12 @@ def test_lazy_flush_gives_each_result_with_its_keys_next_rows(
     promises_are_kept(lazy)
 
 
-@settings(max_examples=60, deadline=None)
-@given(batches=any_batches(), late=ANY_LATE, seed=st.integers(0, 9))
-def test_lazy_corrections_stay_in_their_order(batches: list[Batch], late: list[Any], seed: int) -> None:
-    """A result and its correction may both wait: the later one leaves last."""
-    windows = SlidingWindows(6, 2 + seed % 5)
+@settings(max_examples=60)
+@given(batches=any_batches(), late=LATE, slide=st.integers(2, 6))
+def test_lazy_corrections_stay_in_their_order(batches, late, slide):
     runs = [
-        Run(plan_of(windows, "all", lateness_us=30, **flush)) for flush in ({}, {"flush": "lazy", "flush_windows": 2})
+        Run(plan_of(SlidingWindows(6, slide), lateness_us=30, **flush))
+        for flush in ({}, {"flush": "lazy", "flush_windows": 2})
     ]
     for run in runs:
         run.batches([*batches, (late[:3], None), (late[3:], END + 3)])
@@ -178,8 +133,7 @@ def test_lazy_corrections_stay_in_their_order(batches: list[Batch], late: list[A
     promises_are_kept(runs[1])
 
 
-def test_many_results_wait_in_pages_and_a_batch_reads_those_of_its_keys() -> None:
-    """5,000 keys have a result; a batch with rows of three keys lets theirs go, and leaves most pages alone."""
+def test_many_results_wait_in_pages_and_a_batch_reads_those_of_its_keys():
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, flush="lazy"))
     run.batches([([(key, 1, key) for key in range(5000)], 10)])
     assert run.results == []
@@ -198,8 +152,7 @@ def test_many_results_wait_in_pages_and_a_batch_reads_those_of_its_keys() -> Non
     assert sorted(each["total"] for each in run.results) == list(range(5000))
 
 
-def test_results_that_begin_to_wait_lie_beside_those_that_wait() -> None:
-    """Pages to which results are added are read, also where no row of the batch has a key in them."""
+def test_results_that_begin_to_wait_lie_beside_those_that_wait():
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, flush="lazy", flush_windows=2))
     run.batches([([(key, 1, key) for key in range(3000)], 10), ([(key, 11, key) for key in range(3000, 6000)], None)])
     run.batches([([], 20)])
@@ -208,8 +161,7 @@ def test_results_that_begin_to_wait_lie_beside_those_that_wait() -> None:
     assert sorted(each["total"] for each in run.results) == list(range(6000))
 
 
-def test_a_slow_shard_far_behind_promises_no_more_than_has_left() -> None:
-    """Two hundred windows close, two results each, and one leaves in a batch."""
+def test_a_slow_shard_far_behind_promises_no_more_than_has_left():
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, flush="slow", flush_rows=1))
     for wid in range(200):
         run.batches([([(key, 10 * wid, 1) for key in range(2)], 10 * wid + 10)])
@@ -221,7 +173,7 @@ def test_a_slow_shard_far_behind_promises_no_more_than_has_left() -> None:
     assert len(run.punctuation) > 60
 
 
-def test_a_correction_that_waits_behind_later_windows_holds_the_promise_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_correction_that_waits_behind_later_windows_holds_the_promise_back(monkeypatch):
     monkeypatch.setattr(result_flush, "_PARTS", 1)
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, lateness_us=30, flush="slow", flush_rows=1))
     run.batches([([(1, 10 * wid, 1) for wid in range(4)], 40), ([(2, 12, 1)], None), ([], 80)]).ticks()
@@ -231,18 +183,16 @@ def test_a_correction_that_waits_behind_later_windows_holds_the_promise_back(mon
     assert len(run.punctuation) > 1
 
 
-def test_what_waits_is_told_and_leaves_when_the_job_flushes_at_once_again() -> None:
-    """Lazy and eager may change from run to run."""
+def test_what_waits_is_told_and_leaves_when_the_job_flushes_at_once_again():
     windows = SlidingWindows(10, 10)
     lazy = Run(plan_of(windows, shards=1, flush="lazy")).batches([([(1, 1, 5), (2, 2, 6)], 10)])
     assert lazy.results == []
     again = Run(plan_of(windows, shards=1), lazy.stores)
-    again._batch = 1
     again.batches([([(1, 11, 0)], None)])
     assert [(each["key"], each["total"]) for each in again.results] == [(1, 5), (2, 6)]
 
 
-def test_slow_flush_is_for_the_life_of_a_checkpoint() -> None:
+def test_slow_flush_is_for_the_life_of_a_checkpoint():
     """Spark counts the sources of a query: ticks cannot come or go."""
     windows = SlidingWindows(10, 10)
     flush: dict[str, Any] = {"flush": "slow", "flush_rows": 1}
@@ -254,7 +204,7 @@ def test_slow_flush_is_for_the_life_of_a_checkpoint() -> None:
         Run(plan_of(windows, shards=1, **flush), eager.stores).batches([([], 20)])
 
 
-def test_other_aggregates_are_refused_while_results_wait() -> None:
+def test_other_aggregates_are_refused_while_results_wait():
     flush: dict[str, Any] = {"flush": "slow", "flush_rows": 1, "shards": 1}
     run = Run(plan_of(SlidingWindows(10, 10), **flush)).batches([([(1, 1, 5), (2, 2, 6)], 10)])
     other = plan_of(SlidingWindows(10, 10), aggregates={"n": count(), "top": max_("v")}, **flush)
@@ -264,7 +214,7 @@ def test_other_aggregates_are_refused_while_results_wait() -> None:
     assert Run(other, run.stores).batches([([(1, 11, 7)], 20)]).results[0]["top"] == 7
 
 
-def test_a_result_of_a_keys_own_punctuation_does_not_wait_lazily() -> None:
+def test_a_result_of_a_keys_own_punctuation_does_not_wait_lazily():
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, flush="lazy"))
     run.tables(rows_table([(1, 1, 5), (2, 2, 6)], 1), punctuation_table(10, 1, key=1), punctuation_table(0, 1))
     assert [(each["key"], each["total"]) for each in run.results] == [(1, 5)]

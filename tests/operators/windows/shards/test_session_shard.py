@@ -1,30 +1,27 @@
 """Session windows through `pack` and shards, against sessions found row by row."""
 
-from __future__ import annotations
-
+import copy
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.rows.system_column import SYSTEM
-from upstream.operators.aggregates.functions import count, max_, sum_
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.aggregates.functions import count
 from upstream.operators.windows.sessions import SessionWindows
 
-from .drawn import END, any_batches, everything, plan_of
-from .windows_of import Batch, Row, Run, punctuation_table, rows_table
+from .drawn import END, LATE, any_batches, everything, plan_of, totals
+from .windows_of import Batch, Run, punctuation_table, rows_table
 
 Key = tuple[int, int]
 """A key and a window-id."""
 
 
-def sessions_of(rows: Iterable[Row], gap: int) -> dict[Key, tuple[int, int, int, int]]:
+def sessions_of(rows, gap):
     """By key and first time: the last time, how many rows, their sum and their greatest."""
     by_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for key, time, value in rows:
@@ -41,12 +38,12 @@ def sessions_of(rows: Iterable[Row], gap: int) -> dict[Key, tuple[int, int, int,
     return found
 
 
-def session_plan(gap: int, emit: Any = "all", **more: Any) -> Any:
+def session_plan(gap, emit="all", **more):
     """With an aggregate that cannot be retracted."""
-    return plan_of(SessionWindows(gap), emit, aggregates={"n": count(), "total": sum_("v"), "top": max_("v")}, **more)
+    return plan_of(SessionWindows(gap), emit, aggregates=totals(False), **more)
 
 
-def given_by(run: Run) -> dict[Key, dict[str, Any]]:
+def given_by(run):
     """What a table of every session holds: the newest result of each, by time and then by `seq`, without tombstones."""
     table: dict[Key, dict[str, Any]] = {}
     for row in sorted(run.results, key=lambda each: each[SYSTEM]["seq"]):
@@ -56,44 +53,37 @@ def given_by(run: Run) -> dict[Key, dict[str, Any]]:
     return {at: row for at, row in table.items() if not row[SYSTEM]["deleted"]}
 
 
-def micros(time: Any) -> int:
+def micros(time):
     return round(time.timestamp() * 1e6)
 
 
-def values(row: dict[str, Any], gap: int) -> tuple[int, int, int, int]:
+def values(row, gap):
     """As :func:`sessions_of` has it."""
     assert micros(row["window_start"]) == row["window_id"]
     assert micros(row["window_time"]) == micros(row["window_end"]) - 1
     return micros(row["window_end"]) - gap, row["n"], row["total"], row["top"]
 
 
-def restarted(plan: Any, batches: list[Batch], tasks: int, *more: Batch) -> Run:
+def restarted(plan, batches, tasks, *more):
     """A run whose every batch begins in a new process, and is run twice from the same state."""
     run = Run(plan)
-    for rows, bound in [*batches, *more]:
-        again = Run(plan, [DictStore() for _ in run.stores])
-        for store, copy in zip(run.stores, again.stores, strict=True):
-            copy.values = dict(store.values)
-        again._batch, again._final = run._batch, run._final
-        run.batches([(rows, bound)], tasks)
-        again.batches([(rows, bound)], tasks)
-        assert again.results == [row for row in run.results if row["batch"] == run._batch]
-        assert [copy.values for copy in again.stores] == [store.values for store in run.stores]
+    for batch in [*batches, *more]:
+        again = copy.deepcopy(run)
+        again.batches([batch], tasks)
+        run.batches([batch], tasks)
+        assert again.results == run.results
+        assert [store.values for store in again.stores] == [store.values for store in run.stores]
     return run
 
 
-@settings(max_examples=150, deadline=None)
 @given(
-    gap=st.integers(1, 12),
-    batches=any_batches(),
-    emit=st.sampled_from(["all", "all+early", "lazy", "early"]),
-    shards=st.sampled_from([1, 3]),
-    tasks=st.sampled_from([1, 2]),
+    st.integers(1, 12),
+    any_batches(),
+    st.sampled_from(["all", "all+early", "lazy", "early"]),
+    st.sampled_from([1, 3]),
+    st.sampled_from([1, 2]),
 )
-def test_sessions_are_those_of_the_rows_whatever_the_order_the_batches_and_restarts(
-    gap: int, batches: list[Batch], emit: str, shards: int, tasks: int
-) -> None:
-    """Each closes once, and what was given early of sessions that have become one is taken back."""
+def test_sessions_are_those_of_the_rows_whatever_the_order_the_batches_and_restarts(gap, batches, emit, shards, tasks):
     run = restarted(session_plan(gap, emit, shards=shards), batches, tasks, ([], 10 * END))
     expected = sessions_of(everything(batches), gap)
     final = [row for row in run.results if row["final"]]
@@ -110,17 +100,8 @@ def test_sessions_are_those_of_the_rows_whatever_the_order_the_batches_and_resta
     assert all({kind for kind, _ in store.values} <= {"head"} for store in run.stores), "nothing is kept at the end"
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    gap=st.integers(1, 12),
-    batches=any_batches(),
-    late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=8),
-    emit=st.sampled_from(["all", "all+early", "lazy"]),
-)
-def test_allowed_lateness_merges_sessions_that_were_given_and_takes_back_what_vanishes(
-    gap: int, batches: list[Batch], late: list[Row], emit: str
-) -> None:
-    """With enough of it, the table is that of all rows, however late they came."""
+@given(st.integers(1, 12), any_batches(), LATE, st.sampled_from(["all", "all+early", "lazy"]))
+def test_allowed_lateness_merges_sessions_that_were_given_and_takes_back_what_vanishes(gap, batches, late, emit):
     more: list[Batch] = [(late[:3], None), (late[3:], END), ([], 100)]
     run = restarted(session_plan(gap, emit, lateness_us=200), batches, 1, *more)
     expected = sessions_of(everything(batches) + late, gap)
@@ -136,18 +117,8 @@ def test_allowed_lateness_merges_sessions_that_were_given_and_takes_back_what_va
     assert all({kind for kind, _ in store.values} <= {"head"} for store in run.stores), "nothing is kept at the end"
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    gap=st.integers(1, 12),
-    batches=any_batches(),
-    lateness_us=st.sampled_from([0, 7]),
-    late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=8),
-    emit=st.sampled_from(["all", "all+early"]),
-)
-def test_every_row_is_in_a_result_or_among_the_late_ones(
-    gap: int, batches: list[Batch], lateness_us: int, late: list[Row], emit: str
-) -> None:
-    """Each once: no row is lost, however late."""
+@given(st.integers(1, 12), any_batches(), st.sampled_from([0, 7]), LATE, st.sampled_from(["all", "all+early"]))
+def test_every_row_is_in_a_result_or_among_the_late_ones(gap, batches, lateness_us, late, emit):
     plan = session_plan(gap, emit, lateness_us=lateness_us)
     run = restarted(plan, batches[:-1], 1, (late, END // 2), ([], 10 * END))
     counted = sum(row["n"] for row in given_by(run).values())
@@ -160,7 +131,7 @@ def test_every_row_is_in_a_result_or_among_the_late_ones(
         assert all(micros(row["window_end"]) >= end for row in since), "no result comes below the punctuation"
 
 
-def test_rows_exactly_a_gap_apart_are_one_session_and_it_waits_for_such_a_row() -> None:
+def test_rows_exactly_a_gap_apart_are_one_session_and_it_waits_for_such_a_row():
     run = Run(session_plan(10, shards=1)).batches([([(1, 0, 1)], 10)])
     assert not run.results, "a row at 10 may still come"
     run.batches([([(1, 10, 2), (1, 21, 4)], 21)])
@@ -168,13 +139,13 @@ def test_rows_exactly_a_gap_apart_are_one_session_and_it_waits_for_such_a_row() 
     assert run.reports[-1].needs == 32
 
 
-def test_a_late_row_joins_an_open_session_and_is_late_without_one() -> None:
+def test_a_late_row_joins_an_open_session_and_is_late_without_one():
     run = Run(session_plan(10, shards=1)).batches([([(1, 0, 1), (1, 30, 2)], 25), ([(1, 22, 4), (1, 5, 8)], 60)])
     assert {at: values(row, 10) for at, row in given_by(run).items()} == {(1, 0): (0, 1, 1, 1), (1, 22): (30, 2, 6, 4)}
     assert [table.column("v").to_pylist() for table in run.late] == [[8]]
 
 
-def test_a_key_whose_rows_are_complete_closes_its_sessions_before_the_others() -> None:
+def test_a_key_whose_rows_are_complete_closes_its_sessions_before_the_others():
     run = Run(session_plan(10, shards=1))
     run.tables(
         rows_table([(1, 0, 1), (2, 0, 2), (1, 20, 4)], 1), punctuation_table(0, 1), punctuation_table(15, 1, key=1)
@@ -187,7 +158,7 @@ def test_a_key_whose_rows_are_complete_closes_its_sessions_before_the_others() -
     assert {kind for kind, _ in run.stores[0].values} == {"head"}
 
 
-def test_the_end_of_all_feeds_closes_every_session() -> None:
+def test_the_end_of_all_feeds_closes_every_session():
     run = Run(session_plan(10, shards=1))
     run.tables(rows_table([(1, 0, 1)], 1), punctuation_table(0, 1))
     run.tables(punctuation_table(None, 2))
@@ -195,8 +166,7 @@ def test_the_end_of_all_feeds_closes_every_session() -> None:
     assert run.punctuation[-1]["window_time"] is None
 
 
-def test_a_batch_touches_the_pages_of_its_keys_and_of_sessions_that_close() -> None:
-    """One key of a hundred thousand: one page of about a hundred."""
+def test_a_batch_touches_the_pages_of_its_keys_and_of_sessions_that_close():
     run = Run(session_plan(10, shards=1)).batches([([(key, key % 7, 1) for key in range(100_000)], 0)])
     run.batches([([(77, 9, 1)], 5)])
     assert run.reports[-1].runs_read == 1
@@ -206,15 +176,15 @@ def test_a_batch_touches_the_pages_of_its_keys_and_of_sessions_that_close() -> N
     assert closed == {key for key in range(0, 100_000, 7) if key != 77}
 
 
-def test_late_rows_are_counted_where_the_reports_of_closed_sessions_were_lost() -> None:
+def test_late_rows_are_counted_where_the_reports_of_closed_sessions_were_lost():
     run = Run(session_plan(10, shards=1)).batches([([(1, 0, 1)], 50)])
-    run._final = None
+    run.forget()
     run.batches([([(1, 5, 2), (1, 8, 4), (1, 45, 8)], 100)])
     assert sum(report.late for report in run.reports) == 2
     assert {at: row["total"] for at, row in given_by(run).items()} == {(1, 0): 1, (1, 45): 8}
 
 
-def test_another_gap_or_other_aggregates_on_the_same_state_are_refused() -> None:
+def test_another_gap_or_other_aggregates_on_the_same_state_are_refused():
     stores = Run(session_plan(10)).batches([([(1, 3, 1)], 0)]).stores
     with pytest.raises(CheckpointError, match=r"begun with another window.*SessionWindows\(gap=10\)"):
         Run(session_plan(11), stores).batches([([(1, 3, 1)], 0)])
@@ -223,7 +193,7 @@ def test_another_gap_or_other_aggregates_on_the_same_state_are_refused() -> None
         Run(other, stores).batches([([(1, 3, 1)], 0)])
 
 
-def test_frames_of_rows_and_of_parts_make_the_same_sessions() -> None:
+def test_frames_of_rows_and_of_parts_make_the_same_sessions():
     """As where the window runs in the stage of the operator before it."""
     rows = [(key, time, time) for key in range(3) for time in (0, 4, 9, 30, 33)]
     whole = Run(session_plan(5))
@@ -233,8 +203,7 @@ def test_frames_of_rows_and_of_parts_make_the_same_sessions() -> None:
     assert tables[0] == tables[1] == sessions_of(rows, 5)
 
 
-def test_punctuation_of_a_part_of_the_key_closes_all_sessions_with_it_and_is_passed_on() -> None:
-    """Each ends at its last row and the gap; what is promised is the end of the next one."""
+def test_punctuation_of_a_part_of_the_key_closes_all_sessions_with_it_and_is_passed_on():
     run = Run(dataclasses.replace(plan_of(SessionWindows(10), shards=1), key=("key", "v"), update_key=("key", "v")))
     run.tables(rows_table([(1, 0, 7), (1, 3, 8), (2, 0, 7), (1, 20, 7)], 1), punctuation_table(0, 1))
     assert run.of_keys == []

@@ -1,9 +1,7 @@
 """Rows, batches and shards for the tests of windows, and what the results must be, window by window and row by row."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,9 @@ from kit.key_promises import KeyPromises
 
 from upstream.core.feedback.window_reports import WindowReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
-from upstream.operators.runtime.pack import PACKED_DDL
 from upstream.operators.runtime.store import DictStore
-from upstream.operators.windows.kinds import SlideByTupleWindows, Windows
+from upstream.operators.windows.kinds import SlideByTupleWindows
 from upstream.operators.windows.shards.pack import final_somewhere, frames_of
-from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.processor import window_shard
 
 Row = tuple[int, int, int]
@@ -25,10 +21,9 @@ Batch = tuple[Sequence[Row], int | None]
 """Rows, and the punctuation after them."""
 
 SCHEMA = pa.schema([("key", pa.int64()), ("time", TIMESTAMP), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
-assert PACKED_DDL  # what frames travel in
 
 
-def rows_table(rows: Sequence[Row], arrival_us: int, feed: str = "feed") -> pa.Table:
+def rows_table(rows, arrival_us, feed="feed"):
     """Rows as they come from a source."""
     n = len(rows)
     columns = [pa.array([row[at] for row in rows], pa.int64()) for at in range(3)]
@@ -36,7 +31,7 @@ def rows_table(rows: Sequence[Row], arrival_us: int, feed: str = "feed") -> pa.T
     return pa.table([columns[0], columns[1].cast(TIMESTAMP), columns[2], system], schema=SCHEMA)
 
 
-def punctuation_table(bound: int | None, arrival_us: int, feed: str = "feed", key: int | None = None) -> pa.Table:
+def punctuation_table(bound, arrival_us, feed="feed", key=None):
     """A punctuation row, of a feed or of one key of it; None says that it has ended."""
     one = np.zeros(1, dtype=np.int64)
     system = system_array(source=feed, seq=one, arrival_us=one + arrival_us, punctuation=True)
@@ -47,17 +42,10 @@ def punctuation_table(bound: int | None, arrival_us: int, feed: str = "feed", ke
 class Run:
     """A window operator over batches, each through `pack` and the shards as Spark would call them.
 
-    Attributes
-    ----------
-    results : list of dict
-        With ``batch``, the key, the window and the aggregates, as they came.
-    punctuation, of_keys : list of dict
-        Punctuation rows, as they came: for all keys, and for single ones.
-    reports : list of WindowReport
-    late : list of pyarrow.Table
+    Results and punctuation, of all keys and of single ones, are as they came, with the number of their batch.
     """
 
-    def __init__(self, plan: WindowPlan, stores: list[DictStore] | None = None) -> None:
+    def __init__(self, plan, stores=None):
         self.plan = plan
         self.stores = stores or [DictStore() for _ in range(plan.shards)]
         self.results: list[dict[str, Any]] = []
@@ -70,7 +58,7 @@ class Run:
         self._batch = 0
         self._last: dict[int, WindowReport] = {}
 
-    def tables(self, *tables: pa.Table, tasks: int = 1) -> None:
+    def tables(self, *tables, tasks=1):
         """One batch, its rows dealt out to some tasks."""
         self._batch += 1
         whole = pa.concat_tables(tables)
@@ -84,14 +72,22 @@ class Run:
         if frames:
             self._final = final_somewhere(self.reports[-len(frames) :])
 
-    def ticks(self) -> Run:
+    def forget(self):
+        """Lose the reports, so that `pack` does not know which windows have closed."""
+        self._final = None
+
+    def ticks(self):
         """Batches without rows, while shards say that results may leave."""
         while due := [number for number, report in self._last.items() if report.due]:
             self._batch += 1
             self._shards({number: [] for number in due})
         return self
 
-    def _shards(self, frames: dict[int, list[bytes]]) -> None:
+    def waiting(self):
+        """How many results have not left."""
+        return sum(report.waiting for report in self._last.values())
+
+    def _shards(self, frames):
         for number, mine in sorted(frames.items()):
             shard = window_shard(number, self.plan, self.stores[number])
             result, report = shard.run(mine, self._batch)
@@ -105,7 +101,7 @@ class Run:
                 kind = self.results if not row[SYSTEM]["punctuation"] else self.punctuation if whole else self.of_keys
                 kind.append({"batch": self._batch, **row})
 
-    def batches(self, batches: Sequence[Batch], tasks: int = 1) -> Run:
+    def batches(self, batches, tasks=1):
         """Several batches, one after the other."""
         for rows, bound in batches:
             tables = [rows_table(rows, self._batch + 1)]
@@ -115,15 +111,39 @@ class Run:
         return self
 
 
-def latest_of(windows: Iterable[tuple[int, int]]) -> dict[int, int]:
+def latest_of(windows):
     """The greatest window-id of each key."""
-    found: dict[int, int] = {}
-    for key, wid in windows:
-        found[key] = max(wid, found.get(key, wid))
-    return found
+    return dict(sorted(windows))
 
 
-def in_windows(windows: Windows, rows: Sequence[Row], bound: int) -> dict[tuple[int, int], list[int]]:
+def agree(got, wanted, emit):
+    """All windows that are wanted; if lazy, some of them, and the latest of each key."""
+    if emit.startswith("all"):
+        assert got == wanted
+    else:
+        assert got.items() <= wanted.items()
+        assert latest_of(got) == latest_of(wanted)
+
+
+def agree_and_increase(run, wanted):
+    """Each result is that of its whole window, later than the one before of its key; the last one is the latest."""
+    seen: dict[int, int] = {}
+    for each in run.results:
+        values = wanted[each["key"], each["window_id"]]
+        assert (each["n"], each["total"]) == (len(values), sum(values))
+        assert each["window_id"] > seen.get(each["key"], -(10**9))
+        seen[each["key"]] = each["window_id"]
+    assert seen == latest_of(wanted)
+
+
+def marked(rows, which):
+    """The rows, one of them a tombstone."""
+    field = SCHEMA.field(SYSTEM)
+    marks = [{**mark, "deleted": at == which} for at, mark in enumerate(rows.column(SYSTEM).to_pylist())]
+    return rows.set_column(3, field, pa.array(marks, field.type))
+
+
+def in_windows(windows, rows, bound):
     """The values in each key's windows that are complete at a bound: row by row, by `wids`."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     complete = int(windows.last_complete(bound))
