@@ -16,9 +16,9 @@ from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.operator import Computed
 from upstream.queries.deltas.streams import SEQUENCE, TOMBSTONE
-from upstream.queries.deltas.zsets import TIME, WEIGHT
+from upstream.queries.deltas.zsets import TIME
 from upstream.queries.expressions.nodes import Call, Constant, Field, fields
-from upstream.queries.relations.nodes import Hop, Latest, Now, Range, Rows, Stream, Unbounded, Windowed
+from upstream.queries.relations.nodes import Aggregation, Hop, Latest, Now, Range, Rows, Stream, Unbounded, Windowed
 
 LONG, TEXT, BOOL = pa.int64(), pa.string(), pa.bool_()
 S = Stream("s", pa.schema([("t", LONG), ("k", TEXT), ("v", LONG)]), key=("k",), event_time="t", updates=True)
@@ -46,6 +46,11 @@ def constant(value, kind=LONG):
 
 def call(function, *arguments, kind=BOOL):
     return Call(function, arguments, kind)
+
+
+K, V, J, W = column("k", TEXT), column("v"), column("j", TEXT), column("w")
+LARGE = call("gt", V, constant(1))
+N = Aggregation("n", "count", (), LONG)
 
 
 def compiled(expression, schema):
@@ -135,7 +140,7 @@ def arrivals(draw, most=14):
         steps.append(({name: [row for of, row in now if of == name] for name in ("s", "r")}, bound))
         if size == 0 and len(steps) > 6:
             steps.append(({name: [row for of, row in waiting if of == name] for name in ("s", "r")}, bound))
-            waiting = []
+            break
     steps.append(({"s": [], "r": []}, draw(st.sampled_from([END, HIGHEST]))))
     return Arrivals(steps, rows)
 
@@ -146,7 +151,24 @@ def frame(stream, rows):
     return pl.DataFrame(rows, schema=dict(zip(names, kinds, strict=True)), orient="row")
 
 
-def evaluated(plans, steps, restart=True, stored=None, **options):
+def frames(rows):
+    return {"s": frame(S, rows["s"]), "r": frame(R, rows["r"])}
+
+
+def rows_of_s(*times):
+    """Return rows of one key, whose values are their times."""
+    return {"s": frame(S, [(time, "a", time, number, False) for number, time in enumerate(times)])}
+
+
+def added(plans, store, **options):
+    """Return an evaluation of queries."""
+    evaluation = Evaluation(store, compiled, **options)
+    for name, plan in plans.items():
+        evaluation.add(name, plan)
+    return evaluation
+
+
+def evaluated(plans, steps, restart=True, stored=None):
     """Return each query's changes of all steps; each step continues from what the one before saved.
 
     Stored relations come in the first step.
@@ -155,11 +177,9 @@ def evaluated(plans, steps, restart=True, stored=None, **options):
     evaluation = None
     for rows, bound in steps:
         if evaluation is None or restart:
-            evaluation = Evaluation(store, compiled, **options)
-            for name, plan in plans.items():
-                evaluation.add(name, plan)
+            evaluation = added(plans, store)
         first, stored = stored or {}, None
-        outcome = evaluation.step({"s": frame(S, rows["s"]), "r": frame(R, rows["r"]), **first}, bound)
+        outcome = evaluation.step({**frames(rows), **first}, bound)
         assert not outcome.late
         assert not outcome.failed, outcome.failed
         for name, changes in outcome.changes.items():
@@ -192,14 +212,9 @@ class Database:
         self.connection = duckdb.connect()
         self.connection.execute("SET threads = 1")
         for stream in (S, R):
-            columns = dict(
-                zip(
-                    (*stream.schema.names, "seq", "dead"),
-                    ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", "BOOLEAN"),
-                    strict=True,
-                )
-            )
-            self.connection.execute(f"CREATE TABLE {stream.name} ({', '.join(f'{n} {k}' for n, k in columns.items())})")
+            time, key, value = stream.schema.names
+            columns = f"{time} BIGINT, {key} VARCHAR, {value} BIGINT, seq BIGINT, dead BOOLEAN"
+            self.connection.execute(f"CREATE TABLE {stream.name} ({columns})")
             if rows[stream.name]:
                 self.connection.executemany(f"INSERT INTO {stream.name} VALUES (?, ?, ?, ?, ?)", rows[stream.name])
 
@@ -228,6 +243,5 @@ def check(plan, sql, given, taus=None, stored=None):
     in_order = {name: sorted(rows, key=lambda row: (row[0], row[3])) for name, rows in given.rows.items()}
     at_once, _ = evaluated({"q": plan}, [(in_order, given.steps[-1][1])], stored=stored)
     assert steps_of(changes) == steps_of(at_once["q"])
-    assert WEIGHT in changes.columns and TIME in changes.columns
     json.loads(store.values["head", 0])
     return store

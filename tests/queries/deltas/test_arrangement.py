@@ -1,7 +1,5 @@
 """Rows by key: what is read is what was written, and pages of other keys are left alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pyarrow as pa

@@ -1,8 +1,5 @@
 """Newest rows by the clock of arrival: after each step what the query gives over the newest of what has arrived."""
 
-from __future__ import annotations
-
-import copy
 from collections import Counter
 from dataclasses import replace
 
@@ -15,56 +12,37 @@ from hypothesis import strategies as st
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.runtime.store import CountingStore, DictStore
-from upstream.queries.deltas.arrived import NewestArrived
 from upstream.queries.deltas.evaluation import Evaluation
-from upstream.queries.deltas.state import State
 from upstream.queries.deltas.streams import SEQUENCE, TOMBSTONE
-from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT, Span
-from upstream.queries.relations.nodes import (
-    Aggregate,
-    Aggregation,
-    Changes,
-    Distinct,
-    Join,
-    Latest,
-    Order,
-    Project,
-    Range,
-    Sample,
-    SetOperation,
-    Stream,
-    Top,
-    Unbounded,
-    Where,
-    Windowed,
-)
+from upstream.queries.deltas.zsets import BEGINNING, TIME
+from upstream.queries.relations import nodes
 
-from .checking import END, LONG, TEXT, Database, R, S, at, call, column, compiled, constant, frame, steps_of, window
+from . import checking as c
 
-K, V, J, W = column("k", TEXT), column("v"), column("j", TEXT), column("w")
-N = Aggregation("n", "count", (), LONG)
-NEWEST_S, SQL_S = window(S, Latest())
-NEWEST_R, SQL_R = window(R, Latest())
+NEWEST_S, SQL_S = c.window(c.S, nodes.Latest())
+NEWEST_R, SQL_R = c.window(c.R, nodes.Latest())
 SQL_S, SQL_R = f"({SQL_S})", f"({SQL_R})"
-NAMES = Stream("names", pa.schema([("a", LONG), ("name", TEXT)]), static=True)
+NAMES = nodes.Stream("names", pa.schema([("a", c.LONG), ("name", c.TEXT)]), static=True)
 NAMED = [(0, "none"), (2, "two"), (5, "five")]
+VALUES_S, VALUES_R = nodes.Project(NEWEST_S, (("v", c.V),)), nodes.Project(NEWEST_R, (("w", c.W),))
+POSITIVE = nodes.Where(NEWEST_S, c.call("gt", c.V, c.constant(0)))
 PLANS = {
     "rows": (NEWEST_S, f"FROM {SQL_S}"),
-    "groups": (Aggregate(NEWEST_S, (("v", V),), (N,)), f"SELECT v, count(*) FROM {SQL_S} GROUP BY v"),
-    "all": (Aggregate(NEWEST_S, (), (N,)), f"SELECT count(*) FROM {SQL_S}"),
-    "pairs": (Join(NEWEST_S, NEWEST_R, "inner", ((V, W),)), f"FROM {SQL_S} JOIN {SQL_R} ON v = w"),
-    "full": (Join(NEWEST_S, NEWEST_R, "full", ((K, J),)), f"FROM {SQL_S} FULL JOIN {SQL_R} ON k = j"),
-    "values": (Distinct(Project(NEWEST_S, (("v", V),))), f"SELECT DISTINCT v FROM {SQL_S}"),
+    "groups": (nodes.Aggregate(NEWEST_S, (("v", c.V),), (c.N,)), f"SELECT v, count(*) FROM {SQL_S} GROUP BY v"),
+    "all": (nodes.Aggregate(NEWEST_S, (), (c.N,)), f"SELECT count(*) FROM {SQL_S}"),
+    "pairs": (nodes.Join(NEWEST_S, NEWEST_R, "inner", ((c.V, c.W),)), f"FROM {SQL_S} JOIN {SQL_R} ON v = w"),
+    "full": (nodes.Join(NEWEST_S, NEWEST_R, "full", ((c.K, c.J),)), f"FROM {SQL_S} FULL JOIN {SQL_R} ON k = j"),
+    "values": (nodes.Distinct(VALUES_S), f"SELECT DISTINCT v FROM {SQL_S}"),
     "missing": (
-        SetOperation(Project(NEWEST_S, (("v", V),)), Project(NEWEST_R, (("w", W),)), "except", False),
+        nodes.SetOperation(VALUES_S, VALUES_R, "except", False),
         f"SELECT v FROM {SQL_S} EXCEPT SELECT w FROM {SQL_R}",
     ),
     "first": (
-        Top(Where(NEWEST_S, call("gt", V, constant(0))), (Order(V, descending=True),), 2),
+        nodes.Top(POSITIVE, (nodes.Order(c.V, descending=True),), 2),
         f"FROM {SQL_S} WHERE v > 0 ORDER BY v DESC, t NULLS FIRST, k NULLS FIRST LIMIT 2",
     ),
     "named": (
-        Join(NEWEST_S, Windowed(NAMES, Unbounded()), "left", ((V, column("a")),)),
+        nodes.Join(NEWEST_S, nodes.Windowed(NAMES, nodes.Unbounded()), "left", ((c.V, c.column("a")),)),
         f"FROM {SQL_S} LEFT JOIN (VALUES {', '.join(map(str, NAMED))}) x(a, name) ON v = a",
     ),
 }
@@ -103,10 +81,9 @@ class Running:
 
     def step(self, rows, bound, now):
         if self.restart or self.evaluation is None:
-            self.evaluation = Evaluation(self.store, compiled, clock="arrival")
-            for name, (plan, _) in PLANS.items():
-                self.evaluation.add(name, plan)
-        streams = {"s": frame(S, rows["s"]), "r": frame(R, rows["r"])}
+            plans = {name: plan for name, (plan, _) in PLANS.items()}
+            self.evaluation = c.added(plans, self.store, clock="arrival")
+        streams = c.frames(rows)
         if not self.began:
             streams["names"], self.began = names(), True
         outcome = self.evaluation.step(streams, bound, now=now)
@@ -129,12 +106,12 @@ def checked(given, restart):
             put = late.get(name, Counter())
             aside.append((name, put))
             arrived[name] += [row for row in rows[name] if put[row[:3]] == 0 or row[4]]
-        database = Database(arrived)
+        database = c.Database(arrived)
         for name, (_, sql) in PLANS.items():
             changes = outcome.changes[name]
             assert set(changes[TIME]) <= {BEGINNING, time}
             so_far[name].append(changes)
-            assert at(pl.concat(so_far[name]), time) == database.at(sql, END), (name, rows)
+            assert c.at(pl.concat(so_far[name]), time) == database.at(sql, c.END), (name, rows)
     return aside
 
 
@@ -165,176 +142,82 @@ def test_rows_below_the_low_watermark_count_or_are_put_aside_if_they_might_bring
         before = bound
 
 
-@given(given=steps(kept=False))
-def test_a_step_that_is_run_again_gives_the_same_rows_in_the_same_order(given):
-    running = Running(restart=True)
-    for rows, bound, now in given:
-        before, began = copy.deepcopy(running.store.values), running.began
-        first = running.step(rows, bound, now)
-        after = running.store.values
-        running.store.values, running.began = before, began
-        again = running.step(rows, bound, now)
-        assert all(first.changes[name].equals(again.changes[name]) for name in PLANS)
-        assert {name: late.rows() for name, late in first.late.items()} == {
-            name: late.rows() for name, late in again.late.items()
-        }
-        head = ("head", 0)  # the token differs
-        assert {key: value for key, value in running.store.values.items() if key != head} == {
-            key: value for key, value in after.items() if key != head
-        }
-
-
 @given(given=steps(kept=False), after=st.integers(0, 3), name=st.sampled_from([*PLANS]), same=st.booleans())
 def test_a_query_that_comes_later_begins_with_what_is_there(given, after, name, same):
     plan = PLANS[name][0]
-    one, two, found = Running(restart=True), DictStore(), []
-    whole = []
+    one, two, found, whole = Running(restart=True), DictStore(), [], []
     for number, (rows, bound, now) in enumerate(given):
         whole.append(one.step(rows, bound, now).changes[name])
-        later = Evaluation(two, compiled, clock="arrival")
+        later = Evaluation(two, c.compiled, clock="arrival")
         for other in (name,) if same else ("rows", "full", "named"):  # among them all windows
             later.add(other, PLANS[other][0])
         if number >= min(after, len(given) - 1):
             later.add("added", plan)
-        streams = {"s": frame(S, rows["s"]), "r": frame(R, rows["r"]), **({"names": names()} if number == 0 else {})}
+        streams = c.frames(rows) | ({"names": names()} if number == 0 else {})
         changes = later.step(streams, bound, now=now).changes
         later.save()
         if "added" in changes:
             found.append(changes["added"])
-            assert at(pl.concat(found), later.now) == at(pl.concat(whole), later.now)
+            assert c.at(pl.concat(found), later.now) == c.at(pl.concat(whole), later.now)
             assert later.whole_from("added") == BEGINNING
 
 
 @given(given=steps(kept=True))
 def test_a_stream_of_changes_is_what_differs_between_two_steps(given):
-    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
     plan = PLANS["groups"][0]
-    evaluation.add("groups", plan)
-    for kind in ("istream", "dstream", "rstream"):
-        evaluation.add(kind, Changes(plan, kind))
-    before, parts = Counter(), []
+    plans = {"groups": plan, **{kind: nodes.Changes(plan, kind) for kind in ("istream", "dstream", "rstream")}}
+    evaluation, before, parts = c.added(plans, DictStore(), clock="arrival"), Counter(), []
     for rows, bound, now in given:
-        changes = evaluation.step({"s": frame(S, rows["s"]), "r": frame(R, rows["r"])}, bound, now=now).changes
+        changes = evaluation.step(c.frames(rows), bound, now=now).changes
         parts.append(changes["groups"])
-        after, time = at(pl.concat(parts), evaluation.now), evaluation.now
-        assert steps_of(changes["istream"]) == {(*row, time): n for row, n in (after - before).items()}
-        assert steps_of(changes["dstream"]) == {(*row, time): n for row, n in (before - after).items()}
+        after, time = c.at(pl.concat(parts), evaluation.now), evaluation.now
+        assert c.steps_of(changes["istream"]) == {(*row, time): n for row, n in (after - before).items()}
+        assert c.steps_of(changes["dstream"]) == {(*row, time): n for row, n in (before - after).items()}
         everything = {(*row, time): n for row, n in after.items()} if after != before else {}
-        assert steps_of(changes["rstream"]) == everything
+        assert c.steps_of(changes["rstream"]) == everything
         before = after
 
 
-@given(given=steps(kept=True))
-def test_a_second_stage_gives_what_it_receives_the_time_of_its_own_step(given):
-    plan = PLANS["groups"][0]
-    whole, second = (
-        Evaluation(DictStore(), compiled, clock="arrival"),
-        Evaluation(DictStore(), compiled, clock="arrival"),
-    )
-    whole.add("q", plan)
-    second.add("q", plan, given=[NEWEST_S])
-    shards = [Evaluation(DictStore(), compiled, clock="arrival") for _ in range(2)]
-    for shard in shards:
-        shard.add("stage", NEWEST_S)
-    found, expected = [], []
-    for number, (rows, bound, now) in enumerate(given):
-        expected.append(whole.step({"s": frame(S, rows["s"])}, bound, now=now).changes["q"])
-        parts = []
-        for place, shard in enumerate(shards):  # shards have seen other rows, so their times differ
-            mine = [row for row in rows["s"] if (row[1] == "a") == bool(place)]
-            parts.append(shard.step({"s": frame(S, mine)}, bound, now=now + place * 7).changes["stage"])
-        changes = second.step({}, bound, {NEWEST_S: pl.concat(parts)}, now=50 + number).changes["q"]
-        assert set(changes[TIME]) <= {50 + number}
-        found.append(changes)
-        assert at(pl.concat(found), END * 9) == at(pl.concat(expected), END * 9)
-
-
-def test_a_tombstone_is_kept_until_the_low_watermark_has_passed_it():
-    state = State.in_memory()
-    operator = NewestArrived(S.schema, ["k"], state)
-
-    def step(number, promised, *rows):
-        given = frame(S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
-        return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
-
-    assert step(1, 0, (5, "a", 1, 0, True)) == []
-    assert state.rows == 2  # the tombstone, and its key by time
-    assert step(2, 5, (4, "a", 1, 1, False)) == []
-    assert state.rows == 2  # a row of time 5 may still come, and be the older one by its sequence
-    assert operator.late().height == 0
-    assert step(3, 6) == []
-    assert state.rows == 0
-    assert step(4, 6, (5, "a", 1, 2, False), (3, "b", 1, 3, False), (5, "c", 1, 4, True)) == []
-    assert sorted(operator.late()["k"]) == ["a", "b"]
-    assert step(5, 6, (6, "b", 1, 5, False), (2, "b", 1, 6, False)) == [(6, "b", 1, 5, 1)]
-    assert operator.late().height == 0
-    assert step(6, 9, (2, "b", 1, 7, False), (7, "b", 2, 8, False)) == [(6, "b", 1, 6, -1), (7, "b", 2, 6, 1)]
-
-
-def test_a_tombstone_is_forgotten_in_a_step_without_rows():
-    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
-    evaluation.add("q", Windowed(S, Latest()))
-    evaluation.step({"s": frame(S, [(5, "a", 1, 0, True)])}, 3, now=1)
-    assert evaluation.rows_kept == 2
+def test_newest_rows_that_nobody_has_kept_are_never_sure_to_be_all():
+    evaluation = c.added({"other": NEWEST_R}, DictStore(), clock="arrival")
+    evaluation.step({}, 5, now=1)
+    evaluation.add("q", NEWEST_S)
     evaluation.step({}, 5, now=2)
-    assert evaluation.rows_kept == 2
-    evaluation.step({}, 6, now=3)
-    assert evaluation.rows_kept == 0
-
-
-def test_the_latest_deletion_that_was_forgotten_counts():
-    operator = NewestArrived(S.schema, ["k"], State.in_memory())
-
-    def step(number, promised, *rows):
-        given = frame(S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
-        return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
-
-    assert len(step(1, 0, (1, "a", 1, 0, False), (9, "b", 1, 1, True))) == 1
-    assert step(2, 10) == []
-    assert step(3, 10, (2, "a", 1, 2, True)) == [(1, "a", 1, 3, -1)]  # also forgotten, and older
-    assert step(4, 10, (8, "b", 1, 3, False)) == []
-    assert operator.late()["k"].to_list() == ["b"]
+    assert evaluation.whole_from("q") is None
 
 
 def test_an_older_row_and_one_that_changes_nothing_write_nothing():
     store = CountingStore(DictStore())
-    evaluation = Evaluation(store, compiled, clock="arrival")
-    evaluation.add("q", NEWEST_S)
-    evaluation.step({"s": frame(S, [(5, "a", 1, 0, False)])}, 0, now=1)
+    evaluation = c.added({"q": NEWEST_S}, store, clock="arrival")
+    evaluation.step({"s": c.frame(c.S, [(5, "a", 1, 0, False)])}, 0, now=1)
     store.written = 0
-    assert evaluation.step({"s": frame(S, [(4, "a", 2, 1, False)])}, 0, now=2).changes["q"].height == 0
+    assert evaluation.step({"s": c.frame(c.S, [(4, "a", 2, 1, False)])}, 0, now=2).changes["q"].height == 0
     assert evaluation.step({}, 9, now=3).changes["q"].height == 0
     assert store.written == 0
 
 
-def test_rows_that_two_windows_put_aside_are_late_once():
-    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
-    evaluation.add("q", NEWEST_S)
-    evaluation.add("p", Windowed(Sample(S, 100.0), Latest()))
-    evaluation.step({"s": frame(S, [(5, "a", 1, 0, True), (None, "d", 1, 9, False)])}, 6, now=1)
-    late = evaluation.step({"s": frame(S, [(4, "a", 2, 1, False), (4, "b", 2, 2, False)])}, 6, now=2).late["s"]
+def test_rows_that_two_windows_put_aside_and_rows_without_a_time_are_late_once():
+    plans = {"q": NEWEST_S, "p": nodes.Windowed(nodes.Sample(c.S, 100.0), nodes.Latest())}
+    evaluation = c.added(plans, DictStore(), clock="arrival")
+    came = {"s": c.frame(c.S, [(5, "a", 1, 0, True), (None, "d", 1, 9, False)])}
+    assert evaluation.step(came, 6, now=1).late["s"].rows() == [(None, "d", 1)]
+    late = evaluation.step({"s": c.frame(c.S, [(4, "a", 2, 1, False), (4, "b", 2, 2, False)])}, 6, now=2).late["s"]
     assert late.rows() == [(4, "a", 2), (4, "b", 2)]
-
-
-def test_rows_without_a_time_are_late():
-    evaluation = Evaluation(DictStore(), compiled, clock="arrival")
-    evaluation.add("q", NEWEST_S)
-    assert evaluation.step({"s": frame(S, [(None, "d", 1, 9, False)])}, 6, now=1).late["s"].rows() == [(None, "d", 1)]
 
 
 def test_what_makes_no_sense_is_refused():
     store = DictStore()
-    evaluation = Evaluation(store, compiled, clock="arrival")
-    with pytest.raises(QueryRefusedError, match=r"query q has the window Range\(range_us=5"):
-        evaluation.add("q", Join(NEWEST_S, Windowed(R, Range(5)), "inner", ((K, J),)))
+    evaluation = Evaluation(store, c.compiled, clock="arrival")
+    with pytest.raises(QueryRefusedError, match="Range"):
+        evaluation.add("q", nodes.Join(NEWEST_S, nodes.Windowed(c.R, nodes.Range(5)), "inner", ((c.K, c.J),)))
     evaluation.add("q", NEWEST_S)
     with pytest.raises(OptionError, match="now=None"):
         evaluation.step({}, 5)
     evaluation.step({}, 5, now=3)
     evaluation.save()
-    with pytest.raises(CheckpointError, match="written by the clock of arrival"):
-        Evaluation(store, compiled)
-    by_event = Evaluation(DictStore(), compiled)
+    with pytest.raises(CheckpointError, match="clock of arrival"):
+        Evaluation(store, c.compiled)
+    by_event = Evaluation(DictStore(), c.compiled)
     by_event.add("q", replace(NEWEST_S))
     with pytest.raises(OptionError, match="now=3"):
         by_event.step({}, 5, now=3)

@@ -1,7 +1,5 @@
 """Streams of a relation: what came less what left adds up to it, and a stream may be windowed again."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import polars as pl
@@ -10,37 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.runtime.store import DictStore
-from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.zsets import TIME, WEIGHT
-from upstream.queries.relations.nodes import Aggregate, Aggregation, Changes, Project, Range, Rows, Sample, Windowed
+from upstream.queries.relations.nodes import Aggregate, Changes, Project, Range, Rows, Sample, Windowed
 
-from .checking import (
-    END,
-    LONG,
-    TEXT,
-    Database,
-    S,
-    arrivals,
-    at,
-    column,
-    compiled,
-    evaluated,
-    frame,
-    steps_of,
-    window,
-    windows,
-)
+from .checking import END, Database, K, N, S, added, arrivals, at, evaluated, rows_of_s, steps_of, windows
 
-BY = (("k", column("k", TEXT)),)
-
-
-def counted(source):
-    return Aggregate(source, BY, (Aggregation("n", "count", (), LONG),))
+BY = (("k", K),)
 
 
 @given(source=windows(S), given=arrivals())
 def test_what_came_less_what_left_adds_up_to_the_relation(source, given):
-    plan = counted(source[0])
+    plan = Aggregate(source[0], BY, (N,))
     plans = {"q": plan, "came": Changes(plan, "istream"), "left": Changes(plan, "dstream")}
     found, _ = evaluated(plans, given.steps)
     assert (found["came"][WEIGHT] > 0).all()
@@ -76,8 +54,7 @@ def test_all_rows_are_given_at_each_change_or_period(every, source, given):
 
 @given(given=arrivals(), n=st.integers(1, 3))
 def test_a_stream_of_changes_can_be_windowed_again(given, n):
-    inner, inner_sql = window(S, Range(4))
-    came = Changes(Project(inner, BY), "istream")
+    came = Changes(Project(Windowed(S, Range(4)), BY), "istream")
     plans = {"time": Windowed(came, Range(n)), "rows": Windowed(came, Rows(n))}
     found, _ = evaluated({"came": came, **plans}, given.steps)
     at_once, _ = evaluated(plans, [({"s": given.rows["s"], "r": []}, given.steps[-1][1])])
@@ -89,12 +66,11 @@ def test_a_stream_of_changes_can_be_windowed_again(given, n):
             (row for row in rows if row[1] <= tau), key=lambda row: (row[1], row[0] is not None, row[0] or "")
         )
         assert at(found["rows"], tau) == Counter((key,) for key, _ in newest[-n:])
-    assert inner_sql
 
 
 @given(given=arrivals())
 def test_a_sample_of_a_stream_of_changes_is_part_of_it_and_the_same_in_any_split(given):
-    came = Changes(Project(window(S, Range(4))[0], BY), "istream")
+    came = Changes(Project(Windowed(S, Range(4)), BY), "istream")
     plans = {"some": Windowed(Sample(came, 50.0, 3), Range(5)), "all": Windowed(Sample(came, 100.0), Range(5))}
     found, _ = evaluated({**plans, "whole": Windowed(came, Range(5))}, given.steps)
     at_once, _ = evaluated(plans, [({"s": given.rows["s"], "r": []}, given.steps[-1][1])])
@@ -105,12 +81,6 @@ def test_a_sample_of_a_stream_of_changes_is_part_of_it_and_the_same_in_any_split
 
 
 def test_a_period_that_ends_at_the_low_watermark_waits_for_the_next_step():
-    evaluation = Evaluation(DictStore(), compiled)
-    evaluation.add("q", Changes(Windowed(S, Range(100)), "rstream", 3))
-
-    def step(time, bound):
-        rows = {"s": frame(S, [(time, "a", 0, time, False)])}
-        return evaluation.step(rows, bound).changes["q"].select("t", TIME).rows()
-
-    assert step(3, 6) == [(3, 3)]
-    assert step(6, 7) == [(3, 6), (6, 6)]
+    evaluation = added({"q": Changes(Windowed(S, Range(100)), "rstream", 3)}, DictStore())
+    assert evaluation.step(rows_of_s(3), 6).changes["q"].select("t", TIME).rows() == [(3, 3)]
+    assert evaluation.step(rows_of_s(6), 7).changes["q"].select("t", TIME).rows() == [(3, 6), (6, 6)]

@@ -1,7 +1,3 @@
-"""The columns that aggregates read."""
-
-from __future__ import annotations
-
 import polars as pl
 import pyarrow as pa
 import pytest

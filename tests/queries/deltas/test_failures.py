@@ -1,7 +1,3 @@
-"""What ends one query and not the others."""
-
-from __future__ import annotations
-
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -10,7 +6,7 @@ from upstream.conf.errors import QueryError
 from upstream.queries.deltas.failures import FAILURES
 
 
-def test_errors_in_values_end_a_query_and_others_the_batch() -> None:
+def test_errors_in_values_end_a_query_and_others_the_batch():
     for error in (
         QueryError("x"),
         pl.exceptions.ComputeError("x"),

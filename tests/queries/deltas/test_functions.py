@@ -1,7 +1,3 @@
-"""Which aggregate is computed how."""
-
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

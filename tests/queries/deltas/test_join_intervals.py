@@ -21,7 +21,7 @@ from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas import lowering
 from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.language import Catalog, bind
-from upstream.queries.relations.nodes import Node, Stream
+from upstream.queries.relations.nodes import Stream
 from upstream.queries.relations.sharing import shareable
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us", "UTC"))])
@@ -48,16 +48,16 @@ FORMS = (
 )
 
 
-def frame(rows: list[tuple[Any, ...]]) -> pl.DataFrame:
+def frame(rows):
     kinds = {"k": pl.String(), "n": pl.Int64(), "t": pl.Datetime("us", "UTC")}
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 @functools.cache
-def bounded(form: str) -> list[tuple[str, str]]:
+def bounded(form):
     """The windows with which a query is not refused, as it is where rows of one side are needed for ever."""
 
-    def is_bounded(left: str, right: str) -> bool:
+    def is_bounded(left, right):
         try:
             bind(form.format(a=left, b=right, on=CONDITIONS[0]), CATALOG)
         except QueryRefusedError:
@@ -68,7 +68,7 @@ def bounded(form: str) -> list[tuple[str, str]]:
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> list[tuple[dict[str, pl.DataFrame], int]]:
+def steps(draw):
     """Rows of both streams by step, and the low-watermarks in minutes: none is late."""
     ends = [*sorted(draw(st.sets(st.integers(1, 15), min_size=1, max_size=5))), 40]
     begins = [0, *ends[:-1]]
@@ -85,7 +85,7 @@ def steps(draw: st.DrawFn) -> list[tuple[dict[str, pl.DataFrame], int]]:
     ]
 
 
-def added(store: DictStore, plan: Node, *, drops: bool, collapse: bool) -> Evaluation:
+def added(store, plan, *, drops, collapse):
     evaluation = Evaluation(store)
     if drops:
         evaluation.add("q", plan, collapse=collapse)
@@ -95,7 +95,7 @@ def added(store: DictStore, plan: Node, *, drops: bool, collapse: bool) -> Evalu
     return evaluation
 
 
-def counted(changes: pl.DataFrame) -> Counter[tuple[Any, ...]]:
+def counted(changes):
     found: Counter[tuple[Any, ...]] = Counter()
     for *row, weight in changes.rows():
         found[tuple(row)] += weight
@@ -110,14 +110,7 @@ def counted(changes: pl.DataFrame) -> Counter[tuple[Any, ...]]:
     collapse=st.booleans(),
     restarts=st.booleans(),
 )
-def test_what_is_dropped_is_not_missed(
-    form: str,
-    on: str,
-    draw: st.DataObject,
-    given_steps: list[tuple[dict[str, pl.DataFrame], int]],
-    collapse: bool,
-    restarts: bool,
-) -> None:
+def test_what_is_dropped_is_not_missed(form, on, draw, given_steps, collapse, restarts):
     left, right = draw.draw(st.sampled_from(bounded(form)))
     plan = shareable(bind(form.format(a=left, b=right, on=on), CATALOG).plan)
     mine, other = DictStore(), DictStore()
@@ -136,7 +129,7 @@ def test_what_is_dropped_is_not_missed(
 
 
 @pytest.mark.parametrize("form", FORMS[:7])
-def test_rows_are_kept_for_twice_the_interval_at_most(form: str) -> None:
+def test_rows_are_kept_for_twice_the_interval_at_most(form):
     plan = shareable(bind(form.format(a="", b="", on=CONDITIONS[0]), CATALOG).plan)
     evaluation = added(DictStore(), plan, drops=True, collapse=False)
     kept: list[int] = []
@@ -151,18 +144,7 @@ def test_rows_are_kept_for_twice_the_interval_at_most(form: str) -> None:
     assert evaluation.rows_kept == 0
 
 
-def test_a_row_is_kept_as_long_as_a_partner_may_come() -> None:
-    sql = FORMS[0].format(a="", b="", on=CONDITIONS[0])
-    evaluation = added(DictStore(), shareable(bind(sql, CATALOG).plan), drops=True, collapse=False)
-    one = {"a": frame([("x", 1, EPOCH)]), "b": frame([("y", 1, EPOCH)])}
-    # a.t - 2 minutes <= b.t <= a.t + 2 minutes; b.t - 2 minutes <= a.t <= b.t + 3 minutes.
-    evaluation.step(one, START_US + 2 * MINUTE_US)
-    assert evaluation.rows_kept == 2
-    found = evaluation.step({"b": frame([("x", 2, EPOCH + timedelta(minutes=2))])}, START_US + 2 * MINUTE_US + 1)
-    assert found.changes["q"].height == 1
-
-
-def test_a_query_that_begins_where_rows_were_dropped_is_not_said_to_be_whole() -> None:
+def test_a_query_that_begins_where_rows_were_dropped_is_not_said_to_be_whole():
     sql = FORMS[0].format(a="", b="", on=CONDITIONS[0])
     plan = shareable(bind(sql, CATALOG).plan)
     counts = shareable(bind(f"SELECT COUNT(*) AS c FROM ({sql}) AS j", CATALOG).plan)

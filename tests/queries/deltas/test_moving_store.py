@@ -1,12 +1,8 @@
-"""A store under operators that goes with each batch."""
-
-from __future__ import annotations
-
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.moving_store import MovingStore
 
 
-def test_what_is_asked_goes_to_the_store_of_the_batch() -> None:
+def test_what_is_asked_goes_to_the_store_of_the_batch():
     one, other = DictStore(), DictStore()
     store = MovingStore(one)
     store.put("rows", 1, b"a")

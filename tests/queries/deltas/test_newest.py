@@ -1,6 +1,4 @@
-"""Windows by rows: the newest by event time, whatever the order of arrival; Example 1 of the language."""
-
-from __future__ import annotations
+"""Windows by rows: the newest by event time, whatever the order of arrival."""
 
 import polars as pl
 import pyarrow as pa
@@ -8,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.runtime.store import DictStore
-from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.deltas.newest import NewestWindow
 from upstream.queries.deltas.state import State
 from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
-from upstream.queries.relations.nodes import Aggregate, Aggregation, Latest, Rows, Stream, Where, Windowed
+from upstream.queries.relations.nodes import Latest, Rows, Windowed
 
-from .checking import LONG, TEXT, S, arrivals, at, call, check, column, compiled, constant, window
+from .checking import LARGE, LONG, TEXT, S, arrivals, check, window
 
 
 @pytest.mark.parametrize("kind", [Rows(1), Rows(2), Rows(3, ("k",)), Rows(1, ("k",)), Rows(2, ("k", "v"))], ids=str)
@@ -31,42 +27,12 @@ def test_the_latest_row_of_each_key_is_there_until_a_tombstone(given):
 
 @given(given=arrivals(), n=st.integers(1, 3))
 def test_a_predicate_within_the_brackets_is_before_the_cut(given, n):
-    plan = Windowed(S, Rows(n, ("k",), call("gt", column("v"), constant(1))))
+    plan = Windowed(S, Rows(n, ("k",), LARGE))
     newest = f"QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY t DESC, seq DESC) <= {n}"
     check(plan, f"SELECT t, k, v FROM s WHERE NOT dead AND t <= $tau AND v > 1 {newest}", given)
 
 
-REQUESTS = Stream("s", pa.schema([("t", LONG), ("client", TEXT), ("domain", TEXT), ("url", TEXT)]), event_time="t")
-EXAMPLE_1 = [
-    (1, "A", "st", "cs/1"),
-    (2, "A", "st", "ee/1"),
-    (3, "B", "com", "x"),
-    (4, "A", "st", "cs/2"),
-    (5, "B", "st", "cs/3"),
-    (6, "A", "com", "y"),
-    (7, "A", "com", "z"),
-]
-
-
-@pytest.mark.parametrize(("inside", "expected"), [(True, [0, 1, 1, 1, 1, 2, 2, 2]), (False, [0, 1, 1, 1, 1, 2, 2, 1])])
-@given(order=st.permutations(EXAMPLE_1))
-def test_example_1_where_inside_and_outside_the_brackets_differ(inside, expected, order):
-    of_domain = call("eq", column("domain", TEXT), constant("st", TEXT))
-    # The tests' compiler has no LIKE: a text from 'cs' up to 'ct' begins with 'cs'.
-    of_cs = call(
-        "and",
-        call("gt", column("url", TEXT), constant("cs", TEXT)),
-        call("lt", column("url", TEXT), constant("ct", TEXT)),
-    )
-    plan = Windowed(REQUESTS, Rows(2, ("client",), of_domain if inside else None))
-    if not inside:
-        plan = Where(plan, of_domain)
-    plan = Aggregate(Where(plan, of_cs), (), (Aggregation("n", "count", (), LONG),))
-    evaluation = Evaluation(DictStore(), compiled)
-    evaluation.add("q", plan)
-    rows = pl.DataFrame(order, schema=["t", "client", "domain", "url"], orient="row")
-    changes = evaluation.step({"s": rows}, 8).changes["q"]
-    assert [at(changes, tau) for tau in range(8)] == [{(count,): 1} for count in expected]
+SCHEMA = pa.schema([("t", LONG), ("k", TEXT)])
 
 
 def rows(*times):
@@ -76,7 +42,7 @@ def rows(*times):
 
 def test_state_is_n_rows_of_each_partition_and_those_that_wait():
     state = State.in_memory()
-    operator = NewestWindow(pa.schema([("t", LONG), ("k", TEXT)]), 2, ["k"], None, False, state)
+    operator = NewestWindow(SCHEMA, 2, ["k"], None, False, state)
     operator.step([rows(*range(50))], Span.first(41))
     assert state.rows == 2 + 9
     contents = operator.contents()
@@ -86,7 +52,7 @@ def test_state_is_n_rows_of_each_partition_and_those_that_wait():
 
 def test_a_tombstone_takes_its_key_out_of_the_state():
     state = State.in_memory()
-    operator = NewestWindow(pa.schema([("t", LONG), ("k", TEXT)]), 1, ["k"], None, True, state)
+    operator = NewestWindow(SCHEMA, 1, ["k"], None, True, state)
     deleted = rows(3).with_columns(pl.lit(True).alias("__tombstone"))
     assert operator.step([rows(1)], Span.first(2)).rows() == [(1, "a", 1, 1)]
     assert operator.step([deleted], Span(2, 4, 1)).rows() == [(1, "a", 3, -1)]
@@ -94,6 +60,6 @@ def test_a_tombstone_takes_its_key_out_of_the_state():
 
 
 def test_at_equal_times_the_greater_sequence_is_newer():
-    operator = NewestWindow(pa.schema([("t", LONG), ("k", TEXT)]), 1, ["k"], None, False, State.in_memory())
+    operator = NewestWindow(SCHEMA, 1, ["k"], None, False, State.in_memory())
     two = rows(5, 5).with_columns(pl.Series("__sequence", [8, 3]), pl.Series("t", [80, 30]))
     assert operator.step([two], Span.first(6)).rows() == [(80, "a", 5, 1)]

@@ -1,7 +1,3 @@
-"""Numbers of keys: equal for what Spark takes as equal."""
-
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,3 @@
-"""Expressions that are evaluated over frames."""
-
-from __future__ import annotations
-
 import polars as pl
 import pyarrow as pa
 

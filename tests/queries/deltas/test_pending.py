@@ -1,7 +1,5 @@
 """What is to come is found when it is due, and a step reads what is due alone."""
 
-from __future__ import annotations
-
 import json
 
 import polars as pl

@@ -1,7 +1,3 @@
-"""Running sums over change points, and the state that they leave."""
-
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pyarrow as pa

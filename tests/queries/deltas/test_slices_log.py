@@ -1,7 +1,5 @@
 """Pages of partial aggregates: nothing is lost, and pages stay few."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st

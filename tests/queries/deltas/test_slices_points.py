@@ -1,7 +1,5 @@
 """Change points of windows over slices: where a row enters, and where it leaves."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -70,26 +68,6 @@ def test_points_are_where_slices_enter_and_leave(slices, window, before, more, a
             assert table.slices[low:high].tolist() == inside
     assert {key: times[1:] for key, times in found.items()} == {key: sorted(times) for key, times in expected.items()}
     assert all(times[0] == OLD for times in found.values())
-
-
-@given(
-    slices=st.lists(st.tuples(st.sampled_from("ab"), st.integers(-4, 8)), max_size=8),
-    before=st.integers(-8, 20),
-    more=st.integers(1, 20),
-    begins=st.booleans(),
-)
-def test_for_the_net_change_there_is_the_last_point_only(slices, before, more, begins):
-    table, span = table_of(slices), Span(before, before + more, before - 1)
-    every = points_of(table, 2, 6, 4, span, LOWEST, begins=begins, always=False)
-    last = points_of(table, 2, 6, 4, span._replace(net=True), LOWEST, begins=begins, always=False)
-    if every is None:
-        assert last is None
-        return
-    ends = np.flatnonzero(np.diff(every.groups, append=-1) != 0)
-    assert last.groups[1::2].tolist() == every.groups[ends].tolist()
-    assert set(last.times[1::2].tolist()) == {before + more - 1}
-    assert set(last.times[::2].tolist()) == {OLD}
-    assert (last.high - last.low)[1::2].tolist() == (every.high - every.low)[ends].tolist()
 
 
 def test_the_window_at_a_time_has_its_groups():

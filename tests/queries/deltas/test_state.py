@@ -1,7 +1,5 @@
 """The parts of an operator's state: found again, kept apart, and removed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,3 @@
-"""Conditions, columns and UNION ALL, row by row."""
-
-from __future__ import annotations
-
 import polars as pl
 import pyarrow as pa
 from hypothesis import given

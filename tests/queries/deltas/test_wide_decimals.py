@@ -1,7 +1,5 @@
 """Decimals of more than 38 digits lie in frames as bytes, nulls and slices included."""
 
-from __future__ import annotations
-
 import decimal
 
 import polars as pl

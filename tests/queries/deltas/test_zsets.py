@@ -1,7 +1,5 @@
 """The arithmetic over change points, against loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pyarrow as pa
