@@ -1,7 +1,3 @@
-"""Rows between the scan and the first stage."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -15,7 +11,7 @@ from upstream.queries.hosting.arrived_rows import as_sent, in_order, oldest_arri
 ROWS = frame(TRADE, [("a", 1.0, 1, EPOCH), ("b", 2.0, 2, EPOCH), ("c", 3.0, 3, EPOCH)])
 
 
-def test_rows_keep_their_columns_order_and_tombstones() -> None:
+def test_rows_keep_their_columns_order_and_tombstones():
     sent = as_sent(scanned(TRADE, ROWS, [5, 4, 5], sequences=[2, 9, 1], deleted=[False, True, False]), TRADE.schema)
     ordered = in_order([sent.slice(2), sent.slice(0, 2)])
     assert ordered.equals(in_order([sent]))
@@ -24,14 +20,7 @@ def test_rows_keep_their_columns_order_and_tombstones() -> None:
     assert rows.select("sym", SEQUENCE, TOMBSTONE).rows() == [("b", 9, True), ("c", 1, False), ("a", 2, False)]
 
 
-def test_feeds_decide_where_arrival_and_sequence_are_equal() -> None:
-    one, two = (
-        as_sent(scanned(TRADE, ROWS[at : at + 1], [5], feed=name), TRADE.schema) for at, name in ((0, "z"), (1, "y"))
-    )
-    assert in_order([one, two]).column("sym").to_pylist() == ["b", "a"]
-
-
-def test_the_oldest_arrival() -> None:
+def test_the_oldest_arrival():
     rows = in_order([as_sent(scanned(TRADE, ROWS, [7, 4, 5]), TRADE.schema)])
     assert oldest_arrival(rows) == 4
     assert oldest_arrival(rows.slice(0, 0)) is None
@@ -40,7 +29,7 @@ def test_the_oldest_arrival() -> None:
 
 @pytest.mark.parametrize("deleted", [[False, False, False], [True, True, True], [False, False, True]])
 @pytest.mark.parametrize("arrivals", [[5, 5, 5], [5, 5, 6]])
-def test_what_is_constant_is_sent_once(arrivals: list[int], deleted: list[bool]) -> None:
+def test_what_is_constant_is_sent_once(arrivals, deleted):
     sent = as_sent(scanned(TRADE, ROWS, arrivals, sequences=[1, 2, 3], deleted=deleted), TRADE.schema)
     varies = [SEQUENCE] + [TOMBSTONE] * (len(set(deleted)) > 1) + ["__arrival"] * (len(set(arrivals)) > 1)
     assert sent.column_names == [*TRADE.schema.names, *varies]
@@ -52,7 +41,7 @@ def test_what_is_constant_is_sent_once(arrivals: list[int], deleted: list[bool])
 
 
 @given(data=st.data())
-def test_order_does_not_depend_on_tasks(data: st.DataObject) -> None:
+def test_order_does_not_depend_on_tasks(data):
     count = data.draw(st.integers(1, 12))
     small = st.integers(0, 2)
     arrivals = data.draw(st.lists(small, min_size=count, max_size=count))

@@ -1,7 +1,3 @@
-"""Commands, read back from the offsets of their batch."""
-
-from __future__ import annotations
-
 import json
 import shutil
 

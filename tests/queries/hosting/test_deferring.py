@@ -1,7 +1,3 @@
-"""Changes that wait until a batch puts them out."""
-
-from __future__ import annotations
-
 import json
 
 import polars as pl
@@ -20,7 +16,7 @@ FEED = "ISTREAM(SELECT vehicle_id, route_id FROM LATEST(buses))"
 PLAN = HostPlan.of(Versions({1: {"q": (1, TABLE), "f": (2, FEED)}})(1), [0])
 
 
-def changes(rows: list[tuple[str, int, int, int]]) -> pl.DataFrame:
+def changes(rows):
     return pl.DataFrame(rows, schema=["route_id", "n", TIME, WEIGHT], orient="row", schema_overrides={"n": pl.Int64()})
 
 
@@ -30,7 +26,7 @@ _ROWS = st.lists(
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=20))
-def test_what_waits_adds_up_in_few_pages(batches: list[list[tuple[str, int, int, int]]]) -> None:
+def test_what_waits_adds_up_in_few_pages(batches):
     store = DictStore()
     deferred = Deferred(store, {})
     query = PLAN.queries[1]
@@ -49,14 +45,14 @@ def test_what_waits_adds_up_in_few_pages(batches: list[list[tuple[str, int, int,
     assert not deferred.firsts
 
 
-def test_what_adds_up_to_nothing_does_not_wait() -> None:
+def test_what_adds_up_to_nothing_does_not_wait():
     deferred = Deferred(DictStore(), {})
     for weight in (1, -1) * 4:
         deferred.put(PLAN.queries[1], changes([("a", 1, 1, weight)]), 5)
     assert not deferred.firsts
 
 
-def test_of_a_feed_every_change_waits() -> None:
+def test_of_a_feed_every_change_waits():
     store = DictStore()
     deferred = Deferred(store, {})
     rows = pl.DataFrame({"vehicle_id": ["a"], "route_id": ["r"], TIME: [1], WEIGHT: [1]})
@@ -67,7 +63,7 @@ def test_of_a_feed_every_change_waits() -> None:
     assert first_us == 7
 
 
-def test_queries_that_are_gone_leave_nothing() -> None:
+def test_queries_that_are_gone_leave_nothing():
     store = DictStore()
     deferred = Deferred(store, {})
     deferred.put(PLAN.queries[1], changes([("a", 1, 1, 1)]), 5)

@@ -1,10 +1,5 @@
-"""Queries that are dropped with their tables."""
-
-from __future__ import annotations
-
 import json
 import logging
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -28,32 +23,32 @@ BUSES = pa.schema([("bus", pa.string()), ("t", pa.timestamp("us", "UTC"))])
 class Job:
     """A checkpoint whose job has run, with the table of each query."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place):
         self.hosted, self.checkpoint = Hosted(place), str(place / "checkpoint")
         opened(self.checkpoint, str(place / "results"), 2)
         define_stream(self.checkpoint, Stream("buses", BUSES, ("bus",), "t"))
         (place / "checkpoint" / "metadata").write_text(json.dumps({"id": "host"}))
         self.batch = 0
 
-    def register(self, name: str) -> None:
+    def register(self, name):
         record(self.checkpoint, Change("register", name, COUNT))
         table = self.hosted.table(name, registry_now(self.checkpoint).queries[name].id)
         self.hosted.batch(self.batch, [table], {name: [(1, "x")]})
         self.batch += 1
 
-    def delete(self) -> None:
+    def delete(self):
         DroppedTables().delete(registry_now(self.checkpoint), "host")
 
-    def tables(self) -> list[str]:
+    def tables(self):
         return sorted(each.name for each in (self.hosted.folder / "results").iterdir())
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path):
     return Job(tmp_path)
 
 
-def test_the_job_deletes_the_table_of_a_dropped_query(job: Job) -> None:
+def test_the_job_deletes_the_table_of_a_dropped_query(job):
     for name in ("a", "b", "c"):
         job.register(name)
     drop_query(job.checkpoint, "A", delete_table=True)
@@ -66,7 +61,7 @@ def test_the_job_deletes_the_table_of_a_dropped_query(job: Job) -> None:
     assert registry_now(job.checkpoint).queries == {}
 
 
-def test_from_the_shell(job: Job) -> None:
+def test_from_the_shell(job):
     job.register("a")
     done = CliRunner().invoke(app, [job.checkpoint, "drop", "a", "--delete-table"])
     assert (done.exit_code, done.output) == (0, "drop a: version 2\n")
@@ -74,7 +69,7 @@ def test_from_the_shell(job: Job) -> None:
     assert job.tables() == []
 
 
-def test_a_later_query_of_the_name_keeps_its_table(job: Job) -> None:
+def test_a_later_query_of_the_name_keeps_its_table(job):
     job.register("a")
     drop_query(job.checkpoint, "a", delete_table=True)
     job.register("a")
@@ -82,7 +77,7 @@ def test_a_later_query_of_the_name_keeps_its_table(job: Job) -> None:
     assert job.tables() == ["a"]
 
 
-def test_a_table_of_others_is_refused_before_anything_is_written(job: Job) -> None:
+def test_a_table_of_others_is_refused_before_anything_is_written(job):
     record(job.checkpoint, Change("register", "a", COUNT))
     theirs = Hosted(job.hosted.folder, host="theirs")
     theirs.batch(0, [theirs.table("a")], {"a": [(1, "x")]})
@@ -93,7 +88,7 @@ def test_a_table_of_others_is_refused_before_anything_is_written(job: Job) -> No
         drop_query(job.checkpoint, "b", delete_table=True)
 
 
-def test_a_table_that_came_from_others_since_stays(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_came_from_others_since_stays(job, caplog):
     record(job.checkpoint, Change("register", "a", COUNT))
     drop_query(job.checkpoint, "a", delete_table=True)  # it has no table
     theirs = Hosted(job.hosted.folder, host="theirs")
@@ -104,7 +99,7 @@ def test_a_table_that_came_from_others_since_stays(job: Job, caplog: pytest.LogC
     assert job.tables() == ["a"]
 
 
-def test_a_job_that_has_never_run_has_no_table(tmp_path: Path) -> None:
+def test_a_job_that_has_never_run_has_no_table(tmp_path):
     job = Job(tmp_path)
     (tmp_path / "checkpoint" / "metadata").unlink()
     record(job.checkpoint, Change("register", "a", COUNT))

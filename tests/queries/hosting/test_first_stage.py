@@ -1,20 +1,12 @@
-"""A shard of the first stage."""
-
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 from unittest.mock import patch
 
-import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, EPOCH, TRADE
 from kit.hosting import Versions, frame, gathered, result_table, scanned, windows_first
 from pyspark.sql import Row
 
-from upstream.conf.errors import CheckpointError
 from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
@@ -24,7 +16,6 @@ from upstream.queries.hosting.first_stage import FirstStage
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.messages import control_of
 from upstream.queries.hosting.scanning import ScanStep
-from upstream.queries.relations.nodes import Stream
 
 MINUTE_US = 60_000_000
 START_US = int(EPOCH.timestamp() * 1_000_000)
@@ -43,7 +34,7 @@ VERSIONS = Versions(
 
 
 @pytest.fixture(autouse=True)
-def in_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_one_slot(monkeypatch):
     """What is placed where does not matter here."""
     monkeypatch.setattr(host_plan, "placed", gathered)
 
@@ -51,12 +42,12 @@ def in_one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
 class Shard:
     """One shard that has all rows."""
 
-    def __init__(self, slots: Sequence[int] = (0,)) -> None:
+    def __init__(self, slots=(0,)):
         self.store = DictStore()
         self.plans = HostPlans(VERSIONS, slots)
         self.batches = 0
 
-    def run(self, version: int, tables: Mapping[Stream, pa.Table], more: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def run(self, version, tables, more=()):
         command = Command(self.batches, version)
         self.batches += 1
         rows = [Row(slot=0, frame=None, control=control) for control in (control_of("tick"), *more)]
@@ -67,17 +58,17 @@ class Shard:
         return [{**json.loads(row["control"]), "frame": row["frame"], "slot": row["slot"]} for row in left.to_pylist()]
 
 
-def trades(minutes: Sequence[int], bound: int | None = None, n: int = 1, arrival: int = 100) -> pa.Table:
+def trades(minutes, bound=None, n=1, arrival=100):
     rows = frame(TRADE, [("a", 1.0, n, EPOCH + timedelta(minutes=minute)) for minute in minutes])
     bounds = {} if bound is None else {"f": START_US + bound * MINUTE_US}
     return scanned(TRADE, rows, range(arrival, arrival + len(minutes)), bounds)
 
 
-def kinds(found: Sequence[Mapping[str, Any]]) -> list[str]:
+def kinds(found):
     return [each["kind"] for each in found]
 
 
-def test_rows_wait_for_the_first_bound_and_results_say_when_the_oldest_came() -> None:
+def test_rows_wait_for_the_first_bound_and_results_say_when_the_oldest_came():
     shard = Shard()
     assert kinds(shard.run(1, {TRADE: trades([1, 2])})) == ["heard"]
     found = shard.run(1, {TRADE: trades([3], bound=5, arrival=200)})
@@ -92,34 +83,14 @@ def test_rows_wait_for_the_first_bound_and_results_say_when_the_oldest_came() ->
     assert domain == [START_US + 5 * MINUTE_US, 100, None]
 
 
-def test_every_shard_of_the_second_stage_hears_how_far_it_is() -> None:
-    found = Shard((70, 80)).run(1, {})
-    assert [(each["kind"], each["slot"]) for each in found] == [("heard", 70), ("heard", 80)]
-    assert found[0]["shard"] == 0
-
-
-def test_a_query_that_fails_says_so_until_it_is_gone_and_its_state_is_removed() -> None:
-    shard = Shard()
-    found = shard.run(5, {TRADE: trades([1], bound=5, n=0)})
-    assert [(each["kind"], each["query"]) for each in found[:-1]] == [("begun", 1), ("rows", 1), ("failed", 2)]
-    names = {kind for kind, _ in shard.store.values}
-    again = shard.run(5, {TRADE: trades([6], bound=7)})
-    assert [(each["kind"], each["query"]) for each in again[:-1]] == [("rows", 1), ("failed", 2)]
-    shard.run(1, {})
-    other = Shard()
-    other.run(1, {TRADE: trades([1], bound=5, n=0)})
-    other.run(1, {TRADE: trades([6], bound=7)})
-    assert {kind for kind, _ in shard.store.values} == {kind for kind, _ in other.store.values} <= names
-
-
-def test_a_stream_without_bounds_does_not_delay_other_queries() -> None:
+def test_a_stream_without_bounds_does_not_delay_other_queries():
     shard = Shard()
     buses = scanned(BUSES, frame(BUSES, [("x", "r", 1.0, EPOCH)]), [5])
     found = shard.run(2, {TRADE: trades([1]), BUSES: buses})
     assert [(each["kind"], each["query"]) for each in found[:-1]] == [("begun", 3), ("rows", 3)]
 
 
-def test_rows_that_came_before_an_evaluation_could_wait_for_it_are_missed() -> None:
+def test_rows_that_came_before_an_evaluation_could_wait_for_it_are_missed():
     shard = Shard()
     shard.run(4, {TRADE: trades([1])})
     shard.run(1, {TRADE: trades([2])})
@@ -132,7 +103,7 @@ def test_rows_that_came_before_an_evaluation_could_wait_for_it_are_missed() -> N
     assert [each["whole_from"] for each in found if each["kind"] == "begun"] == [BEGINNING, BEGINNING]
 
 
-def test_what_waits_is_forgotten_with_the_query() -> None:
+def test_what_waits_is_forgotten_with_the_query():
     shard = Shard()
     shard.run(1, {TRADE: trades([1])})
     assert any("waiting" in kind for kind, _ in shard.store.values)
@@ -140,7 +111,7 @@ def test_what_waits_is_forgotten_with_the_query() -> None:
     assert {kind for kind, _ in shard.store.values} == {"head"}
 
 
-def test_late_rows_are_counted() -> None:
+def test_late_rows_are_counted():
     shard = Shard()
     shard.run(1, {TRADE: trades([1], bound=5)})
     found = shard.run(1, {TRADE: trades([4, 5], bound=7)})
@@ -148,14 +119,14 @@ def test_late_rows_are_counted() -> None:
     assert (late["name"], late["count"], late["queries"]) == ("trade", 1, [1])
 
 
-def test_queries_whose_rows_cannot_be_divided_fail() -> None:
+def test_queries_whose_rows_cannot_be_divided_fail():
     shard = Shard()
     (routing,) = shard.plans(1).routings["trade"]
     found = shard.run(1, {}, [control_of("unroutable", routing=routing.name, reason="1 / 0")])
     assert [(each["kind"], each.get("reason")) for each in found] == [("failed", "1 / 0"), ("heard", None)]
 
 
-def test_changes_for_the_second_stage_go_where_they_are_together() -> None:
+def test_changes_for_the_second_stage_go_where_they_are_together():
     with patch.object(host_plan, "placed", windows_first):
         shard = Shard((70, 80, 90))
         found = shard.run(1, {TRADE: trades([1, 2], bound=5)})
@@ -168,16 +139,3 @@ def test_changes_for_the_second_stage_go_where_they_are_together() -> None:
     assert {TIME, WEIGHT} < set(changes.column_names)
     heard = [each for each in found if each["kind"] == "heard"]
     assert [each["whole"] for each in heard] == [{sent["job"]: BEGINNING}] * 3
-
-
-def test_another_number_of_shards_is_refused() -> None:
-    shard = Shard()
-    shard.run(1, {})
-    shard.plans = HostPlans(VERSIONS, (0, 1))
-    with pytest.raises(CheckpointError, match="shards '1', now '2'"):
-        shard.run(1, {})
-
-
-def test_what_comes_and_leaves_within_a_step_is_nothing_to_a_table() -> None:
-    found = Shard().run(5, {TRADE: trades([1], bound=30, n=0)})
-    assert [(each["kind"], each.get("query")) for each in found[:-1]] == [("begun", 1), ("begun", 2)]

@@ -1,7 +1,3 @@
-"""What a registry makes of the stages."""
-
-from __future__ import annotations
-
 import pickle
 from unittest.mock import patch
 
@@ -21,7 +17,7 @@ VERSIONS = Versions(
 )
 
 
-def test_queries_over_the_same_streams_share_rows_and_an_evaluation() -> None:
+def test_queries_over_the_same_streams_share_rows_and_an_evaluation():
     plan = HostPlan.of(VERSIONS(1), range(4))
     trades, sums, newest, join = (plan.queries[number] for number in (1, 2, 3, 4))
     assert trades.domain == sums.domain
@@ -38,8 +34,8 @@ def test_queries_over_the_same_streams_share_rows_and_an_evaluation() -> None:
                 assert [each.name for each in plan.routings[stream]].count(name) == 1
 
 
-def test_results_need_a_shuffle_if_several_shards_of_the_second_stage_compute_them() -> None:
-    def spreads(text: str) -> bool:
+def test_results_need_a_shuffle_if_several_shards_of_the_second_stage_compute_them():
+    def spreads(text):
         return HostPlan.of(Versions({1: {"t": (1, TRADES), "x": (2, text)}})(1), range(4)).spreads_results
 
     assert not spreads(SUMS)
@@ -47,7 +43,7 @@ def test_results_need_a_shuffle_if_several_shards_of_the_second_stage_compute_th
     assert spreads(NEWEST)
 
 
-def test_what_two_versions_share_is_not_planned_again() -> None:
+def test_what_two_versions_share_is_not_planned_again():
     before = HostPlan.of(VERSIONS(1), range(4))
     with patch.object(host_plan, "placed", wraps=host_plan.placed) as calls:
         plan = HostPlan.of(VERSIONS(2), range(4), before)
@@ -61,8 +57,8 @@ def test_what_two_versions_share_is_not_planned_again() -> None:
     assert other.queries == HostPlan.of(VERSIONS(2), range(3)).queries
 
 
-def test_a_query_that_cannot_be_placed_does_not_disturb_the_others() -> None:
-    def refuse(plan: object) -> object:
+def test_a_query_that_cannot_be_placed_does_not_disturb_the_others():
+    def refuse(plan):
         raise SchemaError("not this one")
 
     with patch.object(host_plan, "placed", refuse):
@@ -72,7 +68,7 @@ def test_a_query_that_cannot_be_placed_does_not_disturb_the_others() -> None:
     assert HostPlan.of(VERSIONS(2), range(4), plan).refused.keys() == {1}
 
 
-def test_plans_are_remembered_by_the_process() -> None:
+def test_plans_are_remembered_by_the_process():
     plans = HostPlans(VERSIONS, range(4))
     assert plans(1) is plans(1)
     assert plans(2) is not plans(1)
@@ -82,11 +78,11 @@ def test_plans_are_remembered_by_the_process() -> None:
     assert pickle.loads(pickle.dumps(HostPlans(named, range(4)))).slots == (0, 1, 2, 3)
 
 
-def test_names_are_the_same_in_every_process() -> None:
+def test_names_are_the_same_in_every_process():
     assert named("a", 1) == named("a", 1) == "391d545b6971354e"
     assert named("a", 1) != named("a", 2)
 
 
-def test_all_forms_can_be_planned() -> None:
+def test_all_forms_can_be_planned():
     versions = Versions({1: {f"q{at}": (at, text) for at, text in enumerate(FORMS)}})
     assert HostPlan.of(versions(1), range(4)).refused == {}

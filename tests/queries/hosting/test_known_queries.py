@@ -1,7 +1,3 @@
-"""Which queries a stage has begun, and which have failed there."""
-
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -17,15 +13,15 @@ VERSIONS = Versions(
 )
 
 
-def plan(version: int) -> HostPlan:
+def plan(version):
     return HostPlans(VERSIONS, [0])(version)
 
 
-def again(known: KnownQueries) -> KnownQueries:
+def again(known):
     return KnownQueries(json.loads(json.dumps(known.to_json())))
 
 
-def test_queries_that_begin_in_one_batch_are_a_generation() -> None:
+def test_queries_that_begin_in_one_batch_are_a_generation():
     known = KnownQueries({})
     known.follow(plan(4))
     assert [known.generation(number) for number in (1, 4)] == [4, 4]
@@ -36,7 +32,7 @@ def test_queries_that_begin_in_one_batch_are_a_generation() -> None:
     assert [known.generation(number) for number in (7, 5)] == [7, 6]
 
 
-def test_a_query_that_failed_does_not_run_until_it_is_another_incarnation() -> None:
+def test_a_query_that_failed_does_not_run_until_it_is_another_incarnation():
     known = KnownQueries({})
     known.follow(plan(6))
     known.fail([1], "first")
@@ -50,7 +46,7 @@ def test_a_query_that_failed_does_not_run_until_it_is_another_incarnation() -> N
     assert [each.id for each in known.running(plan(7))] == [5, 7]
 
 
-def test_work_for_the_second_stage_is_named_by_the_generation() -> None:
+def test_work_for_the_second_stage_is_named_by_the_generation():
     known = KnownQueries({})
     known.follow(plan(4))
     one, two = plan(4).queries.values()
@@ -59,7 +55,7 @@ def test_work_for_the_second_stage_is_named_by_the_generation() -> None:
     assert known.job_name(one, piece) == known.job_name(two, piece) == f"{piece.name}@4"
 
 
-def test_what_is_refused_has_failed() -> None:
+def test_what_is_refused_has_failed():
     known = KnownQueries({})
     made = HostPlan(8, [0])
     made.refused[3] = "q", "no"
@@ -67,7 +63,7 @@ def test_what_is_refused_has_failed() -> None:
     assert known.failed == {3: "no"}
 
 
-def test_what_only_a_query_had_that_failed_is_cleared_when_it_leaves() -> None:
+def test_what_only_a_query_had_that_failed_is_cleared_when_it_leaves():
     versions = {4: {"a": (1, TEXT)}, 5: {"a": (5, TEXT)}, 6: {"a": (5, TEXT)}}
     for failed, clears in (([1], [False, True, False]), ([], [False, False, False])):
         known = KnownQueries({})

@@ -1,7 +1,3 @@
-"""What leaves the stages for the tables."""
-
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -22,31 +18,29 @@ PLAN = HostPlan.of(Versions({1: {"q": (7, COUNTS), "r": (8, COUNTS)}})(1), range
 STAMP = Stamp(3, 1, 4, 90, 80)
 
 
-def sent(
-    known: KnownQueries, deferred: Deferred | None = None, served: frozenset[int] | None = None
-) -> tuple[Results, Outbox]:
+def sent(known, deferred=None, served=None):
     out = Outbox(PLAN.slots)
     return Results(PLAN, known, out, deferred or Deferred(DictStore(), {}), served), out
 
 
-def counted(n: int, weight: int = 1) -> pl.DataFrame:
+def counted(n, weight=1):
     return pl.DataFrame({"route_id": ["a"], "n": [n], TIME: [5], WEIGHT: [weight]})
 
 
-def left(out: Outbox) -> list[tuple[Leaving, list[int]]]:
+def left(out):
     return [
         (Leaving.of(row["control"]), [] if row["frame"] is None else result_table(row["frame"]).column("n").to_pylist())
         for row in out.table().to_pylist()
     ]
 
 
-def begun() -> KnownQueries:
+def begun():
     known = KnownQueries({})
     known.follow(PLAN)
     return known
 
 
-def test_a_control_is_read_as_it_was_written() -> None:
+def test_a_control_is_read_as_it_was_written():
     for each in (
         Leaving("rows", 7, "q", 2),
         Leaving("begun", 7, "q", whole_from=BEGINNING),
@@ -58,7 +52,7 @@ def test_a_control_is_read_as_it_was_written() -> None:
     assert Leaving("rows", 7, "q").control() == '{"kind":"rows","name":"q","query":7}'
 
 
-def test_rows_of_a_query_go_to_one_slot_whatever_shard_they_come_from() -> None:
+def test_rows_of_a_query_go_to_one_slot_whatever_shard_they_come_from():
     results, out = sent(begun())
     changes = pl.DataFrame({"route_id": ["a"], "n": [1], TIME: [5], WEIGHT: [1]})
     for shard in range(4):
@@ -69,7 +63,7 @@ def test_rows_of_a_query_go_to_one_slot_whatever_shard_they_come_from() -> None:
     assert Leaving.of(table.column("control")[0].as_py()) == Leaving("rows", 7, "q")
 
 
-def test_slots_of_queries_differ() -> None:
+def test_slots_of_queries_differ():
     results, out = sent(begun())
     plan = HostPlan.of(Versions({1: {f"q{at}": (at, COUNTS) for at in range(40)}})(1), range(4))
     for query in plan.queries.values():
@@ -78,7 +72,7 @@ def test_slots_of_queries_differ() -> None:
     assert (counts > 3).all()
 
 
-def test_a_query_whose_rows_have_one_key_fails_and_says_so_until_it_is_gone() -> None:
+def test_a_query_whose_rows_have_one_key_fails_and_says_so_until_it_is_gone():
     known = begun()
     results, out = sent(known)
     twice = pl.DataFrame({"route_id": ["a", "a"], "n": [1, 2], TIME: [5, 5], WEIGHT: [1, 1]})
@@ -91,7 +85,7 @@ def test_a_query_whose_rows_have_one_key_fails_and_says_so_until_it_is_gone() ->
     assert [each.id for each in known.running(PLAN)] == [8]
 
 
-def test_late_rows_are_counted_for_the_queries_that_miss_them() -> None:
+def test_late_rows_are_counted_for_the_queries_that_miss_them():
     results, out = sent(begun())
     query = PLAN.queries[7]
     jobs = [Job("a", query.result.plan, (query, PLAN.queries[8])), Job("b", query.result.plan, (query,))]
@@ -102,7 +96,7 @@ def test_late_rows_are_counted_for_the_queries_that_miss_them() -> None:
     assert out.table().schema.field("frame").type == pa.binary()
 
 
-def test_results_of_queries_that_are_not_served_wait_until_they_are() -> None:
+def test_results_of_queries_that_are_not_served_wait_until_they_are():
     known, store = begun(), DictStore()
     deferred = Deferred(store, {})
     results, out = sent(known, deferred, frozenset([8]))
@@ -119,17 +113,7 @@ def test_results_of_queries_that_are_not_served_wait_until_they_are() -> None:
     assert store.values == {}
 
 
-def test_results_that_wait_leave_when_nothing_more_comes() -> None:
-    known, deferred = begun(), Deferred(DictStore(), {})
-    results, _ = sent(known, deferred, frozenset())
-    results.take(PLAN.queries[7], counted(1), Stamp(3, 1, 4, 90, 80))
-    results.close(STAMP)
-    results, out = sent(known, deferred)
-    results.close(STAMP)
-    assert left(out) == [(Leaving("rows", 7, "q"), [1])]
-
-
-def test_what_waits_of_a_query_that_fails_is_forgotten() -> None:
+def test_what_waits_of_a_query_that_fails_is_forgotten():
     known, store = begun(), DictStore()
     deferred = Deferred(store, {})
     results, _ = sent(known, deferred, frozenset())

@@ -1,7 +1,5 @@
 """From rows of both stages to tables of the lake, without Spark: merged in tasks, committed beside them."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from pathlib import Path

@@ -1,18 +1,16 @@
 """Messages between the stages: the same whatever the order in which they come."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from pyspark.sql import Row
 
 from upstream.queries.hosting.messages import Outbox, by_kind, control_of, read_messages
 
 
-def test_a_control_has_its_kind_and_one_text_for_equal_values() -> None:
+def test_a_control_has_its_kind_and_one_text_for_equal_values():
     assert control_of("scan", b=1, a=[2]) == control_of("scan", a=[2], b=1) == '{"a":[2],"b":1,"kind":"scan"}'
 
 
-def test_messages_come_in_an_order_of_their_own_without_ticks() -> None:
+def test_messages_come_in_an_order_of_their_own_without_ticks():
     rows = [
         Row(frame=b"2", control=control_of("rows", shard=1)),
         Row(frame=None, control=control_of("tick")),
@@ -27,7 +25,7 @@ def test_messages_come_in_an_order_of_their_own_without_ticks() -> None:
     assert {kind: len(each) for kind, each in kinds.items()} == {"heard": 1, "rows": 2}
 
 
-def test_rows_leave_by_slot_with_or_without_a_frame() -> None:
+def test_rows_leave_by_slot_with_or_without_a_frame():
     out = Outbox([70, 80])
     assert len(out) == 0
     assert out.batch().num_rows == 0

@@ -1,7 +1,5 @@
 """What tasks leave for the driver, whatever the order in which it comes."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

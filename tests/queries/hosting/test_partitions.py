@@ -1,7 +1,5 @@
 """The number of partitions of a host's stages; what Spark makes of it is in test_running_on_spark.py."""
 
-from __future__ import annotations
-
 import types
 
 import pytest

@@ -1,7 +1,5 @@
 """Reports of queries: each batch counts once."""
 
-from __future__ import annotations
-
 from upstream.queries.hosting.outcome import Began, Outcome
 from upstream.queries.hosting.reports import QueryReport, Reports
 from upstream.storage.folder import folder_at

@@ -14,15 +14,14 @@ from kit.hosting import Versions, frame, scanned
 
 from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, beginning
-from upstream.queries.expressions.nodes import Expression, Field
+from upstream.queries.expressions.nodes import Field
 from upstream.queries.expressions.typing import call
 from upstream.queries.hosting import host_plan
 from upstream.queries.hosting.arrived_rows import in_order
 from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
-from upstream.queries.hosting.scanning import ScanStep, divided, shards_of
+from upstream.queries.hosting.scanning import ScanStep
 from upstream.queries.placing.placement import Fragment, Placement, Route
-from upstream.queries.relations.nodes import Node
 
 TEXT = "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym"
 SYM = Field("sym", pa.string())
@@ -30,8 +29,8 @@ N = Field("n", pa.int64())
 START_US = int(EPOCH.timestamp() * 1_000_000)
 
 
-def scan(table: pa.Table, by: tuple[Expression, ...] = (SYM,), slots: tuple[int, ...] = (70, 80, 90)) -> list[Any]:
-    def placed(plan: Node) -> Placement:
+def scan(table, by=(SYM,), slots=(70, 80, 90)):
+    def placed(plan):
         return Placement((Fragment(plan, (Route("trade", by),), None),), None)
 
     with patch.object(host_plan, "placed", placed):
@@ -41,7 +40,7 @@ def scan(table: pa.Table, by: tuple[Expression, ...] = (SYM,), slots: tuple[int,
 
 
 @given(rows=rows_of_streams(), by=st.sampled_from([(SYM,), (SYM, N), ()]))
-def test_each_row_goes_to_one_shard_with_its_equals(rows: Any, by: tuple[Expression, ...]) -> None:
+def test_each_row_goes_to_one_shard_with_its_equals(rows, by):
     came = rows["trade"]
     found = scan(scanned(TRADE, came, list(range(1, came.height + 1)), {"f": 5}), by)
     frames = [(each["slot"], from_frame(each["frame"])) for each in found if each["frame"] is not None]
@@ -55,7 +54,7 @@ def test_each_row_goes_to_one_shard_with_its_equals(rows: Any, by: tuple[Express
         assert together.equals(came.to_arrow().cast(TRADE.schema))
 
 
-def test_every_shard_hears_of_bounds_and_of_the_newest_arrival() -> None:
+def test_every_shard_hears_of_bounds_and_of_the_newest_arrival():
     rows = frame(TRADE, [("a", 1.0, 1, EPOCH)])
     found = scan(scanned(TRADE, rows, [7], {"f": START_US, "g": None}))
     controls = [json.loads(each["control"]) for each in found if each["frame"] is None]
@@ -70,34 +69,24 @@ def test_every_shard_hears_of_bounds_and_of_the_newest_arrival() -> None:
     }
 
 
-def test_a_feed_of_which_nothing_is_known_holds_back() -> None:
+def test_a_feed_of_which_nothing_is_known_holds_back():
     table = scanned(TRADE, frame(TRADE, []), [], {"f": beginning(TRADE.schema.field("t").type).value})
     assert json.loads(scan(table)[0]["control"])["bounds"] == {"f": BEFORE_ALL}
 
 
-def test_punctuation_of_a_single_key_is_no_bound() -> None:
+def test_punctuation_of_a_single_key_is_no_bound():
     table = scanned(TRADE, frame(TRADE, []), [], {"f": START_US})
     single = table.set_column(0, "sym", pa.array(["a"]))
     assert json.loads(scan(single)[0]["control"])["bounds"] == {}
 
 
-def test_without_rows_nothing_is_sent() -> None:
+def test_without_rows_nothing_is_sent():
     assert scan(scanned(TRADE, frame(TRADE, []), [])) == []
 
 
-def test_rows_that_cannot_be_divided_are_no_reason_for_the_batch_to_fail() -> None:
+def test_rows_that_cannot_be_divided_are_no_reason_for_the_batch_to_fail():
     rows = frame(TRADE, [("a", 1.0, 0, EPOCH)])
     found = scan(scanned(TRADE, rows, [7]), (call("divide", [Field("px", pa.float64()), N]),))
     kinds = [json.loads(each["control"])["kind"] for each in found]
     assert kinds == ["unroutable"] * 3 + ["scan"] * 3
     assert "divi" in json.loads(found[0]["control"])["reason"].lower()
-
-
-def test_positions_of_each_shard() -> None:
-    rows = frame(TRADE, [(each, 1.0, 1, EPOCH) for each in ("a", "b", None, "a", "c", "b")])
-    shards = shards_of(rows, [SYM], TRADE.schema, 2)
-    found = {number: at.tolist() for number, at in divided(shards, 2)}
-    assert sorted(at for some in found.values() for at in some) == list(range(6))
-    for number, at in found.items():
-        assert at == sorted(at)
-        assert set(shards[at].tolist()) == {number}

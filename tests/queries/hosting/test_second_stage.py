@@ -1,18 +1,11 @@
-"""A shard of the second stage."""
-
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
 from unittest.mock import patch
 
-import polars as pl
 import pyarrow as pa
-import pytest
 from kit.hosting import Versions, result_table, windows_first
 from pyspark.sql import Row
 
-from upstream.conf.errors import CheckpointError
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT
@@ -21,7 +14,6 @@ from upstream.queries.hosting.commands import Command
 from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.leaving import Leaving
 from upstream.queries.hosting.messages import control_of
-from upstream.queries.hosting.results import Stamp, result_frames
 from upstream.queries.hosting.second_stage import SecondStage
 
 COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym"
@@ -32,7 +24,7 @@ VERSIONS = Versions({1: {"q": (1, COUNT)}, 2: {"q": (1, COUNT), "r": (2, RATIO)}
 class Shard:
     """The shard that computes the query, behind two shards of the first stage."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.store = DictStore()
         self.plans = HostPlans(VERSIONS, (0, 1))
         with patch.object(host_plan, "placed", windows_first):
@@ -42,7 +34,7 @@ class Shard:
         self.number = self.query.shard
         (self.piece,) = self.query.pieces
 
-    def run(self, rows: Sequence[Row], version: int = 1) -> list[tuple[Leaving, dict[str, Any]]]:
+    def run(self, rows, version=1):
         stage = SecondStage(lambda: Command(0, version), self.plans)
         left = stage.batch(self.number, self.store, iter(rows))
         if left is None:
@@ -52,14 +44,14 @@ class Shard:
             for row in left.to_pylist()
         ]
 
-    def heard(self, shard: int, low: int | None, first: int = 50, whole: int | None = BEGINNING) -> Row:
+    def heard(self, shard, low, first=50, whole=BEGINNING):
         domains = {self.query.domain.name: [low, first, None]}
         return Row(
             frame=None,
             control=control_of("heard", shard=shard, domains=domains, now=90, whole={f"{self.piece.name}@1": whole}),
         )
 
-    def changes(self, shard: int, *rows: tuple[str | None, int, int], version: int = 1) -> Row:
+    def changes(self, shard, *rows, version=1):
         schema = self.piece.fragment.plan.schema
         size = len(rows)
         columns: dict[str, pa.Array] = {each.name: pa.nulls(size, each.type) for each in schema}
@@ -72,7 +64,7 @@ class Shard:
         )
 
 
-def test_changes_of_all_shards_meet_below_the_least_low_watermark() -> None:
+def test_changes_of_all_shards_meet_below_the_least_low_watermark():
     shard = Shard()
     rows = [
         shard.changes(0, ("a", 3, 1), ("a", 6, 1)),
@@ -89,29 +81,21 @@ def test_changes_of_all_shards_meet_below_the_least_low_watermark() -> None:
     assert not any("waiting" in kind for kind, _ in shard.store.values)
 
 
-def test_it_waits_until_all_shards_have_spoken() -> None:
+def test_it_waits_until_all_shards_have_spoken():
     shard = Shard()
     assert shard.run([shard.changes(0, ("a", 3, 1)), shard.heard(0, 9)]) == []
     assert shard.run([shard.heard(1, None)]) == []
-    found = shard.run([shard.heard(1, 9)])
-    assert [each.kind for each, _ in found] == ["begun", "rows"]
+    assert [each.kind for each, _ in shard.run([shard.heard(1, 9)])] == ["begun", "rows"]
 
 
-def test_the_order_in_which_rows_come_does_not_matter() -> None:
-    one, two = Shard(), Shard()
-    rows = [one.changes(0, ("a", 3, 1)), one.changes(1, ("b", 3, 1)), one.heard(0, 9), one.heard(1, 9)]
-    assert one.run(rows) == two.run(rows[::-1])
-    assert one.store.values.keys() == two.store.values.keys()
-
-
-def test_it_is_whole_when_what_it_is_given_is() -> None:
+def test_it_is_whole_when_what_it_is_given_is():
     for sinces, expected in (((5, 7), 7), ((BEGINNING, BEGINNING), BEGINNING), ((5, None), None)):
         shard = Shard()
         found = shard.run([shard.heard(at, 9, whole=since) for at, since in enumerate(sinces)])
         assert [each.whole_from for each, _ in found if each.kind == "begun"] == [expected]
 
 
-def test_a_query_that_begins_later_is_given_all_again() -> None:
+def test_a_query_that_begins_later_is_given_all_again():
     shard = Shard()
     both = [shard.heard(0, 9), shard.heard(1, 9)]
     shard.run([shard.changes(0, ("a", 3, 1)), *both])
@@ -120,30 +104,9 @@ def test_a_query_that_begins_later_is_given_all_again() -> None:
     assert "divi" in found[0][0].reason.lower()
 
 
-def test_what_the_first_stage_has_finished_passes() -> None:
-    shard = Shard()
-    leaving = Leaving("rows", 1, "q")
-    changes = pl.DataFrame({"sym": ["a"], "n": [1], TIME: [3], WEIGHT: [1]})
-    ((_, frame),) = result_frames(shard.query, changes, Stamp(0, 0, 2, 90, 80))
-    assert shard.run([Row(frame=frame, control=leaving.control())]) == [(leaving, result_table(frame).to_pydict())]
-    other = SecondStage(lambda: Command(0, 1), shard.plans).batch(
-        1 - shard.number, DictStore(), iter([Row(frame=frame, control=leaving.control())])
-    )
-    assert other is not None
-    assert other.column("slot").to_pylist() == [1 - shard.number]
-
-
-def test_nothing_is_kept_of_queries_that_are_gone() -> None:
+def test_nothing_is_kept_of_queries_that_are_gone():
     shard = Shard()
     shard.run([shard.changes(0, ("a", 3, 1), ("a", 30, 1)), shard.heard(0, 9), shard.heard(1, 9)])
     assert len({kind for kind, _ in shard.store.values}) > 2
     shard.run([shard.heard(0, 9), shard.heard(1, 9)], version=3)
     assert {kind for kind, _ in shard.store.values} == {"head"}
-
-
-def test_another_number_of_shards_is_refused() -> None:
-    shard = Shard()
-    shard.run([])
-    shard.plans = HostPlans(VERSIONS, (0, 1, 2))
-    with pytest.raises(CheckpointError, match="shards '2', now '3'"):
-        shard.run([])

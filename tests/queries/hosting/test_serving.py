@@ -13,7 +13,7 @@ from upstream.queries.hosting.reports import HostReport, QueryReport
 from upstream.queries.hosting.serving import Candidate, chosen, next_served, seconds_for_results
 
 
-def run(weights: list[float], costs: list[float], seconds: float, batches: int) -> list[list[int]]:
+def run(weights, costs, seconds, batches):
     """Serve queries that have results in each batch of a second; return the batches in which each was served."""
     served: list[list[int]] = [[] for _ in weights]
     since = [0] * len(weights)
@@ -26,13 +26,13 @@ def run(weights: list[float], costs: list[float], seconds: float, batches: int) 
     return served
 
 
-def staleness(served: list[int], end: int) -> float:
+def staleness(served, end):
     """The mean over time of how old the oldest row is that no batch has put out; a row comes at each moment."""
     begins = [0, *served]
     return sum((until - at) ** 2 / 2 for at, until in itertools.pairwise([*begins, end])) / end
 
 
-def best(weights: list[float], costs: list[float], seconds: float, length: int) -> float:
+def best(weights, costs, seconds, length):
     """The least weighted staleness of all schedules that repeat after up to some batches."""
     numbers = range(len(weights))
     sets = [
@@ -62,9 +62,7 @@ def best(weights: list[float], costs: list[float], seconds: float, length: int) 
     costs=st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=4, max_size=4),
     seconds=st.sampled_from([1.0, 2.0, 3.0, 4.0]),
 )
-def test_the_weighted_staleness_is_near_the_least_that_there_is(
-    weights: list[float], costs: list[float], seconds: float
-) -> None:
+def test_the_weighted_staleness_is_near_the_least_that_there_is(weights, costs, seconds):
     costs = [min(each, seconds) for each in costs[: len(weights)]]
     batches = 600
     served = run(weights, costs, seconds, batches)
@@ -72,21 +70,10 @@ def test_the_weighted_staleness_is_near_the_least_that_there_is(
     assert got <= 1.25 * best(weights, costs, seconds, 6)
 
 
-@pytest.mark.parametrize("seconds", [4.0, 10.0, 23.0, 50.0])
-def test_a_weight_of_four_makes_results_a_quarter_to_a_half_as_stale(seconds: float) -> None:
-    batches = 2_000
-    served = run([1.0] * 40 + [4.0] * 40, [1.0] * 80, seconds, batches)
-    light, heavy = (sum(staleness(each, batches) for each in some) for some in (served[:40], served[40:]))
-    assert 0.25 <= heavy / light <= 0.5
-    # Turns that follow the square root have the least sum: x and 2x batches, where 40/x + 40/2x are served in each.
-    least = 40 * (4 + 2) * max(60 / seconds, 1) / 2
-    assert 4 * heavy + light <= 1.08 * least
-
-
 @pytest.mark.parametrize(
     ("weight", "cost", "seconds"), [(1.0, 8.0, 12.0), (8.0, 1.0, 3.0), (27.0, 1.0, 3.0), (8.0, 8.0, 12.0)]
 )
-def test_the_time_between_turns_follows_cost_and_weight(weight: float, cost: float, seconds: float) -> None:
+def test_the_time_between_turns_follows_cost_and_weight(weight, cost, seconds):
     served = run([1.0] * 240 + [weight], [1.0] * 240 + [cost], seconds, 1_000)
     turns = len(served[0]) / len(served[-1])
     assert turns == pytest.approx((cost / weight) ** (2 / 3), rel=0.1)
@@ -97,7 +84,7 @@ def test_the_time_between_turns_follows_cost_and_weight(weight: float, cost: flo
     costs=st.lists(st.sampled_from([0.01, 1.0, 5.0, 100.0]), min_size=6, max_size=6),
     seconds=st.sampled_from([0.0, 1.0, 6.0]),
 )
-def test_no_query_starves(weights: list[float], costs: list[float], seconds: float) -> None:
+def test_no_query_starves(weights, costs, seconds):
     costs = costs[: len(weights)]
     # It is served when its gain passes what all others can have after the batches that they need.
     light = min(range(len(weights)), key=lambda each: weights[each] / costs[each])
@@ -116,7 +103,7 @@ def test_no_query_starves(weights: list[float], costs: list[float], seconds: flo
         age = [1.0 if n in found else a + 1 for n, a in enumerate(age)]
 
 
-def test_what_fits_exactly_is_served() -> None:
+def test_what_fits_exactly_is_served():
     three = [Candidate(n, 1.0, 1.0, 0.1) for n in range(4)]
     assert chosen(three, 0.1 + 0.1 + 0.1) == {0, 1, 2}
     assert chosen(three, 0.3) == {0, 1, 2}, "sums of decimals are not exact"
@@ -125,14 +112,14 @@ def test_what_fits_exactly_is_served() -> None:
     assert chosen([], 1.0) == frozenset()
 
 
-def test_a_cheap_one_takes_the_time_that_is_left() -> None:
+def test_a_cheap_one_takes_the_time_that_is_left():
     assert chosen([Candidate(1, 9.0, 1.0, 1.0), Candidate(2, 9.0, 1.0, 2.0), Candidate(3, 0.1, 1.0, 0.5)], 1.6) == {
         1,
         3,
     }
 
 
-def test_idle_queries_take_no_turn_and_no_time() -> None:
+def test_idle_queries_take_no_turn_and_no_time():
     idle = [Candidate(n, 1e6, 1.0, 1.0, likely=0.001) for n in range(20)]
     waiting = Candidate(99, 1.0, 1.0, 5.0)
     assert chosen([*idle, waiting], 1.0) == {*range(20), 99}
@@ -140,12 +127,12 @@ def test_idle_queries_take_no_turn_and_no_time() -> None:
     assert chosen([busy, waiting], 1.0) == {50}
 
 
-def test_urgent_ones_are_served_whatever_they_cost() -> None:
+def test_urgent_ones_are_served_whatever_they_cost():
     urgent = [Candidate(n, 0.001, 0.0, 10.0, urgent=True) for n in (1, 2)]
     assert chosen([*urgent, Candidate(3, 1.0, 1.0, 1.0), Candidate(4, 1.0, 1.0, 1.0)], 5.0) == {1, 2, 3}
 
 
-def test_results_take_what_is_left_of_a_batch() -> None:
+def test_results_take_what_is_left_of_a_batch():
     assert seconds_for_results(2.0, 0.5) == 1.5
     assert seconds_for_results(2.1, 2.0) == pytest.approx(0.1)
     assert seconds_for_results(2.0999, 2.0) == 0.1, "at least a twentieth of the rest"
@@ -155,11 +142,11 @@ def test_results_take_what_is_left_of_a_batch() -> None:
 SECOND = 1_000_000
 
 
-def report(**queries: QueryReport) -> HostReport:
+def report(**queries):
     return HostReport(7, {int(name[1:]): each for name, each in queries.items()}, batch_s=1.0, fixed_s=0.5)
 
 
-def test_all_are_served_while_there_is_time() -> None:
+def test_all_are_served_while_there_is_time():
     begun = QueryReport(begun=True, cost_s=0.25)
     assert next_served({1: 1.0, 2: 4.0}, report(q1=begun, q2=begun), 1.0, 9 * SECOND) is None
     assert next_served({1: 1.0, 2: 4.0}, report(q1=begun, q2=begun), 0.9, 9 * SECOND) == {2}
@@ -167,7 +154,7 @@ def test_all_are_served_while_there_is_time() -> None:
     assert next_served({1: 1.0, 2: 1.0}, HostReport(), 0.001, 0) is None, "new ones"
 
 
-def test_rows_that_come_during_a_batch_are_as_old_as_the_batch() -> None:
+def test_rows_that_come_during_a_batch_are_as_old_as_the_batch():
     fresh = QueryReport(begun=True, cost_s=1.0)
     waits = QueryReport(begun=True, cost_s=1.0, waiting_since_us=5 * SECOND)
     queries = report(q1=fresh, q2=waits)
@@ -176,14 +163,14 @@ def test_rows_that_come_during_a_batch_are_as_old_as_the_batch() -> None:
     assert next_served({1: 8.0, 2: 1.0}, queries, 1.0, 9 * SECOND + 1) == {2}
 
 
-def test_a_query_that_has_not_begun_is_served_beside_the_others() -> None:
+def test_a_query_that_has_not_begun_is_served_beside_the_others():
     waits = QueryReport(begun=True, cost_s=1.0, waiting_since_us=0)
     queries = report(q1=waits, q2=waits, q3=QueryReport())
     assert next_served({1: 1.0, 2: 2.0, 3: 0.1, 4: 0.1}, queries, 1.0, SECOND) == {2, 3, 4}
     assert next_served({1: 1.0, 2: 2.0}, queries, 1.0, SECOND) == {2}, "what is no longer registered is no candidate"
 
 
-def test_what_is_seldom_there_costs_little() -> None:
+def test_what_is_seldom_there_costs_little():
     seldom = QueryReport(begun=True, cost_s=1.0, likely=0.01)
     many = report(**{f"q{n}": seldom for n in range(40)})
     weights = dict.fromkeys(range(40), 1.0)

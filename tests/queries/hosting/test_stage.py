@@ -1,7 +1,3 @@
-"""The state that a shard of either stage keeps."""
-
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa
@@ -10,17 +6,17 @@ from kit.hosting import Versions
 
 from upstream.conf.errors import CheckpointError
 from upstream.operators.runtime.store import DictStore
-from upstream.queries.hosting.host_plan import HostPlan, HostPlans
+from upstream.queries.hosting.host_plan import HostPlans
 from upstream.queries.hosting.stage import ShardState
 
 VERSIONS = Versions({1: {"q": (1, "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym")}})
 
 
-def plan(shards: int) -> HostPlan:
+def plan(shards):
     return HostPlans(VERSIONS, range(shards))(1)
 
 
-def test_what_a_stage_saves_is_there_in_the_next_batch() -> None:
+def test_what_a_stage_saves_is_there_in_the_next_batch():
     store = DictStore()
     state = ShardState(plan(2), store)
     assert state.saved("heard") == {}
@@ -37,7 +33,7 @@ def test_what_a_stage_saves_is_there_in_the_next_batch() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"), [("plan", {"shards": "3"}, "shards '3', now '2'"), ("layout", 0, "layout 0, now 1")]
 )
-def test_the_state_of_other_shards_or_of_another_version_is_refused(key: str, value: object, message: str) -> None:
+def test_the_state_of_other_shards_or_of_another_version_is_refused(key, value, message):
     store = DictStore()
     ShardState(plan(2), store).save()
     head = json.loads(store.get("head", 0) or b"{}")

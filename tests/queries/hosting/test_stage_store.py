@@ -1,14 +1,10 @@
-"""Parts of a store, and tables that wait in it."""
-
-from __future__ import annotations
-
 import pyarrow as pa
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.hosting.stage_store import Part, Waiting
 
 
-def test_parts_of_a_store_do_not_meet() -> None:
+def test_parts_of_a_store_do_not_meet():
     store = DictStore()
     one, two = Part(store, "one"), Part(store, "two")
     one.put("head", 0, b"1")
@@ -18,7 +14,7 @@ def test_parts_of_a_store_do_not_meet() -> None:
     assert (one.get("head", 0), two.get("head", 0)) == (None, b"2")
 
 
-def test_tables_wait_in_order_across_batches_and_leave_nothing() -> None:
+def test_tables_wait_in_order_across_batches_and_leave_nothing():
     store = DictStore()
     waiting = Waiting(store, {})
     waiting.put("a", pa.table({"x": [1, 2]}))

@@ -1,7 +1,3 @@
-"""Low-watermarks of streams that are read together."""
-
-from __future__ import annotations
-
 import json
 
 from upstream.core.rows.exact_integers import LOWEST
@@ -17,15 +13,15 @@ NEWEST = Domain("newest", ("r",), "arrival")
 STORED = Domain("stored", (), "event")
 
 
-def heard(stream: str, arrival: int, newest: int | None = None, **bounds: int) -> Message:
+def heard(stream, arrival, newest=None, **bounds):
     return Message({"stream": stream, "bounds": bounds, "arrival": arrival, "newest": newest}, None, "")
 
 
-def again(marks: Watermarks) -> Watermarks:
+def again(marks):
     return Watermarks(json.loads(json.dumps(marks.to_json())))
 
 
-def test_a_domain_waits_for_all_of_its_streams() -> None:
+def test_a_domain_waits_for_all_of_its_streams():
     marks = Watermarks({})
     found = marks.moments([BOTH, ONE, STORED], [heard("r", 7, f=10, g=20)])
     assert found == {
@@ -40,12 +36,12 @@ def test_a_domain_waits_for_all_of_its_streams() -> None:
     }
 
 
-def test_several_tasks_speak_of_one_feed() -> None:
+def test_several_tasks_speak_of_one_feed():
     marks = Watermarks({})
     assert marks.moments([ONE], [heard("r", 1, f=9), heard("r", 3, f=4)])["one"] == Moment(None, 9, 3)
 
 
-def test_a_watermark_never_goes_back() -> None:
+def test_a_watermark_never_goes_back():
     marks = Watermarks({})
     marks.moments([ONE], [heard("r", 1, f=9)])
     marks = again(marks)
@@ -54,27 +50,27 @@ def test_a_watermark_never_goes_back() -> None:
     assert marks.moments([ONE], [heard("r", 3, g=AFTER_ALL, f=12)])["one"] == Moment(9, 12, 3, 9)
 
 
-def test_a_domain_that_is_new_begins_where_its_streams_are() -> None:
+def test_a_domain_that_is_new_begins_where_its_streams_are():
     marks = Watermarks({})
     marks.moments([ONE], [heard("r", 1, f=9), heard("s", 1, f=4)])
     assert marks.moments([BOTH], [heard("s", 2, f=8)])["both"] == Moment(4, 8, 2, 4)
 
 
-def test_a_domain_that_is_new_does_not_go_back_with_a_feed_that_is_new() -> None:
+def test_a_domain_that_is_new_does_not_go_back_with_a_feed_that_is_new():
     marks = Watermarks({})
     marks.moments([], [heard("r", 1, f=15)])
     assert marks.moments([ONE], [heard("r", 2, g=11)])["one"] == Moment(15, 15, 2, 15)
     assert again(marks).moments([ONE], [])["one"] == Moment(15, 15, 2, 15)
 
 
-def test_by_the_clock_of_arrival_rows_that_have_passed_are_enough() -> None:
+def test_by_the_clock_of_arrival_rows_that_have_passed_are_enough():
     marks = Watermarks({})
     assert marks.moments([NEWEST], [heard("s", 3)])["newest"] == Moment(None, None, 3)
     assert marks.moments([NEWEST], [heard("r", 4)])["newest"] == Moment(None, None, 4)
     assert again(marks).moments([NEWEST], [])["newest"] == Moment(LOWEST, None, 4, 5)
 
 
-def test_rows_that_came_before_count_by_the_newest_of_them() -> None:
+def test_rows_that_came_before_count_by_the_newest_of_them():
     marks = Watermarks({})
     assert marks.moments([ONE], [heard("r", 1, newest=30, f=9)])["one"] == Moment(None, 9, 1)
     found = again(marks).moments([ONE, BOTH], [heard("s", 2, newest=50, f=8)])
