@@ -177,7 +177,8 @@ def test_a_foreign_deletion_elsewhere_is_kept(make_sink: Any) -> None:
     assert sink.latest() == {}
 
 
-@pytest.mark.parametrize("retention", ["-1", "soon"])
-def test_a_retention_that_is_none_is_refused(make_sink: Any, retention: str) -> None:
+@pytest.mark.parametrize("retention", ["-1", "soon", "1 hour"])
+def test_a_retention_that_does_not_fit_is_refused(make_sink: Any, retention: str) -> None:
+    make_sink(tombstoneRetention="3600").writer()  # in the unit of the time column, which holds numbers
     with pytest.raises(OptionError, match="tombstoneRetention"):
         make_sink(tombstoneRetention=retention).writer()
