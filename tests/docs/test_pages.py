@@ -3,55 +3,91 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
+from kit import programs
 from kit.places import ROOT
 
-from . import run_pages
+from .docstrings import examples, needs_spark
 
 DOCS = ROOT / "docs"
-PAGES = sorted(each for each in (*DOCS.glob("how-to/*.md"), DOCS / "windows.md", DOCS / "readers.md"))
-WITH_PYTHON = [each for each in PAGES if "```python" in each.read_text(encoding="utf-8")]
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]
+PAGES = {
+    f"{path.parent.name}-{path.stem}": path.read_text(encoding="utf-8")
+    for path in sorted((*DOCS.glob("how-to/*.md"), DOCS / "windows.md", DOCS / "readers.md"))
+}
+WITH_PYTHON = {name: page for name, page in PAGES.items() if "```python" in page}
 
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What went wrong on each page; one session runs them all."""
-    folder = tmp_path_factory.mktemp("pages")
-    (folder / "somebody's").write_text("")
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("run_pages.py"), *WITH_PYTHON],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    """What went wrong on each page, and in each docstring; one session runs them all."""
+    folder = tmp_path_factory.mktemp("snippets")
+    on_spark = {name: text for name, text in examples().items() if needs_spark(name, text)}
+    assert len(on_spark) > 30
+    (folder / "given.json").write_text(json.dumps({"pages": WITH_PYTHON, "examples": on_spark}), encoding="utf-8")
+    done = programs.run(sys.executable, Path(__file__).with_name("run_snippets.py"), "given.json", cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (folder / "somebody's").exists(), "pages empty a folder of their own, not the one they were started in"
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_examples_run(failures: dict[str, str], page: Path) -> None:
-    assert failures[str(page)] == ""
+@pytest.mark.spark
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_examples_run(failures: dict[str, str], page: str) -> None:
+    assert failures[page] == ""
 
 
-def test_no_folder_is_emptied_but_the_one_that_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="is not the folder that was made"):
-        run_pages.empty(Path.cwd())
-    made = run_pages.enter_own_folder()
-    (made / "file").write_text("")
-    run_pages.empty(made)
-    assert [*made.iterdir()] == []
-    assert (tmp_path / "file").exists()
+@pytest.mark.spark
+def test_examples_of_docstrings_run(failures: dict[str, str]) -> None:
+    assert {name: said for name, said in failures.items() if name not in WITH_PYTHON and said} == {}
 
 
 def test_what_is_not_run_has_a_reason() -> None:
-    for page in PAGES:
-        for reason in re.findall(r"<!-- not run:(.*?)-->", page.read_text(encoding="utf-8")):
-            assert len(reason.split()) >= 3, page
+    for name, page in PAGES.items():
+        for reason in re.findall(r"<!-- not run:(.*?)-->", page):
+            assert len(reason.split()) >= 3, name
+
+
+def test_the_page_on_testing_runs_where_there_is_no_java(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "testing.md").read_text(encoding="utf-8"), re.DOTALL)
+    program = "\n".join([*blocks, "from pyspark import SparkContext", "assert SparkContext._gateway is None"])
+    nowhere = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    done = programs.run(sys.executable, "-c", program, env=nowhere, cwd=tmp_path)
+    assert blocks
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.spark
+def test_the_tutorial(tmp_path: Path) -> None:
+    """Its programs are saved, its lines of shell run, in their order."""
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    outputs = dict[str, str]()
+    before = 0
+    for found in re.finditer(r"```(python|shell)\n(.*?)```", page, re.DOTALL):
+        if found[1] == "python":
+            (name,) = re.findall(r"[Ss]ave this\s+as `([\w.]+)`", page[before : found.start()])
+            (tmp_path / name).write_text(found[2], encoding="utf-8")
+        else:
+            done = programs.run("bash", "-euo", "pipefail", "-c", found[2], cwd=tmp_path, env=environment, timeout=300)
+            assert done.returncode == 0, f"{found[2]}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
+            outputs[found[2]] = outputs.get(found[2], "") + done.stdout
+        before = found.end()
+
+    # What the text says of the results.
+    assert "[(5, " in outputs["python read.py\n"]
+    assert "['bus-1', 'bus-2', 'bus-3', 'bus-4']" in outputs["python moving.py\n"]
+    assert "2024-01-01 00:30:00" in outputs["python speeds.py\n"]
+    assert "2024-01-01 00:50:00" in outputs["python make_feed.py 2\npython speeds.py\n"]
+    assert outputs["upstream history ./latest\n"].count(" 595 ") == 2
+    latest = pl.read_delta(str(tmp_path / "latest"))
+    assert latest.height == 5
+    assert str(latest["timestamp"].min()).startswith("2024-01-01 01:19:50")
+    speeds = pl.read_delta(str(tmp_path / "speeds"))
+    assert speeds["positions"].to_list() == [60] * 5
+    assert {str(end)[:19] for end in speeds["window_end"]} == {"2024-01-01 00:50:00"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 
@@ -14,7 +13,7 @@ from kit.continuous import CATALOG
 from kit.places import ROOT
 
 from upstream.cli import sql_statements
-from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select, Statement
+from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select
 from upstream.queries.language import bind
 from upstream.queries.language.dialect import ContinuousSql, parse
 from upstream.queries.language.grammar import Grammar
@@ -47,8 +46,6 @@ QUERIES = [
 
 def test_each_rule_is_spelled() -> None:
     assert {*IN_A_QUERY, "statement"} == set(GRAMMAR.GRAMMAR)
-    assert len(paths("window")) > 40
-    assert len(paths("source")) > 50
 
 
 def test_each_word_that_the_parser_adds_is_in_the_grammar() -> None:
@@ -75,29 +72,14 @@ def test_paths_through_all_rules_together_are_read_and_written(data: st.DataObje
     assert parse(tree.sql(ContinuousSql)) == tree
 
 
-@functools.cache
-def expected(text: str) -> Statement:
-    """Return what a statement is, read by its words alone."""
-    words = text.split()
-    name = words[words.index("VIEW") + 1] if "VIEW" in words else words[-1]
-    numbers = {key: float(value) for key, value in re.findall(r"(weight|buckets) = (\d+)", text.partition(" AS ")[0])}
-    inner = text.partition(" AS ")[2]
-    if words[0] == "CREATE":
-        view = words[1] == "VIEW"
-        return Create(name, inner, view, numbers.get("weight", 1.0), int(numbers.get("buckets", 1)))
-    if words[0] == "ALTER":
-        return Alter(name, text=None if numbers else inner, weight=numbers.get("weight"))
-    if words[0] == "DROP":
-        return Drop(name, view="MATERIALIZED" not in words)
-    if words[0] in {"ACTIVATE", "DEACTIVATE"}:
-        return Activate(name, words[0] == "ACTIVATE")
-    return Explain(text.removeprefix("EXPLAIN ")) if words[0] == "EXPLAIN" else Select(text)
+KINDS = {"CREATE": Create, "ALTER": Alter, "DROP": Drop, "EXPLAIN": Explain}
+KINDS |= dict.fromkeys(("ACTIVATE", "DEACTIVATE"), Activate)
 
 
 @pytest.mark.parametrize("text", paths("statement"))
 def test_each_path_through_the_statements_is_the_statement_that_it_names(text: str) -> None:
-    found = sql_statements.parse(text)
-    assert found == expected(text)
+    found = sql_statements.parse(text)  # tests/cli/test_sql_statements.py has what is in each kind
+    assert type(found) is KINDS.get(text.split(maxsplit=1)[0], Select)
     query = getattr(found, "text", None)
     if query is not None and query != "routes":
         assert bind(query, CATALOG).reads[0] == "buses"

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from kit import modules
 from kit.places import ROOT
 
+from upstream.cli.reference import options_reference
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 
 DOCS = ROOT / "docs"
+MADE = {
+    "reference": lambda: modules.tool("reference").page(),
+    "command-line": lambda: modules.tool("reference").command_line(),
+    "options": options_reference,
+    "functions": lambda: modules.tool("functions").page(),
+}
 
 
-def test_the_command_lines_page_is_its_help() -> None:
-    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
-    assert page == modules.tool("reference").command_line(), "docs/command-line.md is out of date: run `make reference`"
+@pytest.mark.parametrize("name", MADE)
+def test_a_page_that_is_made_from_code_is_current(name: str) -> None:
+    page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert page == MADE[name](), f"docs/{name}.md is out of date: run `make reference`"
 
 
 def test_each_column_of_the_metrics_is_on_its_page() -> None:

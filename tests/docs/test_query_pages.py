@@ -1,0 +1,254 @@
+"""The pages on continuous queries: what they show is what the parser, the planner, the registry and EXPLAIN do."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import typer
+from deltalake import write_deltalake
+from kit import modules
+from kit.continuous import BUSES, CATALOG, DOMAINS, EPOCH, MOMENT, QUOTE, REQUESTS, TRADE
+from kit.evaluated import changes
+from kit.hosting import Versions, frame
+from kit.places import ROOT
+from typer.testing import CliRunner
+
+from upstream.cli import sql_statements
+from upstream.cli.main import app
+from upstream.cli.sql_statements import Create, Describe, Select
+from upstream.conf.errors import QueryRefusedError
+from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.deltas.zsets import BEGINNING
+from upstream.queries.expressions.nodes import Call, Expression
+from upstream.queries.expressions.typing import function_names
+from upstream.queries.hosting.shared_parts import explain_among
+from upstream.queries.language import Catalog, bind, plan_text
+from upstream.queries.placing.results import result_of
+from upstream.queries.registry.changes import Change
+from upstream.queries.registry.editing import record
+from upstream.queries.registry.opening import define_stream, opened
+from upstream.queries.registry.registry import registry_now
+from upstream.queries.relations.aggregates import AGGREGATES, ORDERLESS
+from upstream.queries.relations.clocks import on_arrival
+from upstream.queries.relations.nodes import Join, Node, Project, walk
+from upstream.queries.relations.nodes import Stream as StreamNode
+from upstream.queries.relations.sharing import shareable
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def blocks(of: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", of, re.DOTALL)
+
+
+# --- the query language
+
+LANGUAGE = page("query-language")
+# With times in minutes.
+ROWS = {
+    TRADE: [("a", 1.0, 3, 1), ("a", 9.0, 4, 5), ("b", 2.0, 3, 7), ("a", 2.5, 1, 200)],
+    QUOTE: [("a", 1.5, 1), ("a", 8.0, 4), ("b", 1.0, 6)],
+    BUSES: [("x", "r1", 12.0, 1), ("y", "r1", 3.0, 2), ("x", "r2", 14.0, 30)],
+    REQUESTS: [
+        (1, "stanford.edu", "http://cs.stanford.edu/a", 1),
+        (2, "shop.com", "http://shop.com/b", 2),
+        (1, "stanford.edu", "http://ee.stanford.edu/", 3),
+    ],
+    DOMAINS: [("shop.com", "commerce"), ("stanford.edu", "study")],
+}
+
+
+@pytest.mark.parametrize("sql", blocks(LANGUAGE, "sql"))
+def test_examples_are_evaluated(sql: str) -> None:
+    names = bind(sql, CATALOG).schema.names
+    found = changes(sql, ROWS, end=24 * 60, unit=timedelta(minutes=1))
+    if "SAMPLE" not in sql:
+        assert any(any(value is not None for value in row[: len(names)]) for row in found), "it has rows"
+    assert all(len(row) == len(names) + 2 for row in found)
+
+
+@pytest.mark.parametrize("window", re.findall(r"^\| `((?:s |s\[|LATEST|TUMBLE|HOP)[^`]*)`", LANGUAGE, re.MULTILINE))
+def test_windows_are_bound(window: str) -> None:
+    stream = "buses" if window.startswith("LATEST") else "trade"
+    source = re.sub(r"\bs\b", stream, window).replace("BY k", "BY sym").replace("WHERE p", "WHERE n > 1")
+    assert bind(f"SELECT COUNT(*) FROM {source}", CATALOG).reads == (stream,)
+
+
+def test_the_error_is_the_one_that_is_shown() -> None:
+    sql, shown = blocks(LANGUAGE, "text")[:2]
+    with pytest.raises(QueryRefusedError) as caught:
+        bind(sql, CATALOG)
+    message, _, excerpt = str(caught.value).partition("\n")
+    assert " ".join(shown.split("\n    ")[0].split()) == message
+    assert shown.rstrip("\n").endswith(excerpt)
+
+
+# --- functions
+
+FUNCTIONS = modules.tool("functions")
+COLUMNS = {
+    **dict.fromkeys("abc", pa.int64()),
+    **dict.fromkeys("pq", pa.bool_()),
+    "s": pa.string(),
+    "l": pa.list_(pa.int32()),
+    "r": pa.struct({"f": pa.int32()}),
+    "t": MOMENT,
+}
+BECOMES = {"between": "and"}
+
+
+def calls(expression: Expression) -> set[str]:
+    if not isinstance(expression, Call):
+        return set()
+    return {expression.function}.union(*map(calls, expression.arguments))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS.OPERATORS)
+def test_operators_are_the_functions_that_the_page_has_them_for(name: str) -> None:
+    catalog = Catalog().with_stream(StreamNode("x", pa.schema(COLUMNS), event_time="t"))
+    plan = bind(f"SELECT {FUNCTIONS.OPERATORS[name]} AS found FROM x", catalog).plan
+    columns = [made for node in walk(plan) if isinstance(node, Project) for _, made in node.columns]
+    assert BECOMES.get(name, name) in set[str]().union(*map(calls, columns))
+
+
+def test_each_function_has_one_line() -> None:
+    text = page("functions")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    for name in {*function_names()} - {*FUNCTIONS.OPERATORS, "second_with_fraction"}:
+        assert len([row for row in rows if re.match(rf"\| `{name}[(`]", row)]) == 1, name
+    for name in AGGREGATES - {*ORDERLESS}:
+        assert f"`{name}(" in text or f"- `{name}` for" in text or name == "array_agg", name
+    assert not any("|  |  |" in row or ("by its arguments |" in row and "a - b" not in row) for row in rows)
+
+
+# --- sharing
+
+SHARING = page("sharing")
+HIGHEST, MEANS, ROUTES, MANY, SHORT, LONG, SHARE, PAIRS, ABOVE, COUNTED, EVER, OFTEN = blocks(SHARING, "sql")
+
+
+def hosted(sql: str) -> Node:
+    """The plan that a job evaluates for a query."""
+    return shareable(result_of(bind(sql, CATALOG).plan).plan)
+
+
+def operators(*queries: str) -> int:
+    plans = [hosted(sql) for sql in queries]
+    evaluation = Evaluation(DictStore(), clock="arrival" if all(map(on_arrival, plans)) else "event")
+    for number, plan in enumerate(plans):
+        evaluation.add(str(number), plan, collapse=True)
+    return evaluation.operators
+
+
+@pytest.mark.parametrize(
+    "pair", [(HIGHEST, MEANS), (ROUTES, MANY), (SHORT, LONG)], ids=["filtered", "newest", "slices"]
+)
+def test_two_queries_run_as_many_operators_as_the_page_has(pair: tuple[str, str]) -> None:
+    before = SHARING[: SHARING.index(pair[0])]
+    (together, run) = re.findall(r"have (\d+)\s+operators,\s+and\s+(\d+)\s+of\s+them\s+run", before)[-1]
+    assert sum(map(operators, pair)) == int(together)
+    assert operators(*pair) == int(run)
+
+
+def joins(sql: str) -> set[Node]:
+    return {each for each in walk(hosted(sql)) if isinstance(each, Join)}
+
+
+def test_a_join_is_shared_if_its_sides_are_equal() -> None:
+    assert joins(PAIRS) == joins(COUNTED) != set()
+    assert joins(PAIRS).isdisjoint(joins(ABOVE))
+    assert operators(PAIRS, ABOVE) < operators(PAIRS) + operators(ABOVE), "they share the windows"
+
+
+def test_a_query_starts_with_the_groups_that_another_one_has_kept() -> None:
+    evaluation = Evaluation(DictStore())
+    evaluation.add("counts", hosted(EVER))
+    until = int(EPOCH.timestamp() * 1_000_000) + 1
+    rows = frame(TRADE, [("a", 1.0, 1, EPOCH)] * 11 + [("b", 1.0, 1, EPOCH)])
+    evaluation.step({"trade": rows}, until)
+    evaluation.add("often", hosted(OFTEN))
+    assert evaluation.step({}, until).changes["often"].get_column("sym").to_list() == ["a"]
+    assert evaluation.whole_from("often") == BEGINNING
+
+
+def test_the_plan_is_the_one_that_explain_gives() -> None:
+    assert f"```text\n{plan_text(bind(SHARE, CATALOG))}\n```" in SHARING
+    assert "(see #1)" in SHARING
+    registry = Versions({1: {"highest": (1, HIGHEST)}})(1)
+    assert f"```text\n{explain_among(MEANS, registry)}\n```" in SHARING
+
+
+# --- the how-to page; its Python runs on Spark with other pages
+
+HOW_TO = page("how-to/continuous-queries")
+CHANGES, RELATIONS, SHELL = (
+    [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()] for block in blocks(HOW_TO, "bash")
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    made = str(tmp_path / "lake_checkpoint")
+    opened(made, str(tmp_path / "lake"), None)
+    return made
+
+
+def typed(words: list[str]) -> str:
+    """What a command says."""
+    program, *given = words
+    assert program == "upstream"
+    result = CliRunner().invoke(app, given, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_commands_change_the_registry(checkpoint: str) -> None:
+    define_stream(checkpoint, BUSES)
+    text = "SELECT vehicle_id, AVG(speed) AS speed FROM buses [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY vehicle_id"
+    record(checkpoint, Change("register", "means", text=text))
+    shown = [typed(words) for words in CHANGES][-1]
+    assert "fast" in shown
+    assert "nobody reads it" in shown
+    queries = registry_now(checkpoint).queries
+    found = {name: (each.weight, each.active) for name, each in queries.items()}
+    assert found == {"means": (1.0, False), "fast": (2.0, True)}
+
+
+@pytest.mark.usefixtures("checkpoint")
+def test_the_commands_declare_refresh_and_drop_a_relation() -> None:
+    said: list[str] = []
+    for number, words in enumerate(RELATIONS):
+        write_deltalake("depots", pa.table({"vehicle_id": [number], "depot": ["north"]}), mode="append")
+        said.append(typed(words).strip())
+    assert said == ["relation depots: version 1", "refresh depots: version 2", "drop relation depots: version 3"]
+
+
+def test_the_query_of_the_shell_is_one_and_its_options_are_there() -> None:
+    ((program, command, *words),) = SHELL
+    assert (program, command) == ("upstream", "sql")
+    parsed = typer.main.get_command(app).commands["sql"].make_context("sql", list(words))  # type: ignore[attr-defined]
+    (query,) = (each for each in words if each.startswith("SELECT"))
+    assert query in parsed.params.values()
+    assert bind(query, CATALOG).schema.names == ["route_id", "n"]
+
+
+def test_what_the_prompt_takes() -> None:
+    (prompt,) = (each for each in blocks(HOW_TO, "text") if "upstream=>" in each)
+    found, rest = sql_statements.split("\n".join(line.partition("> ")[2] for line in prompt.splitlines()) + "\n")
+    assert rest == ""
+    create, select, describe = map(sql_statements.parse, found)
+    assert isinstance(create, Create)
+    assert create.weight == 2
+    assert isinstance(select, Select)
+    for each in (create, select):
+        assert bind(each.text, CATALOG).schema.names
+    assert describe == Describe()
