@@ -11,6 +11,7 @@ Two differences are permitted, and looked for where values differ:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,12 +27,10 @@ from upstream.queries.expressions.kinds import DOUBLE, FLOAT, LOCAL_TIMESTAMP, T
 from upstream.queries.expressions.nodes import Call, Expression, walk
 from upstream.queries.expressions.typing import cast
 
-from .pairs import Pair
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compare", "fails", "interpreted_session", "without_rules"]
+__all__ = ["Pair", "compare", "fails", "interpreted_session", "without_rules"]
 
 _AT_ONCE = 60
 _OUR_LIMITS = ("base 64", "not UTF-8", "outside the years", "without a date", "fits no BIGINT")
@@ -46,6 +45,14 @@ _JAVA = {"power": "pow", "exp": "exp", "ln": "log", "log10": "log10"}
 _JAVA |= {
     name: name for name in ("cbrt", "expm1", "hypot", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2")
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """One expression: as Spark reads it, and as we do."""
+
+    sql: str
+    ours: Expression
 
 
 @contextmanager
@@ -71,12 +78,14 @@ def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, str(value))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, str(value))
 
 
 class _Ours:
