@@ -56,7 +56,8 @@ class Selection:
         if not self.tiers:
             return items
         plain = [item for item in items if not any(item.get_closest_marker(each) for each in tiers.COSTLY)]
-        named = [item for item in items if item.get_closest_marker("core")]
+        core = tiers.read_core(ROOT)
+        named = [item for item in items if not core.isdisjoint(tiers.names_of(item.path.relative_to(ROOT), item.name))]
         chosen = set(plain) | (set(named) if "core" in self.tiers else set[pytest.Item]())
         rest: dict[str, list[pytest.Item]] = {}
         for item in items:

@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import tiers
+from kit.places import ROOT
 
 TESTS = {
     "tests/sink/merge/test_engines.py": "from kit.sink import Sink\nfrom .rows import row\n",
@@ -80,3 +81,9 @@ def test_a_change_starts_after_the_last_raise_and_may_end_with_one(tmp_path: Pat
     assert tiers.changes(tmp_path)[1] == ["one.py", "three.py", "two.py"]
     commit("four.py", "1")
     assert tiers.changes(tmp_path)[1] == ["four.py", "three.py"]
+
+
+def test_each_test_of_the_core_is_there() -> None:
+    for each in tiers.read_core(ROOT):
+        file, _, name = tiers.name_of(each).partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(), each

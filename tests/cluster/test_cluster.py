@@ -124,7 +124,6 @@ def test_continuous_queries_on_two_workers_of_which_one_is_killed(cluster: Any, 
     check_hosted(lake, checkpoint, rows)
 
 
-@pytest.mark.core
 @pytest.mark.fault
 def test_a_job_with_the_package_in_a_zip_is_right_though_a_worker_is_killed_in_mid_run(
     cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path

@@ -120,7 +120,6 @@ def moments(kills: int, seed: int) -> Iterator[float]:
     return (chance.uniform(0, 2.0) for _ in range(kills))
 
 
-@pytest.mark.core
 @pytest.mark.fault
 def test_killed_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
     attack(spark, tmp_path, [(Step.COMMITTED, 3)], 13, "in-place")

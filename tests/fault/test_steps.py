@@ -78,7 +78,7 @@ def seen(folder: Path, scenario: Scenario, batches: int) -> None:
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        pytest.param("vectors in several tasks", FOUR, marks=pytest.mark.core, id="four"),
+        pytest.param("vectors in several tasks", FOUR, id="four"),
         *(pytest.param(name, None, marks=pytest.mark.long if name in COVERED else (), id=name) for name in SCENARIOS),
     ],
 )

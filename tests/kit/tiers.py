@@ -5,7 +5,7 @@
 ``plain``
     Tests that start nothing but Python.
 ``core``
-    ``plain``, and the tests marked ``core``.
+    ``plain``, and the costly tests in `tests/core.txt`.
 ``touched``
     Costly tests that mirror the files changed since `tests/slice` last changed, up to `TOUCHED_S` seconds.
 ``slice``
@@ -121,6 +121,17 @@ def changes(root: Path) -> tuple[str, list[str]]:
 def read_slice(root: Path) -> int:
     """Return the number in `tests/slice`."""
     return int((root / "tests" / "slice").read_text())
+
+
+def read_core(root: Path) -> set[str]:
+    """Return the costly tests of the core."""
+    lines = (root / "tests" / "core.txt").read_text().splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def names_of(file: Path, name: str) -> tuple[str, str]:
+    """Return what `tests/core.txt` may call a test: with its parameters, and without."""
+    return f"{file}::{name}", f"{file}::{name_of(name)}"
 
 
 def name_of(node: str) -> str:
