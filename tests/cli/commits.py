@@ -1,7 +1,5 @@
 """Commits as the command line hears of them."""
 
-from __future__ import annotations
-
 from upstream.core.feedback.ages import Staleness
 from upstream.sink.figures.summary import CommitSummary
 

@@ -1,7 +1,5 @@
 """The command line in this process: a process for each command would cost half a second of imports."""
 
-from __future__ import annotations
-
 import io
 import sys
 from contextlib import redirect_stderr, redirect_stdout

@@ -1,7 +1,5 @@
 """A command at a terminal: what it shows, and what is typed."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -1,7 +1,5 @@
 """`upstream check`, `upstream repair` and `upstream keep`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """`upstream latest` as a person runs it, in a process of its own; and what each command has in common."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

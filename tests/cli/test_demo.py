@@ -1,7 +1,5 @@
 """``upstream demo``: what it prints and draws, and that it runs from the installed package."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

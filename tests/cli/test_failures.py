@@ -1,7 +1,5 @@
 """One sentence from whatever went wrong."""
 
-from __future__ import annotations
-
 from upstream.cli.failures import FAILED, MISUSED, failure_of
 from upstream.conf.errors import OptionError, TableError, UpstreamError
 

@@ -1,7 +1,5 @@
 """What is told of feeds: who waits for whom, and for how long."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.cli.feeds import feed_lines, waits_for

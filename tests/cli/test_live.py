@@ -1,7 +1,5 @@
 """The live line's arithmetic, with a clock of our own."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`upstream maintain`: old versions go, small files and dead rows are put together."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """NAME=VALUE on the command line."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.cli.failures import Failure

@@ -1,7 +1,5 @@
 """`upstream plan`: what it prints, and its exit code."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

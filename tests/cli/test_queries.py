@@ -1,7 +1,5 @@
 """``upstream queries``: each command changes the registry of a checkpoint, without Java."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

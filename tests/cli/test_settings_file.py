@@ -1,7 +1,5 @@
 """``upstream.toml``: defaults of the command line's options."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`upstream show`: which rows and columns of a table, in which form."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

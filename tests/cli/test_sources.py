@@ -1,7 +1,5 @@
 """What the shell's word for a source stands for."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.cli.sources import source_options

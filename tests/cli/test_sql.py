@@ -1,7 +1,5 @@
 """`upstream sql` as a person runs it: a query to its end, a script, and a conversation at a terminal."""
 
-from __future__ import annotations
-
 import subprocess
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The prompt: lines until a statement is complete, errors that do not end it, and completion."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How a result changes, in rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

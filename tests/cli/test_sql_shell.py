@@ -1,7 +1,5 @@
 """Statements against a registry, without the job that hosts the queries; `test_sql.py` has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is typed at the prompt: where a statement ends, and what it asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.cli import sql_statements as sql

@@ -1,7 +1,5 @@
 """A stream in one word for the shell."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.cli.sql_streams import StreamChoice

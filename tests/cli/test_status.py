@@ -1,7 +1,5 @@
 """What commits say of a table, for people and for programs."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

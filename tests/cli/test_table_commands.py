@@ -1,7 +1,5 @@
 """The commands on a table: one sentence says what each does, and none needs Java."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

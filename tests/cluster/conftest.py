@@ -1,7 +1,5 @@
 """A Spark standalone cluster of separate JVMs, and a Python that has the dependencies but not this project."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -2,8 +2,6 @@
 dies.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -3,8 +3,6 @@
 job.py: prints a JSON object of what each part of it gave: rows of a table, or the name and the text of an error
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

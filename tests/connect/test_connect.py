@@ -1,7 +1,5 @@
 """Streams and batches of a client of Spark Connect: what works, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A declarative pipeline as `spark-pipelines run` runs it: the example, on the recording."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

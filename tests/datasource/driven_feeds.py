@@ -1,7 +1,5 @@
 """Feeds to which rows are sent, and batches of them, each planned by a process that knows nothing but the journal."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

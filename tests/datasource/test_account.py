@@ -1,7 +1,5 @@
 """The account of rows: what the source received against what the commits say became of it, whatever dies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

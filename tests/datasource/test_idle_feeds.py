@@ -1,7 +1,5 @@
 """Silent feeds: waiting, going on without them, on-demand timestamps; clocks that are wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The invariant of progress: no promise of a feed that has shown a row lies beyond a row still to be delivered."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A key that is a field of a struct, where rows are read: resolved once, coalesced by, and missed where it is null."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Progress from tasks: the same as the driver's own look, one batch later; never a lie; the same after any crash."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import tempfile

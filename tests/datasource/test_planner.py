@@ -1,7 +1,5 @@
 """A batch is a pure function of its journaled offsets: replays, splits, coalescing, punctuation."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The recorded schema of each source of a query."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from upstream.datasource.spark_reader import source_schema

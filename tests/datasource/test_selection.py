@@ -1,7 +1,5 @@
 """Columns computed where rows are read: the SQL that is understood, and the source that uses it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Sequence

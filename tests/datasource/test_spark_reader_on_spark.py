@@ -1,7 +1,5 @@
 """The source as users reach it: each trigger, batch, restarts; and feeds that come by a clock."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

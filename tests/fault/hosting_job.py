@@ -5,8 +5,6 @@ changes it makes, before it goes on until it is killed. The stored relation is b
 the feed. A test arms steps of the sink (see `dying_sink`).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -3,8 +3,6 @@
 Arguments: folder of the feeds, table, checkpoint; a cluster, if it is to run on one.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -3,8 +3,6 @@
 Arguments: folder of the feeds, table, checkpoint, folder of late rows.
 """
 
-from __future__ import annotations
-
 import sys
 
 import upstream

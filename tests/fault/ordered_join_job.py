@@ -4,8 +4,6 @@ is worth it, each batch's results in a file.
 Arguments: folder of the feeds, folder of the results, checkpoint, seconds to compare two rows.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

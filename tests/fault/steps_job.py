@@ -5,8 +5,6 @@ Arguments: folder of the feed, table, checkpoint, Spark's master, and `apart` if
 each bucket some in each task.
 """
 
-from __future__ import annotations
-
 import sys
 
 from dying_sink import armed

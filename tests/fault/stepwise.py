@@ -6,8 +6,6 @@ deaths, wait]`. Deaths are `[batch, step, time]`: kill -9 when that step of that
 if it is no null, is after how many seconds the process is killed wherever it is. It answers with how the process ended.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Exactly once under kill -9: whatever dies whenever, the table equals the plain computation over the whole feed."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Continuous queries under kill -9, amid changes of the registry: each table has each batch once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

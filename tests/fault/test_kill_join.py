@@ -1,7 +1,5 @@
 """A join under kill -9, with rows of both sides kept: each pair and each row without a partner is there once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

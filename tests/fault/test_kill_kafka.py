@@ -2,8 +2,6 @@
 killed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import threading

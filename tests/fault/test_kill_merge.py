@@ -2,8 +2,6 @@
 a run that nobody killed.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Nothing is lost, doubled or out of order, and a batch that runs again gives what it gave.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

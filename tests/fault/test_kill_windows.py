@@ -2,8 +2,6 @@
 nobody killed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections import Counter

@@ -2,8 +2,6 @@
 batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random

@@ -1,7 +1,5 @@
 """Exactly once on Spark: the job dies at steps of the sink, tasks fail after they have written, or run twice."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """What the page on readers claims, held against a reader, and what clients of databases give, in Arrow's values."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

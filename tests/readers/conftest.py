@@ -1,7 +1,5 @@
 """Tables of every kind, and programs that read or keep them."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -2,8 +2,6 @@
 rows out for each.
 """
 
-from __future__ import annotations
-
 import base64
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """What each reader makes of each kind of table: docs/readers.md shows these claims, and tests hold them."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

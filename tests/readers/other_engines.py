@@ -1,8 +1,6 @@
 """Engines that the tests' own environment does not have. The argument names one; a line for each table in, with the
 place for its rows as Parquet; a line out, empty or what the engine says against it."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """Programs that tests start: servers, and clients that answer line by line."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import dataclasses

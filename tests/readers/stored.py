@@ -1,7 +1,5 @@
 """Tables in an object store, written by the sink's own classes, without Spark."""
 
-from __future__ import annotations
-
 import dataclasses
 import traceback
 

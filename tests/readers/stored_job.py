@@ -5,8 +5,6 @@ Arguments: a folder to work in, the table's address, the address of a store that
 JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """Tables of every kind, written by the sink's own classes, and the rows that readers are to find."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 from pathlib import Path

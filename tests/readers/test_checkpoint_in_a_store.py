@@ -1,7 +1,5 @@
 """Checkpoints in an object store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

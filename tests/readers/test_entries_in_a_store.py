@@ -1,7 +1,5 @@
 """Entries of our own in the log of a table in an object store, and what needs them."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Files as feeds in an object store."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from collections.abc import Callable, Mapping

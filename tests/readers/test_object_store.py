@@ -1,7 +1,5 @@
 """A table in an object store: the sink, a follower and the metrics, against a server of the S3 protocol."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Stored relations in an object store, whose options are given when the queries are opened, and are in no file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

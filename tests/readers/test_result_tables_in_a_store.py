@@ -1,7 +1,5 @@
 """The tables of many queries in an object store: committed in several threads, each exactly once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -14,8 +14,6 @@ Lines of its input are a fault and how many puts it is to strike:
 - `spoilt`: asks how many puts were struck.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import http.server

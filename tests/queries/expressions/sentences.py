@@ -1,7 +1,5 @@
 """Expressions as SQL text, drawn at random, with operands of any type, and rows of edges for them."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable, Sequence

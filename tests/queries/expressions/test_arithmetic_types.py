@@ -1,7 +1,5 @@
 """Arithmetic's types at the bound of 38 digits, and with intervals."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import product
 

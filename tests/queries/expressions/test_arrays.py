@@ -1,7 +1,5 @@
 """Functions of arrays as expressions: nulls, and constants beside columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """Bits of whole numbers against Python's integers of any width."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """Parts of which expressions are built: what is shared is computed once; failures count where a value is needed."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """The calendar against Python's, from the year 1 to 9999."""
 
-from __future__ import annotations
-
 from calendar import monthrange
 from datetime import date
 

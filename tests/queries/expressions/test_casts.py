@@ -1,7 +1,5 @@
 """Casts at the bounds of each type."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """Implicit casts of Spark's ANSI mode."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

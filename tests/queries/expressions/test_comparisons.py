@@ -1,7 +1,5 @@
 """Comparisons: NaN, signed zeros, text by its bytes, nulls."""
 
-from __future__ import annotations
-
 import math
 import operator
 from decimal import Decimal

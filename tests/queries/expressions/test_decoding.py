@@ -1,7 +1,5 @@
 """Bytes that are UTF-8, and bytes that are not, in one column."""
 
-from __future__ import annotations
-
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st

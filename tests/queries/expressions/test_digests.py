@@ -1,7 +1,5 @@
 """Digests and checksums of columns, as hashlib and zlib have them of one value."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 

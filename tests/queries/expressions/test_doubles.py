@@ -1,7 +1,5 @@
 """Functions of floating-point numbers, as Spark 4.2 has them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

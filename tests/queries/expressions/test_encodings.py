@@ -1,7 +1,5 @@
 """Bytes and their text, as Spark 4.2 has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Times in formats of letters, as Spark 4.2 writes and reads them."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timezone
 
 import pytest

@@ -1,7 +1,5 @@
 """Hashes of values of each type, as Spark 4.2 has them."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any

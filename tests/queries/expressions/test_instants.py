@@ -1,7 +1,5 @@
 """Times outside of the years 1 to 9999 are errors, and never other times."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timezone
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Spark's types, and the precision of its decimals."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

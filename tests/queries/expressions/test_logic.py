@@ -1,7 +1,5 @@
 """Three-valued logic, and failures of operands that a row does not need."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pyarrow as pa

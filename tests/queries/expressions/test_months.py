@@ -1,7 +1,5 @@
 """Months against Python's calendar, day by day."""
 
-from __future__ import annotations
-
 import calendar
 from datetime import date, datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """Fields of structs and elements of arrays."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

@@ -1,7 +1,5 @@
 """Expressions as trees: their text, and what walks and rewrites them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pyarrow as pa

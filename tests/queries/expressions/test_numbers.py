@@ -1,7 +1,5 @@
 """Arithmetic of whole and floating-point numbers, against Python's integers at the bounds of each type."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """LIKE and regular expressions: what is translated, and what is refused."""
 
-from __future__ import annotations
-
 import re
 
 import polars as pl

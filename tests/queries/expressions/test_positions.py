@@ -1,7 +1,5 @@
 """Places in text, as Spark 4.2 finds them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

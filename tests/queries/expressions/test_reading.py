@@ -1,7 +1,5 @@
 """Text as numbers, dates and timestamps, in the forms that Spark's casts read."""
 
-from __future__ import annotations
-
 import math
 from datetime import date, datetime, timezone
 from decimal import ROUND_HALF_UP, Decimal, localcontext

@@ -1,7 +1,5 @@
 """Rounding of doubles against the decimal that names them."""
 
-from __future__ import annotations
-
 import math
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 

@@ -1,7 +1,5 @@
 """Functions of fixed types: their casts, other names, and how they are written."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.conf.errors import SchemaError

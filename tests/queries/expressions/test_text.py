@@ -1,7 +1,5 @@
 """Functions of text against Python's code points."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """Functions of dates and timestamps against Python's, also before 1970 and at the ends of the calendar."""
 
-from __future__ import annotations
-
 from calendar import monthrange
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The type of each call's result, and calls that are refused."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pyarrow as pa

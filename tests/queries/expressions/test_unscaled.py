@@ -1,7 +1,5 @@
 """Decimals as whole numbers of 128 bits and back."""
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
 import polars as pl

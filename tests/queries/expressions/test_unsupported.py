@@ -1,7 +1,5 @@
 """Functions of Spark that are refused with what to write instead."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.conf.errors import SchemaError

@@ -1,7 +1,5 @@
 """Values as text, in the forms of Java and Spark."""
 
-from __future__ import annotations
-
 import math
 from datetime import date, datetime, timezone
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Evaluate one function over columns given as Python's values."""
 
-from __future__ import annotations
-
 from calendar import monthrange
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Whole queries: windows in both spellings, streams and relations, set operations, views, the bounds of state."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation

@@ -1,7 +1,5 @@
 """Calls: DISTINCT and *, and functions that no query may have."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import refused
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """The catalogue takes what can be read, and finds names without regard to case."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, MOMENT, TRADE

@@ -1,7 +1,5 @@
 """The context of a query: which names of WITH are known where."""
 
-from __future__ import annotations
-
 from kit.continuous import refused, relation
 
 

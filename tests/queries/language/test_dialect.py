@@ -1,7 +1,5 @@
 """The dialect reads and writes every form, and refuses what is no query with a place in the text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """EXPLAIN shows result, operators, what each keeps, and what is computed once."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import CATALOG, FORMS
 

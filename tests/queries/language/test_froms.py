@@ -1,7 +1,5 @@
 """Joins of sources: kinds, pairs, names, USING."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from kit.continuous import only, refused, relation

@@ -1,7 +1,5 @@
 """ROLLUP, CUBE and GROUPING SETS are as many aggregates, put together."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import only, refused, relation
 

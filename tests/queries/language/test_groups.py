@@ -1,7 +1,5 @@
 """GROUP BY and HAVING."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import only, refused, relation
 

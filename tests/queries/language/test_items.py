@@ -1,7 +1,5 @@
 """Names of columns, and stars."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import refused, relation
 

@@ -1,7 +1,5 @@
 """Numbers, intervals and types as Spark reads them."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from decimal import Decimal
 

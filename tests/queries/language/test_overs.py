@@ -1,7 +1,5 @@
 """Aggregates with OVER: a join of each row with the groups of the window up to it."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import TRADE, bound, only, refused, relation
 

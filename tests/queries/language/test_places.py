@@ -1,7 +1,5 @@
 """Places in a text, and names that are near."""
 
-from __future__ import annotations
-
 import pickle
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """IN and EXISTS become joins, also with columns of the query around."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import only, refused, relation
 

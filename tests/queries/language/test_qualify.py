@@ -1,7 +1,5 @@
 """QUALIFY keeps the first rows of each group."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import only, refused, relation
 

@@ -1,7 +1,5 @@
 """Tokens, names and places below the rules."""
 
-from __future__ import annotations
-
 from kit.continuous import refused
 from sqlglot import exp
 

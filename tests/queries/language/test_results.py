@@ -1,7 +1,5 @@
 """DISTINCT, and ORDER BY with LIMIT."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from kit.continuous import refused, relation

@@ -1,7 +1,5 @@
 """Names, types and functions of expressions; what is not a value is refused."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from kit.continuous import CATALOG, MOMENT, refused, relation

@@ -1,7 +1,5 @@
 """What names mean."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 

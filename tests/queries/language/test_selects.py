@@ -1,7 +1,5 @@
 """SELECT takes groups or rows, and gives a stream by default if it has rows of a stream."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import bound, refused
 

@@ -1,7 +1,5 @@
 """What there is inside of an expression."""
 
-from __future__ import annotations
-
 from upstream.queries.language.dialect import parse
 from upstream.queries.language.shapes import has_aggregate, has_query, has_window, unwrapped
 

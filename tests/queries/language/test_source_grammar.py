@@ -1,7 +1,5 @@
 """What the grammar of FROM refuses: each with its place, and what would work."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import refused
 

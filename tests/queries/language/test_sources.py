@@ -1,7 +1,5 @@
 """Sources: windows, samples, stored relations, table functions, and what each refuses."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import BUSES, DOMAINS, TRADE, refused, relation
 

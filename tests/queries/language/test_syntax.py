@@ -1,7 +1,5 @@
 """The words of the language."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import refused
 

@@ -1,7 +1,5 @@
 """Precedence of operators as in Spark, and what each form of expression becomes."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import refused, relation
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """Subqueries that are values become joins with groups; others are refused with what would work."""
 
-from __future__ import annotations
-
 import pytest
 from kit.continuous import only, refused, relation
 from sqlglot import exp

@@ -1,7 +1,5 @@
 """Changes come back from their files as they went in, and files are never equal."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Relations are pinned to a version; a later one comes when it is asked for, and restarts the queries that read it."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is not possible is refused before it is journaled, whoever else writes."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A version is written once, whoever writes, and read as it was written."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What people see: queries in their order, and texts by name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names are words that can name folders, and unknown ones are answered with those that are near."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.conf.errors import OptionError

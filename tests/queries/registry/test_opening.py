@@ -1,7 +1,5 @@
 """A registry begins once, and its streams fit the queries that name them."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The registry at a version is the same whoever folds it, and only what is new is bound."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

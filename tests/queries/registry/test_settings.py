@@ -1,7 +1,5 @@
 """Streams come back from their file, and what is fixed for a checkpoint is compared."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """Changes add up the same however they are cut, and each does what it says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import example, given

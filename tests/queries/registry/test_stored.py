@@ -1,7 +1,5 @@
 """A relation and its change say the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

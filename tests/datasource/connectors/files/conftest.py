@@ -1,7 +1,5 @@
 """What the tests of the files connector share: a reader that follows positions as Spark would, through JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

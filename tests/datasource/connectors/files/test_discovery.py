@@ -1,7 +1,5 @@
 """Finding files: what is new, what is gone, at once and in the background."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each format: what its rows become, what cannot be read and how that is told, compressed or not."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import gzip

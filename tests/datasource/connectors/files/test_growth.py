@@ -1,7 +1,5 @@
 """Plain text that appears and grows: whole lines only, each once, in order of arrival."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from pathlib import Path

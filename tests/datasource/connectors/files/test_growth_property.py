@@ -1,7 +1,5 @@
 """However files grow, and however batches and ranges cut them: all rows, once, in order, the same at every reading."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Lines that cannot be read: all of them found and reported, whatever finds them, however many there are."""
 
-from __future__ import annotations
-
 import resource
 import unittest.mock
 from collections.abc import Callable

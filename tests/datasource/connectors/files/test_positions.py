@@ -1,7 +1,5 @@
 """The ledger: what is journaled, how it is found again, and what a crash between two writes leaves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Log rotation: a file that gets another name is the same file, and each of its rows is read once."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

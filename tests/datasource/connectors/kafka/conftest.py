@@ -1,7 +1,5 @@
 """One real broker for all tests here; each test has topics of its own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

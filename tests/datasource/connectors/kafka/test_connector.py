@@ -1,7 +1,5 @@
 """What is read of a real broker: formats, tombstones, transactions, compaction, retention, topics that change."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import socket

@@ -1,7 +1,5 @@
 """A partition's log that loses its tail on a real broker, and gets another one before anybody looks."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a broker to the latest table, on Spark: what arrives, what is complete, and a broker that dies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From position to position over a simulated broker: every offset once, whatever the limits, restarts and losses."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping

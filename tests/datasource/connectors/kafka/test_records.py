@@ -1,7 +1,5 @@
 """Avro and Protobuf values, and a registry that says their schemas."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import json

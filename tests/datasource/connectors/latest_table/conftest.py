@@ -1,7 +1,5 @@
 """A table that the sink's own classes write, and its follower."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tests of this connector share: a follower without Spark, and tables that the sink's own classes write."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A table that follows another one is that table, whatever happens in between."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

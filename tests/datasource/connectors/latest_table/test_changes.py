@@ -1,7 +1,5 @@
 """A follower with `changes=full`: both images of updates, rows that were deleted, and what it refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `changes=full` gives of a commit is what lies between two versions of the table, by another reader."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from pathlib import Path

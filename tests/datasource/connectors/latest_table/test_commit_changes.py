@@ -1,7 +1,5 @@
 """What an entry of the log says of each bucket."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a follower of a latest table gets, commit by commit, and what it refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

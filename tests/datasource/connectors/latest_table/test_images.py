@@ -1,7 +1,5 @@
 """Which rows left and which came, against a loop over keys."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Queries that follow a table while maintenance removes files: none within the retention; beyond it, an error."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Replay: a recording comes out in file order, at its pace, the same however it is cut."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

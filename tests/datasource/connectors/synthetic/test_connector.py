@@ -1,7 +1,5 @@
 """Synthetic feeds: the same rows however they are cut, and the distributions that were asked for."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

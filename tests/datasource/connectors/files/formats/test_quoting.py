@@ -1,7 +1,5 @@
 """With `multiLine` a quote that is never closed swallows no more than a bound, whoever cuts the file where."""
 
-from __future__ import annotations
-
 import gzip
 import io
 from pathlib import Path
