@@ -94,36 +94,24 @@ def test_a_row_that_is_final_is_not_given_again():
     assert table.apply(run(join, store, [], None, [("x", 10, 2, False)], None)[0]) == []  # late, though it lies there
 
 
-def test_rows_that_are_final_are_dropped_though_their_keys_have_no_more_rows_and_others_stay():
-    join, store, kept = plan(), DictStore(), []
-    run(join, store, [("waits", 99, 9999, False)], None, [], None)
-    for at in range(40):
-        rows = [(f"key {at} {number}", at, 100 * at + number, False) for number in range(100)]
-        _, report = run(join, store, rows, at, [], at)
-        kept.append(report.left_kept)
-    assert max(kept) <= 2 * 200 + 1024 + 101
-    (again,) = Table().apply(run(join, store, [], None, [("waits", 50, 7, False)], None)[0])
-    assert (again["a"], again["b"]) == (9999, 7)
-
-
-def test_all_pages_are_looked_at_again_when_twice_as_many_rows_wait_and_not_in_each_batch():
+def test_all_pages_are_looked_at_when_twice_as_many_rows_wait_and_at_the_end_and_not_in_each_batch():
     join, store, read = plan(), DictStore(), set()
     get = store.get
     store.get = lambda kind, page: (kind == "waiting" and read.add(page)) or get(kind, page)
 
-    def pages(first, count):
-        """How many are read for some rows of new keys. Nothing is final."""
+    def batch(first, count, bound=0):
+        """Rows of new keys: how many are kept, and how many pages are read."""
         read.clear()
         rows = [(f"key {number}", 10, number, False) for number in range(first, first + count)]
-        _, report = run(join, store, rows, 0, [], 0)
-        assert report.left_kept == first + count
-        return len(read)
+        _, report = run(join, store, rows, bound, [], bound)
+        return report.left_kept, len(read)
 
-    assert pages(0, 6000) > 4
-    assert [pages(first, 1) for first in range(6000, 6005)] == [1] * 5
-    pages(6005, 7018)
-    assert pages(13_023, 1) == 1
-    assert pages(13_024, 1) == 16  # twice as many, and 1024
+    assert batch(0, 6000)[1] > 4
+    assert [batch(first, 1) for first in range(6000, 6005)] == [(first + 1, 1) for first in range(6000, 6005)]
+    batch(6005, 7018)
+    assert batch(13_023, 1) == (13_024, 1)
+    assert batch(13_024, 1) == (13_025, 16), "twice as many, and 1024"
+    assert batch(13_025, 1, bound=ENDED) == (0, 16), "their keys have no more rows"
 
 
 def test_a_checkpoint_is_bound_to_it():
