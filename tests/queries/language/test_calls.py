@@ -1,12 +1,13 @@
 """Calls: DISTINCT and *, and functions that no query may have."""
 
 import pytest
-from kit.continuous import refused
 from sqlglot import exp
 
 from upstream.queries.language.calls import read_call
 from upstream.queries.language.dialect import parse
 from upstream.queries.language.places import Text
+
+from .refusals import refusals
 
 
 @pytest.mark.parametrize(
@@ -20,15 +21,10 @@ def test_a_call_is_its_name_and_arguments(sql: str, arguments: int, distinct: bo
     assert (found.name, len(found.arguments), found.distinct) == (sql.partition("(")[0].lower(), arguments, distinct)
 
 
-@pytest.mark.parametrize(
-    ("sql", "at", "part"),
-    [
-        ("SELECT SUM(*) FROM trade", "SUM(*)", "name a column"),
-        ("SELECT upper(DISTINCT sym) FROM trade", "upper(DISTINCT sym)", "only for aggregates"),
-        ("SELECT rand() FROM trade", "rand()", "another value at each evaluation"),
-        ("SELECT now() FROM trade", "now()", "event time"),
-        ("SELECT ROW_NUMBER() FROM trade", "ROW_NUMBER()", "QUALIFY"),
-    ],
+test_what_is_refused = refusals(
+    ("SELECT SUM(*) FROM trade", "name a column", "SUM(*)"),
+    ("SELECT upper(DISTINCT sym) FROM trade", "only for aggregates", "upper(DISTINCT sym)"),
+    ("SELECT rand() FROM trade", "another value at each evaluation", "rand()"),
+    ("SELECT now() FROM trade", "event time", "now()"),
+    ("SELECT ROW_NUMBER() FROM trade", "QUALIFY", "ROW_NUMBER()"),
 )
-def test_what_is_refused(sql: str, at: str, part: str) -> None:
-    refused(sql, part, at=at)

@@ -2,11 +2,13 @@
 
 import pyarrow as pa
 import pytest
-from kit.continuous import only, refused, relation
+from kit.continuous import only, relation
 
 from upstream.queries.expressions.nodes import Call, Field
 from upstream.queries.language.froms import equalities
 from upstream.queries.relations.nodes import Join, Project
+
+from .refusals import refusals
 
 BOTH = "trade [NOW] AS a {} quote [NOW] AS b"
 
@@ -53,27 +55,18 @@ def test_using_merges_columns() -> None:
     assert again.schema.names == ["sym"]
 
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        (f"SELECT sym FROM {BOTH.format('JOIN')} ON a.sym = b.sym", "'sym' is ambiguous", "sym"),
-        (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = c.sym", "there is no source 'c'", "c.sym"),
-        (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym", "not a condition", "a.sym"),
-        (f"SELECT a.n FROM {BOTH.format('JOIN')} USING (symb)", "did you mean 'sym'?", "symb"),
-        (f"SELECT b.bid FROM {BOTH.format('SEMI JOIN')} USING (sym)", "there is no source 'b'", "b.bid"),
-        ("SELECT a.n FROM trade [NOW] a, quote [NOW] A", "two sources are named 'A'", "quote [NOW] A"),
-        (
-            "SELECT a.n FROM trade [NOW] a, quote [NOW] b RIGHT JOIN quote [NOW] c ON a.sym = c.sym",
-            "write CROSS JOIN",
-            "",
-        ),
-        (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = b.sym AND COUNT(*) > 1", "cannot stand in ON", "COUNT(*)"),
-        (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = b.sym AND a.n IN (SELECT n FROM trade)", "in ON", ""),
-        (f"SELECT * FROM {BOTH.format('JOIN')} ON a.sym = b.sym", "two columns are named 'sym'", "*"),
-    ],
+test_joins_that_are_refused = refusals(
+    (f"SELECT sym FROM {BOTH.format('JOIN')} ON a.sym = b.sym", "'sym' is ambiguous", "sym"),
+    (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = c.sym", "there is no source 'c'", "c.sym"),
+    (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym", "not a condition", "a.sym"),
+    (f"SELECT a.n FROM {BOTH.format('JOIN')} USING (symb)", "did you mean 'sym'?", "symb"),
+    (f"SELECT b.bid FROM {BOTH.format('SEMI JOIN')} USING (sym)", "there is no source 'b'", "b.bid"),
+    ("SELECT a.n FROM trade [NOW] a, quote [NOW] A", "two sources are named 'A'", "quote [NOW] A"),
+    ("SELECT a.n FROM trade [NOW] a, quote [NOW] b RIGHT JOIN quote [NOW] c ON a.sym = c.sym", "write CROSS JOIN", ""),
+    (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = b.sym AND COUNT(*) > 1", "cannot stand in ON", "COUNT(*)"),
+    (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = b.sym AND a.n IN (SELECT n FROM trade)", "in ON", ""),
+    (f"SELECT * FROM {BOTH.format('JOIN')} ON a.sym = b.sym", "two columns are named 'sym'", "*"),
 )
-def test_joins_that_are_refused(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)
 
 
 def test_equalities_are_pairs_of_both_sides() -> None:

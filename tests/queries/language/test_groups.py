@@ -1,9 +1,10 @@
 """GROUP BY and HAVING."""
 
-import pytest
-from kit.continuous import only, refused, relation
+from kit.continuous import only, relation
 
 from upstream.queries.relations.nodes import Aggregate, Project, Top, Where
+
+from .refusals import refusals
 
 NOW = "FROM trade [NOW]"
 
@@ -39,17 +40,12 @@ def test_having_and_order_may_have_aggregates_of_their_own() -> None:
     assert isinstance(relation(f"SELECT 1 AS one {NOW} HAVING COUNT(*) > 0").source, Where)
 
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        (f"SELECT sym, px {NOW} GROUP BY sym", "'px' is neither in GROUP BY nor in an aggregate", "px"),
-        (f"SELECT sym, COUNT(*) {NOW}", "'sym' is neither", "sym"),
-        (f"SELECT * {NOW} GROUP BY sym", "* cannot stand beside", "*"),
-        (f"SELECT sym {NOW} GROUP BY 2", "GROUP BY 2 is no column of SELECT", "2"),
-        (f"SELECT COUNT(*) {NOW} GROUP BY 1", "an aggregate cannot stand in GROUP BY", "1"),
-        (f"SELECT COUNT(*) {NOW} GROUP BY MAX(px)", "an aggregate cannot stand in GROUP BY", "MAX(px)"),
-        (f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING px > 1", "'px' is neither", "px"),
-    ],
+test_what_is_refused = refusals(
+    (f"SELECT sym, px {NOW} GROUP BY sym", "'px' is neither in GROUP BY nor in an aggregate", "px"),
+    (f"SELECT sym, COUNT(*) {NOW}", "'sym' is neither", "sym"),
+    (f"SELECT * {NOW} GROUP BY sym", "* cannot stand beside", "*"),
+    (f"SELECT sym {NOW} GROUP BY 2", "GROUP BY 2 is no column of SELECT", "2"),
+    (f"SELECT COUNT(*) {NOW} GROUP BY 1", "an aggregate cannot stand in GROUP BY", "1"),
+    (f"SELECT COUNT(*) {NOW} GROUP BY MAX(px)", "an aggregate cannot stand in GROUP BY", "MAX(px)"),
+    (f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING px > 1", "'px' is neither", "px"),
 )
-def test_what_is_refused(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)

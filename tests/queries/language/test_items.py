@@ -1,7 +1,8 @@
 """Names of columns, and stars."""
 
-import pytest
-from kit.continuous import refused, relation
+from kit.continuous import relation
+
+from .refusals import refusals
 
 NOW = "FROM trade [NOW]"
 
@@ -18,13 +19,8 @@ def test_stars_of_one_source() -> None:
     assert plan.schema.names == ["sym", "bid", "t", "n"]
 
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        (f"SELECT sym, SYM {NOW}", "two columns are named 'SYM'", "SYM"),
-        (f"SELECT x.* {NOW} a", "there is no source 'x'", "x.*"),
-        (f"SELECT a.* AS b {NOW} a", "a comma, or FROM", "AS"),
-    ],
+test_what_is_refused = refusals(
+    (f"SELECT sym, SYM {NOW}", "two columns are named 'SYM'", "SYM"),
+    (f"SELECT x.* {NOW} a", "there is no source 'x'", "x.*"),
+    (f"SELECT a.* AS b {NOW} a", "a comma, or FROM", "AS"),
 )
-def test_what_is_refused(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)

@@ -1,9 +1,11 @@
 """IN and EXISTS become joins, also with columns of the query around."""
 
 import pytest
-from kit.continuous import only, refused, relation
+from kit.continuous import only, relation
 
 from upstream.queries.relations.nodes import Join, Where, walk
+
+from .refusals import refusals
 
 OUTER = "SELECT a.sym FROM trade [NOW] AS a WHERE {}"
 INNER = "quote [RANGE 1 HOUR] AS b"
@@ -65,19 +67,15 @@ def test_several_and_nested_subqueries() -> None:
     assert sorted(each.how for each in walk(plan) if isinstance(each, Join)) == ["anti", "semi", "semi"]
 
 
-@pytest.mark.parametrize(
-    ("condition", "part", "at"),
-    [
-        (f"a.n = 1 OR a.sym IN (SELECT sym FROM {INNER})", "not supported in WHERE", ""),
-        (f"a.n > (SELECT bid FROM {INNER})", "put it into FROM", "bid"),
-        (f"a.sym IN (SELECT sym, bid FROM {INNER})", "IN compares 1 with 2 columns", ""),
-        (f"(a.sym, a.n) NOT IN (SELECT sym, bid FROM {INNER})", "NOT EXISTS", ""),
-        (f"a.sym IN (SELECT a.sym FROM {INNER})", "not supported in this SELECT", "a.sym"),
-        (f"a.t IN (SELECT bid FROM {INNER})", "", ""),
-        (f"EXISTS (SELECT nothing FROM {INNER})", "there is no column 'nothing'", "nothing"),
-        (f"EXISTS (SELECT COUNT(*) FROM {INNER} WHERE b.sym = a.sym)", "there is no source 'a'", "a.sym"),
-        ("EXISTS (SELECT 1 FROM (SELECT * FROM quote [NOW] WHERE sym = a.sym) x)", "there is no source 'a'", "a.sym"),
-    ],
+test_what_is_refused = refusals(
+    (f"a.n = 1 OR a.sym IN (SELECT sym FROM {INNER})", "not supported in WHERE", ""),
+    (f"a.n > (SELECT bid FROM {INNER})", "put it into FROM", "bid"),
+    (f"a.sym IN (SELECT sym, bid FROM {INNER})", "IN compares 1 with 2 columns", ""),
+    (f"(a.sym, a.n) NOT IN (SELECT sym, bid FROM {INNER})", "NOT EXISTS", ""),
+    (f"a.sym IN (SELECT a.sym FROM {INNER})", "not supported in this SELECT", "a.sym"),
+    (f"a.t IN (SELECT bid FROM {INNER})", "", ""),
+    (f"EXISTS (SELECT nothing FROM {INNER})", "there is no column 'nothing'", "nothing"),
+    (f"EXISTS (SELECT COUNT(*) FROM {INNER} WHERE b.sym = a.sym)", "there is no source 'a'", "a.sym"),
+    ("EXISTS (SELECT 1 FROM (SELECT * FROM quote [NOW] WHERE sym = a.sym) x)", "there is no source 'a'", "a.sym"),
+    of=OUTER,
 )
-def test_what_is_refused(condition: str, part: str, at: str) -> None:
-    refused(OUTER.format(condition), part, at=at)

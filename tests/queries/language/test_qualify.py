@@ -1,9 +1,10 @@
 """QUALIFY keeps the first rows of each group."""
 
-import pytest
-from kit.continuous import only, refused, relation
+from kit.continuous import only, relation
 
 from upstream.queries.relations.nodes import Top, Where
+
+from .refusals import refusals
 
 NOW = "FROM trade [NOW]"
 
@@ -16,21 +17,16 @@ def test_qualify_with_a_condition_beside_the_rank() -> None:
     assert isinstance(only(plan, Where).source, Top)
 
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        (f"SELECT sym {NOW} QUALIFY n > 1", "no function with OVER", "QUALIFY n > 1"),
-        (f"SELECT sym {NOW} QUALIFY RANK() OVER (ORDER BY n) = 1", "ROW_NUMBER()", "RANK() OVER (ORDER BY n) = 1"),
-        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (PARTITION BY sym) = 1", "needs ORDER BY", ""),
-        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n) = 2", "= 1, or <= n", ""),
-        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n) <= 0", "= 1, or <= n", ""),
-        (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n ROWS 3 PRECEDING) = 1", "takes no frame", ""),
-        (
-            f"SELECT sym, COUNT(*) {NOW} GROUP BY sym QUALIFY ROW_NUMBER() OVER (ORDER BY sym) = 1",
-            "aggregate in a subquery",
-            "",
-        ),
-    ],
+test_what_is_refused = refusals(
+    (f"SELECT sym {NOW} QUALIFY n > 1", "no function with OVER", "QUALIFY n > 1"),
+    (f"SELECT sym {NOW} QUALIFY RANK() OVER (ORDER BY n) = 1", "ROW_NUMBER()", "RANK() OVER (ORDER BY n) = 1"),
+    (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (PARTITION BY sym) = 1", "needs ORDER BY", ""),
+    (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n) = 2", "= 1, or <= n", ""),
+    (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n) <= 0", "= 1, or <= n", ""),
+    (f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (ORDER BY n ROWS 3 PRECEDING) = 1", "takes no frame", ""),
+    (
+        f"SELECT sym, COUNT(*) {NOW} GROUP BY sym QUALIFY ROW_NUMBER() OVER (ORDER BY sym) = 1",
+        "aggregate in a subquery",
+        "",
+    ),
 )
-def test_what_is_refused(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)

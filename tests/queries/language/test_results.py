@@ -1,11 +1,12 @@
 """DISTINCT, and ORDER BY with LIMIT."""
 
 import pyarrow as pa
-import pytest
 from kit.continuous import refused, relation
 
 from upstream.queries.expressions.nodes import Field
 from upstream.queries.relations.nodes import Distinct, Order, Project, Top
+
+from .refusals import refusals
 
 NOW = "FROM trade [NOW]"
 
@@ -29,13 +30,8 @@ def test_order_by_columns_that_are_not_selected() -> None:
     assert relation(f"SELECT sym {NOW} LIMIT 3").order == ()
 
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        (f"SELECT sym {NOW} ORDER BY sym", "a relation has no order", "ORDER BY sym"),
-        (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 keeps no rows", "0"),
-        (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is no column", "3"),
-    ],
+test_what_is_refused = refusals(
+    (f"SELECT sym {NOW} ORDER BY sym", "a relation has no order", "ORDER BY sym"),
+    (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 keeps no rows", "0"),
+    (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is no column", "3"),
 )
-def test_what_is_refused(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)

@@ -6,6 +6,8 @@ from kit.continuous import CATALOG, MOMENT, refused, relation
 
 from upstream.queries.relations.nodes import Stream
 
+from .refusals import refusals
+
 NESTED = Stream(
     "nested",
     pa.schema({"s": pa.struct({"a": pa.struct({"b": pa.int64()})}), "l": pa.list_(pa.string()), "t": MOMENT}),
@@ -47,26 +49,21 @@ def test_fields_of_structs_and_elements_of_lists() -> None:
     refused("SELECT s.a.c FROM nested [NOW]", catalog=catalog)
 
 
-@pytest.mark.parametrize(
-    ("sql", "at", "part"),
-    [
-        ("SELECT pxx FROM trade", "pxx", "did you mean 'px'?"),
-        ("SELECT a.px FROM trade b", "a.px", "there is no source 'a'"),
-        ("SELECT px + sym FROM trade WHERE uper(sym) = 'A'", "uper(sym)", "upper"),
-        ("SELECT sym FROM trade WHERE t + t > t", "t + t", ""),
-        ("SELECT sym FROM trade WHERE n", "n", "not a condition"),
-        ("SELECT sym FROM trade WHERE COUNT(*) > 1", "COUNT(*)", "use HAVING"),
-        ("SELECT SUM(MAX(px)) FROM trade", "MAX(px)", "inside of SUM"),
-        ("SELECT SUM(sym) FROM trade", "SUM(sym)", "a number"),
-        ("SELECT COUNT() FROM trade", "COUNT()", "COUNT(*)"),
-        ("SELECT upper(sym) FILTER (WHERE n > 1) FROM trade", "", "FILTER is only for aggregates"),
-        ("SELECT sym FROM trade WHERE SUM(n) OVER (ORDER BY t) > 1", "SUM(n) OVER (ORDER BY t)", "RANGE 10 MINUTES"),
-        ("SELECT (1, 2) FROM trade", "(1, 2)", "before IN"),
-        ("SELECT (px, n) IN ((1, 2)) FROM trade", "(px, n)", "need a subquery"),
-        ("SELECT sym LIKE 'a' ESCAPE 'xy' FROM trade", "'xy'", "one character"),
-        ("SELECT n IS TRUE FROM trade", "n IS TRUE", "of conditions"),
-        ("SELECT FIRST(px) FROM trade", "FIRST(px)", "MIN_BY"),
-    ],
+test_refusals_point_at_the_expression = refusals(
+    ("SELECT pxx FROM trade", "did you mean 'px'?", "pxx"),
+    ("SELECT a.px FROM trade b", "there is no source 'a'", "a.px"),
+    ("SELECT px + sym FROM trade WHERE uper(sym) = 'A'", "upper", "uper(sym)"),
+    ("SELECT sym FROM trade WHERE t + t > t", "", "t + t"),
+    ("SELECT sym FROM trade WHERE n", "not a condition", "n"),
+    ("SELECT sym FROM trade WHERE COUNT(*) > 1", "use HAVING", "COUNT(*)"),
+    ("SELECT SUM(MAX(px)) FROM trade", "inside of SUM", "MAX(px)"),
+    ("SELECT SUM(sym) FROM trade", "a number", "SUM(sym)"),
+    ("SELECT COUNT() FROM trade", "COUNT(*)", "COUNT()"),
+    ("SELECT upper(sym) FILTER (WHERE n > 1) FROM trade", "FILTER is only for aggregates", ""),
+    ("SELECT sym FROM trade WHERE SUM(n) OVER (ORDER BY t) > 1", "RANGE 10 MINUTES", "SUM(n) OVER (ORDER BY t)"),
+    ("SELECT (1, 2) FROM trade", "before IN", "(1, 2)"),
+    ("SELECT (px, n) IN ((1, 2)) FROM trade", "need a subquery", "(px, n)"),
+    ("SELECT sym LIKE 'a' ESCAPE 'xy' FROM trade", "one character", "'xy'"),
+    ("SELECT n IS TRUE FROM trade", "of conditions", "n IS TRUE"),
+    ("SELECT FIRST(px) FROM trade", "MIN_BY", "FIRST(px)"),
 )
-def test_refusals_point_at_the_expression(sql: str, at: str, part: str) -> None:
-    refused(sql, part, at=at)

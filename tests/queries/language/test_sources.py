@@ -1,49 +1,36 @@
 """Sources: windows, samples, stored relations, table functions, and what each refuses."""
 
-import pytest
-from kit.continuous import BUSES, DOMAINS, TRADE, refused, relation
+from kit.continuous import BUSES, DOMAINS, TRADE, relation
 
 from upstream.queries.language.sources import newest
 from upstream.queries.relations.nodes import Changes, Latest, Rows, Sample, Unbounded, Windowed
 
+from .refusals import refusals
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        ("SELECT * FROM trades", "did you mean 'trade'?", "trades"),
-        ("SELECT * FROM nothing", "there are: Domains, Requests, buses", "nothing"),
-        ("SELECT * FROM Domains [NOW]", "has no window", "[NOW]"),
-        ("SELECT * FROM Domains SAMPLE (1)", "a sample is of a stream", "SAMPLE (1)"),
-        ("SELECT * FROM trade SAMPLE (101)", "at most 100", "101"),
-        ("SELECT * FROM trade [PARTITION BY smy ROWS 1]", "did you mean 'sym'?", "smy"),
-        ("SELECT * FROM trade a [PARTITION BY b.sym ROWS 1]", "columns of 'a' alone", "b.sym"),
-        ("SELECT * FROM trade [ROWS 1 WHERE n]", "not a condition", "n"),
-        ("SELECT * FROM trade [ROWS 1 WHERE COUNT(*) > 1]", "cannot stand in a window", "COUNT(*)"),
-        ("SELECT * FROM fast [NOW]", "the view 'fast' is a relation", "[NOW]"),
-        ("SELECT * FROM fast SAMPLE (5)", "and a sample is of a stream", "SAMPLE (5)"),
-        ("SELECT * FROM LATEST(trade)", "'trade' has no update key", "LATEST(trade)"),
-        ("SELECT * FROM LATEST(Domains)", "LATEST needs a stream", "Domains"),
-        ("SELECT * FROM LATEST(fast)", "LATEST needs a stream", "fast"),
-        ("SELECT * FROM LATEST(buses, 3)", "takes a stream alone", "3"),
-        ("SELECT * FROM LATEST(buses) [NOW]", "a window is of a stream", "[NOW]"),
-        ("SELECT * FROM LATEST(buses) SAMPLE (5)", "LATEST(s TABLESAMPLE (1 PERCENT))", "SAMPLE (5)"),
-        ("SELECT * FROM TUMBLE(trade, t)", "TUMBLE got 2 arguments", "TUMBLE(trade, t)"),
-        ("SELECT * FROM TUMBLE(trade, n, INTERVAL '1' HOUR)", "goes by the event time", "n"),
-        ("SELECT * FROM TUMBLE(trade, t, 5)", "not a length of time", "5"),
-        (
-            "SELECT * FROM HOP(trade, t, INTERVAL '1' HOUR, INTERVAL '1' MINUTE)",
-            "rows would be lost",
-            "INTERVAL '1' HOUR",
-        ),
-        (
-            "SELECT * FROM HOP((SELECT sym FROM trade [NOW]), t, INTERVAL '1' HOUR, INTERVAL '1' HOUR)",
-            "needs a stream",
-            "",
-        ),
-    ],
+test_what_is_refused = refusals(
+    ("SELECT * FROM trades", "did you mean 'trade'?", "trades"),
+    ("SELECT * FROM nothing", "there are: Domains, Requests, buses", "nothing"),
+    ("SELECT * FROM Domains [NOW]", "has no window", "[NOW]"),
+    ("SELECT * FROM Domains SAMPLE (1)", "a sample is of a stream", "SAMPLE (1)"),
+    ("SELECT * FROM trade SAMPLE (101)", "at most 100", "101"),
+    ("SELECT * FROM trade [PARTITION BY smy ROWS 1]", "did you mean 'sym'?", "smy"),
+    ("SELECT * FROM trade a [PARTITION BY b.sym ROWS 1]", "columns of 'a' alone", "b.sym"),
+    ("SELECT * FROM trade [ROWS 1 WHERE n]", "not a condition", "n"),
+    ("SELECT * FROM trade [ROWS 1 WHERE COUNT(*) > 1]", "cannot stand in a window", "COUNT(*)"),
+    ("SELECT * FROM fast [NOW]", "the view 'fast' is a relation", "[NOW]"),
+    ("SELECT * FROM fast SAMPLE (5)", "and a sample is of a stream", "SAMPLE (5)"),
+    ("SELECT * FROM LATEST(trade)", "'trade' has no update key", "LATEST(trade)"),
+    ("SELECT * FROM LATEST(Domains)", "LATEST needs a stream", "Domains"),
+    ("SELECT * FROM LATEST(fast)", "LATEST needs a stream", "fast"),
+    ("SELECT * FROM LATEST(buses, 3)", "takes a stream alone", "3"),
+    ("SELECT * FROM LATEST(buses) [NOW]", "a window is of a stream", "[NOW]"),
+    ("SELECT * FROM LATEST(buses) SAMPLE (5)", "LATEST(s TABLESAMPLE (1 PERCENT))", "SAMPLE (5)"),
+    ("SELECT * FROM TUMBLE(trade, t)", "TUMBLE got 2 arguments", "TUMBLE(trade, t)"),
+    ("SELECT * FROM TUMBLE(trade, n, INTERVAL '1' HOUR)", "goes by the event time", "n"),
+    ("SELECT * FROM TUMBLE(trade, t, 5)", "not a length of time", "5"),
+    ("SELECT * FROM HOP(trade, t, INTERVAL '1' HOUR, INTERVAL '1' MINUTE)", "rows would be lost", "INTERVAL '1' HOUR"),
+    ("SELECT * FROM HOP((SELECT sym FROM trade [NOW]), t, INTERVAL '1' HOUR, INTERVAL '1' HOUR)", "needs a stream", ""),
 )
-def test_what_is_refused(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)
 
 
 def test_stored_relations_are_whole() -> None:

@@ -6,6 +6,8 @@ from sqlglot import exp
 
 from upstream.queries.language.dialect import ContinuousSql, parse
 
+from .refusals import refusals
+
 
 def written(node: exp.Expr) -> str:
     """Write an expression with all brackets."""
@@ -77,31 +79,27 @@ def test_precedence_is_sparks(expression: str, expected: str) -> None:
     assert written(parse(f"SELECT {expression} FROM s").expressions[0]) == expected
 
 
-@pytest.mark.parametrize(
-    ("expression", "at", "part"),
-    [
-        ("px IS NULL = TRUE", "=", "FROM"),
-        ("px IN ()", ")", "an expression"),
-        ("px NOT 3", "3", "after NOT"),
-        ("px BETWEEN 1", "FROM", "AND between"),
-        ("px RLIKE ANY ('a')", "ANY", "RLIKE ANY"),
-        ("CASE END", "END", ""),
-        ("CASE px END", "END", "WHEN"),
-        ("CAST(px AS FLOT)", "FLOT", "double"),
-        ("CAST(px, INT)", ",", "AS in CAST"),
-        ("INTERVAL '1' DAY TO SECOND", "", "several units"),
-        ("INTERVAL '1.5' DAY", "", "a whole number"),
-        ("SUM(px) OVER w", "w", "("),
-        ("px[1", "FROM", "]"),
-        ("px +", "FROM", "an expression"),
-        ("px ! 3", "", ""),
-        (":px", "", ""),
-        ("?", "?", "an expression"),
-        ("x -> x + 1", "", ""),
-    ],
+test_what_is_no_expression_is_refused_at_its_place = refusals(
+    ("px IS NULL = TRUE", "FROM", "="),
+    ("px IN ()", "an expression", ")"),
+    ("px NOT 3", "after NOT", "3"),
+    ("px BETWEEN 1", "AND between", "FROM"),
+    ("px RLIKE ANY ('a')", "RLIKE ANY", "ANY"),
+    ("CASE END", "", "END"),
+    ("CASE px END", "WHEN", "END"),
+    ("CAST(px AS FLOT)", "double", "FLOT"),
+    ("CAST(px, INT)", "AS in CAST", ","),
+    ("INTERVAL '1' DAY TO SECOND", "several units", ""),
+    ("INTERVAL '1.5' DAY", "a whole number", ""),
+    ("SUM(px) OVER w", "(", "w"),
+    ("px[1", "]", "FROM"),
+    ("px +", "an expression", "FROM"),
+    ("px ! 3", "", ""),
+    (":px", "", ""),
+    ("?", "an expression", "?"),
+    ("x -> x + 1", "", ""),
+    of="SELECT {} FROM trade",
 )
-def test_what_is_no_expression_is_refused_at_its_place(expression: str, at: str, part: str) -> None:
-    refused(f"SELECT {expression} FROM trade", part, at=at)
 
 
 def test_values_of_literals() -> None:

@@ -1,12 +1,14 @@
 """Subqueries that are values become joins with groups; others are refused with what would work."""
 
 import pytest
-from kit.continuous import only, refused, relation
+from kit.continuous import only, relation
 from sqlglot import exp
 
 from upstream.queries.language.dialect import parse
 from upstream.queries.language.values import is_value
 from upstream.queries.relations.nodes import Aggregate, Join, Where, walk
+
+from .refusals import refusals
 
 INNER = "quote [RANGE 1 HOUR] AS b"
 
@@ -80,42 +82,29 @@ def test_one_row_have_aggregates_without_groups(sql: str, expected: bool) -> Non
     assert is_value(tree) == expected
 
 
-@pytest.mark.parametrize(
-    ("value", "part", "at"),
-    [
-        (f"(SELECT bid FROM {INNER} WHERE b.sym = a.sym)", "can have several rows", "bid"),
-        (f"(SELECT MAX(bid) FROM {INNER} GROUP BY b.sym)", "has no GROUP BY", "GROUP BY b.sym"),
-        (f"(SELECT MAX(bid) FROM {INNER} LIMIT 1)", "has no LIMIT", ""),
-        (f"(SELECT MAX(bid), MIN(bid) FROM {INNER})", "has one column", ""),
-        (f"(SELECT * FROM {INNER})", "has one column", ""),
-        (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym > a.sym)", "by = alone", "b.sym > a.sym"),
-        (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym OR bid > 1)", "by = alone", "b.sym = a.sym OR bid > 1"),
-        (f"(SELECT MAX(bid - a.px) FROM {INNER})", "over a column of the query around", "MAX(bid - a.px)"),
-        (f"(SELECT MAX(bid) + bid FROM {INNER})", "'bid' is neither", "bid"),
-        (f"SIZE((SELECT COLLECT_SET(bid) FROM {INNER} WHERE b.sym = a.sym))", "COLLECT_SET", ""),
-        (f"(SELECT MAX(bid) FROM {INNER} UNION SELECT MIN(bid) FROM {INNER})", "one SELECT of an aggregate", ""),
-    ],
+test_what_is_refused = refusals(
+    (f"(SELECT bid FROM {INNER} WHERE b.sym = a.sym)", "can have several rows", "bid"),
+    (f"(SELECT MAX(bid) FROM {INNER} GROUP BY b.sym)", "has no GROUP BY", "GROUP BY b.sym"),
+    (f"(SELECT MAX(bid) FROM {INNER} LIMIT 1)", "has no LIMIT", ""),
+    (f"(SELECT MAX(bid), MIN(bid) FROM {INNER})", "has one column", ""),
+    (f"(SELECT * FROM {INNER})", "has one column", ""),
+    (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym > a.sym)", "by = alone", "b.sym > a.sym"),
+    (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym OR bid > 1)", "by = alone", "b.sym = a.sym OR bid > 1"),
+    (f"(SELECT MAX(bid - a.px) FROM {INNER})", "over a column of the query around", "MAX(bid - a.px)"),
+    (f"(SELECT MAX(bid) + bid FROM {INNER})", "'bid' is neither", "bid"),
+    (f"SIZE((SELECT COLLECT_SET(bid) FROM {INNER} WHERE b.sym = a.sym))", "COLLECT_SET", ""),
+    (f"(SELECT MAX(bid) FROM {INNER} UNION SELECT MIN(bid) FROM {INNER})", "one SELECT of an aggregate", ""),
+    of="SELECT sym FROM trade [NOW] AS a WHERE px > {}",
 )
-def test_what_is_refused(value: str, part: str, at: str) -> None:
-    refused(f"SELECT sym FROM trade [NOW] AS a WHERE px > {value}", part, at=at)
 
 
 TOP = f"(SELECT MAX(bid) FROM {INNER})"
 OF_A = f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
 
 
-@pytest.mark.parametrize(
-    ("sql", "part", "at"),
-    [
-        (
-            f"SELECT sym, {OF_A} AS m FROM trade [NOW] AS a GROUP BY sym",
-            "cannot read the query around",
-            "b.sym = a.sym",
-        ),
-        (f"SELECT SUM(n - {TOP}) AS s FROM trade [NOW]", "inside of SUM", ""),
-        (f"SELECT sym FROM trade [NOW] ORDER BY {TOP} LIMIT 3", "not a value in ORDER BY", ""),
-        (f"SELECT sym FROM trade AS a WHERE px > {OF_A}", "would keep each row", "trade AS a"),
-    ],
+test_where_values_cannot_stand = refusals(
+    (f"SELECT sym, {OF_A} AS m FROM trade [NOW] AS a GROUP BY sym", "cannot read the query around", "b.sym = a.sym"),
+    (f"SELECT SUM(n - {TOP}) AS s FROM trade [NOW]", "inside of SUM", ""),
+    (f"SELECT sym FROM trade [NOW] ORDER BY {TOP} LIMIT 3", "not a value in ORDER BY", ""),
+    (f"SELECT sym FROM trade AS a WHERE px > {OF_A}", "would keep each row", "trade AS a"),
 )
-def test_where_values_cannot_stand(sql: str, part: str, at: str) -> None:
-    refused(sql, part, at=at)
