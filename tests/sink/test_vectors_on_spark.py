@@ -40,11 +40,14 @@ def test_spark_changes_the_table_during_a_batch(spark: SparkSession, make_sink: 
     sink, model = make_sink(buckets="1"), {}
     update(sink, model, 0, range(KEYS))
     update(sink, model, 1, range(10))
-    results = sink.tasks([sink.rows([(key, 5, "mine") for key in range(5)], seq=50_000)])
+    rows = sink.rows([(key, 5, "mine") for key in range(5)], seq=50_000)
+    results = sink.tasks([rows])
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     spark.sql(statement.format(f"delta.`{sink.path}`"))
     spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
     before = as_spark_reads(spark, sink)
+    if statement.startswith("VACUUM"):  # without a retention it takes what no commit names yet, too
+        results = sink.tasks([rows])
     if statement.startswith("DELETE"):
         with pytest.raises(TableError, match="changed by another writer"):
             sink.commit(results, 2)
@@ -52,5 +55,5 @@ def test_spark_changes_the_table_during_a_batch(spark: SparkSession, make_sink: 
     else:
         assert before == model
         assert sink.commit(results, 2).keys == KEYS
-    sink.batch(2, [sink.rows([(key, 5, "mine") for key in range(5)], seq=50_000)])
+    sink.batch(2, [rows])
     assert as_spark_reads(spark, sink) == before | dict.fromkeys(range(5), (5, "mine")) == sink.latest()
