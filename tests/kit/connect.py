@@ -1,16 +1,13 @@
-"""The environment of programs that use Spark Connect: what PySpark needs for it lies beside the tested environment."""
+"""The environment of programs that use Spark Connect: what PySpark needs for it is beside the tested environment."""
 
-from __future__ import annotations
-
-from .places import ROOT
+from .environments import environment
 
 
 def connect_environment() -> dict[str, str]:
-    """Variables for a program in this Python that is a client of Spark Connect, or runs pipelines."""
-    found = [*(ROOT / ".cache" / "connect").glob("lib/python*/site-packages")]
-    assert found, "make .cache/connect/.locked installs what PySpark needs for Spark Connect"
+    """Return variables for a program in this Python that is a client of Spark Connect, or runs pipelines."""
+    (packages,) = environment("connect").parents[1].glob("lib/python*/site-packages")
     return {
-        "PYTHONPATH": str(found[0]),
+        "PYTHONPATH": str(packages),
         # PySpark's own tests have servers take a free port by it.
         "SPARK_TESTING": "yes",
     }

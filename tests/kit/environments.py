@@ -1,7 +1,5 @@
 """Environments beside the tested one, which the first test that needs them makes."""
 
-from __future__ import annotations
-
 import fcntl
 from functools import cache
 from pathlib import Path

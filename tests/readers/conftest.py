@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kit.environments import environment
 
 from .programs import HERE, ROOT, Asked, Server, free_port, started
 from .stored import SECRETS, StoredSink, UnreliableStore
@@ -15,10 +16,8 @@ from .tables import KINDS, MARKED, write_table
 
 @pytest.fixture(scope="session")
 def others() -> Path:
-    """A Python that has what tests ask as others do, and nothing of this project."""
-    python = ROOT / ".cache" / "readers" / "bin" / "python"
-    assert python.exists(), "make .cache/readers/.locked installs what these tests ask as others do"
-    return python
+    """Return a Python that has other readers, and nothing of this project."""
+    return environment("readers")
 
 
 @pytest.fixture(scope="session")
