@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.memory_connector import MemoryConnector
@@ -80,12 +79,7 @@ rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), min_size=1, m
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["never", "before", "after"])), max_size=5),
     st.booleans(),
 )
-def test_what_was_received_was_delivered_or_superseded(
-    tmp_path_factory: pytest.TempPathFactory,
-    feeds: dict[str, list[tuple[int, int]]],
-    steps: list[tuple[int, str]],
-    coalesce: bool,
-) -> None:
+def test_what_was_received_was_delivered_or_superseded(tmp_path_factory, feeds, steps, coalesce):
     query = Query(tmp_path_factory.mktemp("query"), feeds, coalesce=coalesce)
     for limit, dies in steps:
         query.batch(limit, dies)
@@ -103,7 +97,7 @@ def test_what_was_received_was_delivered_or_superseded(
     assert sum(each.updates for each in query.commits()) == last.sources.received
 
 
-def test_counts_of_several_sources_add_up_and_are_none_where_one_does_not_count(tmp_path: Path) -> None:
+def test_counts_of_several_sources_add_up_and_are_none_where_one_does_not_count(tmp_path):
     def offset(received: int, *, looked: bool = True) -> dict[str, Any]:
         return {"looked": looked, "progress": {"f": {"received": received, "late": 1, "late_idle": 0, "suspects": 2}}}
 

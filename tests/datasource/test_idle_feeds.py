@@ -16,7 +16,7 @@ from upstream.datasource.registry import parse_source_options
 from .driven_feeds import BASE, Driver, S
 
 
-def test_by_default_the_silent_feed_is_waited_for() -> None:
+def test_by_default_the_silent_feed_is_waited_for():
     driver = Driver("a", "b")
     driver.send("a", BASE)
     driver.send("b", BASE - 5 * S)
@@ -26,7 +26,7 @@ def test_by_default_the_silent_feed_is_waited_for() -> None:
     assert driver.look(1000) is None
 
 
-def test_an_idle_feed_follows_the_least_of_the_live_ones_and_returns_by_itself() -> None:
+def test_an_idle_feed_follows_the_least_of_the_live_ones_and_returns_by_itself():
     driver = Driver("a", "b", "c", idle="advance", idle_after_us=10 * S)
     for feed, behind in (("a", 0), ("b", 1), ("c", 2)):
         driver.send(feed, BASE - behind * S)
@@ -45,7 +45,7 @@ def test_an_idle_feed_follows_the_least_of_the_live_ones_and_returns_by_itself()
     assert driver.look(1) == {"a": BASE + 12 * S, "b": BASE + 11 * S}, "it moves by itself again"
 
 
-def test_where_all_are_idle_nothing_moves_and_there_is_no_batch_without_rows() -> None:
+def test_where_all_are_idle_nothing_moves_and_there_is_no_batch_without_rows():
     driver = Driver("a", "b", idle="advance", idle_after_us=10 * S)
     driver.send("a", BASE)
     driver.send("b", BASE - 5 * S)
@@ -55,7 +55,7 @@ def test_where_all_are_idle_nothing_moves_and_there_is_no_batch_without_rows() -
     assert driver.batches == 1
 
 
-def test_a_feed_that_a_limit_keeps_waiting_is_not_idle() -> None:
+def test_a_feed_that_a_limit_keeps_waiting_is_not_idle():
     """Rows that are there and not yet taken are no silence."""
     driver = Driver("a", "b", idle="advance", idle_after_us=10 * S)
     driver.send("b", BASE)
@@ -76,9 +76,7 @@ def test_a_feed_that_a_limit_keeps_waiting_is_not_idle() -> None:
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 20), st.integers(0, 15)), min_size=1, max_size=30),
     st.sampled_from(["wait", "advance"]),
 )
-def test_promises_never_decrease_and_late_rows_are_those_below_them(
-    sent: list[tuple[str, int, int]], idle: str
-) -> None:
+def test_promises_never_decrease_and_late_rows_are_those_below_them(sent, idle):
     driver = Driver("a", "b", idle=idle, idle_after_us=10 * S)
     promised: dict[str, int] = {}
     late = dict.fromkeys("ab", 0)
@@ -104,7 +102,7 @@ class OnDemand(Driver):
         super().__init__(*feeds, idle="ets", checkpoint_location=str(checkpoint), **changes)
 
 
-def test_what_is_held_is_released_once_the_clock_allows_it_and_then_there_is_silence(tmp_path: Any) -> None:
+def test_what_is_held_is_released_once_the_clock_allows_it_and_then_there_is_silence(tmp_path):
     driver = OnDemand(tmp_path, "a", "b", ets_delay_us=3 * S)
     driver.send("a", BASE)
     driver.send("b", BASE - 5 * S)
@@ -120,7 +118,7 @@ def test_what_is_held_is_released_once_the_clock_allows_it_and_then_there_is_sil
     assert driver.batches == 2
 
 
-def test_only_the_feed_that_blocks_is_promised_for(tmp_path: Any) -> None:
+def test_only_the_feed_that_blocks_is_promised_for(tmp_path):
     driver = OnDemand(tmp_path, "busy", "silent", ets_delay_us=0)
     driver.send("busy", BASE)
     driver.send("silent", BASE)
@@ -135,7 +133,7 @@ def test_only_the_feed_that_blocks_is_promised_for(tmp_path: Any) -> None:
     assert (driver.state("silent")["late"], driver.state("silent")["late_idle"]) == (1, 1)
 
 
-def test_internal_time_is_the_clock(tmp_path: Any) -> None:
+def test_internal_time_is_the_clock(tmp_path):
     driver = OnDemand(tmp_path, "a", "b", progress="heartbeat")
     driver.send("a", 0)
     assert driver.look() == {"a": BASE, "b": BASE}
@@ -147,7 +145,7 @@ def test_internal_time_is_the_clock(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("waits", ["windows", "rows for their turn"])
-def test_deeper_operators_are_asked_too(tmp_path: Any, waits: str) -> None:
+def test_deeper_operators_are_asked_too(tmp_path, waits):
     driver = OnDemand(tmp_path, "a", ets_delay_us=0)
     driver.send("a", BASE)
     driver.look()
@@ -162,7 +160,7 @@ def test_deeper_operators_are_asked_too(tmp_path: Any, waits: str) -> None:
     assert driver.look(2) == {"a": BASE + 6 * S}
 
 
-def test_what_is_read_up_to_now_waits_for_no_clock(tmp_path: Any) -> None:
+def test_what_is_read_up_to_now_waits_for_no_clock(tmp_path):
     """With Trigger.AvailableNow a run would never end."""
     driver = OnDemand(tmp_path, "a", ets_delay_us=0)
     driver.send("a", BASE)
@@ -172,7 +170,7 @@ def test_what_is_read_up_to_now_waits_for_no_clock(tmp_path: Any) -> None:
     assert driver.look(0) is not None
 
 
-def test_the_delay_is_learned_from_what_has_been_measured(tmp_path: Any) -> None:
+def test_the_delay_is_learned_from_what_has_been_measured(tmp_path):
     """Rows come 2 to 5 s after their times, so that one from now on lies at most 3 s behind what the clock says."""
     driver = OnDemand(tmp_path, "a", progress_delay_us=100 * S)
     for n in range(8):
@@ -188,7 +186,7 @@ def test_the_delay_is_learned_from_what_has_been_measured(tmp_path: Any) -> None
     assert driver.look(0.5) == {"a": largest + S}
 
 
-def test_until_there_is_enough_to_learn_from_the_delay_is_wide(tmp_path: Any) -> None:
+def test_until_there_is_enough_to_learn_from_the_delay_is_wide(tmp_path):
     driver = OnDemand(tmp_path, "a", progress_delay_us=100 * S)
     driver.send("a", BASE)
     driver.look()
@@ -199,9 +197,7 @@ def test_until_there_is_enough_to_learn_from_the_delay_is_wide(tmp_path: Any) ->
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=8, max_size=12), st.integers(1, 20))
-def test_ets_never_lies_while_delays_stay_as_they_were_measured(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], width: int
-) -> None:
+def test_ets_never_lies_while_delays_stay_as_they_were_measured(tmp_path_factory, rows, width):
     """Each row comes 0 to 4 s after its time, whatever the gaps: with δ given as 4 s none is late."""
     driver = OnDemand(
         tmp_path_factory.mktemp("c"), "a", progress="bounded", progress_delay_us=4 * S, ets_delay_us=4 * S
@@ -217,7 +213,7 @@ def test_ets_never_lies_while_delays_stay_as_they_were_measured(
     assert driver.state("a")["late"] == 0
 
 
-def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
+def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
     driver = Driver("ahead", "true")
     for _ in range(20):
         driver.now += S
@@ -230,7 +226,7 @@ def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
     assert [driver.state(feed)["received"] for feed in ("ahead", "true")] == [20, 20]
 
 
-def test_a_clock_set_back_stands_still(tmp_path: Any) -> None:
+def test_a_clock_set_back_stands_still(tmp_path):
     driver = OnDemand(tmp_path, "a", "b", progress="heartbeat")
     driver.send("a", 0)
     assert driver.look() == {"a": BASE, "b": BASE}
@@ -254,11 +250,11 @@ def test_a_clock_set_back_stands_still(tmp_path: Any) -> None:
         ({"coalesce": "true"}, "without `key`"),
     ],
 )
-def test_contradictions_are_refused(given_options: dict[str, str], message: str) -> None:
+def test_contradictions_are_refused(given_options, message):
     with pytest.raises(OptionError, match=message):
         parse_source_options({"path": "x", **given_options})
 
 
-def test_shares_are_read_in_percent_too() -> None:
+def test_shares_are_read_in_percent_too():
     common, _ = parse_source_options({"path": "x", "time": "t", "progress": "adaptive", "targetLate": "0.1 %"})
     assert common.target_late == pytest.approx(0.001)

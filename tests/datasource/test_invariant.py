@@ -109,9 +109,7 @@ WAITING = [("a", [0] * 6, 0, 1), ("b", [0], 0, 1), ("a", [0], 15, 5)]
 )
 # A feed whose first row a limit keeps waiting holds the others back.
 @example(steps=WAITING, policy="bounded", idle="wait", confirmations=1, dear=False)
-def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(
-    steps: list[tuple[str, list[int], int, int | None]], policy: str, idle: str, confirmations: int, dear: bool
-) -> None:
+def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(steps, policy, idle, confirmations, dear):
     if policy == "latent":
         idle = "wait"
     with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +138,7 @@ def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(
         assert pipe.bounds.bounds == ({} if policy == "latent" else dict.fromkeys(held, AFTER_ALL))
 
 
-def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path: Any) -> None:
+def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path):
     """None of its rows arrives, so there is nothing to wait for, whether the driver or a task found that out."""
     pipe = Pipeline(str(tmp_path), dear=True, progress="ordered", confirmations=1)
     pipe.connector.tables["b"] = pa.table([["y"], [None]], schema=SCHEMA)
@@ -151,7 +149,7 @@ def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path: A
     assert pipe.bounds.low_watermark == BASE + S
 
 
-def test_what_an_earlier_release_left_without_a_bound_holds_back_from_the_next_batch_on(tmp_path: Any) -> None:
+def test_what_an_earlier_release_left_without_a_bound_holds_back_from_the_next_batch_on(tmp_path):
     pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=5)
     pipe.send("b", BASE)
     pipe.batch()
@@ -163,7 +161,7 @@ def test_what_an_earlier_release_left_without_a_bound_holds_back_from_the_next_b
 
 
 @pytest.mark.parametrize("idle", ["advance", "ets"])
-def test_the_idle_rule_lets_the_others_go_on_without_a_feed_that_never_had_a_bound(tmp_path: Any, idle: str) -> None:
+def test_the_idle_rule_lets_the_others_go_on_without_a_feed_that_never_had_a_bound(tmp_path, idle):
     pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=5, idle=idle)
     pipe.send("a", *[BASE] * 9)
     pipe.send("b", BASE)
@@ -176,7 +174,7 @@ def test_the_idle_rule_lets_the_others_go_on_without_a_feed_that_never_had_a_bou
     assert pipe.bounds.low_watermark == (BASE + 10 * S if idle == "advance" else BASE + 6 * S)
 
 
-def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path: Any) -> None:
+def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path):
     pipe = Pipeline(str(tmp_path), progress="heartbeat")
     pipe.send("a", *[0] * 10)
     pipe.batch(limit=4)
@@ -194,7 +192,7 @@ def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path: Any) -> No
     assert pipe.bounds.low_watermark == pipe.now
 
 
-def test_no_stamp_is_below_what_was_promised_whatever_clock_a_connector_goes_by(tmp_path: Any) -> None:
+def test_no_stamp_is_below_what_was_promised_whatever_clock_a_connector_goes_by(tmp_path):
     """Another machine's clock, by which a table's commits are stamped, may be behind."""
     pipe = Pipeline(str(tmp_path), progress="heartbeat")
     pipe.send("a", 0)
@@ -207,9 +205,7 @@ def test_no_stamp_is_below_what_was_promised_whatever_clock_a_connector_goes_by(
 
 
 @pytest.mark.parametrize("dear", [False, True])
-def test_an_ended_feed_lets_the_others_go_on_and_at_the_end_of_all_everything_is_complete(
-    tmp_path: Any, dear: bool
-) -> None:
+def test_an_ended_feed_lets_the_others_go_on_and_at_the_end_of_all_everything_is_complete(tmp_path, dear):
     pipe = Pipeline(str(tmp_path), dear=dear, progress="bounded", confirmations=1)
     del pipe.connector.tables["c"]
     pipe.send("a", BASE)
@@ -222,7 +218,7 @@ def test_an_ended_feed_lets_the_others_go_on_and_at_the_end_of_all_everything_is
     assert pipe.bounds.low_watermark == AFTER_ALL
 
 
-def test_an_ended_feed_leaves_room_for_one_that_has_not_begun(tmp_path: Any) -> None:
+def test_an_ended_feed_leaves_room_for_one_that_has_not_begun(tmp_path):
     """The second partition of a topic of which the first is read to its end."""
     pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
     del pipe.connector.tables["c"]
@@ -236,7 +232,7 @@ def test_an_ended_feed_leaves_room_for_one_that_has_not_begun(tmp_path: Any) -> 
     assert pipe.bounds.bounds == {"a": AFTER_ALL, "b": BASE + 2}
 
 
-def test_a_silent_feed_follows_one_that_has_ended_as_far_as_that_has_come(tmp_path: Any) -> None:
+def test_a_silent_feed_follows_one_that_has_ended_as_far_as_that_has_come(tmp_path):
     pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, idle="advance")
     del pipe.connector.tables["c"]
     pipe.send("a", BASE)
@@ -254,9 +250,7 @@ def test_a_silent_feed_follows_one_that_has_ended_as_far_as_that_has_come(tmp_pa
 
 @pytest.mark.parametrize("dear", [False, True])
 @pytest.mark.parametrize("policy", ["ordered", "bounded", "displaced", "heartbeat", "adaptive"])
-def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_asks_for_it(
-    tmp_path: Any, policy: str, dear: bool
-) -> None:
+def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_asks_for_it(tmp_path, policy, dear):
     for at_end in ("keep", "close"):
         pipe = Pipeline(str(tmp_path / at_end), dear=dear, progress=policy, at_end=at_end)
         pipe.send("a", *[BASE + n * S for n in range(10)])
@@ -268,7 +262,7 @@ def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_asks_for_it(
         assert not pipe.batch(), "there is nothing to do"
 
 
-def test_what_is_there_already_can_be_closed_by_a_later_run(tmp_path: Any) -> None:
+def test_what_is_there_already_can_be_closed_by_a_later_run(tmp_path):
     pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
     pipe.send("a", BASE)
     pipe.until_quiet()
@@ -277,7 +271,7 @@ def test_what_is_there_already_can_be_closed_by_a_later_run(tmp_path: Any) -> No
     assert pipe.bounds.low_watermark == AFTER_ALL
 
 
-def test_rows_after_the_end_are_late_counted_and_said(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_after_the_end_are_late_counted_and_said(tmp_path, caplog):
     pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, at_end="close")
     pipe.send("a", BASE)
     pipe.until_quiet(frozen=True)
@@ -290,7 +284,7 @@ def test_rows_after_the_end_are_late_counted_and_said(tmp_path: Any, caplog: pyt
 
 
 @pytest.mark.parametrize("policy", ["ordered", "heartbeat"])
-def test_a_feed_that_is_no_longer_read_holds_nobody_back_and_can_come_back(tmp_path: Any, policy: str) -> None:
+def test_a_feed_that_is_no_longer_read_holds_nobody_back_and_can_come_back(tmp_path, policy):
     pipe = Pipeline(str(tmp_path), progress=policy, confirmations=1)
     pipe.send("a", BASE)
     pipe.send("b", BASE - 5 * S)

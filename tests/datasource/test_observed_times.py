@@ -103,9 +103,7 @@ def reached(end: Offset) -> dict[str, Any]:
 
 @settings(max_examples=60)
 @given(batches=BATCHES, policy=POLICIES, most=st.sampled_from([4, 100]), data=st.data())
-def test_tasks_see_what_the_driver_sees_one_batch_later(
-    batches: list[dict[str, list[Any]]], policy: str, most: int, data: st.DataObject
-) -> None:
+def test_tasks_see_what_the_driver_sees_one_batch_later(batches, policy, most, data):
     with tempfile.TemporaryDirectory() as folder:
         plain = MemoryConnector({"a": table_of([]), "b": table_of([])}, most)
         dear = DearConnector(dict(plain.tables), most)
@@ -147,7 +145,7 @@ def test_tasks_see_what_the_driver_sees_one_batch_later(
         assert not tasks.plan(), "nothing has come, and there is work"
 
 
-def test_a_feed_ends_when_its_last_rows_were_looked_at(tmp_path: Path) -> None:
+def test_a_feed_ends_when_its_last_rows_were_looked_at(tmp_path):
     connector = DearConnector({"a": table_of([("x", 10, 1), ("x", 20, 2)])}, 100)
     connector.ended = frozenset({"a"})
     stream = Stream(connector, "bounded", str(tmp_path))
@@ -160,7 +158,7 @@ def test_a_feed_ends_when_its_last_rows_were_looked_at(tmp_path: Path) -> None:
     assert not stream.plan()
 
 
-def test_the_account_of_a_batch_counts_its_own_rows(tmp_path: Path) -> None:
+def test_the_account_of_a_batch_counts_its_own_rows(tmp_path):
     connector = DearConnector({"a": table_of([("x", 10, 1), ("x", 20, 2)])}, 100)
     stream = Stream(connector, "ordered", str(tmp_path))
     offsets = tmp_path / "offsets"
@@ -172,7 +170,7 @@ def test_the_account_of_a_batch_counts_its_own_rows(tmp_path: Path) -> None:
     assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(received=2, late=0, late_idle=0, suspects=2)
 
 
-def test_without_a_place_for_reports_the_driver_looks() -> None:
+def test_without_a_place_for_reports_the_driver_looks():
     connector = DearConnector({"a": table_of([("x", 10, 1), ("x", 20, 2)])}, 100)
     stream = Stream(connector, "ordered", None)
     assert stream.plan()
@@ -180,7 +178,7 @@ def test_without_a_place_for_reports_the_driver_looks() -> None:
     assert promises(stream.run()) == {}  # three rows confirm a first time
 
 
-def test_reports_go_when_they_are_in_the_journal(tmp_path: Path) -> None:
+def test_reports_go_when_they_are_in_the_journal(tmp_path):
     connector = DearConnector({"a": table_of([])}, 100)
     stream = Stream(connector, "ordered", str(tmp_path))
     for number in range(5):
@@ -194,9 +192,7 @@ def test_reports_go_when_they_are_in_the_journal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [[(None, 5, 1)] * 3, [("x", None, 1)] * 3], ids=["no key", "no time"])
-def test_a_first_batch_that_tasks_are_to_look_at_is_refused_by_the_driver_if_no_row_can_be_used(
-    tmp_path: Path, rows: list[Any]
-) -> None:
+def test_a_first_batch_that_tasks_are_to_look_at_is_refused_by_the_driver_if_no_row_can_be_used(tmp_path, rows):
     """Its rows would all go to the quarantine, and the query would go on as if nothing had come."""
     connector = DearConnector({"a": table_of(rows), "b": table_of([])})
     stream = Stream(connector, "bounded", str(tmp_path))

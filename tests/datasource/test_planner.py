@@ -3,7 +3,6 @@
 import itertools
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -85,9 +84,7 @@ feeds = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(feeds, st.lists(st.integers(1, 20), max_size=8))
-def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(
-    data: dict[str, list[tuple[str, int, int]]], limits: list[int]
-) -> None:
+def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(data, limits):
     connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
     promised: dict[str, int] = {}
     delivered: dict[str, list[tuple[Any, ...]]] = {feed: [] for feed in data}
@@ -118,9 +115,7 @@ def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(
 
 @settings(max_examples=60, deadline=None)
 @given(feeds, st.lists(st.integers(1, 20), max_size=8), st.sampled_from([1, 4, 500_000]))
-def test_coalescing_keeps_the_newest_and_accounts_for_the_rest(
-    data: dict[str, list[tuple[str, int, int]]], limits: list[int], together: int
-) -> None:
+def test_coalescing_keeps_the_newest_and_accounts_for_the_rest(data, limits, together):
     connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
     best: dict[str, dict[str, Any]] = {}
     covered = 0
@@ -158,7 +153,7 @@ def spans_of_tasks(spans: list[int], tasks: int) -> list[list[int]]:
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 8))
 @example([99, 100], 2)
 @example([100, 99], 2)
-def test_no_task_has_more_than_its_share_and_one_range(spans: list[int], tasks: int) -> None:
+def test_no_task_has_more_than_its_share_and_one_range(spans, tasks):
     divided = spans_of_tasks(spans, tasks)
     assert 1 <= len(divided) <= tasks
     assert all(divided)
@@ -168,7 +163,7 @@ def test_no_task_has_more_than_its_share_and_one_range(spans: list[int], tasks: 
     assert len(spans) != 2 or tasks < 2 or divided == [spans[:1], spans[1:]]
 
 
-def test_where_comes_before_coalescing_and_null_is_not_true() -> None:
+def test_where_comes_before_coalescing_and_null_is_not_true():
     connector = MemoryConnector({"a": table_of([("x", 1, 5), ("x", 2, 1), ("y", 3, 0)])})
     ((_, _, rows),) = run(connector, options(coalesce=True, where="v >= 5 AND k <> 'q'", punctuation=False), [None])
     assert [(row["k"], row["ms"], row["v"]) for row in rows] == [("x", 1, 5)]
@@ -182,7 +177,7 @@ def test_where_comes_before_coalescing_and_null_is_not_true() -> None:
      "row_number() OVER (ORDER BY v) = 1", "rank() OVER (ORDER BY v) = 1", "sum(v) OVER (PARTITION BY k) > 3",
      "lag(v) OVER (ORDER BY v) > 1", "corr(v, ms) > 0.5"],
 )  # fmt: skip
-def test_a_condition_sees_one_row(sql: str) -> None:
+def test_a_condition_sees_one_row(sql):
     with pytest.raises(OptionError, match="other rows"):
         Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")
 
@@ -194,11 +189,11 @@ def test_a_condition_sees_one_row(sql: str) -> None:
      "nullif(v, 3) = 1 OR least(v, ms) > 1", "k || 'x' = 'Sort'",
      "k IS NOT NULL AND NOT v BETWEEN 1 AND 2", "substr(k, 1, 2) = 'ab'"],
 )  # fmt: skip
-def test_a_condition_on_one_row_is_taken(sql: str) -> None:
+def test_a_condition_on_one_row_is_taken(sql):
     Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")
 
 
-def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read() -> None:
+def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read():
     seconds = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
     opts = SourceOptions(key=("k",), time="at")
     made = shape_of(leaving_schema(seconds, opts), opts)
@@ -208,7 +203,7 @@ def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read() -> None:
     assert batch.column("at").cast(pa.int64()).to_pylist() == [bound]
 
 
-def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path: Path) -> None:
+def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path):
     ms = 1_718_000_000_000
     connector = MemoryConnector({"a": table_of([("x", ms, 1), ("y", ms * 1000, 2)])})
     ((_, end, rows),) = run(connector, options(), [None], str(tmp_path))
@@ -229,15 +224,13 @@ def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path: Path) -> None:
         ([("x", None, 1)], [(None, 5, 1)], "bounded", "a key in the column 'k' and a time in the column 'ms'"),
     ],
 )
-def test_a_first_batch_of_which_no_row_can_be_used_is_refused(
-    a: list[Any], b: list[Any], progress: str, lacks: str
-) -> None:
+def test_a_first_batch_of_which_no_row_can_be_used_is_refused(a, b, progress, lacks):
     connector = MemoryConnector({"a": table_of(a), "b": table_of(b)})
     with pytest.raises(SchemaError, match=f"none of the {len(a) + len(b)} rows .* has {lacks}"):
         list(run(connector, options(progress=progress), [None]))
 
 
-def test_the_look_for_a_key_ends_at_the_first_one(tmp_path: Path) -> None:
+def test_the_look_for_a_key_ends_at_the_first_one(tmp_path):
     class Counting(MemoryConnector):
         read_for_keys = 0
 
@@ -251,14 +244,14 @@ def test_the_look_for_a_key_ends_at_the_first_one(tmp_path: Path) -> None:
     assert connector.read_for_keys == 2, "of three rows each, and in the first batch alone"
 
 
-def test_later_batches_and_mixed_ones_may_be_malformed(tmp_path: Path) -> None:
+def test_later_batches_and_mixed_ones_may_be_malformed(tmp_path):
     connector = MemoryConnector({"a": table_of([("x", None, 1), ("y", 5, 1), ("z", None, 1)])}, most=1)
     batches = list(run(connector, options(), [2, 1], str(tmp_path)))
     assert [row["k"] for _, _, rows in batches for row in data_rows(rows)] == ["y"]
     assert count_quarantined(folder_at(str(tmp_path))) == 2
 
 
-def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path: Path) -> None:
+def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path):
     connector = MemoryConnector({"a": table_of([("x", 1, 5), (None, 2, 1), ("y", None, 0), ("z", 3, 3)])})
     ((_, _, rows),) = run(connector, options(punctuation=False), [None], str(tmp_path))
     assert [row["k"] for row in rows] == ["x", "z"]
@@ -271,7 +264,7 @@ def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path: Path)
         list(run(connector, options(on_malformed="fail"), [None]))
 
 
-def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes() -> None:
+def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes():
     rows = [("x", 10, 1), (None, 10, None), ("y", 12, 2), ("y", 11, None), ("x", 11, 3)]
     connector = MemoryConnector({"a": table_of(rows)})  # type: ignore[arg-type]
     ((_, _, out),) = run(connector, options(progress="embedded"), [None])
@@ -280,7 +273,7 @@ def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes() -> None:
     assert marks == [("y", 11), (None, 10)]
 
 
-def test_embedded_punctuation_with_a_part_of_the_key_passes_too() -> None:
+def test_embedded_punctuation_with_a_part_of_the_key_passes_too():
     rows = {"k": ["x", "x", None, None], "r": [1, None, 2, None], "ms": [10, 11, 12, 13], "v": [7, None, None, None]}
     connector = MemoryConnector({"a": pa.table(rows)})
     ((_, _, out),) = run(connector, options(progress="embedded", key=("k", "r")), [None])
@@ -289,7 +282,7 @@ def test_embedded_punctuation_with_a_part_of_the_key_passes_too() -> None:
     assert marks == [("x", None, 11), (None, 2, 12), (None, None, 13)]
 
 
-def test_heartbeat_stamps_rows_with_their_arrival() -> None:
+def test_heartbeat_stamps_rows_with_their_arrival():
     opts = SourceOptions(key=("k",), time="at", progress="heartbeat")
     connector = MemoryConnector({"a": table_of([("x", 1, 5)])})
     ((_, end, rows),) = run(connector, opts, [None])
@@ -306,7 +299,7 @@ def test_heartbeat_stamps_rows_with_their_arrival() -> None:
         ({"schema": json.dumps([["k", "int64"]])}, "written for the columns k int64"),
     ],
 )
-def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change: dict[str, Any], message: str) -> None:
+def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change, message):
     connector = MemoryConnector({"a": table_of([("x", 1, 1)])})
     ((_, end, _),) = run(connector, options(), [None])
     planner = Planner(connector, options(), shape(options()), clock=lambda: 0)
@@ -315,7 +308,7 @@ def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change: dict[str,
     assert "What to do:" in str(caught.value)
 
 
-def test_a_gap_in_the_journal_is_refused() -> None:
+def test_a_gap_in_the_journal_is_refused():
     connector = MemoryConnector({"a": table_of([("x", 1, 1)] * 9)})
     batches = list(run(connector, options(), [3, 3]))
     planner = Planner(connector, options(), shape(options()), clock=lambda: 0)
@@ -323,7 +316,7 @@ def test_a_gap_in_the_journal_is_refused() -> None:
         planner.tasks(batches[0][0], batches[1][1])
 
 
-def test_schemas_of_the_source_are_what_spark_takes() -> None:
+def test_schemas_of_the_source_are_what_spark_takes():
     struct = leaving_schema(SCHEMA, options())
     assert struct.fieldNames() == ["k", "ms", "v", "_upstream"]
     with pytest.raises(Exception, match="has no column '_upstream'"):

@@ -15,7 +15,6 @@ from upstream.conf.errors import EnvironmentMissingError, TableError
 from upstream.delta_format.deletion_vectors import VECTORS
 from upstream.delta_format.log import LogReplay, entry_place
 from upstream.sink.admin.check import check_table
-from upstream.sink.admin.history_change import change_keep
 from upstream.sink.admin.rebucket import rebucket_table
 from upstream.sink.admin.repair import repair_table
 from upstream.sink.maintenance.runner import Upkeep
@@ -26,7 +25,7 @@ from upstream.sink.table.log_entry import put_entry
 from upstream.storage import object_store
 from upstream.storage.folder import TableFolder
 
-from .stored import StoredSink, UnreliableStore
+from .stored import StoredSink
 
 Make = Callable[..., StoredSink]
 
@@ -62,7 +61,7 @@ def vectors_of(sink: StoredSink) -> set[str]:
     return {vector.path for vector in log.vectors().values() if vector.path is not None}
 
 
-def test_the_table_is_that_of_a_plain_computation(marking: Make) -> None:
+def test_the_table_is_that_of_a_plain_computation(marking):
     """Batches of updates and deletions by both engines in turn, some repeated."""
     sink, random = marking(), np.random.default_rng(7)
     model: dict[int, tuple[int, str | None]] = {}
@@ -86,9 +85,7 @@ def test_the_table_is_that_of_a_plain_computation(marking: Make) -> None:
     assert check_table(sink.address, storage=sink.storage).findings == ()
 
 
-def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
-    marking: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_somebody_else_has_written_is_not_overwritten(marking, monkeypatch):
     """Both queries mark rows: the second to come looks again, and writes its entry after the other."""
     sink, other = marking("one"), marking("other")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
@@ -102,28 +99,23 @@ def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
     assert {path for path in sink.objects() if path.startswith(VECTORS)} == vectors_of(sink), "what was in vain is gone"
 
 
-def test_of_many_who_put_one_entry_exactly_one_does(stored: Make, unreliable_store: UnreliableStore) -> None:
+def test_of_many_who_put_one_entry_exactly_one_does(stored, unreliable_store):
     folders = [stored(endpoint_url=unreliable_store.address).place for _ in range(4)]
     assert folders[0].puts_refused() is None
     for version in range(5):
         start = threading.Barrier(len(folders))
+
+        def put(folder, version=version, start=start):
+            start.wait()
+            return put_entry(folder, version, {"operation": "TEST", "writer": "one of them"}, [])
+
         with ThreadPoolExecutor(len(folders)) as pool:
-            put = list(
-                pool.map(lambda folder, at=version, together=start: _put_together(folder, at, together), folders)
-            )
-        assert sorted(put) == [False, False, False, True]
+            assert sorted(pool.map(put, folders)) == [False, False, False, True]
         assert folders[0].read(entry_place(version)).count(b'"writer"') == 1
 
 
-def _put_together(folder: TableFolder, version: int, start: threading.Barrier) -> bool:
-    start.wait()
-    return put_entry(folder, version, {"operation": "TEST", "writer": "one of them"}, [])
-
-
 @pytest.mark.parametrize("fault", ["forgotten", "lost", "failed", "conflict", "late"])
-def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_entry(
-    stored: Make, unreliable_store: UnreliableStore, fault: str
-) -> None:
+def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_entry(stored, unreliable_store, fault):
     folder = stored(endpoint_url=unreliable_store.address).place
     assert folder.puts_refused() is None
     unreliable_store.spoil(fault)
@@ -135,7 +127,7 @@ def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_entry(
     assert folder.read(entry_place(0)) == b"ours"
 
 
-def test_what_is_never_answered_nor_there_is_an_error(stored: Make, unreliable_store: UnreliableStore) -> None:
+def test_what_is_never_answered_nor_there_is_an_error(stored, unreliable_store):
     folder = stored(endpoint_url=unreliable_store.address, max_retries="0").place
     assert folder.puts_refused() is None
     unreliable_store.spoil("failed", 99)
@@ -145,9 +137,7 @@ def test_what_is_never_answered_nor_there_is_an_error(stored: Make, unreliable_s
     assert not folder.has(entry_place(0))
 
 
-def test_what_was_committed_without_an_answer_is_in_the_table_once(
-    marking: Make, unreliable_store: UnreliableStore
-) -> None:
+def test_what_was_committed_without_an_answer_is_in_the_table_once(marking, unreliable_store):
     """A batch and a new number of buckets: each says that it was done, and keeps its files."""
     expected = filled(marking())
     sink = marking(endpoint_url=unreliable_store.address)
@@ -162,18 +152,7 @@ def test_what_was_committed_without_an_answer_is_in_the_table_once(
     assert check_table(sink.address, storage=sink.storage).healthy
 
 
-def test_a_table_keeps_fewer_rows(stored: Make) -> None:
-    sink = stored()
-    sink.options = {"key": "k", "time": "t", "buckets": "2", "keep": "latest 2"}
-    sink.batch(0, [sink.rows([(key, time, "a") for key in range(5) for time in range(3)])])
-    assert change_keep(sink.address, "latest", storage=sink.storage) == sink.stored().version()
-    assert sink.latest() == dict.fromkeys(range(5), (2, "a"))
-    assert sink.table().num_rows == 5
-
-
-def test_files_stay_where_nobody_knows_whether_they_are_committed(
-    marking: Make, unreliable_store: UnreliableStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_stay_where_nobody_knows_whether_they_are_committed(marking, unreliable_store, monkeypatch):
     """The entry is there, no answer comes, and nothing can be read for a while."""
     sink = marking()
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
@@ -195,9 +174,7 @@ def test_files_stay_where_nobody_knows_whether_they_are_committed(
     assert sink.latest() == expected
 
 
-def test_a_store_that_passes_over_conditions_is_found_out(
-    marking: Make, unreliable_store: UnreliableStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_that_passes_over_conditions_is_found_out(marking, unreliable_store, caplog):
     unreliable_store.spoil("blind", 0)
     sink = marking(endpoint_url=unreliable_store.address)
     with pytest.raises(TableError, match="If-None-Match"):
@@ -209,7 +186,7 @@ def test_a_store_that_passes_over_conditions_is_found_out(
     assert "puts an object over another" in caplog.text
 
 
-def test_without_the_package_buckets_are_written_anew(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_buckets_are_written_anew(marking, monkeypatch):
     monkeypatch.setattr(engine_choice, "WORTH_MARKING", 1)
     monkeypatch.setattr(object_store, "_tried", {})
     monkeypatch.setitem(sys.modules, "obstore", None)
@@ -225,7 +202,7 @@ def test_without_the_package_buckets_are_written_anew(marking: Make, monkeypatch
     assert sink.latest() == dict.fromkeys(range(1, 9), (1, "a")) | {0: (2, "b")}
 
 
-def test_damage_is_found_and_mended(marking: Make) -> None:
+def test_damage_is_found_and_mended(marking):
     sink = marking()
     expected = filled(sink)
     victim = min(path for path in sink.objects() if path.startswith("_upstream_bucket=0/"))
@@ -240,7 +217,7 @@ def test_damage_is_found_and_mended(marking: Make) -> None:
     assert held.items() <= expected.items()
 
 
-def test_maintenance_keeps_the_vectors_that_are_in_use(marking: Make) -> None:
+def test_maintenance_keeps_the_vectors_that_are_in_use(marking):
     sink = marking()
     expected = filled(sink)
     first = vectors_of(sink)
@@ -259,16 +236,6 @@ def test_maintenance_keeps_the_vectors_that_are_in_use(marking: Make) -> None:
     assert sink.latest() == expected | {7: (9, "e")}
 
 
-def test_a_table_made_anew_under_one_name_is_read_afresh(marking: Make) -> None:
-    """What a process has loaded of a table is told from another table by its last entry."""
-    sink = marking()
-    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
-    sink.place.remove(sink.objects())
-    again = marking("another")
-    again.batch(0, [again.rows([(1, 1, "b")])])
-    assert again.latest() == {1: (1, "b")}
-
-
 @pytest.mark.parametrize(
     "named",
     [
@@ -282,7 +249,7 @@ def test_a_table_made_anew_under_one_name_is_read_afresh(marking: Make) -> None:
          "conditional_put": "etag", "unheard_of": "x"},
     ],
 )  # fmt: skip
-def test_options_are_those_of_delta_rs(marking: Make, storage: dict[str, str], named: dict[str, str]) -> None:
+def test_options_are_those_of_delta_rs(marking, storage, named):
     """Whatever delta-rs takes: names in each spelling, of the client, of retries, and such as it passes over."""
     sink = marking()
     sink.storage = {name: value.format(storage["endpoint_url"]) for name, value in named.items()}

@@ -3,8 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from upstream.sink.spec.options import parse_sink_options
 from upstream.storage.folder import TableFolder
 
 from .programs import HERE
-from .stored import SECRETS, StoredSink, UnreliableStore, as_printed
+from .stored import SECRETS, StoredSink, as_printed
 
 
 def follow(sink: StoredSink) -> list[dict[str, Any]]:
@@ -41,7 +39,7 @@ def follow(sink: StoredSink) -> list[dict[str, Any]]:
     return [row for chunk in chunks for row in chunk.rows.to_pylist()]
 
 
-def test_batches_deletions_repeats_metrics_and_followers(stored: Callable[..., StoredSink]) -> None:
+def test_batches_deletions_repeats_metrics_and_followers(stored):
     sink = stored()
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])])
     results = sink.tasks([sink.rows([(1, 20, "A")]), sink.rows([(2, 20, None)], deleted=np.array([True]))])
@@ -60,19 +58,7 @@ def test_batches_deletions_repeats_metrics_and_followers(stored: Callable[..., S
     assert set(figures.column("table").to_pylist()) == {sink.address}
 
 
-def test_what_a_batch_replaced_or_staged_in_vain_does_not_stay(stored: Callable[..., StoredSink]) -> None:
-    sink = stored()
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    before = sink.objects()
-    results = sink.tasks([sink.rows([(1, 20, "b")])])
-    sink.writer().abort(results, 1)
-    assert sink.objects() == before
-    repeated = sink.tasks([sink.rows([(1, 20, "b")])])
-    assert sink.commit(repeated, 0) is None
-    assert sink.objects() == before
-
-
-def test_of_two_writers_at_once_one_is_refused(stored: Callable[..., StoredSink]) -> None:
+def test_of_two_writers_at_once_one_is_refused(stored):
     one, other = stored("one"), stored("other")
     one.batch(0, [one.rows([(1, 10, "a")])])
     results = one.tasks([one.rows([(1, 20, "one")])])
@@ -82,9 +68,7 @@ def test_of_two_writers_at_once_one_is_refused(stored: Callable[..., StoredSink]
     assert one.latest() == {1: (30, "other")}
 
 
-def test_a_version_that_somebody_takes_meanwhile_is_not_overwritten(
-    stored: Callable[..., StoredSink], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_somebody_takes_meanwhile_is_not_overwritten(stored, monkeypatch):
     """Between the check and the commit another one gets in: the store itself refuses to put the log entry."""
     sink, other = stored("one"), stored("other")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c"), (4, 10, "d")])])
@@ -103,17 +87,13 @@ def test_a_version_that_somebody_takes_meanwhile_is_not_overwritten(
 
 
 @pytest.mark.parametrize("name", ["allow_unsafe_rename", "AWS_S3_ALLOW_UNSAFE_RENAME", "conditional_put"])
-def test_options_that_would_let_commits_be_overwritten_are_refused(
-    stored: Callable[..., StoredSink], name: str
-) -> None:
+def test_options_that_would_let_commits_be_overwritten_are_refused(stored, name):
     value = "disabled" if name == "conditional_put" else "true"
     with pytest.raises(OptionError, match=name.lower()):
         parse_sink_options(stored(**{name: value}).given)
 
 
-def test_errors_do_not_reveal_secrets(
-    stored: Callable[..., StoredSink], unreliable_store: UnreliableStore, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_errors_do_not_reveal_secrets(stored, unreliable_store, caplog):
     """The store turns against a query that has begun."""
     sink = stored(endpoint_url=unreliable_store.address, max_retries="0", retry_timeout="5s")
     sink.batch(0, [sink.rows([(1, 10, "a")])])
@@ -122,7 +102,7 @@ def test_errors_do_not_reveal_secrets(
     unreliable_store.spoil("refused")
     fresh = stored(endpoint_url=unreliable_store.address, max_retries="1", retry_timeout="5s").place
     refusal = fresh.puts_refused()
-    attempts: list[Callable[[], Any]] = [
+    attempts = [
         sink.writer,
         lambda: list(follow(sink)),
         lambda: read_summaries(sink.address, storage_options=sink.storage),
@@ -148,7 +128,7 @@ def _hosted(sink: StoredSink) -> Any:
     return Hosted(sink.folder).table("t", 1, location=f"{sink.address}-t", options=options)
 
 
-def test_a_lease_in_a_store(stored: Callable[..., StoredSink]) -> None:
+def test_a_lease_in_a_store(stored):
     folder, process = TableFolder(stored().address, stored().storage), Process.of(os.getpid())
     hold_lease(folder, "one", process, 60_000_000, NOW_US)
     with pytest.raises(TableError, match="another query, one"):
@@ -160,7 +140,7 @@ def test_a_lease_in_a_store(stored: Callable[..., StoredSink]) -> None:
     assert found.query_id == "other"
 
 
-def test_only_secrets_are_masked() -> None:
+def test_only_secrets_are_masked():
     storage = {"region": "eu-west-1", "endpoint_url": "http://user:word@host:1", "ALLOW_HTTP": "true", **SECRETS}
     folder = TableFolder("s3://lake/t", storage)
     shown = folder.masked(f"true eu-west-1 {storage['endpoint_url']} AKIDOFATEST never%2Fto%2Bbe%3Dseen")
@@ -169,9 +149,7 @@ def test_only_secrets_are_masked() -> None:
 
 
 @pytest.mark.spark
-def test_on_spark_and_nothing_reveals_a_secret(
-    stored: Callable[..., StoredSink], unreliable_store: UnreliableStore, tmp_path: Path
-) -> None:
+def test_on_spark_and_nothing_reveals_a_secret(stored, unreliable_store, tmp_path):
     """A feed into the store, a follower, a store that refuses; then a search through all that was left or printed."""
     sink = stored()
     storage = {f"storage.{name}": value for name, value in sink.storage.items()}

@@ -5,7 +5,6 @@ import decimal
 import gzip
 import itertools
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,7 +37,7 @@ def compress(text: bytes, codec: str) -> bytes:
 
 
 class TestDelimited:
-    def test_malformed_lines_are_reported_one_by_one(self, folder: Path, follow: Any) -> None:
+    def test_malformed_lines_are_reported_one_by_one(self, folder, follow):
         lines = ["k,v"] + [f"{n},x" for n in range(2000)]
         lines[7] = "seven,x"
         lines[100] = "1,2,3"
@@ -61,7 +60,7 @@ class TestDelimited:
         words = ("'seven' in column 'k'", "3 fields", "1 fields", "multiLine=true", "column 'v' is not UTF-8")
         assert all(word in bad["reason"] for word, bad in zip(words, feed.malformed, strict=True))
 
-    def test_numbers_of_rows_do_not_depend_on_the_columns_read(self, folder: Path, follow: Any) -> None:
+    def test_numbers_of_rows_do_not_depend_on_the_columns_read(self, folder, follow):
         (folder / "a.csv").write_text("k,t\nx,1\n2,2\n3\n4,4\n")
         feed = follow("k int64,t int64")
         feed.step()
@@ -69,7 +68,7 @@ class TestDelimited:
         assert [(chunk.rows.to_pydict(), list(chunk.index)) for chunk in chunks] == [({"t": [1, 2, 4]}, [0, 1, 3])]
         assert [number for _, number, _ in read_range(feed.connector, feed.last[0], feed.malformed)] == [1, 3]
 
-    def test_inferred_types(self, folder: Path, follow: Any) -> None:
+    def test_inferred_types(self, folder, follow):
         (folder / "a.csv").write_text(
             "i,f,b,s,n,d,t,z,w,nano\n"
             "1,1.5,true,x,,2024-01-01,2024-01-01 10:00:00,2024-01-01T10:00:00+02:00,10:00:00,2024-01-01 "
@@ -102,15 +101,13 @@ class TestDelimited:
             (["", ""], "string", "string"),
         ],
     )
-    def test_what_names_something_stays_as_it_is_written(
-        self, folder: Path, connect: Any, values: list[str], as_key: str, otherwise: str
-    ) -> None:
+    def test_what_names_something_stays_as_it_is_written(self, folder, connect, values, as_key, otherwise):
         (folder / "a.csv").write_text("Id,v\n" + "".join(f"{value},x\n" for value in values))
         assert str(connect(key=("id",)).schema().field("Id").type) == as_key
         assert str(connect().schema().field("Id").type) == otherwise
 
     @pytest.mark.parametrize("many", [False, True])
-    def test_a_later_key_that_is_written_otherwise_is_no_other_key(self, folder: Path, follow: Any, many: bool) -> None:
+    def test_a_later_key_that_is_written_otherwise_is_no_other_key(self, folder, follow, many):
         (folder / "a.csv").write_text("v,k\nx,123\n")
         feed = follow(key=("K",), header="true")
         assert feed.step() == [{"v": "x", "k": 123}]
@@ -126,13 +123,13 @@ class TestDelimited:
         assert reasons[0].startswith("'00123' in column 'k' is not written as its int64 is")
         assert reasons[-1] == "'9223372036854775808' in column 'k' is not of type int64"
 
-    def test_a_type_that_differs_between_files_is_text(self, folder: Path, connect: Any) -> None:
+    def test_a_type_that_differs_between_files_is_text(self, folder, connect):
         (folder / "a.csv").write_text("k,v,w,t\n1,1,1,0012\n")
         (folder / "b.csv").write_text("k,v,w,t\n2,x,1.5,1\n")
         # The time counts, and names nothing.
         assert [str(field.type) for field in connect(time="t").schema()] == ["int64", "string", "double", "int64"]
 
-    def test_line_ends_within_quotes(self, folder: Path, follow: Any) -> None:
+    def test_line_ends_within_quotes(self, folder, follow):
         (folder / "a.csv").write_text('k,"v\nw"\n1,"a\nb"\n2,c\nbad,c\n3,"d\n')
         feed = follow(pa.schema([("k", pa.int64()), ("v\nw", pa.string())]), multiLine="true")
         assert [row["v\nw"] for row in feed.step(limit=Limit(rows=1))] == ["a\nb", "c"]
@@ -143,7 +140,7 @@ class TestDelimited:
 
 
 class TestJson:
-    def test_rows(self, folder: Path, follow: Any) -> None:
+    def test_rows(self, folder, follow):
         (folder / "a.jsonl").write_text(
             '\ufeff{"k":1,"t":"2024-01-01T00:00:00","o":{"x":[1,2]},"n":null}\n\n  \n{"t":null,"k":2,"more":1}\r\n'
         )
@@ -156,7 +153,7 @@ class TestJson:
         assert rows[0]["t"] == dt.datetime(2024, 1, 1)
         assert feed.malformed == []
 
-    def test_malformed(self, folder: Path, follow: Any) -> None:
+    def test_malformed(self, folder, follow):
         good = '{"k":1,"t":"2024-01-01T00:00:00Z"}'
         bad = ['{"k":"x"}', '{"k":1', good, "[1]", good + good, '{"k":1.5}', '{"t":"then"}']
         lines = [good, "not json", good, *bad, good]
@@ -169,7 +166,7 @@ class TestJson:
 
 
 class TestZeek:
-    def test_rows(self, folder: Path, follow: Any) -> None:
+    def test_rows(self, folder, follow):
         (folder / "conn.log").write_text(ZEEK + ROWS + "#close\t2024-01-01-01-00-00\n" + ZEEK + ROWS)
         feed = follow()
         rows = feed.step()
@@ -182,7 +179,7 @@ class TestZeek:
         assert (rows[1]["rtt"], rows[1]["answers"], rows[1]["TTLs"], rows[1]["note"]) == (None, [], None, "")
         assert rows[2:] == rows[:2]
 
-    def test_malformed(self, folder: Path, follow: Any) -> None:
+    def test_malformed(self, folder, follow):
         bad = ROWS.splitlines()[0]
         lines = [bad.replace("41772", "x"), bad + "\tmore", bad.replace("1.5", "y"), bad.replace("1521911720", "then")]
         (folder / "conn.log").write_text(ZEEK + ROWS + "\n".join(lines) + "\n#close\n")
@@ -192,7 +189,7 @@ class TestZeek:
         assert feed.malformed[0]["reason"] == "'x' in field 'id.orig_p' is not a port"
         assert feed.malformed[1]["reason"] == "10 fields instead of 9"
 
-    def test_its_header_alone(self, folder: Path, follow: Any) -> None:
+    def test_its_header_alone(self, folder, follow):
         (folder / "conn.log").write_text(ZEEK[:60])
         feed = follow(fileFormat="zeek")
         with pytest.raises(SchemaError):
@@ -204,7 +201,7 @@ class TestZeek:
             file.write(ROWS)
         assert len(feed.step()) == 2
 
-    def test_instants_are_exact(self, folder: Path, follow: Any) -> None:
+    def test_instants_are_exact(self, folder, follow):
         stamps = [1521911720000000 + n * 999983 for n in range(5000)]
         (folder / "t.log").write_text(
             "#separator \\x09\n#fields\tts\n#types\ttime\n" + "".join(f"{s // 10**6}.{s % 10**6:06}\n" for s in stamps)
@@ -243,9 +240,7 @@ AT = dt.datetime(2024, 1, 1, 10)
         ("json", '{"k":1}\n{"k\n{"k":2}\n', None, {}, [(1,), (2,)], ['{"k']),
     ],
 )  # fmt: skip
-def test_small_files(
-    folder: Path, follow: Any, name: str, text: str, schema: Any, options: Any, expected: list[Any], bad: list[str]
-) -> None:
+def test_small_files(folder, follow, name, text, schema, options, expected, bad):
     (folder / f"a.{name}").write_text(text, newline="")
     feed = follow(schema, **options)
     assert [tuple(row.values()) for row in feed.step()] == expected
@@ -268,9 +263,7 @@ def test_small_files(
         ("a.parquet.gz", gzip.compress(b"PAR1"), None, OptionError, "Parquet within gzip"),
     ],
 )  # fmt: skip
-def test_files_and_types_that_a_format_cannot_hold(
-    folder: Path, follow: Any, name: str, text: bytes, kind: pa.DataType | None, error: type[Exception], message: str
-) -> None:
+def test_files_and_types_that_a_format_cannot_hold(folder, follow, name, text, kind, error, message):
     (folder / name).write_bytes(text)
     with pytest.raises(error, match=message):
         follow(None if kind is None else pa.schema([("k", kind)])).step()
@@ -283,7 +276,7 @@ class TestCompressed:
     def name(self, codec: str) -> str:
         return "a.csv." + {"gzip": "gz", "zstd": "zst"}[codec]
 
-    def test_one_range(self, folder: Path, follow: Any, codec: str) -> None:
+    def test_one_range(self, folder, follow, codec):
         (folder / self.name(codec)).write_bytes(compress(self.TEXT, codec))
         (folder / f"none-{self.name(codec)}").write_bytes(compress(b"", codec))
         (folder / f"header-{self.name(codec)}").write_bytes(compress(b"k,v\n", codec))
@@ -292,11 +285,11 @@ class TestCompressed:
         assert [part.span for part in feed.last if part.span > 1] == [3002]
         assert feed.step() == []
 
-    def test_by_its_first_bytes_and_in_members(self, folder: Path, follow: Any, codec: str) -> None:
+    def test_by_its_first_bytes_and_in_members(self, folder, follow, codec):
         (folder / "a.csv").write_bytes(compress(self.TEXT[:5000], codec) + compress(self.TEXT[5000:], codec))
         assert [row["k"] for row in follow().step()] == list(range(3001))
 
-    def test_malformed(self, folder: Path, follow: Any, codec: str) -> None:
+    def test_malformed(self, folder, follow, codec):
         text = self.TEXT.replace(b"\n2500,", b"\nx,")
         (folder / self.name(codec)).write_bytes(compress(text, codec))
         feed = follow("k int64,v string")
@@ -305,7 +298,7 @@ class TestCompressed:
         assert bad["line"] == 2502
         assert text[int(bad["place"].split(", byte ")[1]) :].startswith(b"x,")
 
-    def test_not_before_it_is_complete_and_an_error_after_a_minute(self, folder: Path, follow: Any, codec: str) -> None:
+    def test_not_before_it_is_complete_and_an_error_after_a_minute(self, folder, follow, codec):
         whole = compress(self.TEXT, codec)
         path = folder / self.name(codec)
         path.write_bytes(whole[:-9])
@@ -321,7 +314,7 @@ class TestCompressed:
         path.write_bytes(whole)
         assert len(feed.step(62_000_000)) == 3001
 
-    def test_changed_after_it_was_consumed(self, folder: Path, follow: Any, connect: Any, codec: str) -> None:
+    def test_changed_after_it_was_consumed(self, folder, follow, connect, codec):
         path = folder / self.name(codec)
         path.write_bytes(compress(self.TEXT, codec))
         feed = follow("k int64,v string")
@@ -333,7 +326,7 @@ class TestCompressed:
         with pytest.raises(FeedChangedError):
             read_range(feed.connector, feed.last[0], feed.malformed)
 
-    def test_a_limit_takes_whole_files(self, folder: Path, follow: Any, codec: str) -> None:
+    def test_a_limit_takes_whole_files(self, folder, follow, codec):
         for number in range(3):
             (folder / f"{number}{self.name(codec)}").write_bytes(compress(self.TEXT, codec))
         feed = follow("k int64,v string")
@@ -344,7 +337,7 @@ class TestParquet:
     def write(self, path: Path, low: int, high: int) -> None:
         pq.write_table(pa.table({"k": range(low, high), "v": ["x"] * (high - low)}), path, row_group_size=10)
 
-    def test_rows_by_groups(self, folder: Path, follow: Any) -> None:
+    def test_rows_by_groups(self, folder, follow):
         self.write(folder / "a.parquet", 0, 95)
         feed = follow(splitBytes="1")
         assert feed.step(limit=Limit(rows=25))
@@ -358,7 +351,7 @@ class TestParquet:
         (folder / "b.parquet").write_bytes(whole)
         assert len(feed.step()) == 4
 
-    def test_changed(self, folder: Path, follow: Any, connect: Any) -> None:
+    def test_changed(self, folder, follow, connect):
         self.write(folder / "a.parquet", 0, 20)
         feed = follow(splitBytes="1")
         feed.step(limit=Limit(rows=10))
@@ -369,7 +362,7 @@ class TestParquet:
         with pytest.raises(FeedChangedError):
             read_range(feed.connector, feed.last[0], feed.malformed)
 
-    def test_other_columns_and_types(self, folder: Path, follow: Any) -> None:
+    def test_other_columns_and_types(self, folder, follow):
         self.write(folder / "a.parquet", 0, 5)
         with pytest.raises(FeedChangedError, match="lacks w"):
             follow("k int64,w string").step()
@@ -377,7 +370,7 @@ class TestParquet:
             follow("k int64,v int64").step()
         assert follow("v string,k float64").step()[1] == {"v": "x", "k": 1.0}
 
-    def test_types_of_spark(self, folder: Path, connect: Any) -> None:
+    def test_types_of_spark(self, folder, connect):
         types = {
             "d": pa.dictionary(pa.int32(), pa.string()), "u": pa.uint32(), "b": pa.uint64(), "l": pa.large_string(),
             "t": pa.timestamp("ms", "Europe/Paris"), "n": pa.timestamp("ns"), "c": pa.time32("s"),
@@ -387,7 +380,7 @@ class TestParquet:
             "string", "int64", "decimal128(20, 0)", "string", "timestamp[us, tz=UTC]", "timestamp[us]", "string",
         ]  # fmt: skip
 
-    def test_times_beyond_2262_as_spark_writes_them(self, folder: Path, follow: Any) -> None:
+    def test_times_beyond_2262_as_spark_writes_them(self, folder, follow):
         far = [dt.datetime(year, 12, 31, 23, 59, 59, 999999) for year in (1000, 2500, 9999)]
         rows = pa.table({"k": [1, 2, 3], "t": pa.array(far, pa.timestamp("us"))})
         pq.write_table(rows, folder / "a.parquet", use_deprecated_int96_timestamps=True)

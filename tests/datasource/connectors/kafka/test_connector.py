@@ -3,8 +3,6 @@
 import datetime as dt
 import json
 import socket
-from collections.abc import Callable
-from typing import Any
 
 import confluent_kafka
 import pytest
@@ -19,19 +17,31 @@ from upstream.datasource.connectors.kafka import task as consuming
 from upstream.datasource.connectors.kafka.client import Cluster
 from upstream.datasource.connectors.kafka.options import KafkaOptions
 
-from .messages import Sender, Source
-
-MakeTopic = Callable[..., str]
-MakeSource = Callable[..., Source]
+from .messages import Sender
 
 
-def values(rows: list[dict[str, Any]], name: str) -> list[Any]:
+def values(rows, name="n"):
     return [row[name] for row in rows]
 
 
-def test_json_columns_are_inferred_and_each_partition_is_a_feed(
-    topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
+def numbered(start, stop):
+    return [b'{"n": %d}' % number for number in range(start, stop)]
+
+
+@pytest.fixture
+def both(source):
+    """Two readers of a topic: one for which a loss is an error, and one that counts it; each goes on where one was."""
+
+    def make(name, *before):
+        made = [source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false")]
+        for reader, earlier in zip(made, before, strict=False):
+            reader.position = earlier.position
+        return made
+
+    return make
+
+
+def test_json_columns_are_inferred_and_each_partition_is_a_feed(topic, source, sender):
     name = topic(3)
     sender.send(name, b'{"k": "a", "n": 1}', b'{"k": "b", "n": 2}', partition=0)
     sender.send(name, b'{"k": "c", "n": 3}', partition=2)
@@ -40,14 +50,12 @@ def test_json_columns_are_inferred_and_each_partition_is_a_feed(
     taken = reader.step()
     assert reader.connector.feeds(taken.position) == [f"{name}/{each}" for each in range(3)]
     assert [(part.feed, part.span) for part in taken.ranges] == [(f"{name}/0", 2), (f"{name}/2", 1)]
-    assert values(reader.rows(taken), "n") == [1, 2, 3]
+    assert values(reader.rows(taken)) == [1, 2, 3]
     assert reader.rows(taken) == reader.rows(taken)
     assert reader.step().ranges == []
 
 
-def test_values_that_are_no_object_go_aside_and_the_others_keep_their_numbers(
-    topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
+def test_values_that_are_no_object_go_aside_and_the_others_keep_their_numbers(topic, source, sender):
     name = topic()
     bad = [b"", b"  ", b"[1]", b'{"n": 1}{"n": 2}', b'{"n":', b"1}", b"\xff\xfe", b'{"n": "text"}', b"null"]
     good = [b'{"n": 10}', b' {\n "n":\r\n 11}\n', b'{"n": 12, "more": {}}']
@@ -61,7 +69,7 @@ def test_values_that_are_no_object_go_aside_and_the_others_keep_their_numbers(
     assert all(reason for _, reason in reader.reported.reasons)
 
 
-def test_csv_by_the_order_of_the_schema(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+def test_csv_by_the_order_of_the_schema(topic, source, sender):
     name = topic()
     sender.send(name, b"1,a", b"2", b"x,b", b'3,"c,d"\n', b"", b"4,e\n5,f")
     reader = source(name, "n BIGINT, t STRING", valueFormat="csv")
@@ -71,7 +79,7 @@ def test_csv_by_the_order_of_the_schema(topic: MakeTopic, source: MakeSource, se
         source(name, valueFormat="csv").connector.schema()
 
 
-def test_raw_is_as_sparks_own_source(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+def test_raw_is_as_sparks_own_source(topic, source, sender):
     name = topic(2)
     sender.send(name, b"\x00\xff", None, partition=1, key=b"k", timestamp=1234, headers=[("h", b"1"), ("h", b"2")])
     reader = source(name, valueFormat="raw", includeHeaders="true")
@@ -88,9 +96,7 @@ def test_raw_is_as_sparks_own_source(topic: MakeTopic, source: MakeSource, sende
     assert (second["value"], second["offset"], second["gone"]) == (None, 1, True)
 
 
-def test_key_and_time_of_the_message_are_columns_where_they_are_named(
-    topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
+def test_key_and_time_of_the_message_are_columns_where_they_are_named(topic, source, sender):
     name = topic()
     sender.send(name, b'{"n": 1}', key=b"one", timestamp=5000)
     reader = source(name, key="_key", time="_timestamp")
@@ -110,13 +116,8 @@ def test_key_and_time_of_the_message_are_columns_where_they_are_named(
     ],
 )  # fmt: skip
 def test_a_tombstone_has_its_key_from_the_message_and_its_place_among_the_rows(
-    topic: MakeTopic,
-    source: MakeSource,
-    sender: Sender,
-    keys: list[bytes | None],
-    options: dict[str, str],
-    expected: list[int],
-) -> None:
+    topic, source, sender, keys, options, expected
+):
     name = topic()
     sender.send(name, b'{"k": 1, "j": "z", "ms": 10, "n": 1}', key=b"1")
     for key in keys:
@@ -131,9 +132,7 @@ def test_a_tombstone_has_its_key_from_the_message_and_its_place_among_the_rows(
     assert len(reader.reported) == len(keys) - len(expected)
 
 
-def test_aborted_and_open_transactions_are_not_read_unless_asked_for(
-    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
+def test_aborted_and_open_transactions_are_not_read_unless_asked_for(broker, topic, source, sender):
     name = topic()
     sender.send(name, b'{"n": 1}')
     writing = Sender(broker.address, **{"transactional.id": name})
@@ -152,23 +151,21 @@ def test_aborted_and_open_transactions_are_not_read_unless_asked_for(
     assert [part.place["to"] for part in taken.ranges] == [5]
     assert [(row["n"], row["index"]) for row in reader.rows(taken)] == [(1, 0), (3, 3)]
     everything = source(name, "n BIGINT", kafka__isolation__level="read_uncommitted")
-    assert values(everything.rows(), "n") == [1, 2, 3, 4, 5]
+    assert values(everything.rows()) == [1, 2, 3, 4, 5]
     writing.producer.commit_transaction(30)
     later: list[int] = []
     # The mark is written a little after the commit is acknowledged.
-    wait_for(lambda: later.extend(values(reader.rows(), "n")) or later == [4, 5])
+    wait_for(lambda: later.extend(values(reader.rows())) or later == [4, 5])
     # A range of nothing but marks has an end, too.
     assert reader.rows() == []
 
 
-def test_messages_past_retention_are_an_error_or_counted(
-    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_messages_past_retention_are_an_error_or_counted(broker, topic, sender, both, caplog):
     name = topic()
-    sender.send(name, *[b'{"n": %d}' % number for number in range(10)])
-    reader, tolerant = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
+    sender.send(name, *numbered(0, 10))
+    reader, tolerant = both(name)
     for each in (reader, tolerant):
-        assert values(each.rows(each.step(Limit(rows=3))), "n") == [0, 1, 2]
+        assert values(each.rows(each.step(Limit(rows=3)))) == [0, 1, 2]
     waiting = tolerant.connector.advance(tolerant.position, 1, Limit())
     broker.admin.delete_records([TopicPartition(name, 0, 7)])[TopicPartition(name, 0, 7)].result(30)
     with pytest.raises(FeedChangedError, match="begins at offset 7"):
@@ -176,52 +173,40 @@ def test_messages_past_retention_are_an_error_or_counted(
     # A task whose range had been recorded before.
     with pytest.raises(FeedChangedError, match="offset 3"):
         reader.rows(waiting)
-    assert values(tolerant.rows(waiting), "n") == [7, 8, 9]
+    assert values(tolerant.rows(waiting)) == [7, 8, 9]
     taken = tolerant.step()
-    assert values(tolerant.rows(taken), "n") == [7, 8, 9]
+    assert values(tolerant.rows(taken)) == [7, 8, 9]
     assert taken.position["lost"] == 4
     assert tolerant.connector.backlog(taken.position, 1) == {"rows": 0, "lost": 4}
     assert "begins at offset 7" in caplog.text
 
 
-def test_a_topic_made_again_is_found_even_if_it_is_longer_now(
-    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
+@pytest.mark.parametrize("again", [True, False], ids=["made again, and longer", "gone"])
+def test_a_topic_that_is_gone_or_made_again(broker, topic, source, sender, both, again):
     name = topic()
-    sender.send(name, b'{"n": 1}')
-    reader, tolerant = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
-    for each in (reader, tolerant):
-        assert values(each.rows(), "n") == [1]
+    sender.send(name, *numbered(1, 2))
+    before = both(name)
+    for each in before:
+        assert values(each.rows()) == [1]
     broker.delete(name)
-    broker.create(name)
-    sender.send(name, b'{"n": 2}', b'{"n": 3}', b'{"n": 4}')
-    later, again = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
-    later.position, again.position = reader.position, tolerant.position
-    with pytest.raises(FeedChangedError, match="made again"):
-        later.step()
-    assert values(again.rows(), "n") == [2, 3, 4]
+    if again:
+        broker.create(name)
+        sender.send(name, *numbered(2, 5))
+    strict, tolerant = both(name, *before)
+    with pytest.raises(FeedChangedError, match="made again" if again else "not there"):
+        strict.step()
+    if again:
+        assert values(tolerant.rows()) == [2, 3, 4]
+    else:
+        assert tolerant.step().ended == {f"{name}/0"}
+        with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
+            source(name, "n BIGINT").step()
 
 
-def test_a_topic_that_is_gone(broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
-    name = topic()
-    sender.send(name, b'{"n": 1}')
-    reader, tolerant = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
-    for each in (reader, tolerant):
-        each.step()
-    broker.delete(name)
-    later, again = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
-    later.position, again.position = reader.position, tolerant.position
-    with pytest.raises(FeedChangedError, match="not there"):
-        later.step()
-    assert again.step().ended == {f"{name}/0"}
-    with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
-        source(name, "n BIGINT").step()
-
-
-def test_which_partitions_and_from_where_to_where(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+def test_which_partitions_and_from_where_to_where(topic, source, sender):
     one, other = topic(2), topic(1)
     for name, partition in ((one, 0), (one, 1), (other, 0)):
-        sender.send(name, *[b'{"n": %d}' % number for number in range(5)], partition=partition)
+        sender.send(name, *numbered(0, 5), partition=partition)
     pattern = source("", "n BIGINT", subscribePattern=f"({one}|{other})")
     assert len(pattern.rows()) == 15
     assigned = source("", "n BIGINT", assign=json.dumps({one: [1]}))
@@ -229,44 +214,37 @@ def test_which_partitions_and_from_where_to_where(topic: MakeTopic, source: Make
     starts, ends = json.dumps({one: {"0": 3, "1": -1}}), json.dumps({one: {"0": 4}, other: {"0": 2}})
     reader = source(f"{one},{other}", "n BIGINT", startingOffsets=starts, endingOffsets=ends)
     taken = reader.step()
-    assert [(row["feed"], row["n"]) for row in reader.rows(taken)] == [
-        (f"{one}/0", 3),
-        (f"{other}/0", 0),
-        (f"{other}/0", 1),
-    ]
+    found = [(row["feed"], row["n"]) for row in reader.rows(taken)]
+    assert found == [(f"{one}/0", 3), (f"{other}/0", 0), (f"{other}/0", 1)]
     assert taken.ended == {f"{one}/0", f"{other}/0"}
     with pytest.raises(OptionError, match="holds 0 to 5"):
         source(one, "n BIGINT", startingOffsets=json.dumps({one: {"0": 50}})).step()
 
 
-def test_frozen_it_sees_nothing_that_comes_later(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+def test_frozen_it_sees_nothing_that_comes_later(topic, source, sender):
     name = topic()
-    sender.send(name, b'{"n": 1}', b'{"n": 2}')
+    sender.send(name, *numbered(1, 3))
     reader = source(name, "n BIGINT", maxOffsetsPerTrigger="1")
     reader.connector.freeze(0)
-    sender.send(name, b'{"n": 3}')
+    sender.send(name, *numbered(3, 4))
     limit = reader.connector.limit(Limit())
-    assert [values(reader.rows(reader.step(limit)), "n") for _ in range(3)] == [[1], [2], []]
+    assert [values(reader.rows(reader.step(limit))) for _ in range(3)] == [[1], [2], []]
 
 
-def test_arrival_is_when_a_message_was_first_seen_however_long_it_waited(
-    topic: MakeTopic, source: MakeSource, sender: Sender
-) -> None:
+def test_arrival_is_when_a_message_was_first_seen_however_long_it_waited(topic, source, sender):
     name = topic()
     reader = source(name, "n BIGINT")
-    sender.send(name, b'{"n": 1}', b'{"n": 2}')
+    sender.send(name, *numbered(1, 3))
     reader.step(Limit(rows=1), now_us=100)
-    sender.send(name, b'{"n": 3}')
+    sender.send(name, *numbered(3, 4))
     restarted = source(name, "n BIGINT")
     restarted.position = through_json(reader.position)
-    taken = restarted.step(now_us=200)
-    (part,) = taken.ranges
+    (part,) = restarted.step(now_us=200).ranges
     (chunk,) = restarted.connector.read(part, None, restarted.reported)
-    assert chunk.arrival_us is not None
     assert chunk.arrival_us.tolist() == [100, 200]
 
 
-def test_secrets_are_in_no_error_and_no_offset(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+def test_secrets_are_in_no_error_and_no_offset(topic, source, sender):
     name = topic()
     sender.send(name, b'{"n": 1}')
     secret = "hunter2-of-the-test"
@@ -281,42 +259,38 @@ def test_secrets_are_in_no_error_and_no_offset(topic: MakeTopic, source: MakeSou
     assert not any(secret in str(each) for each in shown)
 
 
-def test_options_that_do_not_go_together(source: MakeSource) -> None:
-    for options in (
-        {"subscribePattern": "a.*"},
-        {"kafka__auto__offset__reset": "earliest"},
-        {"valueFormat": "avro"},
-        {"valueFormat": "protobuf"},
-        {"maxBytesPerTrigger": "1 MB"},
-        {"startingOffsets": '{"a": {"0": -3}}'},
-        {"endingOffsets": "earliest"},
+def test_options_that_do_not_go_together(source):
+    for option, value in (
+        ("subscribePattern", "a.*"),
+        ("kafka__auto__offset__reset", "earliest"),
+        ("valueFormat", "avro"),
+        ("valueFormat", "protobuf"),
+        ("maxBytesPerTrigger", "1 MB"),
+        ("startingOffsets", '{"a": {"0": -3}}'),
+        ("endingOffsets", "earliest"),
     ):
         with pytest.raises(OptionError):
-            source("a", **options)
+            source("a", **{option: value})
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         source("a", kafka__bootstrap__servers=" ")
 
 
-def test_another_consumer_takes_its_place_and_goes_on_where_it_was(
-    topic: MakeTopic, source: MakeSource, sender: Sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_consumer_takes_its_place_and_goes_on_where_it_was(topic, source, sender, monkeypatch):
     """It has waited for work while brokers restarted, and then gets nothing."""
-    made: list[Any] = []
+    made = []
 
     class Deaf(confluent_kafka.Consumer):
         """The real client. The first two give two messages, and then nothing."""
 
-        def __init__(self, settings: dict[str, Any]) -> None:
+        def __init__(self, settings):
             super().__init__(settings)
             self.given = 0
             made.append(self)
 
-        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        def consume(self, num_messages=1, timeout=-1):
             if self in made[:2]:
                 num_messages = min(num_messages, 2 - self.given)
-                if num_messages == 0:
-                    return []
-            got = super().consume(num_messages, timeout)
+            got = super().consume(num_messages, timeout) if num_messages else []
             self.given += len(got)
             return got
 
@@ -324,16 +298,16 @@ def test_another_consumer_takes_its_place_and_goes_on_where_it_was(
     monkeypatch.setattr(consuming, "_SILENT_S", 0.5)
     monkeypatch.setattr(client, "_idle", {})
     name = topic()
-    sender.send(name, *(b'{"n": %d}' % number for number in range(10)))
+    sender.send(name, *numbered(0, 10))
     reader = source(name, "n BIGINT")
-    assert [row["n"] for row in reader.rows(reader.step(Limit(rows=6)))] == list(range(6))
+    assert values(reader.rows(reader.step(Limit(rows=6)))) == list(range(6))
     assert [each.given for each in made[:2]] == [2, 2]
-    assert [row["n"] for row in reader.rows(reader.step())] == list(range(6, 10))
+    assert values(reader.rows(reader.step())) == list(range(6, 10))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("listens", [False, True], ids=["nobody listens", "nobody answers"])
-def test_a_broker_that_never_answers_is_an_error(listens: bool) -> None:
+def test_a_broker_that_never_answers_is_an_error(listens):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         if listens:

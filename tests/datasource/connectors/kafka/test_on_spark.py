@@ -1,7 +1,6 @@
 """From a broker to the latest table, on Spark: what arrives, what is complete, and a broker that dies."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from upstream.storage.folder import TableFolder
 
 from .messages import Sender
 
-MakeTopic = Callable[..., str]
 pytestmark = pytest.mark.spark
 SECRET = "hunter2-on-spark"
 
@@ -54,9 +52,7 @@ def writer(spark: SparkSession, broker: Any, topic: str, folder: Path, **options
     )
 
 
-def test_three_partitions_one_silent_with_tombstones_and_malformed_values(
-    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender, tmp_path: Path
-) -> None:
+def test_three_partitions_one_silent_with_tombstones_and_malformed_values(spark, broker, topic, sender, tmp_path):
     name = topic(3)
     first = 1_700_000_000_000
     sender.send(name, *[value(n % 10, first + 1000 * n, n) for n in range(100)], key=b"-")
@@ -89,9 +85,7 @@ def test_three_partitions_one_silent_with_tombstones_and_malformed_values(
     assert SECRET.encode() not in recorded + str(refused.value).encode()
 
 
-def test_a_broker_killed_and_restarted_and_a_partition_added_in_mid_query(
-    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender, tmp_path: Path
-) -> None:
+def test_a_broker_killed_and_restarted_and_a_partition_added_in_mid_query(spark, broker, topic, sender, tmp_path):
     name = topic(2)
     sender.send(name, *[value(n, n, 0) for n in range(50)])
     query = writer(spark, broker, name, tmp_path).start()
@@ -116,9 +110,7 @@ def test_a_broker_killed_and_restarted_and_a_partition_added_in_mid_query(
     query.stop()
 
 
-def test_a_batch_of_what_is_there_needs_no_stream(
-    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender
-) -> None:
+def test_a_batch_of_what_is_there_needs_no_stream(spark, broker, topic, sender):
     name = topic(2)
     sender.send(name, b"1,2.5", b"2,", partition=0, timestamp=5)
     sender.send(name, b"3,4.5", partition=1, timestamp=6)

@@ -4,7 +4,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -72,16 +71,7 @@ class Chain(Batches):
     timed=st.booleans(),
     way=st.sampled_from(["rewrite", "beside", "vectors", "worn"]),
 )
-def test_the_chained_table_equals_the_first(
-    make_first: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    before: list[Any],
-    steps: list[Any],
-    tasks: int,
-    limit: str,
-    timed: bool,
-    way: str,
-) -> None:
+def test_the_chained_table_equals_the_first(make_first, monkeypatch, before, steps, tasks, limit, timed, way):
     with tempfile.TemporaryDirectory() as folder:
         time = "t" if timed else ""
         kind = options_of(way, monkeypatch, folder)

@@ -141,19 +141,19 @@ def test_more_changes_than_the_commit_recorded(first: Any, begun: Any) -> None:
 
 def test_wrong_words_and_what_goes_with_none_of_it(first: Any, follow: Any) -> None:
     some(first, 0, (1, 10, "a"))
-    with pytest.raises(OptionError, match="did you mean 'full'"):
-        follow(changes="ful")
-    with pytest.raises(OptionError, match="did you mean 'changes'"):
-        follow(change="full")
-    with pytest.raises(OptionError, match="coalesce=true"):
-        follow(changes="full", coalesce="true")
-    with pytest.raises(OptionError, match="progress=bounded"):
-        follow(changes="full", progress="bounded")
-    follower = follow(changes="full")
+    for message, options in (
+        ("did you mean 'full'", {"changes": "ful"}),
+        ("did you mean 'changes'", {"change": "full"}),
+        ("coalesce=true", {"changes": "full", "coalesce": "true"}),
+        ("progress=bounded", {"changes": "full", "progress": "bounded"}),
+    ):
+        with pytest.raises(OptionError, match=message):
+            follow(**options)
+    fix_schema = follow(changes="full").reading.connector.fix_schema
     with pytest.raises(SchemaError, match="_change_type"):
-        follower.reading.connector.fix_schema(pa.schema([("k", pa.int64()), ("t", pa.int64())]))
+        fix_schema(pa.schema([("k", pa.int64()), ("t", pa.int64())]))
     with pytest.raises(SchemaError, match="no column 'w'"):
-        follower.reading.connector.fix_schema(pa.schema([("w", pa.int64()), ("_change_type", pa.string())]))
+        fix_schema(pa.schema([("w", pa.int64()), ("_change_type", pa.string())]))
 
 
 def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, begun: Any) -> None:

@@ -5,7 +5,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -92,17 +91,8 @@ def groups_of(rows: list[dict[str, Any]]) -> list[list[tuple[str, Row]]]:
 @example(**TABLE, steps=[("keep", 0), ("batch", [(1, 3, False)])], keep="latest 2", way="rewrite", by_delta_rs=False)
 @example(**TABLE, steps=[*MARKED[:1], ("erase", 3)], keep="latest", way="vectors", by_delta_rs=False)
 def test_changes_are_the_difference_between_versions(
-    make_first: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    before: list[Any],
-    steps: list[Any],
-    tasks: int,
-    timed: bool,
-    buckets: str,
-    keep: str,
-    way: str,
-    by_delta_rs: bool,
-) -> None:
+    make_first, monkeypatch, before, steps, tasks, timed, buckets, keep, way, by_delta_rs
+):
     timed = timed or keep == "latest 2"
     monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: not by_delta_rs)
     with tempfile.TemporaryDirectory() as folder:

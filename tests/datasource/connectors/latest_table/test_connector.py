@@ -34,14 +34,14 @@ def promises(rows: Iterable[Row]) -> list[Any]:
 
 
 def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"), (2, 10, "b"), (3, 10, "c"))
+    some(first, 0, (1, 10, "a"), (2, 10, "b"), (3, 10, None))
     some(first, 1, (2, 11, "b2"), (2, 12, "b3"))
     follower = follow()
-    assert plain(follower.rows()) == [(1, 10, "a", False), (2, 12, "b3", False), (3, 10, "c", False)]
-    some(first, 2, (1, 9, "older"), (3, 20, "c2"), (4, 1, "new"))
+    assert plain(follower.rows()) == [(1, 10, "a", False), (2, 12, "b3", False), (3, 10, None, False)]
+    some(first, 2, (1, 9, "older"), (3, 20, "c2"), (4, 1, None))
     first.batch(3, [gone(first, [(1, 30, None), (9, 30, None)], 300)])
     rows = follower.rows()
-    assert plain(rows) == [(1, 30, None, True), (3, 20, "c2", False), (4, 1, "new", False)]
+    assert plain(rows) == [(1, 30, None, True), (3, 20, "c2", False), (4, 1, None, False)]
     assert {row[SYSTEM]["source"] for row in rows} == {str(first.path)}
     assert follower.take() is None
     assert set(rows[0]) == {"k", "t", "v", SYSTEM}
@@ -93,14 +93,6 @@ def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) 
         follow()
 
 
-def test_a_row_without_values_is_a_row(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, None))
-    follower = follow()
-    assert plain(follower.rows()) == [(1, 10, None, False)]
-    some(first, 1, (2, 11, None))
-    assert plain(follower.rows()) == [(2, 11, None, False)]
-
-
 def test_key_and_time_are_the_tables_unless_given(first: Any, follow: Any) -> None:
     some(first, 0, (1, 10, "a"))
     options = follow().options
@@ -110,24 +102,20 @@ def test_key_and_time_are_the_tables_unless_given(first: Any, follow: Any) -> No
 
 
 def test_what_the_table_promises_is_passed_on(first: Any, follow: Any) -> None:
-    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8)])
+    # Of several feeds the least.
+    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8), first.punctuation(9, feed="other")])
     follower = follow()
     assert promises(follower.rows()) == [8]
     first.batch(1, [first.rows([(1, 30, "b")], seq=1)])
     assert promises(follower.rows()) == []
     # A commit that brings no row, and a bound far beyond all rows.
     far = 10**15
-    first.batch(2, [first.punctuation(far)])
+    first.batch(2, [first.punctuation(far), first.punctuation(far + 1, feed="other")])
     rows = follower.rows()
     assert (plain(rows), promises(rows)) == ([], [far])
     first.batch(3, [first.rows([(5, 20, "late")], seq=5)])
     follower.rows()
     assert follower.offset["progress"][str(first.path)]["late"] == 1
-
-
-def test_the_least_of_the_feeds_is_what_is_promised(first: Any, follow: Any) -> None:
-    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8), first.punctuation(5, feed="other")])
-    assert promises(follow().rows()) == [5]
 
 
 @pytest.mark.parametrize(
@@ -206,16 +194,6 @@ def test_changes_by_others_are_refused(first: Any, follow: Any, change: Callable
     assert plain(follow().rows()) == sorted((k, *rest, False) for k, rest in first.latest().items())
 
 
-def test_a_file_that_vacuum_took(first: Any, begun: Any) -> None:
-    follower = begun(punctuation="false")
-    some(first, 1, (1, 11, "b"))
-    some(first, 2, (1, 12, "c"))
-    DeltaTable(str(first.path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-    end = follower.plan()
-    with pytest.raises(FeedChangedError, match=r"version 2 .* is gone"):
-        follower.read(end)
-
-
 def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, begun: Any) -> None:
     follower = begun(*((key, 10, "a") for key in range(8)))
     for key in range(8):
@@ -224,15 +202,20 @@ def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, begun: A
     assert plain(follower.rows()) == [(key, 20 + key, None, True) for key in range(8)]
 
 
-def test_log_entries_that_are_gone(first: Any, begun: Any) -> None:
-    follower = begun()
+@pytest.mark.parametrize("lost", ["files", "log entry"])
+def test_what_is_gone_before_it_was_read_is_an_error(first: Any, begun: Any, lost: str) -> None:
+    follower = begun(punctuation="false")
     some(first, 1, (1, 11, "b"))
     some(first, 2, (1, 12, "c"))
-    DeltaTable(str(first.path)).create_checkpoint()
-    for version in (0, 1, 2):
-        (first.path / "_delta_log" / f"{version:020d}.json").unlink()
-    with pytest.raises(FeedChangedError, match=r"log entry of version 2 .* is gone"):
-        follower.take()
+    table = DeltaTable(str(first.path))
+    if lost == "files":
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    else:
+        table.create_checkpoint()
+        for version in (0, 1, 2):
+            (first.path / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(FeedChangedError, match=rf"{lost if lost != 'files' else ''}.*version 2 .* is gone"):
+        follower.read(follower.plan())
 
 
 @pytest.mark.parametrize("batches", [1, 3])
@@ -301,9 +284,8 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, first: Any, follow: Any)
     with pytest.raises(TableError, match="not made by"):
         Follower(tmp_path / "other")
     some(first, 0, (1, 10, "a"))
-    with pytest.raises(OptionError, match="punctuation"):
-        follow(progress="embedded")
-    with pytest.raises(OptionError, match="maxBytesPerTrigger"):
-        follow(maxBytesPerTrigger="1 MB")
+    for word, options in (("punctuation", {"progress": "embedded"}), ("maxBytes", {"maxBytesPerTrigger": "1 MB"})):
+        with pytest.raises(OptionError, match=word):
+            follow(**options)
     with pytest.raises(SchemaError, match="no column 'w'"):
         follow().reading.connector.fix_schema(pa.schema([("w", pa.int64())]))
