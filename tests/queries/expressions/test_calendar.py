@@ -1,6 +1,5 @@
 """The calendar against Python's, from the year 1 to 9999."""
 
-from calendar import monthrange
 from datetime import date
 
 import numpy as np
@@ -14,7 +13,7 @@ def test_every_day_of_ten_thousand_years_there_and_back() -> None:
     days = np.arange(FIRST_DAY - 400, LAST_DAY + 400)
     year, month, day = civil_of_days(days)
     assert np.array_equal(days_of_civil(year, month, day), days)
-    assert bool(np.all((day >= 1) & (day <= days_in_month(year, month))))
+    assert np.array_equal(day[1:] == 1, (day == days_in_month(year, month))[:-1]), "the first comes after the last"
 
 
 def test_days_are_those_of_python() -> None:
@@ -22,9 +21,3 @@ def test_days_are_those_of_python() -> None:
     found = zip(*(part.tolist() for part in civil_of_days(some)), strict=True)
     expected = [date.fromordinal(int(each) + _EPOCH) for each in some]
     assert list(found) == [(each.year, each.month, each.day) for each in expected]
-
-
-def test_lengths_of_months() -> None:
-    for year in (1, 4, 100, 400, 1900, 2000, 2023, 2024):
-        found = days_in_month(np.full(12, year), np.arange(1, 13)).tolist()
-        assert found == [monthrange(year, month)[1] for month in range(1, 13)]

@@ -8,7 +8,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from upstream.conf.errors import QueryError
 from upstream.queries.expressions.kinds import (
     BINARY,
     BOOLEAN,
@@ -24,6 +23,7 @@ from upstream.queries.expressions.kinds import (
     TIMESTAMP,
 )
 
+from ..failing import fails
 from .values import evaluate, evaluate_cast
 
 _MONEY = pa.decimal128(5, 2)
@@ -35,8 +35,7 @@ def _tried(values: Sequence[object], given: pa.DataType, wanted: pa.DataType) ->
     found = evaluate_cast((values, given), wanted, try_=True)
     for value, made in zip(values, found, strict=True):
         if made is None and value is not None:
-            with pytest.raises(QueryError, match="cannot be cast"):
-                evaluate_cast(([value], given), wanted)
+            fails("cannot be cast", evaluate_cast, ([value], given), wanted)
         else:
             kept = evaluate_cast(([value], given), wanted)[0]
             assert kept == made or (math.isnan(kept) and math.isnan(made))
@@ -95,8 +94,7 @@ def test_to_text() -> None:
     assert evaluate_cast((["é", None], TEXT), BINARY) == ["é".encode(), None]
     assert evaluate_cast((["é".encode()], BINARY), TEXT) == ["é"]
     for tried in (False, True):  # Spark keeps the bytes, so null would be another value
-        with pytest.raises(QueryError, match="not UTF-8"):
-            evaluate_cast(([b"a", b"\xff"], BINARY), TEXT, try_=tried)
+        fails("not UTF-8", evaluate_cast, ([b"a", b"\xff"], BINARY), TEXT, try_=tried)
 
 
 def test_a_decimal_has_34_digits_when_it_becomes_a_timestamp() -> None:
@@ -119,14 +117,12 @@ def test_among_times_and_numbers() -> None:
     assert evaluate_cast(([-1.5], DOUBLE), TIMESTAMP) == [before]
     assert evaluate_cast(([Decimal("-1.50")], _MONEY), TIMESTAMP) == [before]
     assert _tried([datetime(9999, 1, 1, tzinfo=_UTC), before], TIMESTAMP, INT) == [None, -2]
-    with pytest.raises(QueryError, match="cannot be cast"):
-        evaluate_cast(([math.nan], DOUBLE), TIMESTAMP)
+    fails("cannot be cast", evaluate_cast, ([math.nan], DOUBLE), TIMESTAMP)
 
 
 @pytest.mark.parametrize("seconds", [253_402_300_800, -62_135_596_801, 2**62])
 def test_timestamps_outside_the_years_are_an_error_of_try_cast_too(seconds: int) -> None:
-    with pytest.raises(QueryError, match="years 1 to 9999"):
-        evaluate_cast(([seconds], LONG), TIMESTAMP, try_=True)
+    fails("years 1 to 9999", evaluate_cast, ([seconds], LONG), TIMESTAMP, try_=True)
 
 
 def test_other_types_of_arrow_come_in_sparks_own() -> None:

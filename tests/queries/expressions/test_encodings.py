@@ -1,31 +1,17 @@
 """Bytes and their text, as Spark 4.2 has them."""
 
-from typing import Any
-
-import pyarrow as pa
-import pytest
-
-from upstream.conf.errors import QueryError, SchemaError
 from upstream.queries.expressions.kinds import BINARY, BYTE, DOUBLE, INT, LONG, TEXT
 
+from ..failing import fails, unfit
 from .values import evaluate
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype", "expected"),
-    [
-        (-1, LONG, "F" * 16),
-        (-1, BYTE, "F" * 16),
-        (0, INT, "0"),
-        (255, INT, "FF"),
-        (1.5, DOUBLE, "1"),
-        ("é", TEXT, "C3A9"),
-        (b"\x00\xff", BINARY, "00FF"),
-        (None, LONG, None),
-    ],
-)
-def test_hex(value: Any, dtype: pa.DataType, expected: str | None) -> None:
-    assert evaluate("hex", ([value, value], dtype)) == [expected, expected]
+def test_hex() -> None:
+    assert evaluate("hex", ([-1, 0, 255, None], LONG)) == ["F" * 16, "0", "FF", None]
+    assert evaluate("hex", ([-1], BYTE)) == ["F" * 16]
+    assert evaluate("hex", ([1.5], DOUBLE)) == ["1"]
+    assert evaluate("hex", (["é"], TEXT)) == ["C3A9"]
+    assert evaluate("hex", ([b"\x00\xff"], BINARY)) == ["00FF"]
 
 
 def test_bin() -> None:
@@ -40,8 +26,7 @@ def test_unhex_is_null_for_what_is_no_hex() -> None:
 def test_base64_and_back() -> None:
     assert evaluate("base64", ([b"abc", b"", b"\xff", None], BINARY)) == ["YWJj", "", "/w==", None]
     assert evaluate("unbase64", (["YWJj", "", "/w==", None], TEXT)) == [b"abc", b"", b"\xff", None]
-    with pytest.raises(QueryError, match="base 64"):
-        evaluate("unbase64", (["YWJ"], TEXT))
+    fails("base 64", evaluate, "unbase64", (["YWJ"], TEXT))
 
 
 def test_codes_of_characters() -> None:
@@ -61,5 +46,4 @@ def test_parts_of_bytes() -> None:
 def test_encode_and_decode_know_utf_8() -> None:
     assert evaluate("encode", (["é"], TEXT), constants=[(["utf-8"], TEXT)]) == ["é".encode()]
     assert evaluate("decode", (["é".encode()], BINARY), constants=[(["UTF-8"], TEXT)]) == ["é"]
-    with pytest.raises(SchemaError, match="UTF-8"):
-        evaluate("encode", (["é"], TEXT), constants=[(["UTF-16"], TEXT)])
+    unfit("UTF-8", evaluate, "encode", (["é"], TEXT), constants=[(["UTF-16"], TEXT)])

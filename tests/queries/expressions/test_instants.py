@@ -5,10 +5,10 @@ from datetime import date, datetime, timezone
 import pyarrow as pa
 import pytest
 
-from upstream.conf.errors import QueryError
 from upstream.queries.expressions.instants import DAY, SECOND
 from upstream.queries.expressions.kinds import INT, LONG
 
+from ..failing import fails
 from .values import evaluate
 
 _FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
@@ -30,5 +30,4 @@ def test_the_first_and_the_last_moment_are_inside() -> None:
     ],
 )
 def test_one_outside_is_an_error(function: str, dtype: pa.DataType, outside: int) -> None:
-    with pytest.raises(QueryError, match="outside the years"):
-        evaluate(function, ([0, outside], dtype))
+    fails("outside the years", evaluate, function, ([0, outside], dtype))

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import QueryError, SchemaError
 from upstream.queries.expressions.kinds import BOOLEAN, DATE, DOUBLE, INT, LOCAL_TIMESTAMP, LONG, TEXT, TIMESTAMP
 from upstream.queries.expressions.months import UNITS
 from upstream.queries.expressions.nodes import Call, Constant, Field
 from upstream.queries.expressions.typing import call
 
+from ..failing import fails, unfit
 from .values import evaluate, fields, later, run
 
 UTC = timezone.utc
@@ -31,16 +31,14 @@ def test_a_date_is_made_or_refused_as_python_does(year: int, month: int, day: in
     try:
         expected = date(year, month, day)
     except ValueError:
-        with pytest.raises(QueryError, match="no such"):
-            evaluate("make_date", *columns)
+        fails("no such", evaluate, "make_date", *columns)
     else:
         assert evaluate("make_date", *columns) == [expected, None]
 
 
 @pytest.mark.parametrize("year", [0, -4, 10_000, 2**31 - 1, -(2**31)])
 def test_years_that_the_tables_do_not_hold_are_an_error(year: int) -> None:
-    with pytest.raises(QueryError, match="outside the years"):
-        evaluate("make_date", ([2020, year], INT), ([2, 2], INT), ([29, 1], INT))
+    fails("outside the years", evaluate, "make_date", ([2020, year], INT), ([2, 2], INT), ([29, 1], INT))
     assert evaluate("make_date", ([year], INT), ([None], INT), ([99], INT)) == [None]
 
 
@@ -112,8 +110,9 @@ def test_months_between(one: datetime, other: datetime, rounded: bool) -> None:
 def test_what_leaves_the_years_is_an_error_however_far() -> None:
     for unit, count in (("YEAR", 2**62), ("MONTH", -(2**63)), ("WEEK", 2**63 - 1), ("MICROSECOND", 2**63 - 1)):
         given_, frame, schema = fields(([datetime(2020, 1, 1, tzinfo=UTC)], TIMESTAMP), ([count], LONG))
-        with pytest.raises(QueryError, match="outside the years"):
-            run(call("timestampadd", [Constant(unit, TEXT), given_[1], given_[0]]), frame, schema)
+        fails(
+            "outside the years", run, call("timestampadd", [Constant(unit, TEXT), given_[1], given_[0]]), frame, schema
+        )
 
 
 def test_types_are_sparks() -> None:
@@ -143,9 +142,8 @@ def test_times_without_a_zone_stay_without() -> None:
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(function: str, types: tuple[pa.DataType, ...], part: str) -> None:
-    with pytest.raises(SchemaError, match=part):
-        call(function, [Field("x", each) for each in types])
-    with pytest.raises(SchemaError, match="TIMESTAMP or DATE"):
-        call("timestampdiff", [Constant("DAY", TEXT), Field("x", BOOLEAN), Field("d", DATE)])
-    with pytest.raises(SchemaError, match="the unit is one of"):
-        call("timestampdiff", [Constant("DAYOFYEAR", TEXT), Field("d", DATE), Field("d", DATE)])
+    unfit(part, call, function, [Field("x", each) for each in types])
+    unfit("TIMESTAMP or DATE", call, "timestampdiff", [Constant("DAY", TEXT), Field("x", BOOLEAN), Field("d", DATE)])
+    unfit(
+        "the unit is one of", call, "timestampdiff", [Constant("DAYOFYEAR", TEXT), Field("d", DATE), Field("d", DATE)]
+    )

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import QueryError
 from upstream.queries.expressions.kinds import BYTE, DOUBLE, FLOAT, INT, LONG, SHORT
 from upstream.queries.expressions.nodes import Constant
 from upstream.queries.expressions.typing import call
 
+from ..failing import fails
 from .values import evaluate, fields, run
 
 _NAN, _INF = float("nan"), float("inf")
@@ -55,8 +55,7 @@ def test_whole_numbers_are_exact_or_an_error(function: str, dtype: pa.DataType, 
         assert found == [each for each, fit in zip(expected, fits, strict=True) if fit]
     for (a, b), fit in zip(pairs, fits, strict=True):
         if not fit:
-            with pytest.raises(QueryError, match="division by zero" if b == 0 else "does not fit"):
-                evaluate(function, ([a], dtype), ([b], dtype))
+            fails("division by zero" if b == 0 else "does not fit", evaluate, function, ([a], dtype), ([b], dtype))
             if function != "div":
                 assert evaluate(f"try_{function}", ([a], dtype), ([b], dtype)) == [None]
 
@@ -70,14 +69,8 @@ def test_a_null_is_no_error() -> None:
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("function", ["divide", "mod", "pmod"])
 def test_doubles_are_not_divided_by_zero(function: str, zero: float) -> None:
-    with pytest.raises(QueryError, match="division by zero"):
-        evaluate(function, ([1.0], DOUBLE), ([zero], DOUBLE))
+    fails("division by zero", evaluate, function, ([1.0], DOUBLE), ([zero], DOUBLE))
     assert evaluate("try_divide", ([1.0], DOUBLE), ([zero], DOUBLE)) == [None]
-
-
-def test_a_constant_divisor_divides_exactly() -> None:
-    """Polars alone multiplies by the inverse, which gives 359.97519531250003."""
-    assert evaluate("divide", ([899.93798828125], DOUBLE), constants=[([2.5], DOUBLE)]) == [359.9751953125]
 
 
 def test_remainders_have_the_sign_of_the_dividend() -> None:
@@ -93,10 +86,8 @@ def test_remainders_have_the_sign_of_the_dividend() -> None:
 def test_negation_and_size_of_the_least_number_overflow() -> None:
     for function in ("negate", "abs"):
         assert evaluate(function, ([-127, None], BYTE)) == [127, None]
-        with pytest.raises(QueryError, match="does not fit"):
-            evaluate(function, ([-128], BYTE))
-        with pytest.raises(QueryError, match="does not fit"):
-            evaluate(function, ([-(2**63)], LONG))
+        fails("does not fit", evaluate, function, ([-128], BYTE))
+        fails("does not fit", evaluate, function, ([-(2**63)], LONG))
     assert math.copysign(1, evaluate("negate", ([0.0], DOUBLE))[0]) == -1
 
 
@@ -112,8 +103,7 @@ def test_round_of_whole_numbers_goes_away_from_zero_or_to_the_even_ten() -> None
     assert evaluate("round", (values, INT), constants=[([-1], INT)]) == [20, 30, -20, -30, 10, None]
     assert evaluate("bround", (values, INT), constants=[([-1], INT)]) == [20, 20, -20, -20, 10, None]
     assert evaluate("round", (values, INT), constants=[([-3], INT)]) == [0, 0, 0, 0, 0, None]
-    with pytest.raises(QueryError, match="does not fit"):
-        evaluate("round", ([127], BYTE), constants=[([-1], INT)])
+    fails("does not fit", evaluate, "round", ([127], BYTE), constants=[([-1], INT)])
 
 
 def test_functions_of_doubles_at_their_edges() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import QueryError
 from upstream.queries.expressions.kinds import DATE, DOUBLE, DURATION, INT, LONG, MONTHS, TEXT, TIMESTAMP
 from upstream.queries.expressions.nodes import Constant
 from upstream.queries.expressions.typing import call, cast
 
+from ..failing import fails
 from .values import evaluate, fields, later, run
 
 _UTC = timezone.utc
@@ -100,8 +100,7 @@ def test_later_months_end_with_their_last_day(day: date, months: int) -> None:
     columns = ([day], DATE), ([months], INT)
     interval = [([pa.MonthDayNano([months, 0, 0])], MONTHS)]
     if expected is None:
-        with pytest.raises(QueryError, match="years 1 to 9999"):
-            evaluate("add_months", *columns)
+        fails("years 1 to 9999", evaluate, "add_months", *columns)
         return
     assert evaluate("add_months", *columns) == [expected]
     assert evaluate("add", ([day], DATE), constants=interval) == [expected]
@@ -119,8 +118,7 @@ def test_intervals_move_times_and_their_difference_is_one() -> None:
     assert evaluate("subtract", ([date(2020, 3, 1)], DATE), ([date(2020, 2, 28)], DATE)) == [timedelta(days=2)]
     doubled = evaluate("multiply", ([timedelta(days=1), None], DURATION), constants=[([-2], INT)])
     assert doubled == [timedelta(days=-2), None]
-    with pytest.raises(QueryError, match="does not fit"):
-        evaluate("multiply", ([timedelta(days=10**8)], DURATION), constants=[([10**6], LONG)])
+    fails("does not fit", evaluate, "multiply", ([timedelta(days=10**8)], DURATION), constants=[([10**6], LONG)])
 
 
 def test_days() -> None:
@@ -131,8 +129,7 @@ def test_days() -> None:
     assert evaluate("unix_date", (days, DATE)) == [18320, None, 0]
     assert evaluate("date_from_unix_date", ([18320, None], INT)) == [date(2020, 2, 28), None]
     for function, number in (("date_add", 2**31 - 1), ("date_sub", 2**31 - 1)):
-        with pytest.raises(QueryError, match="years 1 to 9999"):
-            evaluate(function, (days, DATE), ([number] * 3, INT))
+        fails("years 1 to 9999", evaluate, function, (days, DATE), ([number] * 3, INT))
 
 
 def test_counts_as_timestamps() -> None:
@@ -142,10 +139,8 @@ def test_counts_as_timestamps() -> None:
     assert halves == [_EPOCH - timedelta(seconds=1.5), None, None]
     money = pa.decimal128(10, 2)
     assert evaluate("timestamp_seconds", ([Decimal("1.25")], money)) == [_EPOCH + timedelta(seconds=1.25)]
-    with pytest.raises(QueryError, match="below a microsecond"):
-        evaluate("timestamp_seconds", ([Decimal("0.0000001")], pa.decimal128(10, 7)))
-    with pytest.raises(QueryError, match="years 1 to 9999"):
-        evaluate("timestamp_seconds", ([2**62], LONG))
+    fails("below a microsecond", evaluate, "timestamp_seconds", ([Decimal("0.0000001")], pa.decimal128(10, 7)))
+    fails("years 1 to 9999", evaluate, "timestamp_seconds", ([2**62], LONG))
 
 
 def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time() -> None:
@@ -154,5 +149,4 @@ def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time() -> None:
     for unit in ("none", None):
         assert run(call("date_trunc", [Constant(unit, TEXT), time]), frame, schema) == [None]
         assert run(call("trunc", [time, Constant(unit, TEXT)]), frame, schema) == [None]
-    with pytest.raises(QueryError, match="cannot be cast"):
-        run(call("date_trunc", [Constant("day", TEXT), time]), frame, schema)
+    fails("cannot be cast", run, call("date_trunc", [Constant("day", TEXT), time]), frame, schema)

@@ -1,15 +1,13 @@
 """Functions of Spark that are refused with what to write instead."""
 
-import pytest
-
-from upstream.conf.errors import SchemaError
 from upstream.queries.expressions import unsupported
 from upstream.queries.expressions.typing import call, function_names
 
+from ..failing import unfit
+
 
 def test_a_function_of_spark_is_refused_with_a_hint() -> None:
-    with pytest.raises(SchemaError, match="prepare them in the DataFrame"):
-        call("from_json", [])
+    unfit("prepare them in the DataFrame", call, "from_json", [])
     assert unsupported.hint_for("frobnicate") == ""
 
 

@@ -4,22 +4,7 @@ import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation
 
-from upstream.queries.relations.nodes import (
-    Changes,
-    Hop,
-    Latest,
-    Now,
-    Range,
-    Rows,
-    Sample,
-    SetOperation,
-    Stream,
-    Top,
-    Unbounded,
-    Where,
-    Windowed,
-    walk,
-)
+from upstream.queries.relations import nodes
 
 from .refusals import refusals
 
@@ -29,33 +14,33 @@ MINUTE = 60_000_000
 @pytest.mark.parametrize(
     ("window", "expected"),
     [
-        ("[RANGE 10 MINUTES]", Range(10 * MINUTE)),
-        ("[RANGE 10 MINUTES PRECEDING]", Range(10 * MINUTE)),
-        ("[RANGE INTERVAL '10' MINUTES]", Range(10 * MINUTE)),
-        ("[RANGE 10 MINUTES SLIDE 1 MINUTE]", Range(10 * MINUTE, MINUTE)),
-        ("[PARTITION BY sym RANGE 1 DAY]", Range(1440 * MINUTE)),
-        ("[NOW]", Now()),
-        ("[RANGE UNBOUNDED]", Unbounded()),
-        ("[RANGE UNBOUNDED PRECEDING]", Unbounded()),
-        ("", Unbounded()),
-        ("[ROWS 5]", Rows(5)),
-        ("[ROWS 5 PRECEDING]", Rows(5)),
-        ("[PARTITION BY sym ROWS 1]", Rows(1, ("sym",))),
-        ("[PARTITION BY SYM, n ROWS 2]", Rows(2, ("sym", "n"))),
+        ("[RANGE 10 MINUTES]", nodes.Range(10 * MINUTE)),
+        ("[RANGE 10 MINUTES PRECEDING]", nodes.Range(10 * MINUTE)),
+        ("[RANGE INTERVAL '10' MINUTES]", nodes.Range(10 * MINUTE)),
+        ("[RANGE 10 MINUTES SLIDE 1 MINUTE]", nodes.Range(10 * MINUTE, MINUTE)),
+        ("[PARTITION BY sym RANGE 1 DAY]", nodes.Range(1440 * MINUTE)),
+        ("[NOW]", nodes.Now()),
+        ("[RANGE UNBOUNDED]", nodes.Unbounded()),
+        ("[RANGE UNBOUNDED PRECEDING]", nodes.Unbounded()),
+        ("", nodes.Unbounded()),
+        ("[ROWS 5]", nodes.Rows(5)),
+        ("[ROWS 5 PRECEDING]", nodes.Rows(5)),
+        ("[PARTITION BY sym ROWS 1]", nodes.Rows(1, ("sym",))),
+        ("[PARTITION BY SYM, n ROWS 2]", nodes.Rows(2, ("sym", "n"))),
     ],
 )
 def test_windows_in_brackets(window: str, expected: object) -> None:
-    assert relation(f"SELECT * FROM trade {window}") == Windowed(TRADE, expected)
-    assert relation(f"SELECT * FROM trade {window} AS x") == Windowed(TRADE, expected)
-    assert relation(f"SELECT * FROM trade x {window}") == Windowed(TRADE, expected)
+    assert relation(f"SELECT * FROM trade {window}") == nodes.Windowed(TRADE, expected)
+    assert relation(f"SELECT * FROM trade {window} AS x") == nodes.Windowed(TRADE, expected)
+    assert relation(f"SELECT * FROM trade x {window}") == nodes.Windowed(TRADE, expected)
 
 
 def test_latest_rows_are_one_relation_however_they_are_spelled() -> None:
     rank = "QUALIFY ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {} DESC)"
-    keyed = Stream("keyed", TRADE.schema, key=("sym",), event_time="t")
+    keyed = nodes.Stream("keyed", TRADE.schema, key=("sym",), event_time="t")
     catalog = CATALOG.with_stream(keyed)
     for stream, key, time in ((BUSES, "vehicle_id", "timestamp"), (keyed, "sym", "t")):
-        expected = Windowed(stream, Latest() if stream.updates else Rows(1, (key,)))
+        expected = nodes.Windowed(stream, nodes.Latest() if stream.updates else nodes.Rows(1, (key,)))
         for sql in (
             f"SELECT * FROM LATEST({stream.name})",
             f"SELECT * FROM {stream.name} [PARTITION BY {key} ROWS 1]",
@@ -63,7 +48,7 @@ def test_latest_rows_are_one_relation_however_they_are_spelled() -> None:
             f"SELECT * FROM {stream.name} {rank.format(key, time)} < 2",
         ):
             assert bound(sql, catalog).plan == expected, sql
-    assert isinstance(bound("SELECT * FROM buses [PARTITION BY route_id ROWS 1]").plan, Changes)
+    assert isinstance(bound("SELECT * FROM buses [PARTITION BY route_id ROWS 1]").plan, nodes.Changes)
 
 
 def test_latest_rows_of_some_rows_are_the_newest_row_of_those() -> None:
@@ -79,8 +64,8 @@ def test_predicate_before_the_cut_stands_in_the_window() -> None:
     inside = relation("SELECT * FROM trade [PARTITION BY sym ROWS 2 WHERE n > 3]")
     outside = relation("SELECT * FROM trade [PARTITION BY sym ROWS 2] WHERE n > 3")
     assert inside.window.where is not None
-    assert isinstance(outside, Where)
-    assert outside.source == Windowed(TRADE, Rows(2, ("sym",)))
+    assert isinstance(outside, nodes.Where)
+    assert outside.source == nodes.Windowed(TRADE, nodes.Rows(2, ("sym",)))
     # A window of time takes each row by itself, so that both are the same there.
     assert relation("SELECT * FROM trade [RANGE 1 HOUR WHERE n > 3]") == relation(
         "SELECT * FROM trade [RANGE 1 HOUR] WHERE n > 3"
@@ -90,11 +75,11 @@ def test_predicate_before_the_cut_stands_in_the_window() -> None:
 def test_hop_and_tumble_hold_their_start() -> None:
     hop = "HOP(trade, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)"
     plan = relation(f"SELECT sym, COUNT(*) AS n FROM {hop} GROUP BY sym")
-    assert only(plan, Windowed).window == Hop(10 * MINUTE, MINUTE)
+    assert only(plan, nodes.Windowed).window == nodes.Hop(10 * MINUTE, MINUTE)
     named = relation(f"SELECT window_start, window_end, COUNT(*) AS n FROM {hop} GROUP BY window_start, window_end")
-    assert only(named, Windowed).window == Hop(10 * MINUTE, MINUTE, columns=True)
+    assert only(named, nodes.Windowed).window == nodes.Hop(10 * MINUTE, MINUTE, columns=True)
     tumble = relation("SELECT * FROM TUMBLE(TABLE trade, DESCRIPTOR(t), INTERVAL '1' HOUR)")
-    assert tumble == Windowed(TRADE, Hop(60 * MINUTE, 60 * MINUTE, columns=True))
+    assert tumble == nodes.Windowed(TRADE, nodes.Hop(60 * MINUTE, 60 * MINUTE, columns=True))
     assert tumble.schema.names[-2:] == ["window_start", "window_end"]
 
 
@@ -102,12 +87,12 @@ def test_stream_operators_and_emit() -> None:
     inner = "SELECT sym, SUM(n) AS s FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE] GROUP BY sym"
     aggregate = relation(inner)
     assert bound(inner).plan == aggregate
-    assert bound(f"ISTREAM({inner})").plan == Changes(aggregate, "istream")
-    assert bound(f"DSTREAM({inner})").plan == Changes(aggregate, "dstream")
-    assert bound(f"RSTREAM({inner})").plan == Changes(aggregate, "rstream", MINUTE)
+    assert bound(f"ISTREAM({inner})").plan == nodes.Changes(aggregate, "istream")
+    assert bound(f"DSTREAM({inner})").plan == nodes.Changes(aggregate, "dstream")
+    assert bound(f"RSTREAM({inner})").plan == nodes.Changes(aggregate, "rstream", MINUTE)
     assert bound(f"{inner} EMIT CHANGES").plan == aggregate
-    assert bound(f"{inner} EMIT ON WINDOW CLOSE").plan == Changes(aggregate, "rstream", MINUTE)
-    assert bound(f"{inner} EMIT PERIODIC INTERVAL '5' SECONDS").plan == Changes(aggregate, "rstream", 5_000_000)
+    assert bound(f"{inner} EMIT ON WINDOW CLOSE").plan == nodes.Changes(aggregate, "rstream", MINUTE)
+    assert bound(f"{inner} EMIT PERIODIC INTERVAL '5' SECONDS").plan == nodes.Changes(aggregate, "rstream", 5_000_000)
     without = bound("RSTREAM(SELECT sym FROM trade [RANGE 1 HOUR])").plan
     assert (without.kind, without.every_us) == ("rstream", None)
 
@@ -129,8 +114,8 @@ def test_samples_stand_below_the_window() -> None:
         "SELECT * FROM trade [RANGE 1 HOUR] TABLESAMPLE (1 PERCENT) AS x",
         "SELECT * FROM trade x [RANGE 1 HOUR] SAMPLE (1)",
     ):
-        assert relation(sql) == Windowed(Sample(TRADE, 1.0), Range(60 * MINUTE)), sql
-    assert relation("SELECT * FROM trade SAMPLE (100)") == Windowed(TRADE, Unbounded())
+        assert relation(sql) == nodes.Windowed(nodes.Sample(TRADE, 1.0), nodes.Range(60 * MINUTE)), sql
+    assert relation("SELECT * FROM trade SAMPLE (100)") == nodes.Windowed(TRADE, nodes.Unbounded())
     refused("SELECT * FROM trade SAMPLE (0)", "0 % is not a share", at="0")
     refused("SELECT * FROM trade TABLESAMPLE (5 ROWS)", "PERCENT", at="ROWS")
 
@@ -139,9 +124,9 @@ def test_subqueries_are_relations_unless_a_window_follows() -> None:
     inner = "SELECT sym, n FROM trade [RANGE 1 HOUR]"
     assert relation(f"SELECT * FROM ({inner}) x") == relation(inner)
     windowed = relation(f"SELECT * FROM ({inner}) x [RANGE 2 HOURS]")
-    assert windowed == Windowed(Changes(relation(inner), "istream"), Range(120 * MINUTE))
+    assert windowed == nodes.Windowed(nodes.Changes(relation(inner), "istream"), nodes.Range(120 * MINUTE))
     explicit = relation(f"SELECT * FROM DSTREAM({inner}) [NOW] AS x")
-    assert explicit == Windowed(Changes(relation(inner), "dstream"), Now())
+    assert explicit == nodes.Windowed(nodes.Changes(relation(inner), "dstream"), nodes.Now())
     refused(
         "SELECT * FROM (SELECT sym, COUNT(*) AS n FROM trade GROUP BY sym) x [RANGE 2 HOURS]",
         "a window is of a stream",
@@ -152,7 +137,7 @@ def test_subqueries_are_relations_unless_a_window_follows() -> None:
 
 def test_set_operations_give_both_sides_one_type() -> None:
     plan = relation("SELECT n FROM trade [NOW] UNION ALL SELECT bid FROM quote [NOW]")
-    assert isinstance(plan, SetOperation)
+    assert isinstance(plan, nodes.SetOperation)
     assert (plan.kind, plan.all) == ("union", True)
     assert plan.left.schema.types == plan.right.schema.types == [pa.float64()]
     assert plan.schema.names == ["n"]
@@ -164,7 +149,7 @@ def test_intersect_binds_tighter_and_order_and_limit_are_of_the_whole() -> None:
         "SELECT sym FROM trade [NOW] UNION SELECT sym FROM quote [NOW] INTERSECT SELECT sym FROM trade [ROWS 2] "
         "ORDER BY sym LIMIT 2"
     )
-    assert isinstance(plan, Top)
+    assert isinstance(plan, nodes.Top)
     assert plan.source.kind == "union"
     assert plan.source.right.kind == "intersect"
 
@@ -176,7 +161,7 @@ def test_with_and_views_are_read_in_their_own_names() -> None:
         "SELECT route_id, COUNT(*) AS n FROM f GROUP BY route_id"
     )
     assert by_view == by_hand
-    assert below(only(by_view, Windowed)).window == Latest()
+    assert below(only(by_view, nodes.Windowed)).window == nodes.Latest()
 
 
 def test_views_that_read_themselves_and_errors_in_views() -> None:
@@ -216,6 +201,6 @@ test_unbounded_state_is_refused_at_the_source_that_grows = refusals(
 )
 def test_a_stream_without_a_window_is_taken_where_the_state_has_a_bound(sql: str) -> None:
     """Its plan reads all rows: no window stands in for the one that was not written."""
-    windows = [each for each in walk(bound(sql).plan) if isinstance(each, Windowed)]
+    windows = [each for each in nodes.walk(bound(sql).plan) if isinstance(each, nodes.Windowed)]
     assert windows
-    assert {type(each.window) for each in windows} == {Unbounded}
+    assert {type(each.window) for each in windows} == {nodes.Unbounded}

@@ -2,18 +2,7 @@
 
 from kit.continuous import TRADE, bound, only, relation
 
-from upstream.queries.relations.nodes import (
-    Aggregate,
-    Changes,
-    Join,
-    Now,
-    Range,
-    Rows,
-    Unbounded,
-    Where,
-    Windowed,
-    walk,
-)
+from upstream.queries.relations import nodes
 
 from .refusals import refusals
 
@@ -22,41 +11,45 @@ MINUTE = 60_000_000
 
 
 def windows(sql: str) -> list[object]:
-    return [each.window for each in walk(relation(sql)) if isinstance(each, Windowed)]
+    return [each.window for each in nodes.walk(relation(sql)) if isinstance(each, nodes.Windowed)]
 
 
 def test_a_row_is_joined_with_the_groups_of_its_window() -> None:
     sql = f"SELECT sym, n, SUM(n) OVER (PARTITION BY sym ORDER BY t {LAST}) AS s FROM trade WHERE px > 1"
     query = bound(sql)
-    assert isinstance(query.plan, Changes)
+    assert isinstance(query.plan, nodes.Changes)
     assert query.schema.names == ["sym", "n", "s"]
-    join = only(query.plan, Join)
-    assert isinstance(join.left, Where)
-    assert join.left.source == Windowed(TRADE, Now())
-    aggregate = only(query.plan, Aggregate)
-    assert isinstance(aggregate.source, Where)
+    join = only(query.plan, nodes.Join)
+    assert isinstance(join.left, nodes.Where)
+    assert join.left.source == nodes.Windowed(TRADE, nodes.Now())
+    aggregate = only(query.plan, nodes.Aggregate)
+    assert isinstance(aggregate.source, nodes.Where)
     # Both ends of a frame belong to it.
-    assert aggregate.source.source == Windowed(TRADE, Range(10 * MINUTE + 1))
+    assert aggregate.source.source == nodes.Windowed(TRADE, nodes.Range(10 * MINUTE + 1))
     assert [str(one) for one, _ in join.on] == ["coalesce(sym, '')", "(sym IS NULL)"]
 
 
 def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came() -> None:
     limited = windows(f"SELECT SUM(n) OVER (ORDER BY t {LAST}) AS s FROM trade")
-    assert limited == [Now(), Range(10 * MINUTE + 1), Unbounded()]
+    assert limited == [nodes.Now(), nodes.Range(10 * MINUTE + 1), nodes.Unbounded()]
     # Without a frame, SQL takes all rows up to this one.
     for over in ("PARTITION BY sym ORDER BY t", "ORDER BY t RANGE UNBOUNDED PRECEDING"):
-        assert windows(f"SELECT SUM(n) OVER ({over}) AS s FROM trade") == [Now(), Unbounded(), Unbounded()]
+        assert windows(f"SELECT SUM(n) OVER ({over}) AS s FROM trade") == [nodes.Now(), *[nodes.Unbounded()] * 2]
 
 
 def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition() -> None:
     plan = relation("SELECT SUM(n) OVER (PARTITION BY sym, n ORDER BY t ROWS 3 PRECEDING) AS s FROM trade WHERE px > 1")
     now, rows, _ = windows("SELECT SUM(n) OVER (PARTITION BY sym, n ORDER BY t ROWS 3 PRECEDING) AS s FROM trade")
-    assert (now, rows) == (Now(), Rows(4, ("sym", "n")))
-    kept = next(each.window for each in walk(plan) if isinstance(each, Windowed) and isinstance(each.window, Rows))
+    assert (now, rows) == (nodes.Now(), nodes.Rows(4, ("sym", "n")))
+    kept = next(
+        each.window
+        for each in nodes.walk(plan)
+        if isinstance(each, nodes.Windowed) and isinstance(each.window, nodes.Rows)
+    )
     assert str(kept.where) == "(px > cast(1 AS DOUBLE))"
     sql = "SELECT SUM(n) OVER (ORDER BY t ROWS BETWEEN {} AND CURRENT ROW) AS s FROM trade"
-    assert windows(sql.format("CURRENT ROW"))[1] == Rows(1)
-    assert windows(sql.format("UNBOUNDED PRECEDING"))[1] == Unbounded()
+    assert windows(sql.format("CURRENT ROW"))[1] == nodes.Rows(1)
+    assert windows(sql.format("UNBOUNDED PRECEDING"))[1] == nodes.Unbounded()
 
 
 def test_several_windows_and_expressions() -> None:
@@ -65,7 +58,7 @@ def test_several_windows_and_expressions() -> None:
         "COUNT(*) FILTER (WHERE n > 1) OVER (PARTITION BY sym, n ORDER BY t), COUNT(*) OVER (ORDER BY t) FROM trade"
     )
     assert plan.schema.names == ["d", "count", "count_2"]
-    joins = [each for each in walk(plan) if isinstance(each, Join)]
+    joins = [each for each in nodes.walk(plan) if isinstance(each, nodes.Join)]
     assert [len(each.on) for each in joins] == [0, 4, 0]
 
 

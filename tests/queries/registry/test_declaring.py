@@ -19,6 +19,8 @@ from upstream.queries.registry.opening import define_stream
 from upstream.queries.registry.registry import registry_at, registry_now
 from upstream.queries.relations.nodes import Stream, walk
 
+from ..failing import misused
+
 NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route_id = r.id"
 
 
@@ -86,15 +88,13 @@ def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint: str, table: st
     declare(checkpoint, "routes", table)
     register(checkpoint, "named", NAMED)
     write_deltalake(table, pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(OptionError, match=r"the query 'named' does not fit the relation 'routes' as version 1 of"):
-        refresh(checkpoint, "routes")
+    misused(r"the query 'named' does not fit the relation 'routes' as version 1 of", refresh, checkpoint, "routes")
     assert Journal(checkpoint).version() == 2
     record(checkpoint, Change("drop", "named"))
     record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
     assert refresh(checkpoint, "routes").catalog.relations["routes"].schema.names == ["id"]
     write_deltalake(table, pa.table({"no": ["a"]}), mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(OptionError, match="the view 'names' does not fit"):
-        refresh(checkpoint, "routes")
+    misused("the view 'names' does not fit", refresh, checkpoint, "routes")
 
 
 def test_what_cannot_be_declared_is_refused(checkpoint: str, table: str, tmp_path: Path) -> None:
@@ -109,14 +109,10 @@ def test_what_cannot_be_declared_is_refused(checkpoint: str, table: str, tmp_pat
             declare(checkpoint, name, place)
     assert Journal(checkpoint).version() == 1
     declare(checkpoint, "routes", table)
-    with pytest.raises(OptionError, match="of another table: version 0"):
-        declare(checkpoint, "routes", write(str(tmp_path / "other"), 1))
-    with pytest.raises(OptionError, match="a relation 'routes' already"):
-        register(checkpoint, "Routes")
-    with pytest.raises(OptionError, match="a relation 'routes' already"):
-        define_stream(checkpoint, dataclasses.replace(TRADE, name="routes"))
-    with pytest.raises(OptionError, match="did you mean 'routes'"):
-        refresh(checkpoint, "rotes")
+    misused("of another table: version 0", declare, checkpoint, "routes", write(str(tmp_path / "other"), 1))
+    misused("a relation 'routes' already", register, checkpoint, "Routes")
+    misused("a relation 'routes' already", define_stream, checkpoint, dataclasses.replace(TRADE, name="routes"))
+    misused("did you mean 'routes'", refresh, checkpoint, "rotes")
 
 
 def test_a_relation_in_use_is_not_dropped(checkpoint: str, table: str) -> None:
@@ -126,8 +122,12 @@ def test_a_relation_in_use_is_not_dropped(checkpoint: str, table: str) -> None:
     record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
     define_stream(checkpoint, dataclasses.replace(TRADE, name="more"))
     assert set(registry_now(checkpoint).catalog.streams) >= {"more", "routes", "buses"}
-    with pytest.raises(OptionError, match="in use by the query 'named', the query 'idle', the view 'names'"):
-        record(checkpoint, Change("drop_relation", "Routes"))
+    misused(
+        "in use by the query 'named', the query 'idle', the view 'names'",
+        record,
+        checkpoint,
+        Change("drop_relation", "Routes"),
+    )
     for kind, name in (("drop", "named"), ("drop", "idle"), ("drop_view", "names")):
         record(checkpoint, Change(kind, name))  # type: ignore[arg-type]
     assert "routes" not in record(checkpoint, Change("drop_relation", "Routes")).catalog.streams

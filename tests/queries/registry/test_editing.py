@@ -15,6 +15,8 @@ from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.registry import registry_at, registry_now
 
+from ..failing import misused
+
 OTHER = "SELECT vehicle_id, speed FROM LATEST(buses)"
 NO_WEIGHTS: tuple[Any, ...] = (0, -1, float("nan"), float("inf"), True, "2")
 NO_BUCKETS: tuple[Any, ...] = (0, 1.5, 1025, True)
@@ -155,8 +157,7 @@ def test_a_view_cannot_go_while_another_process_begins_to_use_it(
         return put(self, version, change)
 
     monkeypatch.setattr(Journal, "put", interrupted)
-    with pytest.raises(OptionError, match="in use by the query 'q'"):
-        record(checkpoint, Change("drop_view", "fast"))
+    misused("in use by the query 'q'", record, checkpoint, Change("drop_view", "fast"))
     assert registry_at(checkpoint, 2).active.keys() == {"q"}
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-import pytest
 from kit.registries import COUNTS, FAST, begun, register
 
-from upstream.conf.errors import OptionError
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.listing import listed, text_of
+
+from ..failing import misused
 
 
 def test_queries_are_listed_in_the_order_of_registration(tmp_path: Path) -> None:
@@ -56,5 +56,4 @@ def test_texts_are_found_by_name(tmp_path: Path) -> None:
     assert text_of("FAST", registry) == "SELECT * FROM `fast`"
     assert text_of(FAST, registry) == FAST
     for word in ("per-rout", " fas "):
-        with pytest.raises(OptionError, match="did you mean"):
-            text_of(word, registry)
+        misused("did you mean", text_of, word, registry)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from upstream.conf.errors import OptionError
 from upstream.queries.registry.names import check_name, found, known_name
+
+from ..failing import misused
 
 
 @pytest.mark.parametrize("name", ["q", "per_route", "2nd", "Größe", "a-b", "x" * 100])
@@ -15,8 +16,7 @@ def test_words_are_names(name: str) -> None:
     "name", ["", "7", "12345", "a/b", "a\\b", "..", ".q", "_q", "-q", "a b", "a=b", "a.b", "q\n", "é" * 51, None, 3]
 )
 def test_what_cannot_name_a_folder_is_refused(name: str) -> None:
-    with pytest.raises(OptionError, match="cannot name a query"):
-        check_name(name, "a query")
+    misused("cannot name a query", check_name, name, "a query")
 
 
 def test_names_are_found_whatever_their_case() -> None:
@@ -26,9 +26,6 @@ def test_names_are_found_whatever_their_case() -> None:
 
 def test_unknown_names_are_answered_with_near_ones() -> None:
     assert known_name("SLOW", ["slow"], "query") == "slow"
-    with pytest.raises(OptionError, match=r"no query 'slwo'.*did you mean 'slow'"):
-        known_name("slwo", ["slow", "per_route"], "query")
-    with pytest.raises(OptionError, match="there are: per_route, slow"):
-        known_name("zzz", ["slow", "per_route"], "query")
-    with pytest.raises(OptionError, match="register a query first"):
-        known_name("zzz", [], "query")
+    misused(r"no query 'slwo'.*did you mean 'slow'", known_name, "slwo", ["slow", "per_route"], "query")
+    misused("there are: per_route, slow", known_name, "zzz", ["slow", "per_route"], "query")
+    misused("register a query first", known_name, "zzz", [], "query")

@@ -8,23 +8,23 @@ import pytest
 from kit.continuous import BUSES, TRADE
 from kit.registries import COUNTS, FAST, OF_FAST, begun, register
 
-from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.errors import CheckpointError
 from upstream.queries.registry.changes import Change
 from upstream.queries.registry.editing import record
 from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.opening import SHARDS, define_stream, opened
 
+from ..failing import misused, unfit
+
 
 def test_a_checkpoint_begins_once(tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "cp")
-    with pytest.raises(OptionError, match="'to' is missing"):
-        opened(checkpoint, None, None)
+    misused("'to' is missing", opened, checkpoint, None, None)
     first = opened(checkpoint, "/lake", None)
     assert (first.to, first.shards) == ("/lake", SHARDS)
     for to, shards in ((None, None), ("/lake", SHARDS)):
         assert opened(checkpoint, to, shards).nonce == first.nonce
-    with pytest.raises(OptionError, match="begun with"):
-        opened(checkpoint, "/sea", None)
+    misused("begun with", opened, checkpoint, "/sea", None)
     assert opened(str(tmp_path / "other"), "/lake", 3).shards == 3
 
 
@@ -44,8 +44,7 @@ def test_a_definition_that_queries_do_not_fit_is_refused(tmp_path: Path) -> None
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", OF_FAST)
     shorter = dataclasses.replace(BUSES, schema=BUSES.schema.remove(BUSES.schema.get_field_index("speed")))
-    with pytest.raises(OptionError, match=r"query 'q' does not fit the new definition of 'buses': .*speed"):
-        define_stream(checkpoint, shorter)
+    misused(r"query 'q' does not fit the new definition of 'buses': .*speed", define_stream, checkpoint, shorter)
     assert Journal(checkpoint).settings().stream("buses") == BUSES
     record(checkpoint, Change("deactivate", "q"))
     assert define_stream(checkpoint, shorter).stream("buses") == shorter
@@ -56,10 +55,8 @@ def test_names_of_streams_are_words_that_nothing_else_has(tmp_path: Path) -> Non
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", COUNTS)
     for name, part in (("Q", "'q' already"), ("FAST", "'fast' already"), ("Trade", "taken"), ("a/b", "cannot name")):
-        with pytest.raises(OptionError, match=part):
-            define_stream(checkpoint, dataclasses.replace(TRADE, name=name))
-    with pytest.raises(SchemaError, match="no column"):
-        define_stream(checkpoint, dataclasses.replace(TRADE, name="t2", event_time="when"))
+        misused(part, define_stream, checkpoint, dataclasses.replace(TRADE, name=name))
+    unfit("no column", define_stream, checkpoint, dataclasses.replace(TRADE, name="t2", event_time="when"))
 
 
 def test_streams_are_fixed_once_the_job_has_run(tmp_path: Path) -> None:
