@@ -179,6 +179,13 @@ def test_shedding_loses_no_age(batches):
     assert came == gone + int(queue.cells(held).covered.sum())
 
 
+def test_weight_serves_first_what_counts_more():
+    queue = UpdateQueue("in-place", NumberedKeys(2))
+    queue.enqueue(Updates(np.array([0, 1]), None, np.array([0, 5]), weight=np.array([1.0, 3.0])), 5)
+    assert queue.read(1, 10).cells.number.tolist() == [1]  # 3 * 5 > 1 * 10
+    assert queue.read(1, 6).cells.number.tolist() == [0]  # 3 * 1 < 1 * 6
+
+
 def test_ties_are_reported_for_conflicts():
     queue = UpdateQueue("in-place", NumberedKeys(2))
     took = queue.enqueue(Updates(np.array([0, 0, 1]), np.array([5, 5, 5]), np.zeros(3, np.int64)), 0)
