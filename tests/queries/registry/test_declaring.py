@@ -1,5 +1,3 @@
-"""Relations are pinned to a version; a later one comes when it is asked for, and restarts the queries that read it."""
-
 import dataclasses
 from pathlib import Path
 
@@ -7,7 +5,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from kit.continuous import TRADE
-from kit.registries import COUNTS, begun, register
+from kit.registries import COUNTS, register
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.queries.language import bind, plan_text
@@ -22,11 +20,6 @@ from upstream.queries.relations.nodes import Stream, walk
 from ..failing import misused
 
 NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route_id = r.id"
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
-    return begun(tmp_path)
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""A version is written once, whoever writes, and read as it was written."""
-
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor

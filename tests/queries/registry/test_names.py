@@ -1,5 +1,3 @@
-"""Names are words that can name folders, and unknown ones are answered with those that are near."""
-
 import pytest
 
 from upstream.queries.registry.names import check_name, found, known_name

@@ -1,12 +1,10 @@
-"""A registry begins once, and its streams fit the queries that name them."""
-
 import dataclasses
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, TRADE
-from kit.registries import COUNTS, FAST, OF_FAST, begun, register
+from kit.registries import COUNTS, FAST, OF_FAST, register
 
 from upstream.conf.errors import CheckpointError
 from upstream.queries.registry.changes import Change
@@ -39,8 +37,7 @@ def test_streams_are_added_and_defined_otherwise_before_the_job_runs(tmp_path: P
     assert register(checkpoint, "q", "SELECT MAX(more) AS m FROM LATEST(buses)").active.keys() == {"q"}
 
 
-def test_a_definition_that_queries_do_not_fit_is_refused(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_a_definition_that_queries_do_not_fit_is_refused(checkpoint: str) -> None:
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", OF_FAST)
     shorter = dataclasses.replace(BUSES, schema=BUSES.schema.remove(BUSES.schema.get_field_index("speed")))
@@ -50,8 +47,7 @@ def test_a_definition_that_queries_do_not_fit_is_refused(tmp_path: Path) -> None
     assert define_stream(checkpoint, shorter).stream("buses") == shorter
 
 
-def test_names_of_streams_are_words_that_nothing_else_has(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_names_of_streams_are_words_that_nothing_else_has(checkpoint: str) -> None:
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", COUNTS)
     for name, part in (("Q", "'q' already"), ("FAST", "'fast' already"), ("Trade", "taken"), ("a/b", "cannot name")):
@@ -59,8 +55,7 @@ def test_names_of_streams_are_words_that_nothing_else_has(tmp_path: Path) -> Non
     unfit("no column", define_stream, checkpoint, dataclasses.replace(TRADE, name="t2", event_time="when"))
 
 
-def test_streams_are_fixed_once_the_job_has_run(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_streams_are_fixed_once_the_job_has_run(checkpoint: str) -> None:
     (Path(checkpoint) / "offsets").mkdir()
     (Path(checkpoint) / "offsets" / "0").write_text("v1")
     assert define_stream(checkpoint, TRADE).stream("trade") == TRADE

@@ -1,5 +1,3 @@
-"""The registry at a version is the same whoever folds it, and only what is new is bound."""
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -31,8 +29,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def test_queries_have_plans_and_places(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_queries_have_plans_and_places(checkpoint: str) -> None:
     register(checkpoint, "per_route", weight=2, buckets=3)
     registry = register(checkpoint, "idle", active=False)
     assert registry.version == 2
@@ -46,8 +43,7 @@ def test_queries_have_plans_and_places(tmp_path: Path) -> None:
         _ = registry.queries["idle"].query
 
 
-def test_every_version_can_be_had_in_any_order(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_every_version_can_be_had_in_any_order(checkpoint: str, tmp_path: Path) -> None:
     for change in (
         Change("register", "a", COUNTS),
         Change("view", "fast", FAST),
@@ -76,8 +72,7 @@ def test_every_version_can_be_had_in_any_order(tmp_path: Path) -> None:
     assert seen[10].catalog.names() == sorted(each.name for each in STREAMS)
 
 
-def test_many_queries_bind_once_each(tmp_path: Path, bound: list[str]) -> None:
-    checkpoint = begun(tmp_path)
+def test_many_queries_bind_once_each(checkpoint: str, bound: list[str]) -> None:
     journal = Journal(checkpoint)
     texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(100)]
     for at, text in enumerate(texts):
@@ -97,8 +92,7 @@ def test_many_queries_bind_once_each(tmp_path: Path, bound: list[str]) -> None:
     assert registry_at(checkpoint, 100) is before
 
 
-def test_texts_that_are_no_longer_in_force_are_not_bound(tmp_path: Path, bound: list[str]) -> None:
-    checkpoint = begun(tmp_path)
+def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint: str, bound: list[str]) -> None:
     changes = [
         Change("register", "a", FORMS[0]),
         Change("alter", "a", COUNTS),
@@ -112,8 +106,7 @@ def test_texts_that_are_no_longer_in_force_are_not_bound(tmp_path: Path, bound: 
     assert bound == [COUNTS]
 
 
-def test_a_query_that_no_longer_binds_is_not_active(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_a_query_that_no_longer_binds_is_not_active(checkpoint: str) -> None:
     register(checkpoint, "good")
     Journal(checkpoint).put(2, Change("register", "bad", "SELECT vehicel_id FROM LATEST(buses)"))
     registry = registry_at(checkpoint, 2)
@@ -124,8 +117,7 @@ def test_a_query_that_no_longer_binds_is_not_active(tmp_path: Path) -> None:
     assert record(checkpoint, Change("alter", "bad", weight=2)).queries["bad"].reason is not None
 
 
-def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(checkpoint: str, tmp_path: Path) -> None:
     register(checkpoint, "first")
     kept = registry_at(checkpoint, 1)
     shutil.rmtree(checkpoint)
@@ -138,8 +130,7 @@ def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(tmp_pa
     assert kept.settings.nonce != fresh.settings.nonce
 
 
-def test_with_the_nonce_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = begun(tmp_path)
+def test_with_the_nonce_nothing_is_read(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = register(checkpoint, "q")
 
     def refused(self: Journal) -> Settings | None:
@@ -151,15 +142,13 @@ def test_with_the_nonce_nothing_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         registry_at(checkpoint, 1, nonce="another")
 
 
-def test_a_stream_more_is_seen(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_a_stream_more_is_seen(checkpoint: str) -> None:
     for streams in ((), STREAMS[:1]):
         Journal(checkpoint).write_settings(Settings("/lake", 8, streams))
         assert registry_at(checkpoint, 0).catalog.names() == [each.name for each in streams]
 
 
-def test_what_was_known_long_ago_is_folded_again(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path)
+def test_what_was_known_long_ago_is_folded_again(checkpoint: str, tmp_path: Path) -> None:
     known = register(checkpoint, "q0")
     for at in range(1, 40):
         register(checkpoint, f"q{at}")

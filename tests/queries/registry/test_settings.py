@@ -1,5 +1,3 @@
-"""Streams come back from their file, and what is fixed for a checkpoint is compared."""
-
 import dataclasses
 import json
 

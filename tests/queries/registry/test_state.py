@@ -1,5 +1,3 @@
-"""Changes add up the same however they are cut, and each does what it says."""
-
 from dataclasses import replace
 
 from hypothesis import example, given

@@ -1,5 +1,3 @@
-"""A relation and its change say the same."""
-
 from dataclasses import replace
 from pathlib import Path
 
