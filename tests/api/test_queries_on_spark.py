@@ -78,8 +78,8 @@ def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) 
         arrive(tmp_path, 3, ("a", 21, 20), ("c", 22, 50), ("d", 23, 0))
         has("fleet", (4,))
         has("fast", ("c", 51))
-        shown = queries.list().filter(pl.col("name") == "fleet").row(0, named=True)
-        assert shown["staleness"] > 0
+        fleet = pl.col("name") == "fleet"
+        wait_for(lambda: (queries.list().filter(fleet)["staleness"][0] or 0) > 0, job.exception, "a staleness")
         told("drop", "fast")
         arrive(tmp_path, 4, ("e", 31, 60))
         has("fleet", (5,))
