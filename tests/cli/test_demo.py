@@ -1,5 +1,3 @@
-"""``upstream demo``: what it prints and draws, and that it runs from the installed package."""
-
 import datetime
 from pathlib import Path
 

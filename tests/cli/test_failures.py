@@ -1,5 +1,3 @@
-"""One sentence from whatever went wrong."""
-
 from upstream.cli.failures import FAILED, MISUSED, failure_of
 from upstream.conf.errors import OptionError, TableError, UpstreamError
 

@@ -1,5 +1,3 @@
-"""What is told of feeds: who waits for whom, and for how long."""
-
 import pytest
 
 from upstream.cli.feeds import feed_lines, waits_for

@@ -1,5 +1,3 @@
-"""The live line's arithmetic, with a clock of our own."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""`upstream maintain`: old versions go, small files and dead rows are put together."""
-
 import os
 from pathlib import Path
 

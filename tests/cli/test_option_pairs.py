@@ -1,5 +1,3 @@
-"""NAME=VALUE on the command line."""
-
 import pytest
 
 from upstream.cli.failures import Failure

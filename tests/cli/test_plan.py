@@ -1,5 +1,3 @@
-"""`upstream plan`: what it prints, and its exit code."""
-
 import re
 import shlex
 

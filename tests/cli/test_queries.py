@@ -1,12 +1,9 @@
-"""``upstream queries``: each command changes the registry of a checkpoint, without Java."""
-
 import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from kit.programs import run_command
 from kit.registries import COUNTS, FAST, OF_FAST, begun
 
 from upstream.queries.registry.journal import Journal
@@ -80,12 +77,6 @@ def test_errors_point_at_the_place_and_change_nothing(checkpoint: str, tmp_path:
     assert "no query 'q'" in refused(checkpoint, "drop", "q")
     assert Journal(checkpoint).version() == 0
     assert "has no registry of queries" in refused(str(tmp_path), "list", code=1)
-
-
-def test_without_java(checkpoint: str, tmp_path: Path) -> None:
-    """In a process of its own: in this one Spark may run already."""
-    listed = run_command("queries", checkpoint, "list", PATH=str(tmp_path), JAVA_HOME="")
-    assert (listed.returncode, listed.stderr) == (0, "")
 
 
 def test_relations_are_declared_listed_refreshed_and_dropped(

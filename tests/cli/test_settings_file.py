@@ -1,5 +1,3 @@
-"""``upstream.toml``: defaults of the command line's options."""
-
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,9 +50,10 @@ def test_a_value_is_not_read_for_variables_again(tmp_path: Path) -> None:
 
 def test_storage_is_for_every_command_that_takes_options(tmp_path: Path) -> None:
     text = '[storage]\naws_secret_access_key = "${S}"\n[latest.option]\nheader = "true"\n[plan]\nrate = 3\n'
+    text += "[queries.register]\nweight = 2\n"
     stored = "storage.aws_secret_access_key=x"
     found = defaults(tmp_path, text, S="x")
-    assert found.pop("queries") == {"relation": {"option": [stored]}}
+    assert found.pop("queries") == {"relation": {"option": [stored]}, "register": {"weight": 2}}
     assert found == {"latest": {"option": [stored, "header=true"]}, "show": {"option": [stored]}, "plan": {"rate": 3}}
 
 
@@ -110,14 +109,6 @@ def test_pairs_of_the_file_and_of_the_command_line_are_added() -> None:
 
     found = CliRunner().invoke(app, ["run", "--option", "b=3", "--option", "c=4"])
     assert json.loads(found.output) == {"a": "1", "b": "3", "c": "4"}
-
-
-def test_commands_of_a_group_have_tables_in_its_table(tmp_path: Path) -> None:
-    text = '[storage]\nregion = "eu"\n[queries.register]\nweight = 2\n[queries.relation.option]\n"storage.a" = "b"\n'
-    assert defaults(tmp_path, text)["queries"] == {
-        "register": {"weight": 2},
-        "relation": {"option": ["storage.region=eu", "storage.a=b"]},
-    }
 
 
 def test_tables_of_a_group_reach_its_commands(tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-"""`upstream show`: which rows and columns of a table, in which form."""
-
 import json
 from pathlib import Path
 
@@ -53,13 +51,3 @@ def test_all_rows_and_all_columns_in_forms_for_programs(table: Path) -> None:
 )
 def test_what_is_wrong_is_a_sentence(table: Path, option: str, value: str, part: str) -> None:
     assert part in refused("show", table, option, value)
-
-
-def test_a_table_is_opened_as_other_verbs_do(tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged" / "_delta_log"
-    damaged.mkdir(parents=True)
-    (damaged / f"{0:020d}.json").write_text("{")
-    for name, message in (("nowhere", "there is no table in nowhere"), ("damaged", "damaged cannot be opened")):
-        shown, maintained = (refused(verb, name, cwd=tmp_path, code=1) for verb in ("show", "maintain"))
-        assert shown == maintained
-        assert message in shown

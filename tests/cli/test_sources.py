@@ -1,5 +1,3 @@
-"""What the shell's word for a source stands for."""
-
 import pytest
 
 from upstream.cli.sources import source_options

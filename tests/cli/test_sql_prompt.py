@@ -1,5 +1,3 @@
-"""The prompt: lines until a statement is complete, errors that do not end it, and completion."""
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,18 +53,14 @@ def test_a_statement_goes_over_lines_until_its_semicolon(talk: Talk) -> None:
     assert shown.splitlines()[-1].split() == ["sym", "string"]
 
 
-def test_an_error_is_reported_and_the_next_statement_runs(
-    talk: Talk,
-) -> None:
+def test_an_error_is_reported_and_the_next_statement_runs(talk: Talk) -> None:
     shown, _, complaints = talk("DROP VIEW nothing; \\?", "\\?", "\\q", "\\?")
     assert len(complaints) == 1
     assert "no view 'nothing'" in complaints[0]
     assert shown.count("EXPLAIN query") == 1, "what stood behind the error is dropped, and nothing runs after \\q"
 
 
-def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(
-    talk: Talk,
-) -> None:
+def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(talk: Talk) -> None:
     _, prompts, complaints = talk("DROP VIEW", KeyboardInterrupt, "\\d", EOFError, "DROP VIEW x;")
     assert prompts == ["upstream=>", "upstream->", "upstream=>", "upstream=>"]
     assert complaints == []

@@ -1,5 +1,3 @@
-"""How a result changes, in rows."""
-
 from pathlib import Path
 
 import polars as pl

@@ -1,5 +1,3 @@
-"""What is typed at the prompt: where a statement ends, and what it asks for."""
-
 import pytest
 
 from upstream.cli import sql_statements as sql

@@ -1,5 +1,3 @@
-"""A stream in one word for the shell."""
-
 import pytest
 
 from upstream.cli.sql_streams import StreamChoice

@@ -1,5 +1,3 @@
-"""What commits say of a table, for people and for programs."""
-
 import json
 import os
 from pathlib import Path
@@ -13,7 +11,7 @@ from upstream.conf.process_identity import Process
 from upstream.sink.commit.lease import hold_lease
 from upstream.storage.folder import TableFolder
 
-from .in_process import done, refused
+from .in_process import done
 
 
 @pytest.fixture
@@ -60,5 +58,3 @@ def test_a_table_without_queries_and_none_at_all(table: Sink, tmp_path: Path) ->
     assert json.loads(done("status", other, "--json"))["last_commit"] is None
     assert "no commit of a query" in done("history", other)
     assert done("history", other, "--json") == ""
-    for verb in ("status", "history"):
-        assert "there is no table in nowhere" in refused(verb, "nowhere", cwd=tmp_path, code=1)

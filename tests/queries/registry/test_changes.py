@@ -29,10 +29,8 @@ def test_no_two_files_are_equal() -> None:
 
 
 _DAMAGED = ["", "[]", "{}", '{"kind": "drop", "name": "q"', '{"kind": "drop", "name": "q"}']
-_DAMAGED += [
-    '{"kind": "rename", "name": "q", "nonce": "1"}',
-    '{"kind": "drop", "name": "q", "colour": 1, "nonce": "1"}',
-]
+_DAMAGED += ['{"kind": "rename", "name": "q", "nonce": "1"}']
+_DAMAGED += ['{"kind": "drop", "name": "q", "colour": 1, "nonce": "1"}']
 
 
 @pytest.mark.parametrize("content", _DAMAGED)
