@@ -1,5 +1,3 @@
-"""Arithmetic's types at the bound of 38 digits, and with intervals."""
-
 from datetime import timedelta
 from itertools import product
 

@@ -1,5 +1,3 @@
-"""Functions of arrays as expressions: nulls, and constants beside columns."""
-
 import numpy as np
 import polars as pl
 

@@ -1,5 +1,3 @@
-"""Bits of whole numbers against Python's integers of any width."""
-
 import pyarrow as pa
 import pytest
 from hypothesis import example, given

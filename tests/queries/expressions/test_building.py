@@ -1,5 +1,3 @@
-"""Parts of which expressions are built: what is shared is computed once; failures count where a value is needed."""
-
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 

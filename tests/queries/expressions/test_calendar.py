@@ -1,5 +1,3 @@
-"""The calendar against Python's, from the year 1 to 9999."""
-
 from datetime import date
 
 import numpy as np

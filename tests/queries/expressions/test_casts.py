@@ -1,5 +1,3 @@
-"""Casts at the bounds of each type."""
-
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone

@@ -1,5 +1,3 @@
-"""Implicit casts of Spark's ANSI mode."""
-
 import pyarrow as pa
 import pytest
 

@@ -1,5 +1,3 @@
-"""Comparisons: NaN, signed zeros, text by its bytes, nulls."""
-
 import math
 import operator
 from decimal import Decimal

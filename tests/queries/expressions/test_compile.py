@@ -1,5 +1,3 @@
-"""Evaluation as a whole: several columns at once, errors that name their row, constants, examples of docstrings."""
-
 import doctest
 import importlib
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""Arithmetic of decimals against exact fractions, with Spark's type of the result."""
-
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 from operator import add, mod, mul, sub, truediv
 

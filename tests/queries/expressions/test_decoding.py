@@ -1,5 +1,3 @@
-"""Bytes that are UTF-8, and bytes that are not, in one column."""
-
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Digests and checksums of columns, as hashlib and zlib have them of one value."""
-
 import hashlib
 import zlib
 

@@ -1,5 +1,3 @@
-"""Functions of floating-point numbers, as Spark 4.2 has them."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Bytes and their text, as Spark 4.2 has them."""
-
 from upstream.queries.expressions.kinds import BINARY, BYTE, DOUBLE, INT, LONG, TEXT
 
 from ..failing import fails, unfit

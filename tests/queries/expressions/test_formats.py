@@ -1,5 +1,3 @@
-"""Times in formats of letters, as Spark 4.2 writes and reads them."""
-
 from datetime import date, datetime, timezone
 
 import pytest

@@ -1,5 +1,3 @@
-"""Hashes of values of each type, as Spark 4.2 has them."""
-
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any

@@ -1,5 +1,3 @@
-"""Times outside of the years 1 to 9999 are errors, and never other times."""
-
 from datetime import date, datetime, timezone
 
 import pyarrow as pa

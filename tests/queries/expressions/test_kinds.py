@@ -1,5 +1,3 @@
-"""Spark's types, and the precision of its decimals."""
-
 import pyarrow as pa
 import pytest
 

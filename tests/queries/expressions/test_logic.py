@@ -1,5 +1,3 @@
-"""Three-valued logic, and failures of operands that a row does not need."""
-
 from itertools import product
 
 import pyarrow as pa

@@ -1,5 +1,3 @@
-"""Months against Python's calendar, day by day."""
-
 import calendar
 from datetime import date, datetime, timedelta, timezone
 

@@ -1,5 +1,3 @@
-"""Fields of structs and elements of arrays."""
-
 import pyarrow as pa
 
 from upstream.queries.expressions.kinds import INT, LONG, TEXT

@@ -1,5 +1,3 @@
-"""Expressions as trees: their text, and what walks and rewrites them."""
-
 from datetime import timedelta
 
 import pyarrow as pa

@@ -1,5 +1,3 @@
-"""Arithmetic of whole and floating-point numbers, against Python's integers at the bounds of each type."""
-
 import math
 import operator
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""LIKE and regular expressions: what is translated, and what is refused."""
-
 import re
 
 import polars as pl

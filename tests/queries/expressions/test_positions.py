@@ -1,5 +1,3 @@
-"""Places in text, as Spark 4.2 finds them."""
-
 from typing import Any
 
 import pytest

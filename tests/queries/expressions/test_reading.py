@@ -1,5 +1,3 @@
-"""Text as numbers, dates and timestamps, in the forms that Spark's casts read."""
-
 import math
 from collections.abc import Sequence
 from datetime import date, datetime, timezone

@@ -1,5 +1,3 @@
-"""Rounding of doubles against the decimal that names them."""
-
 import math
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
 

@@ -1,5 +1,3 @@
-"""Functions of fixed types: their casts, other names, and how they are written."""
-
 import pytest
 
 from upstream.conf.errors import SchemaError

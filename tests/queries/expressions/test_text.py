@@ -1,5 +1,3 @@
-"""Functions of text against Python's code points."""
-
 import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Functions of dates and timestamps against Python's, also before 1970 and at the ends of the calendar."""
-
 from calendar import monthrange
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,5 +1,3 @@
-"""The type of each call's result, and calls that are refused."""
-
 from datetime import timedelta
 
 import pyarrow as pa

@@ -1,5 +1,3 @@
-"""Decimals as whole numbers of 128 bits and back."""
-
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
 import polars as pl

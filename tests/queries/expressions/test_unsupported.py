@@ -1,5 +1,3 @@
-"""Functions of Spark that are refused with what to write instead."""
-
 from upstream.queries.expressions import unsupported
 from upstream.queries.expressions.typing import call, function_names
 

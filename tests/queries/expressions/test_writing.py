@@ -1,5 +1,3 @@
-"""Values as text, in the forms of Java and Spark."""
-
 import math
 from datetime import date, datetime, timezone
 from decimal import Decimal

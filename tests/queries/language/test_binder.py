@@ -1,5 +1,3 @@
-"""Whole queries: windows in both spellings, streams and relations, set operations, views, the bounds of state."""
-
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation

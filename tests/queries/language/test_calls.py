@@ -1,5 +1,3 @@
-"""Calls: DISTINCT and *, and functions that no query may have."""
-
 import pytest
 from sqlglot import exp
 

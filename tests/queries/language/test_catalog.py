@@ -1,5 +1,3 @@
-"""The catalogue takes what can be read, and finds names without regard to case."""
-
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, MOMENT, TRADE

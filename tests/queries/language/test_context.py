@@ -1,5 +1,3 @@
-"""The context of a query: which names of WITH are known where."""
-
 from kit.continuous import refused, relation
 
 

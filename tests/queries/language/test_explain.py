@@ -1,5 +1,3 @@
-"""EXPLAIN shows result, operators, what each keeps, and what is computed once."""
-
 import pytest
 from kit.continuous import CATALOG, FORMS
 

@@ -1,5 +1,3 @@
-"""Joins of sources: kinds, pairs, names, USING."""
-
 import pyarrow as pa
 import pytest
 from kit.continuous import only, relation

@@ -1,5 +1,3 @@
-"""What the grammar refuses: each with its place, and what would work."""
-
 from kit.continuous import refused
 
 from upstream.queries.language.dialect import ContinuousSql, parse

@@ -1,5 +1,3 @@
-"""ROLLUP, CUBE and GROUPING SETS are as many aggregates, put together."""
-
 import pytest
 from kit.continuous import only, refused, relation
 

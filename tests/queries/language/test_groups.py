@@ -1,5 +1,3 @@
-"""GROUP BY and HAVING."""
-
 from kit.continuous import only, relation
 
 from upstream.queries.relations.nodes import Aggregate, Project, Top, Where

@@ -1,5 +1,3 @@
-"""Names of columns, and stars."""
-
 from kit.continuous import relation
 
 from .refusals import refusals

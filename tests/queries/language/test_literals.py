@@ -1,5 +1,3 @@
-"""Numbers, intervals and types as Spark reads them."""
-
 from datetime import timedelta
 from decimal import Decimal
 

@@ -1,5 +1,3 @@
-"""Aggregates with OVER: a join of each row with the groups of the window up to it."""
-
 from kit.continuous import TRADE, bound, only, relation
 
 from upstream.queries.relations import nodes

@@ -1,5 +1,3 @@
-"""Places in a text, and names that are near."""
-
 import pickle
 
 from hypothesis import given

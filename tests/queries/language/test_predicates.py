@@ -1,5 +1,3 @@
-"""IN and EXISTS become joins, also with columns of the query around."""
-
 import pytest
 from kit.continuous import only, relation
 

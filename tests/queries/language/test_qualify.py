@@ -1,5 +1,3 @@
-"""QUALIFY keeps the first rows of each group."""
-
 from kit.continuous import only, relation
 
 from upstream.queries.relations.nodes import Top, Where

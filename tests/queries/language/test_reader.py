@@ -1,5 +1,3 @@
-"""Tokens, names and places below the rules."""
-
 from kit.continuous import refused
 from sqlglot import exp
 

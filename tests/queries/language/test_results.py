@@ -1,5 +1,3 @@
-"""DISTINCT, and ORDER BY with LIMIT."""
-
 import pyarrow as pa
 from kit.continuous import refused, relation
 

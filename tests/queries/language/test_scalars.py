@@ -1,5 +1,3 @@
-"""Names, types and functions of expressions; what is not a value is refused."""
-
 import pyarrow as pa
 import pytest
 from kit.continuous import CATALOG, MOMENT, refused, relation

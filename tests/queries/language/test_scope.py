@@ -1,5 +1,3 @@
-"""What names mean."""
-
 import pyarrow as pa
 import pytest
 

@@ -1,5 +1,3 @@
-"""SELECT takes groups or rows, and gives a stream by default if it has rows of a stream."""
-
 import pytest
 from kit.continuous import bound, refused
 

@@ -1,5 +1,3 @@
-"""What there is inside of an expression."""
-
 from upstream.queries.language.dialect import parse
 from upstream.queries.language.shapes import has_aggregate, has_query, has_window, unwrapped
 

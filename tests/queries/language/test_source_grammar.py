@@ -1,5 +1,3 @@
-"""What the grammar of FROM refuses: each with its place, and what would work."""
-
 from .refusals import refusals
 
 test_refusals = refusals(

@@ -1,5 +1,3 @@
-"""Sources: windows, samples, stored relations, table functions, and what each refuses."""
-
 from kit.continuous import BUSES, DOMAINS, TRADE, relation
 
 from upstream.queries.language.sources import newest

@@ -1,5 +1,3 @@
-"""The words of the language."""
-
 import pytest
 from kit.continuous import refused
 

@@ -1,5 +1,3 @@
-"""Precedence of operators as in Spark, and what each form of expression becomes."""
-
 import pytest
 from kit.continuous import refused, relation
 from sqlglot import exp

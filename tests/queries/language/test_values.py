@@ -1,5 +1,3 @@
-"""Subqueries that are values become joins with groups; others are refused with what would work."""
-
 import pytest
 from kit.continuous import only, relation
 from sqlglot import exp
