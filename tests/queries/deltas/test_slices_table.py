@@ -62,3 +62,23 @@ def test_runs_are_the_slices_of_a_window(some, last, through, wide):
     at = table.between(through - wide, through)
     assert Counter((table.keys["k"][int(table.of[each])], int(table.slices[each])) for each in at) == Counter(inside)
     assert {k for rows in some for k, s, _ in rows if s > last} == set(table.keys["k"])
+
+
+@given(some=st.lists(st.tuples(ROWS, st.integers(-6, 6)), max_size=4))
+def test_what_was_kept_is_in_the_order_of_what_is_read_again(some):
+    kept, pages, dropped = empty(), [], -10
+    for rows, last in some:
+        dropped = max(dropped, last)
+        kept = kept.after(dropped).with_more([partials(rows)]).after(dropped)
+        pages = [combined(ALL, [*pages, partials(rows)])]
+    read = empty().with_more([partials([]), *pages]).after(dropped)
+    stays = [page.slices > dropped for page in pages]
+    filtered = [
+        Partials(page.keys.filter(which), page.slices[which], page.state.filter(pa.array(which)))
+        for page, which in zip(pages, stays, strict=True)
+    ]
+    for again in (read, empty().with_more([partials([]), *filtered])):
+        assert kept.keys.equals(again.keys)
+        assert kept.of.tolist() == again.of.tolist()
+        assert kept.slices.tolist() == again.slices.tolist()
+        assert kept.state.equals(again.state)
