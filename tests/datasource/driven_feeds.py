@@ -16,8 +16,14 @@ from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.schema import leaving_schema, shape_of
 
 SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
+NUMBERED = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
 S = 1_000_000
 BASE = 1_700_000_000 * S
+
+
+def table_of(rows: Any) -> pa.Table:
+    """Rows of a key, a time in milliseconds and a number."""
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=NUMBERED)
 
 
 class DearConnector(MemoryConnector):

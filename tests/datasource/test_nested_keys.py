@@ -20,15 +20,8 @@ SCHEMA = pa.schema([("a", pa.struct([("b", pa.struct([("id", pa.int64())])), ("v
 
 
 def options(key: str, **more: Any) -> SourceOptions:
-    chosen: dict[str, Any] = {
-        "time": "us",
-        "time_format": "epoch_us",
-        "progress": "ordered",
-        "coalesce": True,
-        "on_malformed": "fail",
-        **more,
-    }
-    return SourceOptions(key=(key,), **chosen)
+    chosen: dict[str, Any] = {"time": "us", "time_format": "epoch_us", "progress": "ordered", "coalesce": True}
+    return SourceOptions(key=(key,), **{**chosen, "on_malformed": "fail", **more})
 
 
 def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id") -> list[dict[str, Any]]:
@@ -42,12 +35,8 @@ def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id") -> list
     planner = Planner(connector, keyed_options, shape, clock=lambda: 0)
     end = planner.plan(Planner.initial(), Limit())
     reading = Reading(keyed_options, shape, connector, str(folder))
-    found = [
-        row
-        for task in planner.tasks(Planner.initial(), end)
-        for batch in reading.read(task)
-        for row in batch.to_pylist()
-    ]
+    tasks = planner.tasks(Planner.initial(), end)
+    found = [row for task in tasks for batch in reading.read(task) for row in batch.to_pylist()]
     return [row for row in found if not row["_upstream"]["punctuation"]]
 
 

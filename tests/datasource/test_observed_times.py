@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.journal import through_json
 from kit.memory_connector import MemoryConnector
 
-from upstream.conf.errors import SchemaError
 from upstream.core.feedback.source_counts import SourceCounts, journaled_counts
 from upstream.core.watermark.bounds import beginning
 from upstream.datasource.connectors.contract import Limit
@@ -23,9 +21,8 @@ from upstream.datasource.schema import leaving_schema, shape_of
 from upstream.datasource.task import Reading
 from upstream.storage.folder import TableFolder
 
-from .driven_feeds import DearConnector
+from .driven_feeds import NUMBERED, DearConnector, table_of
 
-SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
 ROW = st.tuples(
     st.sampled_from("xyz"), st.one_of(st.integers(0, 60), st.integers(5000, 5060), st.none()), st.integers(0, 9)
 )
@@ -42,10 +39,6 @@ BATCHES = st.lists(st.fixed_dictionaries({"a": ROWS, "b": ROWS}), min_size=1, ma
 POLICIES = st.sampled_from(["ordered", "bounded", "displaced"])
 
 
-def table_of(rows: list[tuple[str, int | None, int]]) -> pa.Table:
-    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=SCHEMA)
-
-
 class Stream:
     """A source that is planned and read batch by batch, with restarts at any step."""
 
@@ -55,7 +48,7 @@ class Stream:
             progress_displacement=3, max_jump_us=1_000_000, confirmations=3, checkpoint_location=folder,
             quarantine_location=tempfile.gettempdir(), min_partitions=2,
         )  # fmt: skip
-        self.shape = shape_of(leaving_schema(SCHEMA, self.options), self.options)
+        self.shape = shape_of(leaving_schema(NUMBERED, self.options), self.options)
         self.connector = connector
         self.clock = itertools.count(1_000_000, 500)
         self.journal: list[Offset] = [Planner.initial()]
@@ -189,12 +182,3 @@ def test_reports_go_when_they_are_in_the_journal(tmp_path):
             stream.planner.commit(stream.journal[-2])
     names = [path.name for path in (tmp_path / "upstream-times").glob("*.json")]
     assert sorted(names) == ["test-00000004-0000.json", "test-00000005-0000.json"]
-
-
-@pytest.mark.parametrize("rows", [[(None, 5, 1)] * 3, [("x", None, 1)] * 3], ids=["no key", "no time"])
-def test_a_first_batch_that_tasks_are_to_look_at_is_refused_by_the_driver_if_no_row_can_be_used(tmp_path, rows):
-    """Its rows would all go to the quarantine, and the query would go on as if nothing had come."""
-    connector = DearConnector({"a": table_of(rows), "b": table_of([])})
-    stream = Stream(connector, "bounded", str(tmp_path))
-    with pytest.raises(SchemaError, match="none of the 3 rows"):
-        stream.plan()

@@ -19,59 +19,54 @@ from upstream.core.watermark.bounds import beginning
 from upstream.datasource import coalesce
 from upstream.datasource.connectors.contract import Advance, Chunk, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Offset, Planner, Task
+from upstream.datasource.planner import Planner, Task
 from upstream.datasource.quarantine import count_quarantined
-from upstream.datasource.schema import Shape, leaving_schema, shape_of
+from upstream.datasource.schema import leaving_schema, shape_of
 from upstream.datasource.task import Reading
 from upstream.storage.folder import folder_at
 
-SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
+from .driven_feeds import NUMBERED, DearConnector, table_of
 
 
-def table_of(rows: list[tuple[str | None, int | None, int]]) -> pa.Table:
-    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=SCHEMA)
-
-
-def options(**changes: Any) -> SourceOptions:
-    base: dict[str, Any] = {
-        "key": ("k",),
-        "time": "ms",
-        "time_format": "epoch_ms",
-        "progress_delay_us": 5000,
-        "confirmations": 1,
-    }
+def options(**changes):
+    base = {"key": ("k",), "time": "ms", "time_format": "epoch_ms", "progress_delay_us": 5000, "confirmations": 1}
     return SourceOptions(**{**base, **changes})
 
 
-def shape(given_options: SourceOptions, schema: pa.Schema = SCHEMA) -> Shape:
+def shape(given_options, schema=NUMBERED):
     return shape_of(leaving_schema(schema, given_options), given_options)
 
 
-def run(
-    connector: MemoryConnector, opts: SourceOptions, limits: list[int | None], quarantine: str = "unused"
-) -> Iterator[tuple[Offset, Offset, list[dict[str, Any]]]]:
+def reading(opts):
+    return Reading(opts, shape(options()), MemoryConnector({"a": table_of([])}), "unused")
+
+
+def run(connector, opts, limits, quarantine="unused"):
     """Plan and read batches; every batch is read twice, once by a restarted planner from the journal's JSON."""
     clock = itertools.count(1_000_000, 500)
     start, of_rows = Planner.initial(), shape(opts, connector.schema())
+    reading = Reading(opts, of_rows, connector, quarantine)
+
+    def read(planner, *offsets):
+        return [row for task in planner.tasks(*offsets) for batch in reading.read(task) for row in batch.to_pylist()]
+
     for limit in limits:
         planner = Planner(connector, opts, of_rows, clock=lambda: next(clock), new_id=lambda: "test")
         end = planner.plan(start, Limit(rows=limit))
-        reading = Reading(opts, of_rows, connector, quarantine)
-        rows = [row for task in planner.tasks(start, end) for batch in reading.read(task) for row in batch.to_pylist()]
-        journaled_start, journaled_end = through_json([start, end])
-        again = Planner(connector, opts, of_rows, clock=lambda: 0)
-        replayed = [
-            row
-            for task in again.tasks(journaled_start, journaled_end)
-            for batch in reading.read(task)
-            for row in batch.to_pylist()
-        ]
-        assert replayed == rows
+        rows = read(planner, start, end)
+        assert read(Planner(connector, opts, of_rows, clock=lambda: 0), *through_json([start, end])) == rows
         yield start, end, rows
         start = through_json(end)
 
 
-def data_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run_once(rows, quarantine="unused", **changes):
+    """The end and the rows of one batch of all that there is."""
+    table = rows if isinstance(rows, pa.Table) else table_of(rows)
+    ((_, end, found),) = run(MemoryConnector({"a": table}), options(**changes), [None], str(quarantine))
+    return end, found
+
+
+def data_rows(rows):
     return [row for row in rows if not row["_upstream"]["punctuation"]]
 
 
@@ -164,11 +159,11 @@ def test_no_task_has_more_than_its_share_and_one_range(spans, tasks):
 
 
 def test_where_comes_before_coalescing_and_null_is_not_true():
-    connector = MemoryConnector({"a": table_of([("x", 1, 5), ("x", 2, 1), ("y", 3, 0)])})
-    ((_, _, rows),) = run(connector, options(coalesce=True, where="v >= 5 AND k <> 'q'", punctuation=False), [None])
+    given_rows = [("x", 1, 5), ("x", 2, 1), ("y", 3, 0)]
+    _, rows = run_once(given_rows, coalesce=True, where="v >= 5 AND k <> 'q'", punctuation=False)
     assert [(row["k"], row["ms"], row["v"]) for row in rows] == [("x", 1, 5)]
     with pytest.raises(OptionError, match="where='w > 1'"):
-        Reading(options(where="w > 1"), shape(options()), connector, "unused")
+        reading(options(where="w > 1"))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +174,7 @@ def test_where_comes_before_coalescing_and_null_is_not_true():
 )  # fmt: skip
 def test_a_condition_sees_one_row(sql):
     with pytest.raises(OptionError, match="other rows"):
-        Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")
+        reading(options(where=sql))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +185,7 @@ def test_a_condition_sees_one_row(sql):
      "k IS NOT NULL AND NOT v BETWEEN 1 AND 2", "substr(k, 1, 2) = 'ab'"],
 )  # fmt: skip
 def test_a_condition_on_one_row_is_taken(sql):
-    Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")
+    reading(options(where=sql))
 
 
 def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read():
@@ -205,13 +200,13 @@ def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read():
 
 def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path):
     ms = 1_718_000_000_000
-    connector = MemoryConnector({"a": table_of([("x", ms, 1), ("y", ms * 1000, 2)])})
-    ((_, end, rows),) = run(connector, options(), [None], str(tmp_path))
+    end, rows = run_once([("x", ms, 1), ("y", ms * 1000, 2)], tmp_path)
     assert [row["k"] for row in data_rows(rows)] == ["x"]
     assert end["punctuation"] == {"a": ms * 1000 - 5000}
     assert count_quarantined(folder_at(str(tmp_path))) == 1
 
 
+@pytest.mark.parametrize("kind", [MemoryConnector, DearConnector])
 @pytest.mark.parametrize(
     ("a", "b", "progress", "lacks"),
     [
@@ -224,10 +219,11 @@ def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path):
         ([("x", None, 1)], [(None, 5, 1)], "bounded", "a key in the column 'k' and a time in the column 'ms'"),
     ],
 )
-def test_a_first_batch_of_which_no_row_can_be_used_is_refused(a, b, progress, lacks):
-    connector = MemoryConnector({"a": table_of(a), "b": table_of(b)})
+def test_a_first_batch_of_which_no_row_can_be_used_is_refused(tmp_path, kind, a, b, progress, lacks):
+    """Whether the driver is to look at its times or tasks are."""
+    connector = kind({"a": table_of(a), "b": table_of(b)})
     with pytest.raises(SchemaError, match=f"none of the {len(a) + len(b)} rows .* has {lacks}"):
-        list(run(connector, options(progress=progress), [None]))
+        list(run(connector, options(progress=progress, checkpoint_location=str(tmp_path)), [None]))
 
 
 def test_the_look_for_a_key_ends_at_the_first_one(tmp_path):
@@ -252,8 +248,8 @@ def test_later_batches_and_mixed_ones_may_be_malformed(tmp_path):
 
 
 def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path):
-    connector = MemoryConnector({"a": table_of([("x", 1, 5), (None, 2, 1), ("y", None, 0), ("z", 3, 3)])})
-    ((_, _, rows),) = run(connector, options(punctuation=False), [None], str(tmp_path))
+    given_rows = [("x", 1, 5), (None, 2, 1), ("y", None, 0), ("z", 3, 3)]
+    _, rows = run_once(given_rows, tmp_path, punctuation=False)
     assert [row["k"] for row in rows] == ["x", "z"]
     (file,) = tmp_path.glob("*.jsonl")
     recorded = [json.loads(line) for line in file.read_text().splitlines()]
@@ -261,13 +257,12 @@ def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path):
     assert "the key column 'k' is null" in recorded[0]["reason"]
     assert json.loads(recorded[1]["text"]) == {"k": "y", "ms": None, "v": 0}
     with pytest.raises(MalformedRowError, match=r"row 1.*'k' is null"):
-        list(run(connector, options(on_malformed="fail"), [None]))
+        run_once(given_rows, on_malformed="fail")
 
 
 def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes():
     rows = [("x", 10, 1), (None, 10, None), ("y", 12, 2), ("y", 11, None), ("x", 11, 3)]
-    connector = MemoryConnector({"a": table_of(rows)})  # type: ignore[arg-type]
-    ((_, _, out),) = run(connector, options(progress="embedded"), [None])
+    _, out = run_once(rows, progress="embedded")
     assert [(row["k"], row["ms"], row["v"]) for row in data_rows(out)] == [("x", 10, 1), ("y", 12, 2), ("x", 11, 3)]
     marks = [(row["k"], row["ms"]) for row in out if row["_upstream"]["punctuation"]]
     assert marks == [("y", 11), (None, 10)]
@@ -275,17 +270,14 @@ def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes():
 
 def test_embedded_punctuation_with_a_part_of_the_key_passes_too():
     rows = {"k": ["x", "x", None, None], "r": [1, None, 2, None], "ms": [10, 11, 12, 13], "v": [7, None, None, None]}
-    connector = MemoryConnector({"a": pa.table(rows)})
-    ((_, _, out),) = run(connector, options(progress="embedded", key=("k", "r")), [None])
+    _, out = run_once(pa.table(rows), progress="embedded", key=("k", "r"))
     assert [(row["k"], row["r"]) for row in data_rows(out)] == [("x", 1)]
     marks = [(row["k"], row["r"], row["ms"]) for row in out if row["_upstream"]["punctuation"]]
     assert marks == [("x", None, 11), (None, 2, 12), (None, None, 13)]
 
 
 def test_heartbeat_stamps_rows_with_their_arrival():
-    opts = SourceOptions(key=("k",), time="at", progress="heartbeat")
-    connector = MemoryConnector({"a": table_of([("x", 1, 5)])})
-    ((_, end, rows),) = run(connector, opts, [None])
+    end, rows = run_once([("x", 1, 5)], time="at", time_format=None, progress="heartbeat")
     assert rows[0]["at"] == rows[0]["_upstream"]["arrival"]
     assert rows[1]["_upstream"]["punctuation"]
     assert rows[1]["at"].timestamp() * 1e6 == end["now_us"]
@@ -300,9 +292,8 @@ def test_heartbeat_stamps_rows_with_their_arrival():
     ],
 )
 def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change, message):
-    connector = MemoryConnector({"a": table_of([("x", 1, 1)])})
-    ((_, end, _),) = run(connector, options(), [None])
-    planner = Planner(connector, options(), shape(options()), clock=lambda: 0)
+    end, _ = run_once([("x", 1, 1)])
+    planner = Planner(MemoryConnector({"a": table_of([("x", 1, 1)])}), options(), shape(options()), clock=lambda: 0)
     with pytest.raises(CheckpointError, match=message) as caught:
         planner.plan({**end, **change}, Limit())
     assert "What to do:" in str(caught.value)
@@ -317,7 +308,7 @@ def test_a_gap_in_the_journal_is_refused():
 
 
 def test_schemas_of_the_source_are_what_spark_takes():
-    struct = leaving_schema(SCHEMA, options())
+    struct = leaving_schema(NUMBERED, options())
     assert struct.fieldNames() == ["k", "ms", "v", "_upstream"]
     with pytest.raises(Exception, match="has no column '_upstream'"):
-        shape_of(from_arrow_schema(SCHEMA), options())
+        shape_of(from_arrow_schema(NUMBERED), options())

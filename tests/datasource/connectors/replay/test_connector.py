@@ -18,7 +18,7 @@ from upstream.conf.options import parse_options
 from upstream.core.rows.event_times import NO_TIME
 from upstream.datasource.connectors.contract import Advance, Chunk, Connector, Limit, Position, Range
 from upstream.datasource.connectors.replay import ReplayConnector, ReplayOptions
-from upstream.datasource.connectors.replay.recording_cache import CURSORS, ROWS
+from upstream.datasource.connectors.replay.recording_cache import ROWS
 from upstream.datasource.connectors.replay.schedule import Pace, elapsed_by_time
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.registry import CONNECTORS, parse_source_options
@@ -91,18 +91,7 @@ def played(connector, step, columns=None, reports=None):
     return found
 
 
-@pytest.fixture(params=["held", "streamed"])
-def held(request, monkeypatch):
-    """Both ways of reading: the recording kept in memory, and streamed because it is too large to be."""
-    ROWS._held.clear()
-    CURSORS._open.clear()
-    if request.param == "streamed":
-        monkeypatch.setattr(ROWS, "most_bytes", 100)
-    yield request.param
-    ROWS._held.clear()
-
-
-def test_an_even_pace(held):
+def test_an_even_pace():
     connector = lines(range(25), rows_per_second=10.0)
     first = connector.advance(None, NOW_US, Limit())
     assert played(connector, first) == [(0, NOW_US)]
@@ -117,7 +106,7 @@ def test_an_even_pace(held):
     assert not after.ranges
 
 
-def test_a_recording_played_at_its_own_times(held):
+def test_a_recording_played_at_its_own_times():
     seconds = [100, 101, 99, 103, 103, 102, 110]
     connector = lines([SECOND * each for each in seconds], speed=2.0)
     first = connector.advance(None, NOW_US, Limit())
@@ -195,14 +184,13 @@ def test_what_is_there_now_is_the_whole_recording():
 
 
 def test_another_recording_is_not_gone_on_with():
-    connector = lines(range(25))
-    step = connector.advance(None, NOW_US, Limit())
+    step = lines(range(25)).advance(None, NOW_US, Limit())
     other = lines(range(26))
     with pytest.raises(FeedChangedError, match="not the one"):
         other.advance(step.position, NOW_US + HOUR, Limit())
     with pytest.raises(FeedChangedError, match="not the one"):
         list(other.read(step.ranges[0], None, Reported()))
-    with pytest.raises(FeedChangedError, match="played in another way"):
+    with pytest.raises(FeedChangedError, match="another way"):
         lines(range(25), rows_per_second=3.0).advance(step.position, NOW_US + HOUR, Limit())
 
 
@@ -223,12 +211,13 @@ def pace_of(**given):
 def test_a_pace_must_be_given():
     assert pace_of(speed="60", time="at", timeZone="CET").speed == 60
     assert pace_of(rowsPerSecond="2").rows_per_second == 2
-    for wrong in ({}, {"speed": "1", "rowsPerSecond": "2", "time": "at"}):
-        with pytest.raises(OptionError, match="of speed and rowsPerSecond"):
-            pace_of(**wrong)
-    for wrong in ({"speed": "1"}, {"speed": "1", "time": "at", "progress": "heartbeat"}):
-        with pytest.raises(OptionError, match="without recorded event times"):
-            pace_of(**wrong)
+    for message, *wrong in (
+        ("of speed and rowsPerSecond", {}, {"speed": "1", "rowsPerSecond": "2", "time": "at"}),
+        ("without recorded event times", {"speed": "1"}, {"speed": "1", "time": "at", "progress": "heartbeat"}),
+    ):
+        for options in wrong:
+            with pytest.raises(OptionError, match=message):
+                pace_of(**options)
 
 
 def from_files(**given):

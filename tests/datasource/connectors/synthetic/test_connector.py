@@ -29,16 +29,21 @@ def made(connector, step, columns=None):
     """All rows of a step with their feed, number and arrival."""
     tables = []
     for part in step.ranges:
-        chunks = list(connector.read(part, columns, NoneExpected()))
-        assert sum(chunk.rows.num_rows for chunk in chunks) == part.span
         seen = 0
-        for chunk in chunks:
+        for chunk in connector.read(part, columns, NoneExpected()):
             assert chunk.index == seen
             seen += chunk.rows.num_rows
-            arrival = pa.array(chunk.arrival_us)
             feed = pa.array([part.feed] * chunk.rows.num_rows, pa.string())
-            tables.append(chunk.rows.append_column("arrival", arrival).append_column("feed", feed))
+            tables.append(chunk.rows.append_column("arrival", pa.array(chunk.arrival_us)).append_column("feed", feed))
+        assert seen == part.span
     return pa.concat_tables(tables) if tables else None
+
+
+def frozen(schema=None, **given):
+    """A connector that has all that there is, and its one step."""
+    connector = SyntheticConnector(options(**given), schema)
+    connector.freeze(NOW_US)
+    return connector, connector.advance(None, NOW_US, Limit())
 
 
 def by_feed(table):
@@ -129,10 +134,12 @@ def test_values_do_not_change_between_releases():
     assert rows.value().round(6).tolist() == [0.120594, 0.02489, 0.132339, 0.653265]
 
 
-def test_constant_arrivals_are_evenly_spaced():
+def test_constant_arrivals_are_evenly_spaced_and_keys_take_turns():
     assert len(drawn(until=0, rows_per_second=10)[0]) == 1
     assert len(drawn(until=999_999, rows_per_second=10)[0]) == 10
-    assert np.array_equal(drawn(10_000, rows_per_second=10)[0], np.arange(10_000) * 100_000)
+    arrivals, keys, *_ = drawn(10_000, rows_per_second=10, keys=7, take_turns=True)
+    assert np.array_equal(arrivals, np.arange(10_000) * 100_000)
+    assert np.array_equal(keys, np.arange(10_000) % 7)
 
 
 def test_poisson_arrivals():
@@ -181,18 +188,11 @@ def test_zipf_shares():
 
 
 def test_explicit_rates():
-    connector = SyntheticConnector(options(rates="0,10,30,0,60,0", rows=100_000))
-    connector.freeze(NOW_US)
-    table = made(connector, connector.advance(None, NOW_US, Limit()))
+    table = made(*frozen(rates="0,10,30,0,60,0", rows=100_000))
     counts = np.bincount(table["key"].to_numpy(), minlength=6)
     assert counts[[0, 3, 5]].tolist() == [0, 0, 0]
     assert counts[[1, 2, 4]] / 1000 == pytest.approx([10, 30, 60], abs=1)
     assert table["arrival"].to_numpy()[[0, -1]].tolist() == [NOW_US - 999_990_000, NOW_US]
-
-
-def test_keys_take_turns():
-    keys = drawn(20_000, rows_per_second=1, keys=7, take_turns=True, at_random=True)[1]
-    assert np.array_equal(keys, np.arange(20_000) % 7)
 
 
 def test_band_disorder_is_within_its_width():
@@ -258,11 +258,9 @@ def test_steps_are_exact_and_replay(limits, gaps, feeds):
         assert sum(part.span for part in step.ranges) == min(limit, available)
         parts.append(made(again, step))
         position = step.position
-    whole = [part for part in parts if part is not None]
-    rest = connector.advance(position, now, Limit())
-    whole += [part for part in [made(connector, rest)] if part is not None]
-    at_once = made(connector, connector.advance(first.position, now, Limit()))
-    expected = [part for part in (parts[0], at_once) if part is not None]
+    parts.append(made(connector, connector.advance(position, now, Limit())))
+    at_once = [parts[0], made(connector, connector.advance(first.position, now, Limit()))]
+    whole, expected = ([part for part in each if part is not None] for each in (parts, at_once))
     if expected:
         assert by_feed(pa.concat_tables(whole)) == by_feed(pa.concat_tables(expected))
         assert max(pa.concat_tables(whole)["arrival"].to_pylist()) <= now
@@ -285,9 +283,7 @@ def test_the_start_is_kept_until_it_is_in_a_position():
 
 
 def test_columns_are_read_alone_and_wide_ones_in_small_chunks():
-    connector = SyntheticConnector(options(rows=100, payloadBytes=8, startTime="2024-01-01T00:00:00Z"))
-    connector.freeze(NOW_US)
-    step = connector.advance(None, NOW_US, Limit())
+    connector, step = frozen(rows=100, payloadBytes=8, startTime="2024-01-01T00:00:00Z")
     table = made(connector, step)
     assert made(connector, step, ["time"])["time"] == table["time"]
     assert made(connector, step, []).num_rows == 100
@@ -295,39 +291,37 @@ def test_columns_are_read_alone_and_wide_ones_in_small_chunks():
     assert step.ended == {"synthetic-0"}
     assert table.schema.names[:4] == ["key", "time", "value", "payload"]
     assert {len(value) for value in table["payload"].to_pylist()} == {8}
-    wide = SyntheticConnector(options(rows=40, payloadBytes=1 << 20))
-    wide.freeze(NOW_US)
-    chunks = wide.read(wide.advance(None, NOW_US, Limit()).ranges[0], None, NoneExpected())
+    wide, step = frozen(rows=40, payloadBytes=1 << 20)
+    chunks = wide.read(step.ranges[0], None, NoneExpected())
     assert [(chunk.index, chunk.rows.num_rows) for chunk in chunks] == [(0, 16), (16, 16), (32, 8)]
 
 
 def test_a_schema_selects_columns_and_must_fit():
-    connector = SyntheticConnector(options(rows=3), pa.schema([("value", pa.float64()), ("key", pa.int64())]))
-    connector.freeze(NOW_US)
-    assert made(connector, connector.advance(None, NOW_US, Limit())).schema.names[:2] == ["value", "key"]
+    connector, step = frozen(pa.schema([("value", pa.float64()), ("key", pa.int64())]), rows=3)
+    assert made(connector, step).schema.names[:2] == ["value", "key"]
     with pytest.raises(SchemaError, match="no column 'key' of type string"):
         connector.fix_schema(pa.schema([("key", pa.string())]))
 
 
 def test_other_options_and_an_endless_batch_are_refused():
     position = SyntheticConnector(options(seed=1)).advance(None, NOW_US, Limit()).position
-    endless = SyntheticConnector(options(seed=2))
     with pytest.raises(CheckpointError, match="other options"):
-        endless.advance(position, NOW_US, Limit())
-    endless.freeze(NOW_US)
+        SyntheticConnector(options(seed=2)).advance(position, NOW_US, Limit())
     with pytest.raises(OptionError, match="without `rows`"):
-        endless.advance(None, NOW_US, Limit())
+        frozen(seed=2)
 
 
-def test_contradictions_are_reported_together():
-    chosen = options(rates="1,2", rowsPerSecond=3, keyOrder="roundrobin", disorder="band", idleFeeds="4@1s")
+@pytest.mark.parametrize(
+    ("given_options", "parts"),
+    [
+        ({"rates": "1,2", "rowsPerSecond": 3, "keyOrder": "roundrobin", "disorder": "band", "idleFeeds": "4@1s"},
+         ["both rates and rowsPerSecond", "unequal rates", "without disorderWidth", "names feed 4"]),
+        ({"idleFeeds": "0@1s-3s,0@2s-5s"}, ["overlap"]),
+        ({"arrivals": "bursty", "burstFactor": 11}, ["burstFactor=11 is above"]),
+        ({"idleFeeds": "0@5s-1s"}, ["idleFeeds"]),
+    ],
+)  # fmt: skip
+def test_contradictions_are_reported_together(given_options, parts):
     with pytest.raises(OptionError) as caught:
-        SyntheticConnector(chosen)
-    for part in ("both rates and rowsPerSecond", "unequal rates", "without disorderWidth", "names feed 4"):
-        assert part in str(caught.value)
-    with pytest.raises(OptionError, match="overlap"):
-        SyntheticConnector(options(idleFeeds="0@1s-3s,0@2s-5s"))
-    with pytest.raises(OptionError, match="burstFactor=11 is above"):
-        SyntheticConnector(options(arrivals="bursty", burstFactor=11))
-    with pytest.raises(OptionError, match="idleFeeds"):
-        options(idleFeeds="0@5s-1s")
+        SyntheticConnector(options(**given_options))
+    assert [part for part in parts if part not in str(caught.value)] == []
