@@ -234,3 +234,15 @@ def test_rows_of_an_earlier_run_of_the_job_are_fitted(tmp_path, with_files):
         assert found.rows.column("w").to_pylist() == [before]
         runs.replace(found, np.zeros(1, dtype=np.bool_), new)
     assert runs.find(numbers_of(0, 1)).rows.sort_by("n").column("w").to_pylist() == [None, 7]
+
+
+def test_compacting_leaves_only_the_rows_that_there_are():
+    shard = Shard()
+    for value in range(3):
+        shard.write([(number, 0, value) for number in range(3000)])
+    runs = shard.runs()
+    before = runs.bytes
+    runs.compact()
+    assert runs.bytes == sum(map(len, shard.store.values.values())) < before / 2
+    shard.saved = runs.to_json()
+    assert (shard.read(7), runs.rows) == ({(7, 0): 2}, 3000)
