@@ -67,17 +67,12 @@ def test_columns_of_small_and_of_very_many_digits_are_right_side_by_side() -> No
     assert found == [Decimal(3), Decimal(24691357802469135781), None, Decimal(-4)]
 
 
-def test_whole_division_goes_towards_zero() -> None:
+def test_whole_division_goes_towards_zero_and_pmod_is_not_negative() -> None:
     dtype = pa.decimal128(5, 2)
     values = [Decimal(v) for v in ("7.50", "-7.50", "0.99", "-999.99")]
     assert evaluate("div", (values, dtype), ([Decimal("2.00")] * 4, dtype)) == [3, -3, 0, -499]
+    assert evaluate("pmod", (values[:2], dtype), ([Decimal("2.00")] * 2, dtype)) == [Decimal("1.50"), Decimal("0.50")]
     fails("fits no BIGINT", evaluate, "div", ([Decimal("9" * 38)], pa.decimal128(38, 0)), ([1], LONG))
-
-
-def test_pmod_is_not_negative_for_a_positive_divisor() -> None:
-    dtype = pa.decimal128(5, 2)
-    found = evaluate("pmod", ([Decimal("-7.50"), Decimal("7.50")], dtype), ([Decimal("2.00")] * 2, dtype))
-    assert found == [Decimal("0.50"), Decimal("1.50")]
 
 
 @given(value=_decimals(), places=st.integers(-5, 20))

@@ -30,32 +30,16 @@ def test_of_one_number(name: str, given: list[float | None], expected: list[floa
     assert _same(evaluate(name, (given, DOUBLE)), expected)
 
 
-def test_of_two_numbers() -> None:
+def test_of_two_numbers_and_of_none() -> None:
     assert evaluate("log", ([2.0, 0.0, 2.0], DOUBLE), ([8.0, 8.0, 0.0], DOUBLE)) == [3.0, None, None]
+    assert evaluate("factorial", ([0, 20, 21, -1, None], INT)) == [1, math.factorial(20), None, None, None]
+    assert str(call("pi", [])) == "3.141592653589793"
     assert evaluate("hypot", ([3.0], DOUBLE), ([4.0], DOUBLE)) == [5.0]
     assert evaluate("nanvl", ([_NAN, 1.0, None], DOUBLE), ([2.0, 2.0, 2.0], DOUBLE)) == [2.0, 1.0, None]
 
 
-def test_factorials_that_fit() -> None:
-    assert evaluate("factorial", ([0, 20, 21, -1, None], INT)) == [1, math.factorial(20), None, None, None]
-
-
-@pytest.mark.parametrize(
-    ("value", "low", "high", "count", "expected"),
-    [
-        (5.0, 0.0, 10.0, 4, 3),
-        (-1.0, 0.0, 10.0, 4, 0),
-        (10.0, 0.0, 10.0, 4, 5),
-        (5.0, 10.0, 0.0, 4, 3),
-        (11.0, 10.0, 0.0, 4, 0),
-        (5.0, 1.0, 1.0, 4, None),
-        (5.0, 0.0, 10.0, 0, None),
-        (_NAN, 0.0, 10.0, 4, None),
-    ],
-)
-def test_width_bucket(value: float, low: float, high: float, count: int, expected: int | None) -> None:
-    assert evaluate("width_bucket", *(([each], DOUBLE) for each in (value, low, high)), ([count], LONG)) == [expected]
-
-
-def test_constants() -> None:
-    assert str(call("pi", [])) == "3.141592653589793"
+def test_width_bucket() -> None:
+    values, low = [5.0, -1.0, 10.0, 5.0, 11.0, 5.0, 5.0, _NAN], [0.0, 0.0, 0.0, 10.0, 10.0, 1.0, 0.0, 0.0]
+    high, counts = [10.0, 10.0, 10.0, 0.0, 0.0, 1.0, 10.0, 10.0], [4, 4, 4, 4, 4, 4, 0, 4]
+    found = evaluate("width_bucket", (values, DOUBLE), (low, DOUBLE), (high, DOUBLE), (counts, LONG))
+    assert found == [3, 0, 5, 3, 0, None, None, None]

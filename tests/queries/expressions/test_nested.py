@@ -15,10 +15,11 @@ def test_a_field_of_a_struct() -> None:
     assert evaluate("get_field", column, constants=[(["y"], TEXT)]) == ["a", "b", None]
 
 
-def test_get_counts_from_zero_and_is_null_outside() -> None:
+def test_get_counts_from_zero_and_is_null_outside_of_the_size() -> None:
     assert evaluate("get", _ARRAYS, ([0, 0, 0, 1], LONG)) == [1, None, None, None]
     assert evaluate("get", _ARRAYS, ([-1, -1, 0, None], LONG)) == [None, None, None, None]
     assert evaluate("get", _ARRAYS, ([2, 5, 0, 0], INT)) == [3, None, None, 7]
+    assert evaluate("size", _ARRAYS) == [3, 0, None, 1]
 
 
 def test_an_item_counts_from_zero_and_has_to_be_there() -> None:
@@ -35,10 +36,6 @@ def test_element_at_counts_from_one_or_from_the_end() -> None:
         fails(reason, evaluate, "element_at", arrays, ([place, 1, 1], INT))
         if place:
             assert evaluate("try_element_at", arrays, ([place, 1, 1], INT)) == [None, 5, None]
-
-
-def test_size() -> None:
-    assert evaluate("size", _ARRAYS) == [3, 0, None, 1]
 
 
 def test_array_contains_is_null_where_a_null_may_be_the_value() -> None:

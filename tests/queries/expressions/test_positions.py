@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 
 from upstream.queries.expressions.kinds import INT, TEXT
@@ -8,24 +6,11 @@ from ..failing import unfit
 from .values import evaluate
 
 
-@pytest.mark.parametrize(
-    ("part", "text", "start", "expected"),
-    [
-        ("b", "abcb", 1, 2),
-        ("b", "abcb", 3, 4),
-        ("b", "abcb", 5, 0),
-        ("b", "abcb", 0, 0),
-        ("b", "abcb", -1, 0),
-        ("", "abcb", 2, 1),
-        ("", "abcb", 9, 1),
-        ("x", "é😀x", 2, 3),
-        ("b", None, 1, None),
-        (None, "a", 1, None),
-        (None, None, None, 0),
-    ],
-)
-def test_locate(part: Any, text: Any, start: Any, expected: Any) -> None:
-    assert evaluate("locate", ([part], TEXT), ([text], TEXT), ([start], INT)) == [expected]
+def test_locate() -> None:
+    parts = [*["b"] * 5, "", "", "x", "b", None, None]
+    texts = [*["abcb"] * 7, "é😀x", None, "a", None]
+    starts = [1, 3, 5, 0, -1, 2, 9, 2, 1, 1, None]
+    assert evaluate("locate", (parts, TEXT), (texts, TEXT), (starts, INT)) == [2, 4, 0, 0, 0, 1, 1, 3, None, None, 0]
 
 
 def test_find_in_set_counts_between_commas() -> None:
@@ -47,18 +32,9 @@ def test_substring_index(count: int | None, expected: str | None) -> None:
     unfit("overlap", evaluate, "substring_index", given, constants=[(["aa"], TEXT), ([count], INT)])
 
 
-@pytest.mark.parametrize(
-    ("place", "length", "expected"),
-    [
-        (3, None, "abXYef"),
-        (3, 0, "abXYcdef"),
-        (0, None, "XYbcdef"),
-        (-2, None, "XYabcdef"),
-        (-2, 1, "XYf"),
-        (10, 1, "abcdefXY"),
-        (3, -1, "abXYef"),
-    ],
-)
-def test_overlay(place: int, length: int | None, expected: str) -> None:
-    more = [([place], INT), *([([length], INT)] if length is not None else [])]
-    assert evaluate("overlay", (["abcdef"], TEXT), constants=[(["XY"], TEXT), *more]) == [expected]
+def test_overlay() -> None:
+    for place, expected in ((3, "abXYef"), (0, "XYbcdef"), (-2, "XYabcdef")):
+        assert evaluate("overlay", (["abcdef"], TEXT), constants=[(["XY"], TEXT), ([place], INT)]) == [expected]
+    for place, length, expected in ((3, 0, "abXYcdef"), (-2, 1, "XYf"), (10, 1, "abcdefXY"), (3, -1, "abXYef")):
+        constants = [(["XY"], TEXT), ([place], INT), ([length], INT)]
+        assert evaluate("overlay", (["abcdef"], TEXT), constants=constants) == [expected]

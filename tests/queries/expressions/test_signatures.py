@@ -17,9 +17,6 @@ def test_what_does_not_fit_is_refused_with_what_would(given: list[Field]) -> Non
     with pytest.raises(SchemaError) as caught:
         Signature(TEXT, (TEXT, INT, INT), optional=1)("substr", given)
     assert "substr(STRING, INT[, INT])" in str(caught.value)
-
-
-def test_a_function_without_needed_arguments_is_written_so() -> None:
     assert Signature(INT, (INT,), optional=1).written("f") == "f([INT])"
     assert Signature(INT, ()).written("f") == "f()"
 

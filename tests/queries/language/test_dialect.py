@@ -74,21 +74,10 @@ WORDS = sorted({*EXTRA.split(), *(word for form in FORMS for word in _words(form
 def mutations(draw: st.DrawFn) -> str:
     words = _words(draw(st.sampled_from(FORMS)))
     for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(words) - 1)) if words else 0
-        kind = draw(st.sampled_from(["drop", "double", "swap", "replace", "insert", "cut"]))
-        if kind == "drop" and words:
-            del words[at]
-        elif kind == "double" and words:
-            words.insert(at, words[at])
-        elif kind == "swap" and len(words) > 1:
-            other = draw(st.integers(0, len(words) - 1))
-            words[at], words[other] = words[other], words[at]
-        elif kind == "replace" and words:
-            words[at] = draw(st.sampled_from(WORDS))
-        elif kind == "insert":
-            words.insert(at, draw(st.sampled_from(WORDS)))
-        elif words:
-            words = words[:at]
+        at = draw(st.integers(0, len(words)))
+        gone = draw(st.sampled_from([0, 0, 1, 1, 2, len(words)]))
+        swapped = st.just(words[at : at + gone][::-1])
+        words[at : at + gone] = draw(swapped | st.lists(st.sampled_from([*WORDS, *words]), max_size=2))
     return " ".join(words)
 
 
