@@ -276,13 +276,6 @@ def test_embedded_punctuation_with_a_part_of_the_key_passes_too():
     assert marks == [("x", None, 11), (None, 2, 12), (None, None, 13)]
 
 
-def test_heartbeat_stamps_rows_with_their_arrival():
-    end, rows = run_once([("x", 1, 5)], time="at", time_format=None, progress="heartbeat")
-    assert rows[0]["at"] == rows[0]["_upstream"]["arrival"]
-    assert rows[1]["_upstream"]["punctuation"]
-    assert rows[1]["at"].timestamp() * 1e6 == end["now_us"]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyspark
 import pytest
-from deltalake import DeltaTable
 from kit.waiting import wait_for
 
 import upstream
 
 from .claims import check, rows_from
 from .matrix import FEATURES
-from .programs import ROOT, DbApiClient, JdbcClient, Server, serving
+from .programs import DbApiClient, JdbcClient, Server, serving
 from .tables import KINDS, schema_of
 
 if TYPE_CHECKING:
@@ -144,19 +141,3 @@ def test_history_reports_freshness(spark: SparkSession, live: Live) -> None:
     assert noted["keys"] == len(KEYS)
     assert noted["complete_up_to"].startswith("2024-01-01T00:")
     assert dt.datetime.fromisoformat(noted["committed_at"].removesuffix("Z")) > dt.datetime(2024, 1, 2)
-
-
-def test_sql_of_the_page_for_duckdb(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What docs/readers.md has for DuckDB runs as it is there."""
-    monkeypatch.chdir(live.path.parent)
-    (code,) = re.findall(r"```python\n(import duckdb.*?)```", (ROOT / "docs" / "readers.md").read_text(), re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(code.replace("latest", "live"), names)
-    columns = names["freshness"].columns
-    (row,) = names["freshness"].fetchall()
-    freshness = dict(zip(columns, row, strict=True))
-    assert freshness["keys"] == len(KEYS)
-    assert freshness["since_commit_s"] >= 0
-    assert freshness["behind_s"] > 0
-    assert duckdb.sql("select 1").fetchall() == [(1,)]
-    assert DeltaTable("live").version() > 0

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-import polars as pl
 import pytest
 from kit.races import commit_between
 
@@ -59,30 +57,6 @@ def vectors_of(sink: StoredSink) -> set[str]:
     log = LogReplay(sink.place)
     log.follow(sink.stored().version())
     return {vector.path for vector in log.vectors().values() if vector.path is not None}
-
-
-def test_the_table_is_that_of_a_plain_computation(marking):
-    """Batches of updates and deletions by both engines in turn, some repeated."""
-    sink, random = marking(), np.random.default_rng(7)
-    model: dict[int, tuple[int, str | None]] = {}
-    marked = 0
-    for batch_id in range(5):
-        sink.options = {**sink.options, "engine": "rewrite" if batch_id == 3 else "vectors"}
-        keys = random.choice(300, 20, replace=False) if batch_id else range(300)
-        rows = {int(key): (batch_id, f"in {batch_id}") for key in keys}
-        gone = np.array([batch_id > 0 and key % 5 == 0 for key in rows])
-        task = sink.rows([(key, *row) for key, row in rows.items()], seq=1000 * batch_id, deleted=gone)
-        assert sink.batch(batch_id, [task]) is not None
-        if batch_id == 2:
-            assert sink.batch(batch_id, [task]) is None, "a repeated batch changes nothing"
-        model |= {key: (row[0], None if left else row[1]) for (key, row), left in zip(rows.items(), gone, strict=True)}
-        live = {key: row for key, row in model.items() if row[1] is not None}
-        assert sink.latest() == live
-        marked += bool(vectors_of(sink))
-    assert marked >= 3
-    read = pl.read_delta(sink.address, storage_options=sink.storage).select("k", "t", "v")
-    assert {key: (time, value) for key, time, value in read.rows()} == live
-    assert check_table(sink.address, storage=sink.storage).findings == ()
 
 
 def test_an_entry_that_somebody_else_has_written_is_not_overwritten(marking, monkeypatch):

@@ -1,7 +1,6 @@
 """A table in an object store: the sink, a follower and the metrics, against a server of the S3 protocol."""
 
 import json
-import os
 import sys
 from typing import Any
 
@@ -10,14 +9,11 @@ import pytest
 from kit.programs import run
 from kit.races import commit_between
 from kit.result_tables import Hosted
-from kit.sink import NOW_US
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.conf.process_identity import Process
 from upstream.datasource.connectors.files.store import FileAccess
 from upstream.datasource.registry import CONNECTORS, parse_source_options
 from upstream.delta_format.log import entry_place
-from upstream.sink.commit.lease import Lease, hold_lease, read_lease, release_lease
 from upstream.sink.commit.metrics_table import write_metrics
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spec.options import parse_sink_options
@@ -126,18 +122,6 @@ def test_errors_do_not_reveal_secrets(stored, unreliable_store, caplog):
 def _hosted(sink: StoredSink) -> Any:
     options = tuple((f"storage.{name}", value) for name, value in sink.storage.items())
     return Hosted(sink.folder).table("t", 1, location=f"{sink.address}-t", options=options)
-
-
-def test_a_lease_in_a_store(stored):
-    folder, process = TableFolder(stored().address, stored().storage), Process.of(os.getpid())
-    hold_lease(folder, "one", process, 60_000_000, NOW_US)
-    with pytest.raises(TableError, match="another query, one"):
-        hold_lease(folder, "other", process, 60_000_000, NOW_US + 1)
-    assert release_lease(folder) == Lease("one", process, NOW_US, 60_000_000)
-    hold_lease(folder, "other", process, 60_000_000, NOW_US + 2)
-    found = read_lease(folder)
-    assert found is not None
-    assert found.query_id == "other"
 
 
 def test_only_secrets_are_masked():

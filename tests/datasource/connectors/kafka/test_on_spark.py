@@ -108,13 +108,3 @@ def test_a_broker_killed_and_restarted_and_a_partition_added_in_mid_query(spark,
     Sender(broker.address).send(name, *[value(n, 2000 + n, 2) for n in range(40, 60)], partition=2)
     until({n: 2 if n >= 40 else int(n < 25) for n in range(60)})
     query.stop()
-
-
-def test_a_batch_of_what_is_there_needs_no_stream(spark, broker, topic, sender):
-    name = topic(2)
-    sender.send(name, b"1,2.5", b"2,", partition=0, timestamp=5)
-    sender.send(name, b"3,4.5", partition=1, timestamp=6)
-    reader = spark.read.format("upstream").option("connector", "kafka").option("valueFormat", "csv")
-    reader = reader.option("kafka.bootstrap.servers", broker.address).option("subscribe", name)
-    rows = reader.option("schema", "n INT, d DOUBLE, _partition INT, _offset BIGINT").load().drop("_upstream").collect()
-    assert sorted(map(tuple, rows)) == [(1, 2.5, 0, 0), (2, None, 0, 1), (3, 4.5, 1, 0)]

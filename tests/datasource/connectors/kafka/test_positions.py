@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -143,10 +143,13 @@ def test_looks_are_put_together_as_the_older_one_when_there_are_many() -> None:
         assert looks[int(np.searchsorted(ends, offset, side="right"))][1] <= offset + 1
 
 
-def cut_off(options: KafkaOptions) -> tuple[Made, Positions, dict[str, Any], list[float]]:
-    """A partition of which 100 messages have been read, and which ends at 50 now; the planner has seen that for long
-    enough.
-    """
+def spans(step):
+    """From where to where a step reads the one partition."""
+    return [(part.place["from"], part.place["to"]) for part in step.ranges]
+
+
+def cut_off(options):
+    """A partition of which 100 messages were read and which ends at 50 now, as the planner has seen for long enough."""
     cluster, seconds = Made(), [0.0]
     planner = Positions(cluster, options, lambda: seconds[0])
     cluster.end[0] = 100
@@ -154,30 +157,27 @@ def cut_off(options: KafkaOptions) -> tuple[Made, Positions, dict[str, Any], lis
     cluster.end[0] = 50
     assert not planner.advance(position, 2, Limit()).ranges, "a broker that comes up does not see its own end at once"
     seconds[0] = 11.0
-    return cluster, planner, position, seconds
+    return cluster, planner, position
 
 
-def test_a_log_that_was_cut_off_is_read_on_from_its_end_and_what_is_gone_is_counted() -> None:
-    cluster, planner, position, _ = cut_off(OPTIONS)
-    cluster.end[0] = 53  # three more were written before anybody looked again
+@pytest.mark.parametrize("more", [3, 0])
+def test_a_log_that_was_cut_off_is_read_on_from_its_end_and_what_is_gone_is_counted(more):
+    cluster, planner, position = cut_off(OPTIONS)
+    cluster.end[0] += more  # written before anybody looked again
     step = planner.advance(position, 3, Limit())
-    assert [(part.place["from"], part.place["to"]) for part in step.ranges] == [(50, 53)]
-    assert (step.position["at"], step.position["lost"]) == ({"t/0": 53}, 50)
-
-
-def test_where_a_log_was_cut_off_is_journaled_before_more_is_written() -> None:
-    cluster, planner, position, seconds = cut_off(OPTIONS)
-    step = planner.advance(position, 3, Limit())
-    assert [(part.place["from"], part.place["to"], part.span) for part in step.ranges] == [(50, 50, 0)]
-    position = through_json(step.position)
+    assert spans(step) == [(50, 50 + more)]
+    assert [part.span for part in step.ranges] == [more]
+    assert (step.position["at"], step.position["lost"]) == ({"t/0": 50 + more}, 50)
+    # Where it was cut off is journaled before more is written.
     cluster.end[0] = 60
-    again = Positions(cluster, OPTIONS, lambda: seconds[0]).advance(position, 4, Limit())
-    assert [(part.place["from"], part.place["to"], part.arrival_us) for part in again.ranges] == [(50, 60, 4)]
+    again = Positions(cluster, OPTIONS, lambda: 11.0).advance(through_json(step.position), 4, Limit())
+    assert spans(again) == [(50 + more, 60)]
+    assert [part.arrival_us for part in again.ranges] == [4]
     assert again.position["lost"] == 50
 
 
-def test_a_log_that_was_cut_off_stops_the_query_unless_an_option_allows_it() -> None:
-    _, planner, position, _ = cut_off(KafkaOptions(servers="none", subscribe=("t",)))
+def test_a_log_that_was_cut_off_stops_the_query_unless_an_option_allows_it():
+    _, planner, position = cut_off(KafkaOptions(servers="none", subscribe=("t",)))
     with pytest.raises(FeedChangedError, match=r"offset 50, .* offset 100"):
         planner.advance(position, 3, Limit())
 
@@ -195,9 +195,7 @@ def test_a_feed_ends_with_its_last_offset_and_not_before() -> None:
     assert ended == [frozenset(), frozenset(), {"t/0"}]
 
 
-def led(
-    epoch: int, rows: int | None = None, clock: Callable[[], float] = lambda: 0.0
-) -> tuple[Made, Positions, dict[str, Any]]:
+def led(epoch, rows=None, clock=lambda: 0.0):
     """A partition of 100 messages of a leader of this epoch, of which so many have been read."""
     cluster = Made()
     cluster.leaders, cluster.end = [[(epoch, 0)]], [100]
@@ -206,22 +204,23 @@ def led(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restarts: bool) -> None:
+def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restarts):
     cluster, planner, position = led(0)
     assert cluster.asked == 0
     cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
+    strict = dataclasses.replace(OPTIONS, fail_on_data_loss=True)
     with pytest.raises(FeedChangedError, match=r"offset 90, .* offset 100"):
-        Positions(cluster, dataclasses.replace(OPTIONS, fail_on_data_loss=True), lambda: 0.0).advance(
-            position, 2, Limit()
-        )
+        Positions(cluster, strict, lambda: 0.0).advance(position, 2, Limit())
     cluster.asked = 0
     if restarts:
         planner = Positions(cluster, OPTIONS, lambda: 0.0)
     step = planner.advance(position, 2, Limit())
-    assert [(part.place["from"], part.place["to"], part.span) for part in step.ranges] == [(90, 90, 0)]
+    assert spans(step) == [(90, 90)]
+    assert [part.span for part in step.ranges] == [0]
     assert (step.position["at"], step.position["lost"], step.position["epochs"]) == ({"t/0": 90}, 10, {"t/0": 1})
     step = planner.advance(through_json(step.position), 3, Limit())
-    assert [(part.place["from"], part.place["to"], part.place["epoch"]) for part in step.ranges] == [(90, 150, 1)]
+    assert spans(step) == [(90, 150)]
+    assert [part.place["epoch"] for part in step.ranges] == [1]
     assert step.position["lost"] == 10
     assert cluster.asked == 1
 
@@ -231,7 +230,7 @@ def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
     cluster.leaders = [[(0, 0), (4, 80)]]  # cut off beyond what was read
     for now in range(2, 5):
         step = planner.advance(position, now, Limit())
-        assert [(part.place["from"], part.place["to"]) for part in step.ranges] == [(60, 100)]
+        assert spans(step) == [(60, 100)]
     assert (cluster.asked, step.position["lost"]) == (1, 0)
 
 
@@ -249,7 +248,7 @@ def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
     assert not planner.advance(position, 2, Limit()).ranges
     cluster.leaders, cluster.end = [[(3, 0)]], [110]
     step = planner.advance(position, 3, Limit())
-    assert [(part.place["from"], part.place["to"]) for part in step.ranges] == [(100, 110)]
+    assert spans(step) == [(100, 110)]
     cluster.leaders, cluster.end = [[(2, 0)]], [120]
     planner.advance(position, 4, Limit())
     seconds[0] = 11.0

@@ -24,28 +24,6 @@ def changes(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
     return [(row["_change_type"], row["k"], row["t"], row["v"]) for row in ordered if not row[SYSTEM]["punctuation"]]
 
 
-def test_both_images_of_updates_and_the_rows_that_were_deleted(first: Any, follow: Any) -> None:
-    some(first, 0, (1, 10, "a"), (2, 10, "b"), (3, 10, "c"))
-    follower = follow(changes="full")
-    assert sorted(changes(follower.rows())) == [("insert", k, 10, v) for k, v in ((1, "a"), (2, "b"), (3, "c"))]
-    # Of several rows of a key in a batch, the newest replaces the row that the table had; older ones replace nothing.
-    some(first, 1, (1, 11, "lost"), (1, 12, "a2"), (2, 9, "older"), (4, 1, "d"))
-    rows = follower.rows()
-    assert sorted(changes(rows)) == [
-        ("insert", 4, 1, "d"),
-        ("update_postimage", 1, 12, "a2"),
-        ("update_preimage", 1, 10, "a"),
-    ]
-    pair = [row for row in rows if row["k"] == 1]
-    assert [row["_change_type"] for row in pair] == ["update_preimage", "update_postimage"]
-    assert pair[1][SYSTEM]["seq"] == pair[0][SYSTEM]["seq"] + 1
-    first.batch(2, [gone(first, [(1, 30, None), (9, 30, None)], 200)])
-    (left,) = [row for row in follower.rows() if not row[SYSTEM]["punctuation"]]
-    assert changes([left]) == [("delete", 1, 12, "a2")]
-    assert left[SYSTEM]["deleted"]
-    assert follower.take() is None
-
-
 @pytest.mark.parametrize("kind", ["newest", "full"])
 def test_what_comes_between_a_plan_and_its_reading_changes_nothing(
     make_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
