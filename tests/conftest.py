@@ -124,25 +124,27 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.stop()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by what their fixture or folder starts, choose those of the tiers, and put the longest first.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by what its fixtures or its folder start, before any plugin looks at its marks.
 
     Tests that share a session or a broker run in one process, others file by file.
     """
-    for item in items:
-        folder, *below = item.path.relative_to(ROOT / "tests").parts
-        # The models are functions of numbers: their tests run no benchmark.
-        if folder == "benchmarks" and below[0] != "models":
-            item.add_marker("benchmark")
-        if folder == "readers":
-            item.add_marker("server")
-        shared = {"spark", "broker"} & set(getattr(item, "fixturenames", ()))
-        for each in shared:
-            item.add_marker(each)
-        item.add_marker(pytest.mark.xdist_group("sessions" if shared else str(item.path.relative_to(ROOT))))
-        if EXAMPLES.isdigit():
-            _cap_examples(item, int(EXAMPLES))
+    folder, *below = item.path.relative_to(ROOT / "tests").parts
+    # The models are functions of numbers: their tests run no benchmark.
+    if folder == "benchmarks" and below[0] != "models":
+        item.add_marker("benchmark")
+    if folder == "readers":
+        item.add_marker("server")
+    shared = {"spark", "broker"} & set(getattr(item, "fixturenames", ()))
+    for each in shared:
+        item.add_marker(each)
+    item.add_marker(pytest.mark.xdist_group("sessions" if shared else str(item.path.relative_to(ROOT))))
+    if EXAMPLES.isdigit():
+        _cap_examples(item, int(EXAMPLES))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the tests of the tiers, and put the longest first."""
     chosen = config.stash[SELECTION].choose(items)
     left = set(items) - set(chosen)
     if left:
