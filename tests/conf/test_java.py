@@ -70,7 +70,8 @@ def test_java_home_goes_before_the_path_and_may_be_wrong(tmp_path: Path) -> None
     assert _run_alone(JAVA_HOME=str(tmp_path), PATH=os.environ["PATH"]).returncode == 0
 
 
-def test_python_too_old_or_too_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_fine_and_a_python_too_old_or_too_new_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (java.java_problem(), java.python_problem()) == (None, None)
     for version in ((3, 9, 18), (3, 13, 0)):
         monkeypatch.setattr(java.sys, "version_info", version)
         assert "runs on Python 3.10 to 3.12" in (java.python_problem() or "")
