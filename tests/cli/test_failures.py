@@ -11,15 +11,12 @@ upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'?. What t
 """
 
 
-def test_ours_inside_sparks() -> None:
+def test_ours_directly_and_inside_sparks() -> None:
     failure = failure_of(RuntimeError(SPARKS.format(kind="OptionError")))
     assert failure.sentence == "unknown option 'tiem', did you mean 'time'?. What to do: correct the option."
     assert failure.code == MISUSED
     assert "QueryCompilationErrors" in failure.details
     assert failure_of(RuntimeError(SPARKS.format(kind="FeedChangedError"))).code == FAILED
-
-
-def test_ours_directly() -> None:
     assert failure_of(OptionError("a", hint="b")).code == MISUSED
     assert failure_of(TableError("a", expected="b")).sentence == "a. Expected: b."
     assert failure_of(UpstreamError("a")).code == FAILED

@@ -75,14 +75,11 @@ def test_rate_is_over_the_last_five_seconds() -> None:
     assert line.rows_per_second(10.1) == 0
 
 
-def test_complete_to() -> None:
+def test_times_and_counts_in_the_line() -> None:
     assert complete_to(commit(low_watermark="2016-11-24T22:50:00.000000Z")) == "2016-11-24 22:50:00 UTC"
     assert complete_to(commit(low_watermark=17)) == "17"
     assert complete_to(commit(low_watermark=None, low_watermarks={"feed": None})) == "the end"
     assert complete_to(commit(low_watermark=None, low_watermarks={})) == "no known time"
-
-
-def test_short_count() -> None:
     assert [short_count(number) for number in (0, 1234.4, 1_234_567, 2.5e9)] == ["0", "1,234", "1.23 M", "2.50 G"]
 
 

@@ -37,13 +37,10 @@ def test_options_are_defaults_of_their_command(tmp_path: Path) -> None:
     }
 
 
-def test_pairs_are_tables_and_variables_come_from_the_environment(tmp_path: Path) -> None:
+def test_variables_come_from_the_environment_and_their_values_are_not_read_again(tmp_path: Path) -> None:
     text = '[latest.option]\n"kafka.sasl.password" = "${WORD}"\nskipRows = 2\nheader = false\n'
     expected = ["kafka.sasl.password=se=cret", "skipRows=2", "header=false"]
     assert defaults(tmp_path, text, WORD="se=cret") == {"latest": {"option": expected}}
-
-
-def test_a_value_is_not_read_for_variables_again(tmp_path: Path) -> None:
     assert defaults(tmp_path, '[latest]\nfrom = "a${A}$$b"\n', A="${B}") == {"latest": {"source": "a${B}$b"}}
     assert defaults(tmp_path, '[latest]\nkey = ["${A}"]\n', A="k") == {"latest": {"key": ["k"]}}
 

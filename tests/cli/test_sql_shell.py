@@ -107,13 +107,10 @@ def test_everything_is_listed(typed: Typed) -> None:
     assert {"trade", "sym", "px", "dear", "counts"} <= set(typed.shell.names())
 
 
-def test_explain_of_a_text_and_of_a_name(typed: Typed) -> None:
+def test_explain_help_and_quit(typed: Typed) -> None:
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     assert typed("EXPLAIN counts") == typed(f"EXPLAIN {COUNT}").replace("; shared with counts", "")
     assert "result: a relation" in typed("EXPLAIN counts")
-
-
-def test_help_and_quit(typed: Typed) -> None:
     assert "CREATE MATERIALIZED VIEW" in typed("\\?")
     assert not typed.shell.run(parse("\\q"))
 

@@ -103,6 +103,8 @@ _TYPES += _listed("DECIMAL(5,2) DECIMAL(38,18) DECIMAL(20,0) DECIMAL(38,37) DECI
 _WHOLE = _listed("127Y 32767S 2147483647 -2147483648 9223372036854775807L -9223372036854775808L 0 1 -1")
 _DECIMALS = _listed("0.5 -12.345 9.99BD 99999999999999999999999999999999999999 0.00000000000000000001 1.0")
 _DOUBLES = _listed("1e0 2.5D 1E300 -0.0D 1e-5 3.25F double('NaN') double('-inf')")
+_NUMBERS = ((("by", "sh", "i", "l"), _WHOLE), (("n", "m", "w"), _DECIMALS), (("f", "d"), _DOUBLES))
+_NUMBERS += ((("q",), ("'12'", "'1.5'")),)
 _LITERALS = ["' 7 '", *_listed("'' 'a' 'abc' '12' '1e3' 'é😀x' '2020-02-29' 'true' 'x\\\\%y' '%' 'A_c'")]
 _DATES = _listed("DATE'2020-02-29' DATE'1970-01-01' DATE'0001-01-01' DATE'9999-12-31' '2021-03-31' '1999-1-1'")
 _TIMES = (
@@ -152,6 +154,9 @@ class Sentences:
     def _pick(self, *options: str) -> str:
         return self._draw.choice(options)
 
+    def _one(self, *made: Callable[[], str]) -> str:
+        return self._draw.choice(made)()
+
     def _called(self, names: str, *arguments: str) -> str:
         return f"{self._draw.choice(names.split())}({', '.join(arguments)})"
 
@@ -168,15 +173,7 @@ class Sentences:
         return self._of(depth, self._number_leaf, self._number)
 
     def _number_leaf(self) -> str:
-        kind = self._draw.choice(
-            (
-                (("by", "sh", "i", "l"), _WHOLE),
-                (("n", "m", "w"), _DECIMALS),
-                (("f", "d"), _DOUBLES),
-                (("q",), ("'12'", "'1.5'")),
-            )
-        )
-        return self._leaf(*kind)
+        return self._leaf(*self._draw.choice(_NUMBERS))
 
     def whole(self, depth: int) -> str:
         return self._of(depth, lambda: self._leaf(("by", "sh", "i", "l"), _WHOLE), self._whole)
@@ -188,59 +185,52 @@ class Sentences:
     def _whole(self, depth: int) -> str:
         draw = self._draw
         one, two = self.whole(depth), self.whole(depth)
-        return draw.choice(
-            (
-                lambda: f"({one} {self._pick('+', '-', '*', 'DIV', '%')} {two})",
-                lambda: f"({one} {self._pick('&', '|', '^')} {two})",
-                lambda: f"{self._pick('bit_count', '~')}({one})",
-                lambda: f"({self.number(depth)} DIV {self.number(depth)})",
-                lambda: f"length({self.text(depth)})",
-                lambda: self._called("instr position find_in_set", self.text(depth), self.text(depth)),
-                lambda: f"locate({self.text(0)}, {self.text(depth)}, {self.small()})",
-                lambda: f"POSITION({self.text(0)} IN {self.text(depth)})",
-                lambda: self._called("year quarter month day dayofweek weekday dayofyear weekofyear", self.time(depth)),
-                lambda: self._called("hour minute second", self.time(depth)),
-                lambda: f"EXTRACT({draw.choice(_PARTS)} FROM {self.time(depth)})",
-                lambda: f"datediff({self.time(depth)}, {self.time(depth)})",
-                lambda: self._called("TIMESTAMPDIFF DATEDIFF", draw.choice(_UNITS), self.time(depth), self.time(0)),
-                lambda: self._called("unix_seconds unix_millis unix_micros unix_date", self.time(depth)),
-                lambda: self._called("floor ceil ceiling", self.number(depth)),
-                lambda: self._called("ascii char_length octet_length bit_length crc32", self.text(depth)),
-                lambda: self._called("shiftleft shiftright shiftrightunsigned", one, self.small()),
-                lambda: f"{self._pick('abs', '-', 'factorial', 'sign')}({one})",
-                lambda: self._called("bit_get getbit", one, self._pick("7", "by1")),
-                lambda: f"{self._pick('a', 's')}1[{self.small()}]",
-                lambda: self._called("element_at get", self._column("a"), self.small()),
-                lambda: f"try_element_at({self._column('a')}, {self._pick('1', '-1', '3', '40')})",
-                lambda: self._called("size cardinality array_size", self._column("a", "s")),
-                lambda: self._called("hash xxhash64", self.any(depth), self.any(0)),
-                lambda: f"width_bucket({self.number(0)}, 0, 10, {self.small()})",
-            )
-        )()
+        return self._one(
+            lambda: f"({one} {self._pick('+', '-', '*', 'DIV', '%')} {two})",
+            lambda: f"({one} {self._pick('&', '|', '^')} {two})",
+            lambda: f"{self._pick('bit_count', '~')}({one})",
+            lambda: f"({self.number(depth)} DIV {self.number(depth)})",
+            lambda: f"length({self.text(depth)})",
+            lambda: self._called("instr position find_in_set", self.text(depth), self.text(depth)),
+            lambda: f"locate({self.text(0)}, {self.text(depth)}, {self.small()})",
+            lambda: f"POSITION({self.text(0)} IN {self.text(depth)})",
+            lambda: self._called("year quarter month day dayofweek weekday dayofyear weekofyear", self.time(depth)),
+            lambda: self._called("hour minute second", self.time(depth)),
+            lambda: f"EXTRACT({draw.choice(_PARTS)} FROM {self.time(depth)})",
+            lambda: f"datediff({self.time(depth)}, {self.time(depth)})",
+            lambda: self._called("TIMESTAMPDIFF DATEDIFF", draw.choice(_UNITS), self.time(depth), self.time(0)),
+            lambda: self._called("unix_seconds unix_millis unix_micros unix_date", self.time(depth)),
+            lambda: self._called("floor ceil ceiling", self.number(depth)),
+            lambda: self._called("ascii char_length octet_length bit_length crc32", self.text(depth)),
+            lambda: self._called("shiftleft shiftright shiftrightunsigned", one, self.small()),
+            lambda: f"{self._pick('abs', '-', 'factorial', 'sign')}({one})",
+            lambda: self._called("bit_get getbit", one, self._pick("7", "by1")),
+            lambda: f"{self._pick('a', 's')}1[{self.small()}]",
+            lambda: self._called("element_at get", self._column("a"), self.small()),
+            lambda: f"try_element_at({self._column('a')}, {self._pick('1', '-1', '3', '40')})",
+            lambda: self._called("size cardinality array_size", self._column("a", "s")),
+            lambda: self._called("hash xxhash64", self.any(depth), self.any(0)),
+            lambda: f"width_bucket({self.number(0)}, 0, 10, {self.small()})",
+        )
 
     def _number(self, depth: int) -> str:
-        draw = self._draw
         one, two = self.number(depth), self.number(depth)
-        return draw.choice(
-            (
-                lambda: f"({one} {self._pick('+', '-', '*', '/', '%', 'DIV')} {two})",
-                lambda: f"({one} {self._pick('+', '-', '*', '/', '%')} {two})",
-                lambda: self._called("try_add try_subtract try_multiply try_divide try_mod pmod mod", one, two),
-                lambda: self._called("abs - + sign sqrt negative positive rint degrees radians", one),
-                lambda: self._called("round bround floor ceil", one, self._pick("0", "1", "2", "-1", "-3", "10")),
-                lambda: self._called("round bround", one),
-                lambda: self._called("greatest least coalesce nvl ifnull nullif", one, two),
-                lambda: self._called("zeroifnull nullifzero", one),
-                lambda: self.whole(depth),
-                lambda: self.cased(depth, self.number),
-                lambda: f"months_between({self.time(depth)}, {self.time(depth)}{self._pick('', ', bo1')})",
-                lambda: f"power({self._column('i', 'd')}, {self._pick('0', '1', '2')})",
-                lambda: self._called(
-                    "exp ln log10 cbrt expm1 log1p sin cos tan asin acos atan", self._column("i", "d")
-                ),
-                lambda: self._called("hypot nanvl", self._column("i", "d"), self._column("d")),
-            )
-        )()
+        return self._one(
+            lambda: f"({one} {self._pick('+', '-', '*', '/', '%', 'DIV')} {two})",
+            lambda: f"({one} {self._pick('+', '-', '*', '/', '%')} {two})",
+            lambda: self._called("try_add try_subtract try_multiply try_divide try_mod pmod mod", one, two),
+            lambda: self._called("abs - + sign sqrt negative positive rint degrees radians", one),
+            lambda: self._called("round bround floor ceil", one, self._pick("0", "1", "2", "-1", "-3", "10")),
+            lambda: self._called("round bround", one),
+            lambda: self._called("greatest least coalesce nvl ifnull nullif", one, two),
+            lambda: self._called("zeroifnull nullifzero", one),
+            lambda: self.whole(depth),
+            lambda: self.cased(depth, self.number),
+            lambda: f"months_between({self.time(depth)}, {self.time(depth)}{self._pick('', ', bo1')})",
+            lambda: f"power({self._column('i', 'd')}, {self._pick('0', '1', '2')})",
+            lambda: self._called("exp ln log10 cbrt expm1 log1p sin cos tan asin acos atan", self._column("i", "d")),
+            lambda: self._called("hypot nanvl", self._column("i", "d"), self._column("d")),
+        )
 
     def text(self, depth: int) -> str:
         """An expression that is text, or becomes text where it has to."""
@@ -249,41 +239,39 @@ class Sentences:
     def _text(self, depth: int) -> str:
         draw = self._draw
         one, two = self.text(depth), self.text(0)
-        return draw.choice(
-            (
-                lambda: f"({one} || {two})",
-                lambda: f"concat({one}, {two}, {self.any(0)})",
-                lambda: f"concat_ws({self.text(0)}, {one}, {two}, {self._column('s', 't')})",
-                lambda: self._called("substr substring", one, self.small(), self.small()),
-                lambda: f"SUBSTRING({one} FROM {self.small()} FOR {self.small()})",
-                lambda: f"substr({one}, {self.small()})",
-                lambda: self._called("left right repeat", one, self.small()),
-                lambda: self._called("upper lower trim ltrim rtrim reverse initcap btrim", one),
-                lambda: f"TRIM({self._pick('BOTH', 'LEADING', 'TRAILING')} {two} FROM {one})",
-                lambda: f"TRIM({self._pick('BOTH', 'LEADING', 'TRAILING', two)} FROM {one})",
-                lambda: f"btrim({one}, {two})",
-                lambda: f"replace({one}, {two}, {self.text(0)})",
-                lambda: f"translate({one}, {two}, {self.text(0)})",
-                lambda: f"split_part({one}, {two}, {self.small()})",
-                lambda: self._called("lpad rpad", one, self.small(), two),
-                lambda: f"OVERLAY({one} PLACING {two} FROM {self.small()})",
-                lambda: f"OVERLAY({one} PLACING {two} FROM {self.small()} FOR {self.small()})",
-                lambda: f"substring_index({one}, {two}, {self.small()})",
-                lambda: f"regexp_extract({one}, '([a-z])(X)', {self._pick('0', '1', '2')})",
-                lambda: f"regexp_replace({one}, '{draw.choice(_REGEX)}', '<$0>')",
-                lambda: f"date_format({self.time(depth)}, '{draw.choice(_FORMATS)}')",
-                lambda: self._called("dayname monthname", self.time(depth)),
-                lambda: self._called("hex bin chr char", self.whole(depth)),
-                lambda: f"space({self.small()})",  # of the greatest INT it takes gigabytes
-                lambda: self._called("md5 sha sha1 base64 hex", self._pick(one, self.binary(0))),
-                lambda: f"sha2({one}, {self._pick('256', '0', '224', '384', '512', '1')})",
-                lambda: f"from_unixtime({self.whole(0)})",
-                lambda: f"array_join({self._column('s')}, {two})",
-                lambda: f"CAST({self.any(depth)} AS STRING)",
-                lambda: self.cased(depth, self.text),
-                lambda: self._called("coalesce greatest least nullif nvl", one, two),
-            )
-        )()
+        return self._one(
+            lambda: f"({one} || {two})",
+            lambda: f"concat({one}, {two}, {self.any(0)})",
+            lambda: f"concat_ws({self.text(0)}, {one}, {two}, {self._column('s', 't')})",
+            lambda: self._called("substr substring", one, self.small(), self.small()),
+            lambda: f"SUBSTRING({one} FROM {self.small()} FOR {self.small()})",
+            lambda: f"substr({one}, {self.small()})",
+            lambda: self._called("left right repeat", one, self.small()),
+            lambda: self._called("upper lower trim ltrim rtrim reverse initcap btrim", one),
+            lambda: f"TRIM({self._pick('BOTH', 'LEADING', 'TRAILING')} {two} FROM {one})",
+            lambda: f"TRIM({self._pick('BOTH', 'LEADING', 'TRAILING', two)} FROM {one})",
+            lambda: f"btrim({one}, {two})",
+            lambda: f"replace({one}, {two}, {self.text(0)})",
+            lambda: f"translate({one}, {two}, {self.text(0)})",
+            lambda: f"split_part({one}, {two}, {self.small()})",
+            lambda: self._called("lpad rpad", one, self.small(), two),
+            lambda: f"OVERLAY({one} PLACING {two} FROM {self.small()})",
+            lambda: f"OVERLAY({one} PLACING {two} FROM {self.small()} FOR {self.small()})",
+            lambda: f"substring_index({one}, {two}, {self.small()})",
+            lambda: f"regexp_extract({one}, '([a-z])(X)', {self._pick('0', '1', '2')})",
+            lambda: f"regexp_replace({one}, '{draw.choice(_REGEX)}', '<$0>')",
+            lambda: f"date_format({self.time(depth)}, '{draw.choice(_FORMATS)}')",
+            lambda: self._called("dayname monthname", self.time(depth)),
+            lambda: self._called("hex bin chr char", self.whole(depth)),
+            lambda: f"space({self.small()})",  # of the greatest INT it takes gigabytes
+            lambda: self._called("md5 sha sha1 base64 hex", self._pick(one, self.binary(0))),
+            lambda: f"sha2({one}, {self._pick('256', '0', '224', '384', '512', '1')})",
+            lambda: f"from_unixtime({self.whole(0)})",
+            lambda: f"array_join({self._column('s')}, {two})",
+            lambda: f"CAST({self.any(depth)} AS STRING)",
+            lambda: self.cased(depth, self.text),
+            lambda: self._called("coalesce greatest least nullif nvl", one, two),
+        )
 
     def binary(self, depth: int) -> str:
         return self._of(
@@ -292,18 +280,16 @@ class Sentences:
 
     def _binary(self, depth: int) -> str:
         one = self.binary(depth)
-        return self._draw.choice(
-            (
-                lambda: f"({one} || {self.binary(0)})",
-                lambda: self._called("substr substring", one, self.small(), self.small()),
-                lambda: f"substr({one}, {self.small()})",
-                lambda: f"left({one}, {self.small()})",
-                lambda: f"CAST({self.text(depth)} AS BINARY)",
-                lambda: self._called("unhex unbase64", self.text(depth)),
-                lambda: f"encode({self.text(depth)}, 'UTF-8')",
-                lambda: f"coalesce({one}, {self.binary(0)})",
-            )
-        )()
+        return self._one(
+            lambda: f"({one} || {self.binary(0)})",
+            lambda: self._called("substr substring", one, self.small(), self.small()),
+            lambda: f"substr({one}, {self.small()})",
+            lambda: f"left({one}, {self.small()})",
+            lambda: f"CAST({self.text(depth)} AS BINARY)",
+            lambda: self._called("unhex unbase64", self.text(depth)),
+            lambda: f"encode({self.text(depth)}, 'UTF-8')",
+            lambda: f"coalesce({one}, {self.binary(0)})",
+        )
 
     def condition(self, depth: int) -> str:
         return self._of(depth, lambda: self._leaf(("bo",), ("TRUE", "FALSE")), self._condition)
@@ -313,27 +299,25 @@ class Sentences:
         sides = draw.choice((self.number, self.text, self.time, self.condition, self.binary))
         one, two = sides(depth), draw.choice((sides, self.any))(0)
         negated = self._pick("", "", "NOT ")
-        return draw.choice(
-            (
-                lambda: f"({one} {self._pick('=', '<>', '<', '<=', '>', '>=', '<=>', '!=', '==')} {two})",
-                lambda: f"({one} {self._pick('=', '<', '>', '<=>')} {two})",
-                lambda: f"({one} {negated}BETWEEN {two} AND {sides(0)})",
-                lambda: f"({one} {negated}IN ({two}, {sides(0)}, {sides(0)}))",
-                lambda: f"({self.text(depth)} {negated}{self._pick('LIKE', 'LIKE', 'ILIKE')} '{draw.choice(_LIKE)}')",
-                lambda: f"({self.text(depth)} LIKE {self.text(0)})",
-                lambda: f"({self.text(depth)} LIKE 'a!%b' ESCAPE '!')",
-                lambda: f"({self.text(depth)} {negated}{self._pick('RLIKE', 'REGEXP')} '{draw.choice(_REGEX)}')",
-                lambda: self._quantified(depth),
-                lambda: f"({one} IS {negated}NULL)",
-                lambda: f"({self.condition(depth)} IS {negated}{self._pick('TRUE', 'FALSE')})",
-                lambda: f"({one} IS {negated}DISTINCT FROM {two})",
-                lambda: f"(NOT {self.condition(depth)})",
-                lambda: f"({self.condition(depth)} {self._pick('AND', 'OR')} {self.condition(depth)})",
-                lambda: self._called("contains startswith endswith", self.text(depth), self.text(0)),
-                lambda: f"isnan({self.number(depth)})",
-                lambda: f"array_contains({self._column('a')}, {self.whole(0)})",
-            )
-        )()
+        return self._one(
+            lambda: f"({one} {self._pick('=', '<>', '<', '<=', '>', '>=', '<=>', '!=', '==')} {two})",
+            lambda: f"({one} {self._pick('=', '<', '>', '<=>')} {two})",
+            lambda: f"({one} {negated}BETWEEN {two} AND {sides(0)})",
+            lambda: f"({one} {negated}IN ({two}, {sides(0)}, {sides(0)}))",
+            lambda: f"({self.text(depth)} {negated}{self._pick('LIKE', 'LIKE', 'ILIKE')} '{draw.choice(_LIKE)}')",
+            lambda: f"({self.text(depth)} LIKE {self.text(0)})",
+            lambda: f"({self.text(depth)} LIKE 'a!%b' ESCAPE '!')",
+            lambda: f"({self.text(depth)} {negated}{self._pick('RLIKE', 'REGEXP')} '{draw.choice(_REGEX)}')",
+            lambda: self._quantified(depth),
+            lambda: f"({one} IS {negated}NULL)",
+            lambda: f"({self.condition(depth)} IS {negated}{self._pick('TRUE', 'FALSE')})",
+            lambda: f"({one} IS {negated}DISTINCT FROM {two})",
+            lambda: f"(NOT {self.condition(depth)})",
+            lambda: f"({self.condition(depth)} {self._pick('AND', 'OR')} {self.condition(depth)})",
+            lambda: self._called("contains startswith endswith", self.text(depth), self.text(0)),
+            lambda: f"isnan({self.number(depth)})",
+            lambda: f"array_contains({self._column('a')}, {self.whole(0)})",
+        )
 
     def _quantified(self, depth: int) -> str:
         patterns = ", ".join(f"'{self._draw.choice(_LIKE)}'" for _ in range(2))
@@ -348,34 +332,32 @@ class Sentences:
     def _time(self, depth: int) -> str:
         draw = self._draw
         one = self.time(depth)
-        return draw.choice(
-            (
-                lambda: f"({one} {self._pick('+', '-')} {draw.choice(_INTERVALS)})",
-                lambda: f"({draw.choice(_INTERVALS)} + {one})",
-                lambda: f"({one} {self._pick('+', '-')} {self.small()})",
-                lambda: f"({one} - {self.time(0)})",
-                lambda: self._called("date_add date_sub add_months", one, self.small()),
-                lambda: self._called("TIMESTAMPADD DATEADD DATE_ADD", draw.choice(_UNITS), self.whole(0), one),
-                lambda: f"date_trunc('{draw.choice(_UNITS)}', {one})",
-                lambda: f"trunc({one}, '{self._pick('year', 'quarter', 'mon', 'week', 'day')}')",
-                lambda: f"last_day({one})",
-                lambda: f"next_day({one}, '{self._pick('MO', 'Tue', 'sunday', 'xx')}')",
-                lambda: self._called(
-                    "make_date", self._pick("2020", "sh1"), self._pick("2", "by1"), self._pick("29", "by2")
-                ),
-                lambda: self._called(
-                    *("make_timestamp try_make_timestamp", "2020", self._pick("2", "by1"), "29"),
-                    *(self._pick("0", "23", "by2"), "59", self._pick("0", "n1", "59.5")),
-                ),
-                lambda: self._called("timestamp_seconds timestamp_millis timestamp_micros", self.number(0)),
-                lambda: self._called("to_date to_timestamp date timestamp try_to_date try_to_timestamp", self.any(0)),
-                lambda: f"to_date({self._column('q')}, 'yyyy-MM-dd')",
-                lambda: f"CAST({self.any(depth)} AS {self._pick('DATE', 'TIMESTAMP', 'TIMESTAMP_NTZ')})",
-                lambda: f"date_from_unix_date({self.whole(0)})",
-                lambda: self.cased(depth, self.time),
-                lambda: self._called("coalesce greatest least", one, self.time(0)),
-            )
-        )()
+        return self._one(
+            lambda: f"({one} {self._pick('+', '-')} {draw.choice(_INTERVALS)})",
+            lambda: f"({draw.choice(_INTERVALS)} + {one})",
+            lambda: f"({one} {self._pick('+', '-')} {self.small()})",
+            lambda: f"({one} - {self.time(0)})",
+            lambda: self._called("date_add date_sub add_months", one, self.small()),
+            lambda: self._called("TIMESTAMPADD DATEADD DATE_ADD", draw.choice(_UNITS), self.whole(0), one),
+            lambda: f"date_trunc('{draw.choice(_UNITS)}', {one})",
+            lambda: f"trunc({one}, '{self._pick('year', 'quarter', 'mon', 'week', 'day')}')",
+            lambda: f"last_day({one})",
+            lambda: f"next_day({one}, '{self._pick('MO', 'Tue', 'sunday', 'xx')}')",
+            lambda: self._called(
+                "make_date", self._pick("2020", "sh1"), self._pick("2", "by1"), self._pick("29", "by2")
+            ),
+            lambda: self._called(
+                *("make_timestamp try_make_timestamp", "2020", self._pick("2", "by1"), "29"),
+                *(self._pick("0", "23", "by2"), "59", self._pick("0", "n1", "59.5")),
+            ),
+            lambda: self._called("timestamp_seconds timestamp_millis timestamp_micros", self.number(0)),
+            lambda: self._called("to_date to_timestamp date timestamp try_to_date try_to_timestamp", self.any(0)),
+            lambda: f"to_date({self._column('q')}, 'yyyy-MM-dd')",
+            lambda: f"CAST({self.any(depth)} AS {self._pick('DATE', 'TIMESTAMP', 'TIMESTAMP_NTZ')})",
+            lambda: f"date_from_unix_date({self.whole(0)})",
+            lambda: self.cased(depth, self.time),
+            lambda: self._called("coalesce greatest least", one, self.time(0)),
+        )
 
     def converted(self, depth: int) -> str:
         value, to = self.any(depth - 1), self._draw.choice(_TYPES)
@@ -390,12 +372,10 @@ class Sentences:
     def cased(self, depth: int, value: Callable[[int], str]) -> str:
         one, two = value(depth), self._draw.choice((value, value, self.any))(0)
         condition = self.condition(depth)
-        return self._draw.choice(
-            (
-                lambda: f"(CASE WHEN {condition} THEN {one} ELSE {two} END)",
-                lambda: f"(CASE {self.text(0)} WHEN {self.text(0)} THEN {one} WHEN {self.any(0)} THEN {two} END)",
-                lambda: f"if({condition}, {one}, {two})",
-                lambda: f"nvl2({self.any(0)}, {one}, {two})",
-                lambda: f"decode({self.any(0)}, {self.any(0)}, {one}, {two})",
-            )
-        )()
+        return self._one(
+            lambda: f"(CASE WHEN {condition} THEN {one} ELSE {two} END)",
+            lambda: f"(CASE {self.text(0)} WHEN {self.text(0)} THEN {one} WHEN {self.any(0)} THEN {two} END)",
+            lambda: f"if({condition}, {one}, {two})",
+            lambda: f"nvl2({self.any(0)}, {one}, {two})",
+            lambda: f"decode({self.any(0)}, {self.any(0)}, {one}, {two})",
+        )

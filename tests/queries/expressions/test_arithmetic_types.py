@@ -22,10 +22,14 @@ def test_no_decimal_exceeds_38_digits(function: str) -> None:
         assert 0 <= found.scale <= found.precision <= 38
 
 
-def test_rounding_may_need_a_digit_more() -> None:
+def test_rounding_may_need_a_digit_more_and_whole_numbers_stay() -> None:
     money = Field("m", pa.decimal128(3, 1))
     types = [ARITHMETIC["round"]("round", [money, Constant(at, INT)]).type for at in (0, 1, 5, -1, -6)]
     assert types == [pa.decimal128(p, s) for p, s in ((3, 0), (4, 1), (4, 1), (3, 0), (7, 0))]
+    made = ARITHMETIC["ceil"]("ceil", [Field("i", INT)])
+    assert str(made) == "cast(i AS BIGINT)"
+    with pytest.raises(SchemaError, match="constant number of digits"):
+        ARITHMETIC["round"]("round", [Field("d", DOUBLE), Field("i", INT)])
 
 
 def test_intervals_add_to_times_and_to_intervals() -> None:
@@ -37,14 +41,4 @@ def test_intervals_add_to_times_and_to_intervals() -> None:
     for types in ((DURATION, INT), (DATE, DOUBLE), (DURATION, TIMESTAMP)):
         with pytest.raises(SchemaError):
             _type("subtract", *types)
-
-
-def test_whole_numbers_stay_what_floor_makes_of_them() -> None:
-    made = ARITHMETIC["ceil"]("ceil", [Field("i", INT)])
-    assert str(made) == "cast(i AS BIGINT)"
-    with pytest.raises(SchemaError, match="constant number of digits"):
-        ARITHMETIC["round"]("round", [Field("d", DOUBLE), Field("i", INT)])
-
-
-def test_a_negated_interval_is_one() -> None:
     assert ARITHMETIC["negate"]("negate", [Constant(timedelta(1), DURATION)]).type == DURATION

@@ -6,12 +6,9 @@ from upstream.queries.expressions.arrays import aligned, on_arrays, on_series, q
 _FRAME = pl.DataFrame({"a": [7.5, None, -7.5], "b": [2.0, 2.0, None]})
 
 
-def test_null_where_an_operand_is_null() -> None:
+def test_nulls_and_constants_beside_columns() -> None:
     found = _FRAME.select(on_arrays(np.fmod, pl.col("a"), pl.col("b"), dtype=pl.Float64)).to_series()
     assert found.to_list() == [1.5, None, None]
-
-
-def test_constants_are_as_long_as_the_columns() -> None:
     assert [each.to_list() for each in aligned([pl.Series([1, 2]), pl.Series([3])])] == [[1, 2], [3, 3]]
     found = _FRAME.select(on_series(lambda a, b: a + b, pl.col("a"), pl.lit(1.0), dtype=pl.Float64)).to_series()
     assert found.to_list() == [8.5, None, -6.5]

@@ -55,13 +55,10 @@ def test_text_is_cast_to_what_a_function_takes_and_a_time_to_no_number() -> None
     assert implicit(Field("d", DATE), INT) is None
     assert implicit(Constant(None, NULL), INT) == Constant(None, INT)
     assert implicit(Field("b", BOOLEAN), DOUBLE) is None
+    assert cast(Field("x", INT), INT) == Field("x", INT)
+    assert cast(Field("x", TEXT), INT, try_=True) == Call("try_cast", (Field("x", TEXT),), INT)
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(DATE, LONG), (TIMESTAMP, BOOLEAN), (BOOLEAN, DATE), (INT, DATE)])
 def test_casts_that_spark_does_not_have_are_refused(given: pa.DataType, wanted: pa.DataType) -> None:
     unfit("cannot be cast", cast, Field("x", given), wanted)
-
-
-def test_a_cast_to_the_own_type_is_nothing() -> None:
-    assert cast(Field("x", INT), INT) == Field("x", INT)
-    assert cast(Field("x", TEXT), INT, try_=True) == Call("try_cast", (Field("x", TEXT),), INT)

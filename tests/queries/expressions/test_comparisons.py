@@ -26,9 +26,6 @@ def test_nan_is_the_greatest_and_equal_to_itself_and_zeros_are_equal() -> None:
         assert evaluate(compare.__name__, *columns) == [compare(a, b) for a, b in ranks]
     assert [_rank(each) for each in evaluate("greatest", *columns)] == [max(pair) for pair in ranks]
     assert [_rank(each) for each in evaluate("least", *columns)] == [min(pair) for pair in ranks]
-
-
-def test_comparisons_with_a_constant_nan() -> None:
     nan = [([_NAN], DOUBLE)]
     assert evaluate("eq", ([_NAN, 1.0, None], DOUBLE), constants=nan) == [True, False, None]
     assert evaluate("lt", ([_NAN, _INF, None], DOUBLE), constants=nan) == [False, True, None]
@@ -47,6 +44,8 @@ def test_null_and_null_are_equal_only_for_the_null_safe_one() -> None:
     assert evaluate("eq_null_safe", *columns) == [True, False, True, False]
     assert evaluate("is_null", columns[0]) == [False, True, True, False]
     assert evaluate("is_not_null", columns[0]) == [True, False, False, True]
+    assert evaluate("isnan", ([_NAN, 1.0, None], DOUBLE)) == [True, False, False]
+    assert evaluate("eq", ([True, None], BOOLEAN), ([True, True], BOOLEAN)) == [True, None]
 
 
 @pytest.mark.parametrize("function", ["greatest", "least"])
@@ -59,8 +58,3 @@ def test_numbers_of_two_types_are_compared_exactly() -> None:
     assert evaluate("gt", (["10", " 9 ", None], TEXT), ([9, 9, 9], INT)) == [True, False, None]
     half = ([Decimal("2.50")], pa.decimal128(3, 2))
     assert evaluate("lt", ([2, 3, None], INT), constants=[half]) == [True, False, None]
-
-
-def test_isnan_of_null_is_false() -> None:
-    assert evaluate("isnan", ([_NAN, 1.0, None], DOUBLE)) == [True, False, False]
-    assert evaluate("eq", ([True, None], BOOLEAN), ([True, True], BOOLEAN)) == [True, None]

@@ -4,19 +4,13 @@ from ..failing import fails, unfit
 from .values import evaluate
 
 
-def test_hex() -> None:
+def test_digits_of_numbers_and_bytes() -> None:
     assert evaluate("hex", ([-1, 0, 255, None], LONG)) == ["F" * 16, "0", "FF", None]
     assert evaluate("hex", ([-1], BYTE)) == ["F" * 16]
     assert evaluate("hex", ([1.5], DOUBLE)) == ["1"]
     assert evaluate("hex", (["é"], TEXT)) == ["C3A9"]
     assert evaluate("hex", ([b"\x00\xff"], BINARY)) == ["00FF"]
-
-
-def test_bin() -> None:
     assert evaluate("bin", ([-1, 5, 0, None], LONG)) == ["1" * 64, "101", "0", None]
-
-
-def test_unhex_is_null_for_what_is_no_hex() -> None:
     given = ["abc", "zz", "", "00FF", "ab\n", None], TEXT
     assert evaluate("unhex", given) == [b"\n\xbc", None, b"", b"\x00\xff", None, None]
 
@@ -27,9 +21,12 @@ def test_base64_and_back() -> None:
     fails("base 64", evaluate, "unbase64", (["YWJ"], TEXT))
 
 
-def test_codes_of_characters() -> None:
+def test_characters_and_their_codes() -> None:
     assert evaluate("ascii", (["", "😀a", "A", None], TEXT)) == [0, 128512, 65, None]
     assert evaluate("chr", ([0, 65, 321, -1, 200, None], LONG)) == ["\0", "A", "A", "", "È", None]
+    assert evaluate("encode", (["é"], TEXT), constants=[(["utf-8"], TEXT)]) == ["é".encode()]
+    assert evaluate("decode", (["é".encode()], BINARY), constants=[(["UTF-8"], TEXT)]) == ["é"]
+    unfit("UTF-8", evaluate, "encode", (["é"], TEXT), constants=[(["UTF-16"], TEXT)])
 
 
 def test_parts_of_bytes() -> None:
@@ -39,9 +36,3 @@ def test_parts_of_bytes() -> None:
     assert evaluate("substr", given, constants=[([-2], INT)]) == [b"\x02\x03", b"", None]
     assert evaluate("left", given, constants=[([2], INT)]) == [b"\x01\x02", b"", None]
     assert evaluate("concat", given, ([b"\xff"] * 3, BINARY)) == [b"\x01\x02\x03\xff", b"\xff", None]
-
-
-def test_encode_and_decode_know_utf_8() -> None:
-    assert evaluate("encode", (["é"], TEXT), constants=[(["utf-8"], TEXT)]) == ["é".encode()]
-    assert evaluate("decode", (["é".encode()], BINARY), constants=[(["UTF-8"], TEXT)]) == ["é"]
-    unfit("UTF-8", evaluate, "encode", (["é"], TEXT), constants=[(["UTF-16"], TEXT)])

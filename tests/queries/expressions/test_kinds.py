@@ -15,19 +15,13 @@ from upstream.queries.expressions.kinds import (
 from ..failing import unfit
 
 
-def test_a_result_of_more_than_38_digits_keeps_six_after_the_point_if_it_must() -> None:
+def test_digits_of_results_and_of_constants() -> None:
     assert adjusted_decimal(38, 38) == pa.decimal128(38, 38)
     assert adjusted_decimal(39, 38) == pa.decimal128(38, 37)
     assert adjusted_decimal(77, 36) == pa.decimal128(38, 6)
     assert adjusted_decimal(77, 4) == pa.decimal128(38, 4)
-
-
-def test_a_common_decimal_keeps_the_digits_before_the_point() -> None:
     assert wider_decimal([pa.decimal128(5, 2), pa.decimal128(10, 0)]) == pa.decimal128(12, 2)
     assert wider_decimal([pa.decimal128(38, 0), pa.decimal128(4, 3)]) == pa.decimal128(38, 0)
-
-
-def test_a_constant_has_the_digits_that_it_has() -> None:
     assert [decimal_of_constant(value).precision for value in (0, 9, -10, 12345)] == [1, 1, 2, 5]
 
 
@@ -46,11 +40,8 @@ def test_other_types_of_arrow_have_one_that_holds_their_values(given: pa.DataTyp
     assert standard(given) == expected
 
 
-def test_a_type_that_spark_does_not_have_is_refused() -> None:
-    unfit("time64", standard, pa.time64("us"))
-
-
 def test_names_are_those_of_spark() -> None:
     names = [spark_name(each) for each in (LONG, pa.decimal128(9, 1), TIMESTAMP, pa.list_(pa.string()))]
     assert names == ["BIGINT", "DECIMAL(9,1)", "TIMESTAMP", "ARRAY<STRING>"]
     assert spark_name(pa.struct([("a", pa.int8())])) == "STRUCT<a: TINYINT>"
+    unfit("time64", standard, pa.time64("us"))

@@ -86,15 +86,12 @@ def test_an_operand_is_not_needed_beside_a_null_before_it() -> None:
         fails("cast", _run, function, *arguments)
 
 
-def test_a_condition_that_decides_for_all_rows_leaves_no_errors() -> None:
+def test_what_decides_for_all_rows_leaves_no_errors() -> None:
     assert _run("and", _BIG, Constant(False, BOOLEAN)) == [False] * 4
     assert _run("or", _BIG, Constant(True, BOOLEAN)) == [True] * 4
     assert _run("in", Constant(None, INT), _NUMBER, call("int", [_TEXT])) == [None] * 4
     for function, value in (("and", True), ("or", False), ("and", None)):
         fails("division by zero", _run, function, _BIG, Constant(value, BOOLEAN))
-
-
-def test_no_operand_is_evaluated_beside_a_null_of_all_rows() -> None:
     number = call("int", [_TEXT])
     for arguments in ((number, _NULL), (_NULL, number), (number, call("nullif", [_ZERO, _ZERO]))):
         assert _run("add", *arguments) == [None] * 4

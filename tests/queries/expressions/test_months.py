@@ -121,9 +121,6 @@ def test_types_are_sparks() -> None:
     assert call("months_between", [day, local]).type == DOUBLE
     assert call("date_add", [day, Constant(1, INT)]) == Call("date_add", (day, Constant(1, INT)), DATE)
     assert call("date_diff", [day, day]) == Call("datediff", (day, day), INT)
-
-
-def test_times_without_a_zone_stay_without() -> None:
     given_, frame, schema = fields(([datetime(2020, 1, 31, 5)], LOCAL_TIMESTAMP))
     made = call("timestampadd", [Constant("MONTH", TEXT), Constant(1, INT), given_[0]])
     assert run(made, frame, schema) == [datetime(2020, 2, 29, 5)]

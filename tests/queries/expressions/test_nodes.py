@@ -46,19 +46,13 @@ def test_equal_expressions_are_one_in_a_set() -> None:
     assert len({_call("add", _A, _ONE), _call("add", Field("a", _INT), Constant(1, _INT)), _call("add", _ONE, _A)}) == 2
 
 
-def test_walk_goes_from_the_outside_to_the_inside() -> None:
+def test_trees_are_walked_rewritten_and_cut_into_conditions() -> None:
     inner = _call("add", _A, _ONE)
     assert list(walk(_call("negate", inner))) == [_call("negate", inner), inner, _A, _ONE]
     assert fields(_call("add", inner, _B)) == {"a", "b"}
-
-
-def test_fields_are_substituted_and_renamed_wherever_they_are() -> None:
     nested = _call("add", _call("negate", _A), _B)
     assert substituted(nested, {"a": _ONE}) == _call("add", _call("negate", _ONE), _B)
     assert renamed(nested, {"b": "c"}) == _call("add", _call("negate", _A), Field("c", _INT))
-
-
-def test_conjuncts_are_what_and_joins() -> None:
     one, two, three = (Field(name, pa.bool_()) for name in "xyz")
     both = _call("and", _call("and", one, _call("or", two, three)), three)
     assert conjuncts(both) == (one, _call("or", two, three), three)

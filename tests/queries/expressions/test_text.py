@@ -106,12 +106,17 @@ def test_concatenation_with_and_without_nulls() -> None:
 def test_upper_and_lower_of_special_letters() -> None:
     assert evaluate("upper", (["straße", "ŉ", None, "é"], TEXT)) == ["STRASSE", "ʼN", None, "É"]
     assert evaluate("lower", (["ΑΣ", "ΑΣΑ", "İ", "É"], TEXT)) == ["ας", "ασα", "i̇", "é"]
+    given, frame, schema = fields((["ß", None], TEXT))
+    for inner, outer, expected in (("upper", "lower", "ß"), ("ucase", "lcase", "ß"), ("lower", "upper", "SS")):
+        assert run(call(outer, [call(inner, given)]), frame, schema) == [expected, None]
 
 
 def test_what_has_to_be_a_constant_is_asked_for() -> None:
     given, frame, schema = fields((["a"], TEXT), (["b"], TEXT))
     for function, arguments in (("replace", given), ("split_part", [*given, Field("n", INT)]), ("trim", given)):
         unfit("Expected: a constant", run, call(function, arguments), frame, pa.schema([*schema, ("n", INT)]))
+    unfit("differs by row", evaluate, "translate", (["a"], TEXT), (["a"], TEXT), (["b"], TEXT))
+    assert evaluate("translate", (["a"], TEXT), constants=[([None], TEXT), (["b"], TEXT)]) == [None]
 
 
 @given(texts=_TEXTS)
@@ -142,18 +147,6 @@ def test_translate_replaces_letter_by_letter_and_drops_what_has_none(
     assert evaluate("translate", (texts, TEXT), constants=[([letters], TEXT), ([by], TEXT)]) == expected
 
 
-def test_translate_by_columns_is_refused() -> None:
-    unfit("differs by row", evaluate, "translate", (["a"], TEXT), (["a"], TEXT), (["b"], TEXT))
-    assert evaluate("translate", (["a"], TEXT), constants=[([None], TEXT), (["b"], TEXT)]) == [None]
-
-
 def test_a_constant_is_searched_for_a_column() -> None:
     given, frame, schema = fields((["b", "X", "", None, "z"], TEXT))
     assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]
-
-
-def test_the_case_that_is_asked_for_last_is_of_the_text_itself() -> None:
-    """So does Spark's optimizer; otherwise it would be ss."""
-    given, frame, schema = fields((["ß", None], TEXT))
-    for inner, outer, expected in (("upper", "lower", "ß"), ("ucase", "lcase", "ß"), ("lower", "upper", "SS")):
-        assert run(call(outer, [call(inner, given)]), frame, schema) == [expected, None]

@@ -80,27 +80,26 @@ def test_arguments_that_do_not_fit_are_refused(written: str) -> None:
         call(function, [_field(name) for name in arguments])
 
 
-def test_an_unknown_function_is_refused_with_near_names() -> None:
+def test_unknown_functions_and_fields_are_refused_with_those_there_are() -> None:
+    assert call("get_field", [_field("st"), Constant("x", kinds.TEXT)]).type == kinds.INT
+    unfit("no field y", call, "get_field", [_field("st"), Constant("y", kinds.TEXT)])
     with pytest.raises(SchemaError, match="substring") as caught:
         call("substrin", [_field("t")])
     assert "no function substrin" in str(caught.value)
     unfit("event time", call, "current_timestamp", [])
 
 
-def test_a_field_that_there_is_not_is_refused_with_the_fields() -> None:
-    assert call("get_field", [_field("st"), Constant("x", kinds.TEXT)]).type == kinds.INT
-    unfit("no field y", call, "get_field", [_field("st"), Constant("y", kinds.TEXT)])
-
-
-def test_between_is_two_comparisons_each_with_its_own_casts() -> None:
+def test_what_is_written_by_other_functions() -> None:
     made = call("between", [_field("sh"), Constant(1, kinds.INT), _field("d")])
     assert str(made) == "((cast(sh AS INT) >= 1) AND (cast(sh AS DOUBLE) <= d))"
-
-
-def test_nullif_keeps_the_first_type() -> None:
     made = call("nullif", [_field("sh"), Constant(0, kinds.INT)])
     assert made.type == kinds.SHORT
     assert str(made) == "(CASE WHEN (cast(sh AS INT) = 0) THEN NULL ELSE sh END)"
+    before = Field("t", kinds.TIMESTAMP)
+    assert str(call("unix_timestamp", [before])) == "(unix_micros(t) DIV 1000000)"
+    assert str(call("unix_seconds", [before])) == "unix_seconds(t)"
+    part: Expression = Constant("DOY", kinds.TEXT)
+    assert call("date_part", [part, _field("dt")]) == Call("dayofyear", (_field("dt"),), kinds.INT)
 
 
 _DIFFERENCE = call("subtract", [_field("dt"), _field("dt")])
@@ -132,17 +131,6 @@ def test_null_takes_the_type_of_the_others() -> None:
     assert call("divide", [_field("m"), null]).type == pa.decimal128(13, 8), "Spark has two rules"
     made = call("case", [_field("b"), null, null])
     assert made.type == kinds.NULL
-
-
-def test_unix_timestamp_goes_towards_zero_and_unix_seconds_down() -> None:
-    before = Field("t", kinds.TIMESTAMP)
-    assert str(call("unix_timestamp", [before])) == "(unix_micros(t) DIV 1000000)"
-    assert str(call("unix_seconds", [before])) == "unix_seconds(t)"
-
-
-def test_date_part_is_the_function_of_its_name() -> None:
-    part: Expression = Constant("DOY", kinds.TEXT)
-    assert call("date_part", [part, _field("dt")]) == Call("dayofyear", (_field("dt"),), kinds.INT)
 
 
 def test_names_of_functions_are_in_order_and_each_is_one() -> None:

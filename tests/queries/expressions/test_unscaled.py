@@ -44,10 +44,11 @@ def test_java_keeps_34_digits(numbers: list[int | None]) -> None:
     assert _run(in_java_digits(pl.col("x"), 38), numbers) == expected
 
 
-def test_too_many_digits_are_null() -> None:
+def test_too_many_digits_are_null_and_signs_change_where_asked() -> None:
     frame = pl.DataFrame({"x": pl.Series([99999, 100000, -99999, -100000], dtype=pl.Int128)})
     found = frame.select(as_decimals(pl.col("x"), pa.decimal128(5, 2))).to_series().to_list()
     assert found == [Decimal("999.99"), None, Decimal("-999.99"), None]
+    assert _run(negative(pl.col("x"), pl.col("x") > 5), [5, 6, None]) == [5, -6, None]
 
 
 @given(numbers=_NUMBERS, digits=st.integers(0, 40))
@@ -68,10 +69,6 @@ def test_divided_rounds_half_away_from_zero(numbers: list[int | None], digits: i
 
     expected = [None if each is None else divided(each) for each in numbers]
     assert _run(divided_half_up(pl.col("x"), digits), numbers) == expected
-
-
-def test_negative_changes_the_sign_where_it_is_asked_to() -> None:
-    assert _run(negative(pl.col("x"), pl.col("x") > 5), [5, 6, None]) == [5, -6, None]
 
 
 def test_pythons_integers_take_the_rows_that_do_not_fit() -> None:

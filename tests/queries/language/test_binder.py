@@ -47,9 +47,6 @@ def test_latest_rows_are_one_relation_however_they_are_spelled() -> None:
         ):
             assert bound(sql, catalog).plan == expected, sql
     assert isinstance(bound("SELECT * FROM buses [PARTITION BY route_id ROWS 1]").plan, nodes.Changes)
-
-
-def test_latest_rows_of_some_rows_are_the_newest_row_of_those() -> None:
     ranked = relation(
         "SELECT * FROM buses WHERE speed > 1D "
         "QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1"

@@ -26,14 +26,11 @@ def test_each_form_is_written_as_it_was_read(sql: str) -> None:
     assert fingerprint(bind(written, CATALOG).plan) == fingerprint(bind(sql, CATALOG).plan)
 
 
-def test_sqlglot_takes_the_dialect_by_its_class() -> None:
+def test_sqlglot_takes_the_dialect_by_its_class_and_copies_windows() -> None:
     tree = sqlglot.parse_one("ISTREAM(SELECT a FROM s [PARTITION BY k ROWS 5])", read=ContinuousSql)
     assert isinstance(tree, StreamOperator)
     assert tree.find(StreamWindow).args["rows"].name == "5"
     assert tree.sql(ContinuousSql) == "ISTREAM(SELECT a FROM s [PARTITION BY k ROWS 5])"
-
-
-def test_copies_keep_the_window_and_differ_by_it() -> None:
     five, six = parse("SELECT a FROM s [ROWS 5]"), parse("SELECT a FROM s [ROWS 6]")
     assert five != six
     assert five.copy() == five
@@ -41,9 +38,11 @@ def test_copies_keep_the_window_and_differ_by_it() -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT 'a FROM s", "SELECT a FROM s /* x", "SELECT `a FROM s", "SELECT a FROM s \\"])
-def test_text_without_an_end_is_refused(sql: str) -> None:
+def test_text_without_an_end_or_nested_too_deeply_is_refused(sql: str) -> None:
     with pytest.raises(QueryRefusedError):
         parse(sql)
+    with pytest.raises(QueryRefusedError, match="nested too deeply"):
+        parse("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
 
 
 def test_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,11 +50,6 @@ def test_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlglot.parser, "__file__", "/x/sqlglot/parser.cpython-311-x86_64-linux-gnu.so")
     with pytest.raises(EnvironmentMissingError, match="sqlglot"):
         refuse_compiled()
-
-
-def test_deep_nesting_is_an_error_of_ours() -> None:
-    with pytest.raises(QueryRefusedError, match="nested too deeply"):
-        parse("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
 
 
 EXTRA = "[ ] , . * NULL WINDOW OFFSET :: UNION ' 1e400 ; LATERAL EMIT ALL || ? :x { @ -- PIVOT [NOW] 2 INTERVAL"

@@ -5,14 +5,11 @@ from .refusals import refusals
 NOW = "FROM trade [NOW]"
 
 
-def test_names_of_columns_that_have_none() -> None:
+def test_names_of_columns_and_stars() -> None:
     plan = relation(
         f"SELECT COUNT(*), COUNT(px), MAX(px), 1 + 1, CAST(sym AS STRING), COUNT(*) AS count_2 {NOW} GROUP BY sym"
     )
     assert plan.schema.names == ["count", "count_3", "max", "column", "sym", "count_2"]
-
-
-def test_stars_of_one_source() -> None:
     plan = relation("SELECT b.*, a.n FROM trade [NOW] a JOIN quote [NOW] b ON a.sym = b.sym")
     assert plan.schema.names == ["sym", "bid", "t", "n"]
 

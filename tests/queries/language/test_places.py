@@ -6,14 +6,11 @@ from hypothesis import strategies as st
 from upstream.queries.language.places import Text, near
 
 
-def test_the_line_and_a_caret_below_it() -> None:
+def test_the_line_and_a_caret_below_it_whatever_its_end_and_length() -> None:
     error = Text("SELECT a,\n\tb\nFROM s").error((11, 11), "no b", expected="a", hint="write a")
     assert (error.line, error.column) == (2, 2)
     assert error.excerpt == "     b\n     ^"
     assert str(error) == "Line 2, column 2: no b. Expected: a. What to do: write a.\n     b\n     ^"
-
-
-def test_windows_line_ends_and_long_lines() -> None:
     assert Text("a\r\nb c\r\n").error((5, 5), "x").excerpt == "    b c \n      ^"
     long = "x" * 200 + "HERE" + "y" * 200
     shown, caret = Text(long).error((200, 203), "x").excerpt.split("\n")

@@ -34,15 +34,12 @@ def test_kinds(condition: str, how: str) -> None:
     assert made.schema == made.left.schema
 
 
-def test_correlated_conditions_are_pairs_and_the_rest() -> None:
+def test_correlated_conditions_are_pairs_and_the_rest_after_what_is_compared() -> None:
     made = join_of(f"EXISTS (SELECT * FROM {INNER} WHERE b.sym = a.sym AND b.bid > a.px AND b.bid > 3)")
     assert [str(one) for one, _ in made.on] == ["sym"]
     assert str(made.condition).endswith("> px)")
     assert str(only(made.right, Where).condition) == "(bid > cast(3 AS DOUBLE))"
     assert len(made.right.schema.names) == 2
-
-
-def test_not_in_with_a_correlation_compares_first() -> None:
     made = join_of(f"a.px NOT IN (SELECT bid FROM {INNER} WHERE b.sym = a.sym)")
     assert made.how == "null_aware_anti"
     assert [str(one) for one, _ in made.on] == ["px", "sym"]

@@ -14,8 +14,5 @@ def test_what_an_expression_has_in_it() -> None:
     assert has_window(item("1 + SUM(x) OVER (ORDER BY t)"))
     assert has_query(item("1 + (SELECT 1 FROM t)"))
     assert not has_query(item("1 + x"))
-
-
-def test_brackets_around_an_expression_are_taken_away() -> None:
     select = parse("SELECT ((1 + x)) FROM s")
     assert unwrapped(select.expressions[0]).sql() == "1 + x"

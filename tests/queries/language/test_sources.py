@@ -36,13 +36,10 @@ def test_stored_relations_are_whole() -> None:
     assert relation("SELECT * FROM domains [RANGE UNBOUNDED]") == Windowed(DOMAINS, Unbounded())
 
 
-def test_samples_of_latest_rows_stand_below() -> None:
+def test_samples_stand_below_and_make_a_subquery_a_stream() -> None:
     assert relation("SELECT * FROM LATEST(buses TABLESAMPLE (10 PERCENT))") == Windowed(Sample(BUSES, 10.0), Latest())
     seeded = relation("SELECT * FROM trade [NOW] TABLESAMPLE (2.5 PERCENT) REPEATABLE (7)")
     assert seeded.stream == Sample(TRADE, 2.5, 7)
-
-
-def test_a_sample_of_a_subquery_makes_it_a_stream() -> None:
     plan = relation("SELECT * FROM (SELECT sym FROM trade [NOW]) AS x SAMPLE (5)")
     assert isinstance(plan.stream, Sample)
     assert isinstance(plan.stream.source, Changes)

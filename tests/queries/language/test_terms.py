@@ -100,12 +100,8 @@ test_what_is_no_expression_is_refused_at_its_place = refusals(
 )
 
 
-def test_values_of_literals() -> None:
-    """Those of numbers are in `test_literals.py`."""
-    plan = relation("SELECT -5, 'it''s', TRUE, NULL FROM trade [NOW]")
-    assert [str(each.type) for each in plan.schema] == ["int32", "string", "bool", "null"]
-
-
-def test_a_unit_is_a_word_without_quotes() -> None:
+def test_units_are_words_and_literals_values() -> None:
     refused("SELECT TIMESTAMPADD('MONTH', 1, t) AS a FROM trade", "without quotes", at="'MONTH'")
     refused("SELECT DATEDIFF(FORTNIGHT, t, t) AS a FROM trade", "no unit of DATEDIFF", "QUARTER", at="FORTNIGHT")
+    plan = relation("SELECT -5, 'it''s', TRUE, NULL FROM trade [NOW]")
+    assert [str(each.type) for each in plan.schema] == ["int32", "string", "bool", "null"]

@@ -46,16 +46,13 @@ def test_in_of_one_row_is_a_comparison_with_it() -> None:
         assert str(only(relation(sql.format(word)), Where).condition) == expected
 
 
-def test_values_beside_aggregates_are_of_their_own() -> None:
+def test_values_beside_aggregates_and_inside_of_subqueries() -> None:
     plan = relation(
         "SELECT sym, SUM(n) / (SELECT SUM(n) FROM trade [NOW]) AS p FROM trade [NOW] AS a "
         f"GROUP BY sym HAVING COUNT(*) > (SELECT COUNT(*) FROM {INNER})"
     )
     assert len([each for each in walk(plan) if isinstance(each, Join)]) == 2
     assert plan.schema.names == ["sym", "p"]
-
-
-def test_a_value_inside_of_a_subquery() -> None:
     sql = (
         f"SELECT sym FROM trade [NOW] AS a WHERE EXISTS (SELECT 1 FROM {INNER} WHERE b.sym = a.sym "
         "AND b.bid > (SELECT AVG(px) FROM trade [RANGE 1 HOUR] AS c WHERE c.sym = b.sym))"

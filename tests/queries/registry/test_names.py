@@ -17,13 +17,10 @@ def test_what_cannot_name_a_folder_is_refused(name: str) -> None:
     misused("cannot name a query", check_name, name, "a query")
 
 
-def test_names_are_found_whatever_their_case() -> None:
-    assert found("PER_route", ["slow", "Per_Route"]) == "Per_Route"
-    assert found("per", ["slow", "Per_Route"]) is None
-
-
-def test_unknown_names_are_answered_with_near_ones() -> None:
+def test_names_are_found_whatever_their_case_or_answered_with_near_ones() -> None:
     assert known_name("SLOW", ["slow"], "query") == "slow"
     misused(r"no query 'slwo'.*did you mean 'slow'", known_name, "slwo", ["slow", "per_route"], "query")
     misused("there are: per_route, slow", known_name, "zzz", ["slow", "per_route"], "query")
     misused("register a query first", known_name, "zzz", [], "query")
+    assert found("PER_route", ["slow", "Per_Route"]) == "Per_Route"
+    assert found("per", ["slow", "Per_Route"]) is None

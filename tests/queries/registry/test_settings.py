@@ -26,31 +26,25 @@ NESTED = Stream(
 )
 
 
-def test_streams_come_back() -> None:
+def test_streams_come_back_with_the_nonce_of_their_definition() -> None:
     settings = Settings("/lake", 8, (TRADE, BUSES, DOMAINS, NESTED))
     read = Settings.from_json(settings.to_json())
     assert read == settings
     assert read.nonce == settings.nonce
     assert [each.schema for each in read.streams] == [each.schema for each in settings.streams]
     assert read.catalog().names() == ["Domains", "buses", "nested", "trade"]
-
-
-def test_each_definition_has_a_nonce_of_its_own() -> None:
     one, two = Settings("/lake", 8), Settings("/lake", 8)
     assert one.nonce != two.nonce
     assert one.with_stream(TRADE).nonce not in (one.nonce, two.nonce)
 
 
-def test_a_stream_is_added_or_replaced() -> None:
+def test_streams_are_added_and_replaced_and_what_is_fixed_is_compared() -> None:
     settings = Settings("/lake", 8).with_stream(TRADE).with_stream(BUSES)
     assert settings.stream("trade") == TRADE
     assert settings.stream("TRADE") is None
     changed = settings.with_stream(dataclasses.replace(TRADE, key=("sym",)))
     assert changed.stream("trade").key == ("sym",)
     assert len(changed.streams) == 2
-
-
-def test_what_is_fixed_is_compared() -> None:
     settings = Settings("/lake", 8)
     settings.check_same("/lake", 8)
     settings.check_same(None, None)
