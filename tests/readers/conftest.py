@@ -1,27 +1,24 @@
 """Tables of every kind, and programs that read or keep them."""
 
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kit.environments import environment
 
-from .programs import HERE, ROOT, Asked, Server, free_port, started
+from .programs import HERE, ROOT, Asked, free_port, started
 from .stored import SECRETS, StoredSink, UnreliableStore
 from .tables import KINDS, MARKED, write_table
 
 
 @pytest.fixture(scope="session")
-def others() -> Path:
+def others():
     """Return a Python that has other readers, and nothing of this project."""
     return environment("readers")
 
 
 @pytest.fixture(scope="session")
-def large() -> Path:
+def large():
     """A Python that has what is too large for each run of the tests."""
     python = ROOT / ".cache" / "engines" / "bin" / "python"
     if not python.exists():
@@ -30,19 +27,19 @@ def large() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def tables(tmp_path_factory):
     """A table of each kind, as the sink leaves it."""
     home = tmp_path_factory.mktemp("tables")
     return {kind: write_table(home / kind, kind) for kind in (*KINDS, MARKED)}
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path, str, Path], pa.Table | str]]:
+def engine(tmp_path_factory):
     """An engine by its environment's Python and its name: a table's rows, or what it says against it."""
     running: dict[str, Asked] = {}
     place = tmp_path_factory.mktemp("engines") / "rows.parquet"
 
-    def ask(python: Path, name: str, table: Path) -> pa.Table | str:
+    def ask(python, name, table):
         if name not in running:
             running[name] = Asked(python, HERE / "other_engines.py", name)
         return running[name].ask(f"{table}\t{place}") or pq.read_table(place)
@@ -53,7 +50,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path,
 
 
 @pytest.fixture(scope="session")
-def object_store(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def object_store(others, tmp_path_factory):
     """A server of the S3 protocol with one bucket, ``lake``."""
     port = free_port()
     log = tmp_path_factory.mktemp("s3") / "s3.log"
@@ -66,16 +63,16 @@ def object_store(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def storage(object_store: Server) -> dict[str, str]:
+def storage(object_store):
     address = f"http://127.0.0.1:{object_store.port}"
     return {"endpoint_url": address, "allow_http": "true", "region": "us-east-1", **SECRETS}
 
 
 @pytest.fixture
-def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]:
+def stored(tmp_path, storage):
     """Makes sinks of one table in the store; more storage options go by their names."""
 
-    def make(query_id: str = "query-1", **more: str) -> StoredSink:
+    def make(query_id="query-1", **more):
         return StoredSink(
             tmp_path, query_id=query_id, address=f"s3://lake/{tmp_path.name}", storage={**storage, **more}
         )
@@ -84,7 +81,7 @@ def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]
 
 
 @pytest.fixture
-def unreliable_store(others: Path, object_store: Server) -> Iterator[UnreliableStore]:
+def unreliable_store(others, object_store):
     """The same objects by another address, whose answers a test spoils."""
     client = Asked(others, HERE / "unreliable_store.py", str(object_store.port), *SECRETS.values())
     yield UnreliableStore(f"http://127.0.0.1:{client.hear()}", client)

@@ -1,12 +1,10 @@
 """A BI tool's two ways to Spark's Thrift server, started by `upstream serve`: JDBC, and PyHive."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyspark
 import pytest
@@ -19,9 +17,6 @@ from .matrix import FEATURES
 from .programs import DbApiClient, JdbcClient, Server, serving
 from .tables import KINDS, schema_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
 
 
@@ -32,7 +27,7 @@ Ask = Callable[[str], Any]
 class Live:
     """A table that a query keeps committing to, with its metrics."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: Any, folder: Path) -> None:
         self.feed, self.path, self.metrics = folder / "feed", folder / "live", folder / "metrics"
         self.feed.mkdir()
         self._spark, self._count = spark, 0
@@ -60,7 +55,7 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Live:
+def live(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Live:
     made = Live(spark, tmp_path_factory.mktemp("live"))
     made.start(availableNow=True).awaitTermination()
     return made
@@ -135,7 +130,7 @@ def _until_seen(ask: Ask, value: int) -> None:
     wait_for(look)
 
 
-def test_history_reports_freshness(spark: SparkSession, live: Live) -> None:
+def test_history_reports_freshness(spark: Any, live: Live) -> None:
     notes = [row.userMetadata for row in spark.sql(f"DESCRIBE HISTORY delta.`{live.path}`").collect()]
     noted = json.loads(next(note for note in notes if note))
     assert noted["keys"] == len(KEYS)

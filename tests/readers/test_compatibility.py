@@ -1,11 +1,9 @@
 """Each cell of the page's table: a reader, a kind of table, and what comes of it."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -27,9 +25,6 @@ from .matrix import (
 )
 from .programs import ROOT
 from .tables import MARKED, Rows, rows_of, schema_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 # Values that the layout admits, of every type, by column.
 _SECONDS = 62_135_596_800
@@ -183,7 +178,7 @@ def rows_from(found: pa.Table | str) -> Rows:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("feature", FEATURES)
-def test_spark_sql(spark: SparkSession, tables: dict[str, Path], feature: str) -> None:
+def test_spark_sql(spark, tables, feature):
     check("spark", feature, lambda: spark.sql(f"SELECT * FROM delta.`{tables[feature]}`").toArrow().to_pylist())
 
 

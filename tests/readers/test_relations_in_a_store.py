@@ -9,7 +9,6 @@ from deltalake import write_deltalake
 from kit.feeds import write_csv
 from kit.programs import run_command
 from kit.registries import begun, register
-from pyspark.sql import SparkSession
 
 import upstream as us
 from upstream.conf.errors import TableError
@@ -28,7 +27,7 @@ def _rows(checkpoint: str, storage: dict[str, str]) -> list[tuple[object, ...]]:
     return sorted(row for shard in range(2) for row in stored_rows(plan, group, shard, storage)["routes"]().iter_rows())
 
 
-def test_a_relation_is_declared_read_and_refreshed(tmp_path: Path, storage: dict[str, str]) -> None:
+def test_a_relation_is_declared_read_and_refreshed(tmp_path, storage):
     place = f"s3://lake/{tmp_path.name}/routes"
     write_deltalake(place, pa.table({"id": ["a"], "name": ["north"]}), storage_options=storage)
     checkpoint = begun(tmp_path)
@@ -47,13 +46,13 @@ def test_a_relation_is_declared_read_and_refreshed(tmp_path: Path, storage: dict
     assert not any(secret.encode() in written for secret in SECRETS.values())
 
 
-def test_the_command_line_takes_the_options_of_the_store(tmp_path: Path, storage: dict[str, str]) -> None:
+def test_the_command_line_takes_the_options_of_the_store(tmp_path, storage):
     place = f"s3://lake/{tmp_path.name}/routes"
     write_deltalake(place, pa.table({"id": ["a"], "name": ["north"]}), storage_options=storage)
     checkpoint = begun(tmp_path)
     options = [part for name, value in storage.items() for part in ("--option", f"storage.{name}={value}")]
 
-    def relation(*arguments: str) -> str:
+    def relation(*arguments):
         done = run_command("queries", checkpoint, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -67,9 +66,7 @@ def test_the_command_line_takes_the_options_of_the_store(tmp_path: Path, storage
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_job_reads_a_relation_and_keeps_its_results_in_the_store(
-    spark: SparkSession, tmp_path: Path, storage: dict[str, str]
-) -> None:
+def test_a_job_reads_a_relation_and_keeps_its_results_in_the_store(spark, tmp_path, storage):
     lake = f"s3://lake/{tmp_path.name}"
     names = pa.table({"id": ["1", "2"], "name": ["north", "south"]})
     write_deltalake(f"{lake}-routes", names, storage_options=storage)

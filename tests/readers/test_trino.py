@@ -1,10 +1,6 @@
 """Trino, as a server: each kind of table, over its Python client and over JDBC, and while a writer commits."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,27 +15,22 @@ from .matrix import FEATURES
 from .programs import ROOT, DbApiClient, JdbcClient
 from .tables import MARKED, schema_of
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def often(monkeypatch):
     maintain_often(monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def trino_tool(tool_module: Callable[[str], ModuleType]) -> ModuleType:
+def trino_tool(tool_module):
     """The module `tools/trino.py`."""
     return tool_module("trino")
 
 
 @pytest.fixture(scope="module")
-def server(
-    trino_tool: ModuleType, tables: dict[str, Path], large: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+def server(trino_tool, tables, large, tmp_path_factory):
     try:
         trino_tool.trino_java()
         trino_tool.trino_server()
@@ -50,14 +41,14 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def client(server: Any, large: Path) -> Iterator[DbApiClient]:
+def client(server, large):
     made = DbApiClient(large, "trino", server.port)
     yield made
     made.end()
 
 
 @pytest.fixture(scope="module")
-def jdbc(server: Any, trino_tool: ModuleType) -> Iterator[JdbcClient]:
+def jdbc(server, trino_tool):
     home = ROOT / ".cache" / "trino"
     output = fetch(home, [f"io.trino:trino-jdbc:{trino_tool.VERSION}"])
     found = sorted(home.glob("jars/io.trino_trino-jdbc-*.jar"))
@@ -76,12 +67,12 @@ def selected(feature: str) -> str:
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_tables_by_its_client_in_python(client: DbApiClient, feature: str) -> None:
+def test_tables_by_its_client_in_python(client, feature):
     check("trino", feature, lambda: rows_from(client.query(selected(feature)), feature))
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_tables_over_jdbc(jdbc: JdbcClient, feature: str) -> None:
+def test_tables_over_jdbc(jdbc, feature):
     columns = ", ".join(
         f'json_format(CAST("{field.name}" AS JSON)) AS "{field.name}"'
         if pa.types.is_nested(field.type)
@@ -92,7 +83,7 @@ def test_tables_over_jdbc(jdbc: JdbcClient, feature: str) -> None:
     check("trino_jdbc", feature, lambda: rows_from(jdbc.query(query), feature))
 
 
-def test_rows_that_are_marked_as_dead_are_not_counted(client: DbApiClient) -> None:
+def test_rows_that_are_marked_as_dead_are_not_counted(client):
     for where in ("true", "k >= 100", "k IN (1, 150, 250)", "_upstream_bucket = 0"):
         counted = client.query(f"SELECT count(*) AS n FROM {MARKED} WHERE {where}")
         listed = client.query(f"SELECT k FROM {MARKED} WHERE {where}")
@@ -100,12 +91,12 @@ def test_rows_that_are_marked_as_dead_are_not_counted(client: DbApiClient) -> No
 
 
 @pytest.mark.usefixtures("often")
-def test_reading_while_a_writer_commits_and_cleans_up(client: DbApiClient, server: Any, tmp_path: Path) -> None:
+def test_reading_while_a_writer_commits_and_cleans_up(client, server, tmp_path):
     """Each read sees whole batches, and none that is older than what was committed when it began."""
     sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "4", "retentionVersions": "100"})
     registered: list[Path] = []
 
-    def read(path: str) -> pa.Table:
+    def read(path):
         if not registered:
             server.register("written", sink.path)
             registered.append(sink.path)

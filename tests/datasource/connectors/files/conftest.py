@@ -1,7 +1,5 @@
 """What the tests of the files connector share: a reader that follows positions as Spark would, through JSON."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +52,7 @@ class Following:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Where the data lies."""
     made = tmp_path / "data"
     made.mkdir()
@@ -62,17 +60,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def connect(folder: Path) -> Callable[..., FilesConnector]:
+def connect(folder):
     """Makes a connector of the folder, by options as a user writes them."""
 
-    def make(
-        schema: str | pa.Schema | None = None,
-        *,
-        state: Path | None = None,
-        key: tuple[str, ...] = (),
-        time: str | None = None,
-        **options: str,
-    ) -> FilesConnector:
+    def make(schema=None, *, state=None, key=(), time=None, **options):
         if isinstance(schema, str):
             schema = pa.schema(
                 [(name, getattr(pa, kind)()) for name, kind in (pair.split() for pair in schema.split(","))]
@@ -84,12 +75,12 @@ def connect(folder: Path) -> Callable[..., FilesConnector]:
 
 
 @pytest.fixture
-def follow(connect: Callable[..., FilesConnector]) -> Callable[..., Following]:
+def follow(connect):
     """Makes a connector and follows it."""
     return lambda *args, **options: Following(connect(*args, **options))
 
 
 @pytest.fixture
-def following() -> Callable[[Connector], Following]:
+def following():
     """Follows a connector that there is."""
     return Following

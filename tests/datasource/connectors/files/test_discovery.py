@@ -66,32 +66,21 @@ def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(discovery, "_FEW_FILES", 0)
     (folder / "a").write_text("x")
     (folder / "b").write_text("x")
-    follow = make(folder)
-    assert found(follow.changes()) == (["a", "b"], [])
+    follow, frozen = make(folder), make(folder)
+    assert found(follow.changes()) == found(frozen.changes()) == (["a", "b"], [])
     with (folder / "a").open("a") as file:
         file.write("x")
     # A file that changed lately is looked at without waiting for a pass.
-    assert found(follow.changes()) == (["a"], [])
+    assert found(follow.changes()) == found(frozen.changes()) == (["a"], [])
     (folder / "c").write_text("x")
     (folder / "b").unlink()
     until(follow, (["c"], ["b"]))
-    thread = follow._thread
-    assert thread is not None
+    frozen.freeze()
+    threads = [follow._thread, frozen._thread]
+    (folder / "d").write_text("x")
+    assert found(frozen.changes()) == (["c"], ["b"])
     del follow
-    thread.join(60)
-    assert not thread.is_alive()
-
-
-def test_a_frozen_one_leaves_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_QUICK_SECONDS", 0.0)
-    monkeypatch.setattr(discovery, "_FEW_FILES", 0)
-    (folder / "a").write_text("x")
-    follow = make(folder)
-    follow.changes()
-    follow.changes()
-    (folder / "b").write_text("x")
-    follow.freeze()
-    assert follow._thread is not None
-    follow._thread.join(60)
-    (folder / "c").write_text("x")
-    assert found(follow.changes()) == (["b"], [])
+    for thread in threads:
+        assert thread is not None
+        thread.join(60)
+        assert not thread.is_alive()

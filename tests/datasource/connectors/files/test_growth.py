@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.ranges import read_range
@@ -18,7 +17,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_files_are_taken_by_arrival_then_change_then_natural_order(folder: Path, follow: Any) -> None:
+def test_files_are_taken_by_arrival_then_change_then_natural_order(folder, follow):
     for name, changed in (("p10", 5), ("p2", 5), ("p1", 9)):
         append(folder / f"{name}.csv", f"k,v\n{name[1:]},x\n")
         os.utime(folder / f"{name}.csv", (changed, changed))
@@ -30,7 +29,7 @@ def test_files_are_taken_by_arrival_then_change_then_natural_order(folder: Path,
     assert feed.arrivals == [2_000_000] * 3 + [3_000_000]
 
 
-def test_names_with_digits_of_any_kind(folder: Path, follow: Any) -> None:
+def test_names_with_digits_of_any_kind(folder, follow):
     for name in ("1²3", "٣", "2"):
         append(folder / f"{name}.csv", f"k,v\n1,{name}\n")
         os.utime(folder / f"{name}.csv", (1, 1))
@@ -38,7 +37,7 @@ def test_names_with_digits_of_any_kind(folder: Path, follow: Any) -> None:
 
 
 @pytest.mark.parametrize("rule", ["auto", "terminated", "complete"])
-def test_the_last_line_of_a_settled_file(folder: Path, follow: Any, rule: str) -> None:
+def test_the_last_line_of_a_settled_file(folder, follow, rule):
     append(folder / "a.csv", "k,v\n1,x\n2,y")
     changed = int((folder / "a.csv").stat().st_mtime * 1e6)
     feed = follow(KV, lastLine=rule)
@@ -50,7 +49,7 @@ def test_the_last_line_of_a_settled_file(folder: Path, follow: Any, rule: str) -
     assert len(feed.rows) == (1 if rule == "terminated" else 2)
 
 
-def test_a_batch_takes_the_last_line_at_once(folder: Path, follow: Any) -> None:
+def test_a_batch_takes_the_last_line_at_once(folder, follow):
     append(folder / "a.csv", "k,v\n1,x\n2,y")
     feed = follow(KV)
     feed.connector.freeze(0)
@@ -58,7 +57,7 @@ def test_a_batch_takes_the_last_line_at_once(folder: Path, follow: Any) -> None:
 
 
 @pytest.mark.parametrize(("rest", "rows"), [("\n3,z\n", 1), ("\r\n3,z\r\n", 1), ("\n", 0), ("yy\n", None)])
-def test_a_taken_last_line_may_be_ended_and_not_go_on(folder: Path, follow: Any, rest: str, rows: int | None) -> None:
+def test_a_taken_last_line_may_be_ended_and_not_go_on(folder, follow, rest, rows):
     append(folder / "a.csv", "k,v\n1,x\n2,y")
     feed = follow(KV, lastLine="complete")
     assert len(feed.step()) == 2
@@ -79,9 +78,7 @@ def test_a_taken_last_line_may_be_ended_and_not_go_on(folder: Path, follow: Any,
         ({"maxFilesPerTrigger": "1"}, None, [5, 5]),
     ],
 )
-def test_limits_are_exact_and_take_at_least_a_row(
-    folder: Path, follow: Any, options: dict[str, str], limit: Limit | None, sizes: list[int]
-) -> None:
+def test_limits_are_exact_and_take_at_least_a_row(folder, follow, options, limit, sizes):
     for number in (0, 5):
         append(folder / f"{number}.csv", "k,v\n" + "".join(f"{number + n},x\n" for n in range(5)))
     feed = follow(KV, **options)
@@ -92,7 +89,7 @@ def test_limits_are_exact_and_take_at_least_a_row(
     assert [row["k"] for row in feed.rows] == list(range(10))
 
 
-def test_a_large_file_is_cut_into_ranges(folder: Path, follow: Any) -> None:
+def test_a_large_file_is_cut_into_ranges(folder, follow):
     append(folder / "a.csv", "k,v\n" + "".join(f"{n},{'x' * (n % 7)}\n" for n in range(1000)))
     feed = follow(KV, splitBytes="500")
     assert [row["k"] for row in feed.step()] == list(range(1000))
@@ -100,7 +97,7 @@ def test_a_large_file_is_cut_into_ranges(folder: Path, follow: Any) -> None:
     assert all(part.span <= 700 for part in feed.last)
 
 
-def test_what_waits_keeps_its_arrival(folder: Path, follow: Any, following: Any, connect: Any) -> None:
+def test_what_waits_keeps_its_arrival(folder, follow, following, connect):
     path = folder / "a.csv"
     append(path, "k,v\n1,x\n2,x\n3,")
     feed = follow(KV)
@@ -116,7 +113,7 @@ def test_what_waits_keeps_its_arrival(folder: Path, follow: Any, following: Any,
     assert len(again.last) == 1
 
 
-def test_feeds_share_a_limit(tmp_path: Path, follow: Any) -> None:
+def test_feeds_share_a_limit(tmp_path, follow):
     for name, rows in (("big", 100), ("small", 3)):
         (tmp_path / name).mkdir()
         append(tmp_path / name / "a.csv", "k,v\n" + "".join(f"{n},{name}\n" for n in range(rows)))
@@ -128,14 +125,14 @@ def test_feeds_share_a_limit(tmp_path: Path, follow: Any) -> None:
     assert {part.feed for part in feed.last} == set(paths)
 
 
-def test_a_feed_of_which_a_limit_took_all_does_not_wait(folder: Path, follow: Any) -> None:
+def test_a_feed_of_which_a_limit_took_all_does_not_wait(folder, follow):
     append(folder / "a.csv", "k,v\n1,a\n2,b\n")
     (source,) = follow(KV).connector.feeds(None)
     assert follow(KV).connector.advance(None, 10, Limit(rows=2)).waiting == {}
     assert follow(KV).connector.advance(None, 10, Limit(rows=1)).waiting == {source: 10}
 
 
-def test_a_feed_for_each_file(folder: Path, follow: Any) -> None:
+def test_a_feed_for_each_file(folder, follow):
     for name in "ab":
         append(folder / f"{name}.csv", f"k,v\n1,{name}\n")
     feed = follow(KV, feeds="file")
@@ -158,14 +155,14 @@ def test_a_feed_for_each_file(folder: Path, follow: Any) -> None:
         ('k,v\n1,"x"\n2,"y"\n', 2),
     ],
 )
-def test_shapes_of_files(folder: Path, follow: Any, text: str, rows: int) -> None:
+def test_shapes_of_files(folder, follow, text, rows):
     append(folder / "a.csv", text)
     feed = follow(KV)
     assert feed.step() == [{"k": 1, "v": "x"}, {"k": 2, "v": "y"}][:rows]
     assert feed.malformed == []
 
 
-def test_names_that_are_not_read(folder: Path, follow: Any) -> None:
+def test_names_that_are_not_read(folder, follow):
     for name in ("_a.csv", ".b.csv", "c.txt", "d.csv"):
         append(folder / name, f"k,v\n1,{name}\n")
     (folder / "sub").mkdir()
@@ -187,13 +184,13 @@ def test_names_that_are_not_read(folder: Path, follow: Any) -> None:
         ("k,v,w\n1,x,y\n", "has besides w"),
     ],
 )
-def test_other_columns(folder: Path, follow: Any, text: str, message: str) -> None:
+def test_other_columns(folder, follow, text, message):
     append(folder / "a.csv", text)
     with pytest.raises(FeedChangedError, match=rf"a\.csv.*{message}"):
         follow(KV).step()
 
 
-def test_a_column_named_twice(folder: Path, connect: Any) -> None:
+def test_a_column_named_twice(folder, connect):
     append(folder / "a.csv", "k,v,k\n1,x,2\n")
     with pytest.raises(SchemaError, match=r"a\.csv.*'k' occurs twice"):
         connect().schema()
@@ -201,7 +198,7 @@ def test_a_column_named_twice(folder: Path, connect: Any) -> None:
         connect(KV).advance(None, 0, Limit())
 
 
-def test_no_file(folder: Path, connect: Any) -> None:
+def test_no_file(folder, connect):
     with pytest.raises(SchemaError, match=r"no file with data.*schema"):
         connect().schema()
     append(folder / "a.csv", "k,v\n")
@@ -209,7 +206,7 @@ def test_no_file(folder: Path, connect: Any) -> None:
         connect().schema()
 
 
-def test_a_path_that_is_not_there(folder: Path, connect: Any) -> None:
+def test_a_path_that_is_not_there(folder, connect):
     connector = connect(KV, path=str(folder / "x.csv"))
     assert connector.advance(None, 0, Limit()).ranges == []
     connector.freeze(0)
@@ -219,11 +216,11 @@ def test_a_path_that_is_not_there(folder: Path, connect: Any) -> None:
 
 class TestChangedFiles:
     @pytest.fixture
-    def feed(self, folder: Path, follow: Any) -> Any:
+    def feed(self, folder, follow):
         append(folder / "a.csv", "k,v\n1,x\n2,y\n3,z\n")
         return follow(KV)
 
-    def test_gone_before_it_was_consumed(self, folder: Path, feed: Any, connect: Any) -> None:
+    def test_gone_before_it_was_consumed(self, folder, feed, connect):
         feed.step(limit=Limit(rows=1))
         (folder / "a.csv").rename(folder / "_a")
         with pytest.raises(FeedChangedError, match=r"a\.csv has disappeared .* 8 bytes"):
@@ -233,7 +230,7 @@ class TestChangedFiles:
         (folder / "_a").rename(folder / "a.csv")
         assert [row["k"] for row in feed.step()] == [2, 3]
 
-    def test_touched_and_gone_after_it_was_consumed(self, folder: Path, feed: Any, connect: Any) -> None:
+    def test_touched_and_gone_after_it_was_consumed(self, folder, feed, connect):
         feed.step()
         (taken,) = feed.last
         os.utime(folder / "a.csv", (1, 1))
@@ -244,7 +241,7 @@ class TestChangedFiles:
         with pytest.raises(FeedChangedError, match="disappeared"):
             read_range(feed.connector, taken, feed.malformed)
 
-    def test_gone_with_an_unfinished_line(self, folder: Path, feed: Any) -> None:
+    def test_gone_with_an_unfinished_line(self, folder, feed):
         append(folder / "a.csv", "4,")
         feed.step()
         (folder / "a.csv").unlink()
@@ -260,7 +257,7 @@ class TestChangedFiles:
             ("v,k\nx,1\ny,2\nz,3\n9,9\n", "rewritten", "rewritten"),
         ],
     )
-    def test_shrunk_or_rewritten(self, folder: Path, feed: Any, connect: Any, text: str, seen: str, read: str) -> None:
+    def test_shrunk_or_rewritten(self, folder, feed, connect, text, seen, read):
         feed.step()
         (folder / "a.csv").write_text(text)
         os.utime(folder / "a.csv", (1, 1))
@@ -270,7 +267,7 @@ class TestChangedFiles:
         with pytest.raises(FeedChangedError, match=read):
             read_range(feed.connector, feed.last[0], feed.malformed)
 
-    def test_begun_anew_before_anything_was_taken(self, folder: Path, feed: Any) -> None:
+    def test_begun_anew_before_anything_was_taken(self, folder, feed):
         (folder / "b.csv").write_text("k,v\n7,x\n8,x\n")
         feed.step(limit=Limit(rows=1))
         assert feed.rows == [{"k": 1, "v": "x"}]

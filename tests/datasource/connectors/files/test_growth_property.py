@@ -131,9 +131,7 @@ def growing_files(folder: Path, contents: list[tuple[str, list[str]]]) -> list[G
     split_bytes=st.sampled_from(["7", "40", "1 MB"]),
     feeds=st.sampled_from(["path", "file"]),
 )
-def test_each_row_is_read_once_and_in_order_however_its_file_grows(
-    contents: list[tuple[str, list[str]]], events: list[Event], split_bytes: str, feeds: str
-) -> None:
+def test_each_row_is_read_once_and_in_order_however_its_file_grows(contents, events, split_bytes, feeds):
     with tempfile.TemporaryDirectory() as home:
         files = growing_files(Path(home, "data"), contents)
         query = Query(Path(home), {"splitBytes": split_bytes, "feeds": feeds})

@@ -1,8 +1,6 @@
 """One real broker for all tests here; each test has topics of its own."""
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,18 +10,18 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def topic(broker: Any) -> Callable[..., str]:
+def topic(broker):
     """Makes topics with names that nobody else has."""
     return lambda partitions=1, **config: broker.create(f"topic-{next(_numbers)}", partitions, **config)
 
 
 @pytest.fixture(scope="session")
-def sender(broker: Any) -> Sender:
+def sender(broker):
     return Sender(broker.address)
 
 
 @pytest.fixture
-def source(broker: Any) -> Callable[..., Source]:
+def source(broker):
     return lambda topic, schema=None, **options: Source(
         broker, topic, schema, **{name.replace("__", "."): value for name, value in options.items()}
     )

@@ -4,9 +4,7 @@ import datetime as dt
 import io
 import json
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any, ClassVar
 
 import fastavro
@@ -58,7 +56,7 @@ class Registry(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def registry() -> Iterator[str]:
+def registry():
     server = HTTPServer(("127.0.0.1", 0), Registry)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{server.server_port}"
@@ -72,7 +70,7 @@ def read(values: Any, sample: list[bytes], schema: pa.Schema | None = None) -> t
     return [{**row, "position": int(at)} for row, at in zip(table.to_pylist(), positions, strict=True)], reported
 
 
-def test_avro_by_a_schema_given(tmp_path: Path) -> None:
+def test_avro_by_a_schema_given(tmp_path):
     path = tmp_path / "position.avsc"
     path.write_text(json.dumps(OLD))
     for given in (json.dumps(OLD), str(path)):
@@ -86,7 +84,7 @@ def test_avro_by_a_schema_given(tmp_path: Path) -> None:
         AvroValues(KafkaOptions(avro_schema=str(tmp_path / "absent"))).infer([])
 
 
-def test_avro_by_a_registry_with_schemas_that_grow(registry: str) -> None:
+def test_avro_by_a_registry_with_schemas_that_grow(registry):
     values = AvroValues(KafkaOptions(schema_registry=f"http://me:s3cret@{registry}", avro_schema=json.dumps(NEW)))
     sample = [
         b"\x00" + number.to_bytes(4, "big") + avro(schema) for number, schema in ((1, OLD), (2, NEW), (9, OLD))
@@ -103,20 +101,20 @@ def test_avro_by_a_registry_with_schemas_that_grow(registry: str) -> None:
     ]
 
 
-def test_a_registry_that_does_not_answer_is_an_error_without_its_password() -> None:
+def test_a_registry_that_does_not_answer_is_an_error_without_its_password():
     values = AvroValues(KafkaOptions(schema_registry="http://me:s3cret@127.0.0.1:1"))
     with pytest.raises(UpstreamError, match="does not answer") as error:
         read(values, [b"\x00\x00\x00\x00\x01" + avro(OLD)], pa.schema([("plate", pa.string())]))
     assert "s3cret" not in str(error.value)
 
 
-def test_avro_that_is_no_column() -> None:
+def test_avro_that_is_no_column():
     schema = {"type": "record", "name": "R", "fields": [{"name": "u", "type": ["int", "string"]}]}
     with pytest.raises(SchemaError, match="union"):
         AvroValues(KafkaOptions(avro_schema=json.dumps(schema))).infer([])
 
 
-def test_protobuf(tmp_path: Path) -> None:
+def test_protobuf(tmp_path):
     file = descriptor_pb2.FileDescriptorProto(name="p.proto", package="bus", syntax="proto3")
     kind = file.enum_type.add(name="Kind")
     for number, name in enumerate(("BUS", "TRAM")):
@@ -156,7 +154,7 @@ def test_protobuf(tmp_path: Path) -> None:
         ProtobufValues(KafkaOptions(descriptor_file=str(path), message_name="bus.Other"))
 
 
-def test_a_value_that_does_not_fit_the_columns_asked_for_goes_aside() -> None:
+def test_a_value_that_does_not_fit_the_columns_asked_for_goes_aside():
     values = AvroValues(KafkaOptions(avro_schema=json.dumps(OLD)))
     rows, reported = read(values, [avro(OLD), avro(OLD, stops=[1 << 20])], pa.schema([("stops", pa.list_(pa.int16()))]))
     assert rows == [{"stops": [1], "position": 0}]

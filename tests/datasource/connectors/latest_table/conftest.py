@@ -1,9 +1,5 @@
 """A table that the sink's own classes write, and its follower."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from kit.sink import Sink
 
@@ -11,8 +7,8 @@ from .following import Follower, some
 
 
 @pytest.fixture
-def make_first(tmp_path: Path) -> Callable[..., Sink]:
-    def make(folder: Path = tmp_path / "first", **options: str) -> Sink:
+def make_first(tmp_path):
+    def make(folder=tmp_path / "first", **options):
         chosen = {"key": "k", "time": "t", "buckets": "2"} | options
         return Sink(folder, options={name: value for name, value in chosen.items() if value})
 
@@ -20,20 +16,20 @@ def make_first(tmp_path: Path) -> Callable[..., Sink]:
 
 
 @pytest.fixture
-def first(make_first: Callable[..., Sink]) -> Sink:
+def first(make_first):
     return make_first()
 
 
 @pytest.fixture
-def follow(first: Sink) -> Callable[..., Follower]:
+def follow(first):
     return lambda **options: Follower(first.path, **options)
 
 
 @pytest.fixture
-def begun(first: Sink, follow: Callable[..., Follower]) -> Callable[..., Follower]:
+def begun(first, follow):
     """Makes a follower that has read a table of the first rows."""
 
-    def make(*rows: tuple[Any, ...], **options: str) -> Follower:
+    def make(*rows, **options):
         some(first, 0, *(rows or ((1, 10, "a"),)))
         follower = follow(**options)
         follower.rows()

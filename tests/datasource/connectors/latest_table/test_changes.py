@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,9 +24,7 @@ def changes(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("kind", ["newest", "full"])
-def test_what_comes_between_a_plan_and_its_reading_changes_nothing(
-    make_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_what_comes_between_a_plan_and_its_reading_changes_nothing(make_first, tmp_path, monkeypatch, kind):
     first = make_first(**options_of("vectors", monkeypatch, str(tmp_path)))
     some(first, 0, *((key, 10, "a") for key in range(100)))
     follower = Follower(first.path, changes=kind)
@@ -42,23 +39,37 @@ def test_what_comes_between_a_plan_and_its_reading_changes_nothing(
     assert follower.read(end) == before
 
 
-def test_a_key_in_a_struct_and_a_column_that_is_added(tmp_path: Path) -> None:
-    kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
-    columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
+@pytest.mark.parametrize("kind", ["newest", "full"])
+def test_columns_of_any_name_a_key_in_a_struct_and_a_column_that_is_added(tmp_path, kind):
+    """Deletions of the newest rows have the key where rows have it."""
+    place = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
+    columns = pa.schema([("the place", place), ("t", pa.int64()), ("a,b", pa.string())])
     sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "1"})
     some(sink, 0, ({"id": 1, "be side": 5}, 10, "a"), ({"id": 2, "be side": 6}, 10, "b"))
     wider = dataclasses.replace(
         sink, columns=columns.append(pa.field("w", pa.int64())), options={**sink.options, "mergeSchema": "true"}
     )
     some(wider, 1, ({"id": 2, "be side": 6}, 11, "b2", 7))
-    follower = Follower(sink.path, changes="full", punctuation="false")
-    follower.rows()
+    follower = Follower(sink.path, changes=kind, punctuation="false")
+    assert follower.options.key == ("`the place`.`id`",)
+    assert {row["the place"]["id"]: row["a,b"] for row in follower.rows()} == {1: "a", 2: "b2"}
     some(wider, 2, ({"id": 1, "be side": 7}, 12, "c", 8))
-    found = [(row["_change_type"], row["the place"]["be side"], row["a,b"], row["w"]) for row in follower.rows()]
-    assert found == [("update_preimage", 5, "a", None), ("update_postimage", 7, "c", 8)]
+    wider.batch(3, [gone(wider, [({"id": 2, "be side": 9}, 30, None, None)], 300)])
+    found = [
+        (row.get("_change_type"), row["the place"]["id"], row["t"], row["a,b"], row["w"], row[SYSTEM]["deleted"])
+        for row in follower.rows()
+    ]
+    if kind == "newest":
+        assert sorted(found, key=str) == [(None, 1, 12, "c", 8, False), (None, 2, 30, None, None, True)]
+    else:
+        assert found == [
+            ("update_preimage", 1, 10, "a", None, False),
+            ("update_postimage", 1, 12, "c", 8, False),
+            ("delete", 2, 11, "b2", 7, True),
+        ]
 
 
-def test_a_condition_is_for_each_image_by_itself(first: Any, follow: Any, begun: Any) -> None:
+def test_a_condition_is_for_each_image_by_itself(first, follow, begun):
     follower = begun((1, 10, "in"), (2, 10, "out"), (3, 10, "in"), (4, 10, "out"), changes="full", where="v = 'in'")
     some(first, 1, (1, 11, "out"), (2, 11, "in"))
     first.batch(2, [gone(first, [(3, 30, None), (4, 30, None)], 200)])
@@ -74,7 +85,7 @@ def test_a_condition_is_for_each_image_by_itself(first: Any, follow: Any, begun:
     assert changes(newest.rows()) == [("update_postimage", 1, 12, "again")]
 
 
-def test_progress_is_that_of_the_rows_that_come(first: Any, follow: Any) -> None:
+def test_progress_is_that_of_the_rows_that_come(first, follow):
     first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8)])
     follower = follow(changes="full")
     assert [row["t"] for row in follower.rows() if row[SYSTEM]["punctuation"]] == [8]
@@ -87,7 +98,7 @@ def test_progress_is_that_of_the_rows_that_come(first: Any, follow: Any) -> None
     assert follow(changes="full", time="v", timeFormat="").options.progress == "latent"
 
 
-def test_limits_count_rows_that_may_leave_and_files(first: Any, begun: Any) -> None:
+def test_limits_count_rows_that_may_leave_and_files(first, begun):
     follower = begun(*((key, 10, "a") for key in range(20)), changes="full", maxRowsPerTrigger="4")
     for batch_id in range(1, 5):
         some(first, batch_id, (0, 10 * batch_id + 10, "b"))
@@ -95,7 +106,7 @@ def test_limits_count_rows_that_may_leave_and_files(first: Any, begun: Any) -> N
     assert len(changes(follower.rows())) == 8
 
 
-def test_files_that_are_gone(first: Any, follow: Any, begun: Any) -> None:
+def test_files_that_are_gone(first, follow, begun):
     follower = begun(changes="full")
     before = first.live_files()
     some(first, 1, (1, 11, "b"))
@@ -108,7 +119,7 @@ def test_files_that_are_gone(first: Any, follow: Any, begun: Any) -> None:
     assert len(follow().rows()) >= 1
 
 
-def test_more_changes_than_the_commit_recorded(first: Any, begun: Any) -> None:
+def test_more_changes_than_the_commit_recorded(first, begun):
     follower = begun(*((key, 10, "a") for key in range(8)), changes="full")
     some(first, 1, *((key, 11, "b") for key in range(8)))
     end = follower.plan()
@@ -117,7 +128,7 @@ def test_more_changes_than_the_commit_recorded(first: Any, begun: Any) -> None:
         follower.read(end)
 
 
-def test_wrong_words_and_what_goes_with_none_of_it(first: Any, follow: Any) -> None:
+def test_wrong_words_and_what_goes_with_none_of_it(first, follow):
     some(first, 0, (1, 10, "a"))
     for message, options in (
         ("did you mean 'full'", {"changes": "ful"}),
@@ -134,7 +145,7 @@ def test_wrong_words_and_what_goes_with_none_of_it(first: Any, follow: Any) -> N
         fix_schema(pa.schema([("w", pa.int64()), ("_change_type", pa.string())]))
 
 
-def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, begun: Any) -> None:
+def test_a_checkpoint_goes_on_as_it_was_begun(first, begun):
     follower = begun()
     follower.given["changes"] = "full"
     follower.restart()
@@ -142,7 +153,7 @@ def test_a_checkpoint_goes_on_as_it_was_begun(first: Any, begun: Any) -> None:
         follower.plan()
 
 
-def test_a_table_with_a_column_of_that_name(tmp_path: Path) -> None:
+def test_a_table_with_a_column_of_that_name(tmp_path):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_change_type", pa.string())])
     sink = Sink(tmp_path, columns)
     some(sink, 0, (1, 10, "a"))

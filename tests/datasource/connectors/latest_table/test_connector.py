@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from kit.sink import NOW_US, Sink
+from kit.sink import NOW_US
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, TableError
 from upstream.core.rows.system_column import SYSTEM
@@ -45,31 +45,6 @@ def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: A
     assert {row[SYSTEM]["source"] for row in rows} == {str(first.path)}
     assert follower.take() is None
     assert set(rows[0]) == {"k", "t", "v", SYSTEM}
-
-
-def test_columns_of_any_name_and_a_key_in_a_struct(tmp_path: Path) -> None:
-    """Deletions have the key where rows have it; and mapping that is switched on meanwhile changes nothing for a
-    follower.
-    """
-    kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
-    columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
-    sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "2"})
-
-    def row(key: int, at: int, text: str | None) -> tuple[Any, ...]:
-        return {"id": key, "be side": at}, at, text
-
-    some(sink, 0, row(1, 10, "a"), row(2, 10, "b"))
-    follower = Follower(sink.path)
-    assert follower.options.key == ("`the place`.`id`",)
-    seen = {each["the place"]["id"]: each["a,b"] for each in follower.rows() if not each[SYSTEM]["punctuation"]}
-    assert seen == {1: "a", 2: "b"}
-    sink.batch(1, [gone(sink, [row(1, 30, None)], 100), sink.rows([row(2, 30, "c")], seq=200)])
-    changes = [
-        (each["the place"]["id"], each["t"], each["a,b"], each[SYSTEM]["deleted"])
-        for each in follower.rows()
-        if not each[SYSTEM]["punctuation"]
-    ]
-    assert sorted(changes) == [(1, 30, None, True), (2, 30, "c", False)]
 
 
 def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) -> None:

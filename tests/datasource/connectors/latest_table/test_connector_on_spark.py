@@ -1,10 +1,7 @@
 """Tables that follow tables on Spark, by newest rows and by all changes, over restarts."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -14,13 +11,10 @@ from kit.tables import read_rows
 
 import upstream as us
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 pytestmark = pytest.mark.spark
 
 
-def test_a_table_that_follows_another_over_restarts_equals_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_follows_another_over_restarts_equals_it(spark, tmp_path):
     feed, table, follower = (tmp_path / name for name in ("feed", "table", "follower"))
     for number in range(2):
         write_csv(
@@ -36,7 +30,7 @@ def test_a_table_that_follows_another_over_restarts_equals_it(spark: SparkSessio
 
 
 @pytest.mark.long
-def test_vehicles_of_each_route_by_their_changes(spark: SparkSession, tmp_path: Path) -> None:
+def test_vehicles_of_each_route_by_their_changes(spark, tmp_path):
     feed, table, checkpoint = tmp_path / "feed", tmp_path / "table", tmp_path / "follower"
     routes: Counter[str] = Counter()
     seen: list[str] = []
@@ -49,7 +43,7 @@ def test_vehicles_of_each_route_by_their_changes(spark: SparkSession, tmp_path: 
             updates, table, f"{table}_checkpoint", key="vehicle", event_time="t", buckets=2, deleteWhen="gone = 'yes'"
         )
 
-    def take(batch: DataFrame, number: int) -> None:
+    def take(batch: Any, number: int) -> None:
         del number
         for row in batch.where("NOT _upstream.punctuation").orderBy("_upstream.seq").collect():
             routes[row.route] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
@@ -75,7 +69,7 @@ def test_vehicles_of_each_route_by_their_changes(spark: SparkSession, tmp_path: 
     assert +routes == {"east": 1, "north": 2}
 
 
-def test_steps_that_take_each_row_for_an_update_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_steps_that_take_each_row_for_an_update_are_refused(spark, tmp_path):
     feed, table = tmp_path / "feed", tmp_path / "table"
     write_csv(feed / "0.csv", "k,v", [(1, 1)])
     write_to_end(us.latest(spark, str(feed), key="k"), table, f"{table}_checkpoint", key="k", buckets=1)
