@@ -35,7 +35,7 @@ demo-kafka: $(VENV)/.installed
 # What runs the tests: with bytecode of the tests, which saves most of their collection.
 pytest = env -u PYTHONDONTWRITEBYTECODE UPSTREAM_TESTED=$(abspath $(VENV)) \
     SPARK_SUBMIT_OPTS="$(jit) $(1) $$SPARK_SUBMIT_OPTS" \
-    $(VENV)/bin/pytest tests -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED)
+    $(VENV)/bin/pytest tests -n $(WORKERS) --dist loadscope --no-loadscope-reorder --hypothesis-seed=$(SEED)
 
 # The core, the tests of what changed since tests/slice did, and one slice of the rest. Eight slices run everything.
 test: $(VENV)/.installed

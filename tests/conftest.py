@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, settings
 from kit import modules, tiers
 from kit.places import ROOT
+from kit.scheduler import Scheduler, scope_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -90,6 +91,11 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["change"] = (chosen.base, chosen.changed)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:
+    return Scheduler(config, log)
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = config.stash[SELECTION]
     lines = [f"tiers: {', '.join(chosen.tiers) or 'all'}"]
@@ -125,20 +131,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test by what its fixtures or its folder start, before any plugin looks at its marks.
-
-    Tests that share a session or a broker run in one process, others file by file.
-    """
+    """Mark a test by what its fixtures or its folder start, before any plugin looks at its marks."""
     folder, *below = item.path.relative_to(ROOT / "tests").parts
     # The models are functions of numbers: their tests run no benchmark.
     if folder == "benchmarks" and below[0] != "models":
         item.add_marker("benchmark")
     if folder == "readers":
         item.add_marker("server")
-    shared = {"spark", "broker"} & set(getattr(item, "fixturenames", ()))
-    for each in shared:
+    for each in {"spark", "broker"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(each)
-    item.add_marker(pytest.mark.xdist_group("sessions" if shared else str(item.path.relative_to(ROOT))))
     if EXAMPLES.isdigit():
         _cap_examples(item, int(EXAMPLES))
 
@@ -162,12 +163,10 @@ def _cap_examples(item: pytest.Item, most: int) -> None:
 
 def _turn(item: pytest.Item) -> int:
     """Return the turn of a test: first those that share a session, then files of a few tests that take minutes each."""
-    marker = item.get_closest_marker("xdist_group")
-    assert marker is not None
-    if marker.args[0] == "sessions":
+    file = item.path.relative_to(ROOT / "tests")
+    if scope_of(str(file)) == "sessions":
         return -1
-    folder = item.path.relative_to(ROOT / "tests").parts[0]
-    return HEAVY.index(folder) if folder in HEAVY else len(HEAVY)
+    return HEAVY.index(file.parts[0]) if file.parts[0] in HEAVY else len(HEAVY)
 
 
 @pytest.fixture(autouse=True)
