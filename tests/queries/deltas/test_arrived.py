@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.runtime.store import CountingStore, DictStore
+from upstream.queries.deltas.arrived import NewestArrived
 from upstream.queries.deltas.evaluation import Evaluation
+from upstream.queries.deltas.state import State
 from upstream.queries.deltas.streams import SEQUENCE, TOMBSTONE
-from upstream.queries.deltas.zsets import BEGINNING, TIME
+from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT, Span
 from upstream.queries.relations import nodes
 
 from . import checking as c
@@ -176,6 +178,20 @@ def test_a_stream_of_changes_is_what_differs_between_two_steps(given):
         everything = {(*row, time): n for row, n in after.items()} if after != before else {}
         assert c.steps_of(changes["rstream"]) == everything
         before = after
+
+
+def test_the_latest_deletion_that_was_forgotten_counts():
+    operator = NewestArrived(c.S.schema, ["k"], State.in_memory())
+
+    def step(number, promised, *rows):
+        given = c.frame(c.S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
+        return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
+
+    assert len(step(1, 0, (1, "a", 1, 0, False), (9, "b", 1, 1, True))) == 1
+    assert step(2, 10) == []
+    assert step(3, 10, (2, "a", 1, 2, True)) == [(1, "a", 1, 3, -1)]  # also forgotten, and older
+    assert step(4, 10, (8, "b", 1, 3, False)) == []
+    assert operator.late()["k"].to_list() == ["b"]
 
 
 def test_newest_rows_that_nobody_has_kept_are_never_sure_to_be_all():

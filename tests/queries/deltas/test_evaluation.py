@@ -4,7 +4,7 @@ import copy
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import AggregateOverflowError, OptionError, SchemaError
@@ -59,6 +59,10 @@ def test_what_queries_have_in_common_is_computed_once():
     assert evaluation.operators == 0
 
 
+TWO_THERE = [({"s": [(1, "a", 1, 0, False), (2, "b", 2, 1, False)], "r": []}, 3), ({"s": [], "r": []}, c.END)]
+
+
+@example(given=c.Arrivals(TWO_THERE), after=1, name="all", collapse=False)
 @given(
     given=c.arrivals(),
     after=st.integers(0, 4),
