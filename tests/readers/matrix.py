@@ -11,32 +11,12 @@ class Refused(NamedTuple):
     pattern: str
 
 
-class ShowsDeleted(NamedTuple):
-    """The reader does not look at deletion vectors: it gives all rows, and those that are deleted as well."""
-
-    why: str = "**shows deleted rows**"
-
-
-class Miscounts(NamedTuple):
-    """The reader's rows are right, and its count of them, which it takes from statistics, is not."""
-
-    why: str = "rows right, **`count()` counts deleted rows**"
-
-
-class Empties(NamedTuple):
-    """The reader has no nulls for structs, lists and maps: it gives empty ones."""
-
-    why: str = "nulls become empty"
-
-
-class Rounds(NamedTuple):
-    """The reader knows times to the millisecond."""
-
-    why: str = "to the millisecond"
-
-
+Claim = str | Refused
 RIGHT = "right"
-Claim = "str | Refused | ShowsDeleted | Miscounts | Empties | Rounds"
+SHOWS_DELETED = "**shows deleted rows**"  # the reader does not look at deletion vectors, and gives all rows
+MISCOUNTS = "rows right, **`count()` counts deleted rows**"  # which it takes from statistics
+EMPTIES = "nulls become empty"  # the reader has no nulls for structs, lists and maps
+ROUNDS = "to the millisecond"
 
 FEATURES = {
     "plain": "numbers, text, dates",
@@ -87,14 +67,14 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ),
     ("daft", "vectors"): Refused("refused", "deletion vectors are not yet supported"),
     ("datafusion", "vectors"): Refused("refused, or right", "during sequential deletion vector scans"),
-    ("clickhouse", "nested"): Empties(),
+    ("clickhouse", "nested"): EMPTIES,
     ("clickhouse", "dotted"): Refused(
         "refused, where a struct's field has the same name", "COLUMN_QUERIED_MORE_THAN_ONCE"
     ),
-    ("clickhouse", "vectors"): Miscounts(),
-    ("trino", "zoned"): Rounds(),
-    ("trino_jdbc", "zoned"): Rounds(),
-    ("parquet", "vectors"): ShowsDeleted(),
+    ("clickhouse", "vectors"): MISCOUNTS,
+    ("trino", "zoned"): ROUNDS,
+    ("trino_jdbc", "zoned"): ROUNDS,
+    ("parquet", "vectors"): SHOWS_DELETED,
     ("polars", "spaced"): _OF_POLARS,
 }
 
@@ -121,4 +101,4 @@ def matrix_of_page(page: str) -> str:
 
 
 def _cell(claim: Claim) -> str:
-    return "✓" if claim == RIGHT else str(claim[0])
+    return "✓" if claim == RIGHT else claim if isinstance(claim, str) else claim.why

@@ -39,16 +39,8 @@ def main(place: str, address: str, refusing: str, options: str) -> None:
 
     def run(source: str, table: str, name: str, **more: str) -> None:
         updates = upstream.latest(spark, source, key="k", **more)
-        writer = upstream.write_latest(
-            updates,
-            table,
-            key="k",
-            event_time="t",
-            buckets=2,
-            metricsLocation=f"{table}_metrics",
-            checkpointLocation=str(folder / name),
-            **storage,
-        )
+        places = {"metricsLocation": f"{table}_metrics", "checkpointLocation": str(folder / name), **storage}
+        writer = upstream.write_latest(updates, table, key="k", event_time="t", buckets=2, **places)
         query = writer.queryName(name).trigger(availableNow=True).start()
         query.awaitTermination()
         query.explain(extended=True)

@@ -42,15 +42,8 @@ class Live:
 
     def start(self, **trigger: Any) -> Any:
         updates = upstream.latest(self._spark, str(self.feed), key="k", event_time="t", progress="ordered")
-        writer = upstream.write_latest(
-            updates,
-            self.path,
-            buckets=2,
-            key="k",
-            event_time="t",
-            metricsLocation=self.metrics,
-            checkpointLocation=f"{self.path}_checkpoint",
-        )
+        places = {"metricsLocation": self.metrics, "checkpointLocation": f"{self.path}_checkpoint"}
+        writer = upstream.write_latest(updates, self.path, buckets=2, key="k", event_time="t", **places)
         return writer.trigger(**trigger).start()
 
 

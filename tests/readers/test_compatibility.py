@@ -78,38 +78,23 @@ def _polars(path: Path) -> pa.Table:
     return scanned.to_arrow()
 
 
-def _query_builder(path: Path) -> pa.Table:
-    return pa.table(QueryBuilder().register("rows", DeltaTable(str(path))).execute("select * from rows").read_all())
-
-
-def _pandas(path: Path) -> pa.Table:
-    # With Arrow's types: pandas' own turn whole numbers with nulls into floats, and know no time before 1677.
-    frame = DeltaTable(str(path)).to_pandas(types_mapper=pd.ArrowDtype)
-    return pa.Table.from_pandas(frame)
-
-
-def _pandas_scan(path: Path) -> pa.Table:
-    frame = pa.table(DeltaTable(str(path)).scan()).to_pandas(types_mapper=pd.ArrowDtype)
-    return pa.Table.from_pandas(frame)
-
-
-def _parquet(path: Path) -> pa.Table:
-    """Nothing but Parquet, and the list of files that `file_uris` gives."""
-    table = DeltaTable(str(path))
-    files = [pq.ParquetFile(uri).read() for uri in table.file_uris()]
-    return pa.concat_tables(files)
+# With Arrow's types: pandas' own turn whole numbers with nulls into floats, and know no time before 1677.
+OF_ARROW = {"types_mapper": pd.ArrowDtype}
 
 
 IN_PROCESS: dict[str, Callable[[Path], pa.Table]] = {
     "duckdb_arrow": _duckdb_arrow,
     "duckdb_scan": _duckdb_scan,
     "polars": _polars,
-    "query_builder": _query_builder,
+    "query_builder": lambda path: pa.table(
+        QueryBuilder().register("rows", DeltaTable(str(path))).execute("select * from rows").read_all()
+    ),
     "scan": lambda path: pa.table(DeltaTable(str(path)).scan()),
     "to_arrow": lambda path: DeltaTable(str(path)).to_pyarrow_table(),
-    "pandas": _pandas,
-    "pandas_scan": _pandas_scan,
-    "parquet": _parquet,
+    "pandas": lambda path: pa.Table.from_pandas(DeltaTable(str(path)).to_pandas(**OF_ARROW)),
+    "pandas_scan": lambda path: pa.Table.from_pandas(pa.table(DeltaTable(str(path)).scan()).to_pandas(**OF_ARROW)),
+    # Nothing but Parquet, and the list of files.
+    "parquet": lambda path: pa.concat_tables(pq.ParquetFile(uri).read() for uri in DeltaTable(str(path)).file_uris()),
 }
 
 

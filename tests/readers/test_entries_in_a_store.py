@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,16 +24,14 @@ from upstream.storage.folder import TableFolder
 
 from .stored import StoredSink
 
-Make = Callable[..., StoredSink]
-
 
 @pytest.fixture
-def marking(stored: Make, monkeypatch: pytest.MonkeyPatch) -> Make:
+def marking(stored, monkeypatch):
     """Sinks that mark rows as dead, however few there are."""
     monkeypatch.setattr(folding, "_FREE_ROWS", 0)
     monkeypatch.setattr(folding, "_FREE_SHARE", 2)
 
-    def make(query_id: str = "query-1", **more: str) -> StoredSink:
+    def make(query_id="query-1", **more):
         sink = stored(query_id, **more)
         own = {"key": "k", "time": "t", "buckets": "2", "engine": "vectors"}
         sink.options = own | {"indexLocation": str(sink.folder / "index")}

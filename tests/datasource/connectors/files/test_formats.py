@@ -314,18 +314,6 @@ class TestCompressed:
         path.write_bytes(whole)
         assert len(feed.step(62_000_000)) == 3001
 
-    def test_changed_after_it_was_consumed(self, folder, follow, connect, codec):
-        path = folder / self.name(codec)
-        path.write_bytes(compress(self.TEXT, codec))
-        feed = follow("k int64,v string")
-        feed.step()
-        path.write_bytes(compress(self.TEXT, codec) + compress(b"\n3001,x\n", codec))
-        for connector in (feed.connector, connect("k int64,v string")):
-            with pytest.raises(FeedChangedError, match="changed"):
-                connector.advance(feed.position, 0, Limit())
-        with pytest.raises(FeedChangedError):
-            read_range(feed.connector, feed.last[0], feed.malformed)
-
     def test_a_limit_takes_whole_files(self, folder, follow, codec):
         for number in range(3):
             (folder / f"{number}{self.name(codec)}").write_bytes(compress(self.TEXT, codec))
@@ -351,13 +339,23 @@ class TestParquet:
         (folder / "b.parquet").write_bytes(whole)
         assert len(feed.step()) == 4
 
-    def test_changed(self, folder, follow, connect):
-        self.write(folder / "a.parquet", 0, 20)
-        feed = follow(splitBytes="1")
+    @pytest.mark.parametrize("kind", ["csv.gz", "csv.zst", "parquet"])
+    def test_changed_after_it_was_consumed(self, folder, follow, connect, kind):
+        path = folder / f"a.{kind}"
+
+        def write(low, high):
+            if kind == "parquet":
+                self.write(path, low, high)
+            else:
+                text = b"k,v\n" + b"".join(b"%d,x\n" % number for number in range(low, high))
+                path.write_bytes(compress(text, {"gz": "gzip", "zst": "zstd"}[kind[4:]]))
+
+        write(0, 20)
+        feed = follow("k int64,v string", splitBytes="1")
         feed.step(limit=Limit(rows=10))
-        self.write(folder / "a.parquet", 10, 40)
-        for connector in (feed.connector, connect(splitBytes="1")):
-            with pytest.raises(FeedChangedError):
+        write(0, 40)
+        for connector in (feed.connector, connect("k int64,v string", splitBytes="1")):
+            with pytest.raises(FeedChangedError, match="changed" if kind != "parquet" else None):
                 connector.advance(feed.position, 0, Limit())
         with pytest.raises(FeedChangedError):
             read_range(feed.connector, feed.last[0], feed.malformed)

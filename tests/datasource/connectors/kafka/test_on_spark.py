@@ -27,29 +27,11 @@ def value(key: int, ms: int, n: int) -> bytes:
 
 
 def writer(spark: SparkSession, broker: Any, topic: str, folder: Path, **options: Any) -> Any:
-    updates = upstream.latest(
-        spark,
-        key="k",
-        event_time="ms",
-        **{
-            "connector": "kafka",
-            "kafka.bootstrap.servers": broker.address,
-            "subscribe": topic,
-            "schema": "k BIGINT, ms BIGINT, n BIGINT",
-            "timeFormat": "epoch_ms",
-            "progressDelay": "1 second",
-            "checkpointLocation": str(folder / "checkpoint"),
-            **options,
-        },
-    )
-    return upstream.write_latest(
-        updates,
-        str(folder / "table"),
-        key="k",
-        event_time="ms",
-        buckets=2,
-        checkpointLocation=str(folder / "checkpoint"),
-    )
+    checkpoint = {"checkpointLocation": str(folder / "checkpoint")}
+    place = {"connector": "kafka", "kafka.bootstrap.servers": broker.address, "subscribe": topic}
+    form = {"schema": "k BIGINT, ms BIGINT, n BIGINT", "timeFormat": "epoch_ms", "progressDelay": "1 second"}
+    updates = upstream.latest(spark, key="k", event_time="ms", **{**place, **form, **checkpoint, **options})
+    return upstream.write_latest(updates, str(folder / "table"), key="k", event_time="ms", buckets=2, **checkpoint)
 
 
 def test_three_partitions_one_silent_with_tombstones_and_malformed_values(spark, broker, topic, sender, tmp_path):

@@ -131,16 +131,9 @@ def test_protobuf(tmp_path):
     path = tmp_path / "p.desc"
     path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
     values = ProtobufValues(KafkaOptions(descriptor_file=str(path), message_name="bus.Position"))
-    assert values.infer([]) == pa.schema(
-        [
-            ("plate", pa.string()),
-            ("at", pa.int64()),
-            ("kind", pa.string()),
-            ("stops", pa.list_(pa.struct([("id", pa.int32())]))),
-            ("next", pa.struct([("id", pa.int32())])),
-            ("blob", pa.binary()),
-        ]
-    )
+    stop = pa.struct([("id", pa.int32())])
+    columns = {"plate": pa.string(), "at": pa.int64(), "kind": pa.string(), "stops": pa.list_(stop), "next": stop}
+    assert values.infer([]) == pa.schema([*columns.items(), ("blob", pa.binary())])
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     made = message_factory.GetMessageClass(pool.FindMessageTypeByName("bus.Position"))
