@@ -36,15 +36,12 @@ def test_from_wrong_to_right(sink: Sink, tmp_path: Path) -> None:
     assert done("repair", sink.path) == "nothing to mend\n"
 
 
-def test_a_source_and_misuse(sink: Sink, tmp_path: Path) -> None:
+def test_a_source_misuse_and_another_keep(sink: Sink, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": [1, 2], "t": [10, 99]}), tmp_path / "input.parquet")
     found = command("check", sink.path, "--source", tmp_path / "input.parquet")
     assert found.returncode == 1
     assert "1 keys of the source are newer there, or only there (such as 2)" in found.stdout
     refused("repair", sink.path, "--retention", "soon")
-
-
-def test_another_keep(sink: Sink, tmp_path: Path) -> None:
     kept = done("keep", "table", "latest 3", cwd=tmp_path)
     assert kept == f"table keeps latest 3 from version {sink.version()} on\n"
     assert "keeps latest 3, and would have to keep all" in refused("keep", sink.path, "all", code=1)

@@ -31,12 +31,6 @@ def test_who_waits_for_whom(bounds: dict[str, int | None], expected: str) -> Non
     assert waits_for(offset(**bounds), 15 * S) == expected
 
 
-def test_nothing_is_reported_of_what_is_not_there() -> None:
-    assert waits_for({}, 0) == ""
-    assert feed_lines([]) == []
-    assert feed_lines([commit(0)]) == []
-
-
 def marks(at_s: int, **low: int | None) -> CommitSummary:
     least = min((bound for bound in low.values() if bound is not None), default=None)
     return commit(at_s, committed_at_us=at_s * S, low_watermarks=low, low_watermark=least)
@@ -50,3 +44,6 @@ def test_a_line_for_each_feed_reports_which_holds_the_others_back_and_how_long()
         "c: ended",
     ]
     assert feed_lines([marks(0, a=2, b=2)]) == ["a: complete to 2", "b: complete to 2"]
+    assert waits_for({}, 0) == ""
+    assert feed_lines([]) == []
+    assert feed_lines([commit(0)]) == []

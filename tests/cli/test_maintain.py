@@ -18,7 +18,7 @@ def asked(*arguments: str | Path) -> str:
     return done("maintain", *arguments)
 
 
-def test_a_table_is_maintained_by_hand(tmp_path: Path) -> None:
+def test_a_table_is_maintained_by_hand_and_that_of_others_is_left_alone(tmp_path: Path) -> None:
     options = {"key": "k", "time": "t", "buckets": "2", "maintenance": "off"}
     sink = Sink(tmp_path, options=options)
     for number in range(12):
@@ -36,9 +36,6 @@ def test_a_table_is_maintained_by_hand(tmp_path: Path) -> None:
     assert sink.files() < files
     assert sink.latest() == rows
     assert "0 versions would be removed" in asked(sink.path, "--dry-run", "--versions", "1000")
-
-
-def test_other_tables_are_left_to_their_owners(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
     assert "was not made by this package" in refused("maintain", tmp_path / "theirs", code=1)
 

@@ -9,9 +9,6 @@ def test_pairs() -> None:
     assert name_values([" a =1", "b=x=y", "c="], "--conf") == {"a": "1", "b": "x=y", "c": ""}
     assert name_values(["a=1", "a=2"], "--conf") == {"a": "2"}
     assert storage_options(["storage.region=eu", "storage.a.b=c=d"]) == {"region": "eu", "a.b": "c=d"}
-
-
-def test_an_option_of_something_else_is_refused() -> None:
     with pytest.raises(Failure, match=r"--option 'region' is not an option of an object store") as caught:
         storage_options(["storage.key=1", "region=eu"])
     assert caught.value.code == 2

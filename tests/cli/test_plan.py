@@ -20,6 +20,8 @@ def test_a_table_with_a_line_per_policy() -> None:
     assert "load 5.00" in printed
     assert lines_of(printed) == [*POLICIES]
     assert "append (grows)" in printed
+    question = ("--rate", "1000", "--keys", "100", "--cost", "0.1ms", "--fixed", "0.5s", "--for", "20s", "--seeds", "1")
+    assert "grows" not in done("plan", *question)
 
 
 def test_a_target_decides_the_exit_code() -> None:
@@ -27,11 +29,6 @@ def test_a_target_decides_the_exit_code() -> None:
     assert "yes" in done(*question, "--target", "p99 < 3 s")
     missed = command(*question, "--target", "p99 < 100 ms")
     assert (missed.returncode, "no" in missed.stdout) == (1, True)
-
-
-def test_batches_with_a_fixed_cost() -> None:
-    question = ("--rate", "1000", "--keys", "100", "--cost", "0.1ms", "--fixed", "0.5s", "--for", "20s", "--seeds", "1")
-    assert "grows" not in done("plan", *question)
 
 
 @pytest.mark.parametrize(

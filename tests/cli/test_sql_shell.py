@@ -88,16 +88,13 @@ def test_alter_rest_and_drop(there: Queries, typed: Typed) -> None:
     assert there.list().height == 0
 
 
-def test_a_view_is_named_described_and_dropped(there: Queries, typed: Typed) -> None:
+def test_views_are_named_described_listed_and_dropped(there: Queries, typed: Typed) -> None:
     typed("CREATE VIEW dear AS SELECT sym, px FROM trade [NOW] WHERE px > 10")
     assert list(there.views()) == ["dear"]
     assert typed.job.starts == 0, "a view needs no job"
     assert [line.split() for line in typed("\\d dear").splitlines()[1:]] == [["sym", "string"], ["px", "double"]]
     typed("DROP VIEW dear")
     assert there.views() == {}
-
-
-def test_everything_is_listed(typed: Typed) -> None:
     typed("CREATE VIEW dear AS SELECT sym, px FROM trade [NOW] WHERE px > 10")
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     lines = [line.split() for line in typed("\\d").splitlines()[1:]]

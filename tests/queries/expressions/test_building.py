@@ -5,15 +5,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from upstream.queries.expressions.building import (
-    Builder,
-    Failure,
-    Stages,
-    Value,
-    literal,
-    polars_type,
-    when_needed,
-)
+from upstream.queries.expressions import building
 from upstream.queries.expressions.nodes import Call, Constant, Field
 
 from ..failing import unfit
@@ -24,7 +16,7 @@ _CALL = Call("f", (Field("a", _INT), Constant(3, _INT)), _INT)
 
 def test_a_shared_expression_is_computed_once_and_in_order() -> None:
     runs = []
-    stages = Stages()
+    stages = building.Stages()
     counted = pl.col("a").map_batches(lambda each: runs.append(1) or each, return_dtype=pl.Int64)
     first = stages.shared(counted + 1)
     second = stages.shared(first * first)
@@ -37,30 +29,33 @@ def test_a_shared_expression_is_computed_once_and_in_order() -> None:
 
 
 def test_columns_and_constants_are_shared_as_they_are() -> None:
-    stages = Stages()
+    stages = building.Stages()
     stages.shared(pl.col("a"))
     stages.shared(pl.lit(1) + 1)
     assert stages.columns == []
 
 
 def test_failures_count_where_the_value_is_needed_and_null_is_no() -> None:
-    failures = when_needed([Failure(pl.col("x") > 1, _CALL, "")], pl.col("y"))
+    failures = building.when_needed([building.Failure(pl.col("x") > 1, _CALL, "")], pl.col("y"))
     frame = pl.DataFrame({"x": [0, 2, 2, 2], "y": [True, True, False, None]})
     assert frame.select(failures[0].where).to_series().to_list() == [False, True, False, False]
 
 
 def test_unexpected_null_is_one_that_no_operand_explains() -> None:
-    build = Builder(_CALL, [Value(pl.col("a")), Value(pl.lit(3))], Stages())
+    build = building.Builder(_CALL, [building.Value(pl.col("a")), building.Value(pl.lit(3))], building.Stages())
     frame = pl.DataFrame({"a": [1, None, 2], "v": [None, None, 5]})
     assert frame.select(build.unexpected_null(pl.col("v"))).to_series().to_list() == [True, False, False]
-    beside_null = Builder(_CALL, [Value(pl.col("a")), Value(pl.lit(None, dtype=pl.Int32))], Stages())
+    beside_null = building.Builder(
+        _CALL, [building.Value(pl.col("a")), building.Value(pl.lit(None, dtype=pl.Int32))], building.Stages()
+    )
     assert pl.select(beside_null.unexpected_null(pl.lit(None))).item() is False
 
 
 def test_a_constant_is_asked_for_where_rows_may_differ() -> None:
-    build = Builder(_CALL, [Value(pl.col("a")), Value(pl.lit(3))], Stages())
+    build = building.Builder(_CALL, [building.Value(pl.col("a")), building.Value(pl.lit(3))], building.Stages())
     assert build.constant(1, "the size") == 3
     unfit("the size is a, which differs by row", build.constant, 0, "the size")
+    unfit("no value by itself", building.polars_type, pa.month_day_nano_interval())
 
 
 @pytest.mark.parametrize(
@@ -79,10 +74,6 @@ def test_a_constant_is_asked_for_where_rows_may_differ() -> None:
     ],
 )
 def test_constants_keep_their_value_and_type(value: object, dtype: pa.DataType) -> None:
-    found = pl.select(literal(value, dtype)).to_series()
-    assert found.dtype == polars_type(dtype)
+    found = pl.select(building.literal(value, dtype)).to_series()
+    assert found.dtype == building.polars_type(dtype)
     assert found.to_arrow().cast(dtype).to_pylist() == [value]
-
-
-def test_an_interval_of_months_has_no_values() -> None:
-    unfit("no value by itself", polars_type, pa.month_day_nano_interval())

@@ -92,14 +92,6 @@ def test_to_text() -> None:
         fails("not UTF-8", evaluate_cast, ([b"a", b"\xff"], BINARY), TEXT, try_=tried)
 
 
-def test_a_decimal_has_34_digits_when_it_becomes_a_timestamp() -> None:
-    wide = pa.decimal128(38, 37)
-    given = ["0." + "0" * 6 + "9" * 31, "-0." + "0" * 6 + "9" * 31, "0.1234567" + "9" * 30, "1." + "9" * 37]
-    made = evaluate_cast(([Decimal(each) for each in given], wide), TIMESTAMP)
-    epoch = datetime(1970, 1, 1, tzinfo=_UTC)
-    assert [(each - epoch) // timedelta(microseconds=1) for each in made] == [0, 0, 123456, 2_000_000]
-
-
 def test_among_times_and_numbers() -> None:
     before = datetime(1969, 12, 31, 23, 59, 58, 500_000, _UTC)
     assert evaluate_cast(([before, None], TIMESTAMP), DATE) == [date(1969, 12, 31), None]
@@ -113,6 +105,11 @@ def test_among_times_and_numbers() -> None:
     assert evaluate_cast(([Decimal("-1.50")], _MONEY), TIMESTAMP) == [before]
     assert _tried([datetime(9999, 1, 1, tzinfo=_UTC), before], TIMESTAMP, INT) == [None, -2]
     fails("cannot be cast", evaluate_cast, ([math.nan], DOUBLE), TIMESTAMP)
+    wide = pa.decimal128(38, 37)
+    given = ["0." + "0" * 6 + "9" * 31, "-0." + "0" * 6 + "9" * 31, "0.1234567" + "9" * 30, "1." + "9" * 37]
+    made = evaluate_cast(([Decimal(each) for each in given], wide), TIMESTAMP)
+    epoch = datetime(1970, 1, 1, tzinfo=_UTC)
+    assert [(each - epoch) // timedelta(microseconds=1) for each in made] == [0, 0, 123456, 2_000_000]
 
 
 @pytest.mark.parametrize("seconds", [253_402_300_800, -62_135_596_801, 2**62])

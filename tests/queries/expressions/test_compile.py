@@ -72,9 +72,6 @@ def test_no_rows_have_the_results_type() -> None:
         found = compiled(expression, _SCHEMA).evaluate(_rows([], [], []))
         assert found.to_arrow().cast(expression.type).type == expression.type
         assert found.len() == 0
-
-
-def test_zeros_of_both_signs_are_two_constants() -> None:
     columns = [(name, cast(Constant(value, DOUBLE), TEXT)) for name, value in (("p", 0.0), ("n", -0.0))]
     found = compiled_columns(columns, _SCHEMA).evaluate(_rows([1], [1], [None]))
     assert found.row(0) == ("0.0", "-0.0")

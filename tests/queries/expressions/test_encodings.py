@@ -15,10 +15,16 @@ def test_digits_of_numbers_and_bytes() -> None:
     assert evaluate("unhex", given) == [b"\n\xbc", None, b"", b"\x00\xff", None, None]
 
 
-def test_base64_and_back() -> None:
+def test_base64_and_parts_of_bytes() -> None:
     assert evaluate("base64", ([b"abc", b"", b"\xff", None], BINARY)) == ["YWJj", "", "/w==", None]
     assert evaluate("unbase64", (["YWJj", "", "/w==", None], TEXT)) == [b"abc", b"", b"\xff", None]
     fails("base 64", evaluate, "unbase64", (["YWJ"], TEXT))
+    given = [b"\x01\x02\x03", b"", None], BINARY
+    assert evaluate("length", given) == [3, 0, None]
+    assert evaluate("substr", given, constants=[([2], INT), ([1], INT)]) == [b"\x02", b"", None]
+    assert evaluate("substr", given, constants=[([-2], INT)]) == [b"\x02\x03", b"", None]
+    assert evaluate("left", given, constants=[([2], INT)]) == [b"\x01\x02", b"", None]
+    assert evaluate("concat", given, ([b"\xff"] * 3, BINARY)) == [b"\x01\x02\x03\xff", b"\xff", None]
 
 
 def test_characters_and_their_codes() -> None:
@@ -27,12 +33,3 @@ def test_characters_and_their_codes() -> None:
     assert evaluate("encode", (["é"], TEXT), constants=[(["utf-8"], TEXT)]) == ["é".encode()]
     assert evaluate("decode", (["é".encode()], BINARY), constants=[(["UTF-8"], TEXT)]) == ["é"]
     unfit("UTF-8", evaluate, "encode", (["é"], TEXT), constants=[(["UTF-16"], TEXT)])
-
-
-def test_parts_of_bytes() -> None:
-    given = [b"\x01\x02\x03", b"", None], BINARY
-    assert evaluate("length", given) == [3, 0, None]
-    assert evaluate("substr", given, constants=[([2], INT), ([1], INT)]) == [b"\x02", b"", None]
-    assert evaluate("substr", given, constants=[([-2], INT)]) == [b"\x02\x03", b"", None]
-    assert evaluate("left", given, constants=[([2], INT)]) == [b"\x01\x02", b"", None]
-    assert evaluate("concat", given, ([b"\xff"] * 3, BINARY)) == [b"\x01\x02\x03\xff", b"\xff", None]

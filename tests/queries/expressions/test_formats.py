@@ -55,15 +55,12 @@ def test_read(pattern: str, texts: list[str], expected: datetime | None) -> None
         fails("no time in the format", evaluate, "to_timestamp", ([text], TEXT), constants=constants)
 
 
-def test_seconds_as_text_and_back() -> None:
+def test_seconds_as_text_and_names_of_days() -> None:
     assert evaluate("from_unixtime", ([0, -1], LONG), constants=[(["yyyy"], TEXT)]) == ["1970", "1969"]
     assert evaluate("unix_timestamp", (["2020-01-01 00:00:00"], TEXT)) == [1577836800]
     assert evaluate("unix_timestamp", (["2020"], TEXT), constants=[(["yyyy"], TEXT)]) == [1577836800]
     for text in ("+12020-01-01", "-2020-01-01", "0000-01-01"):
         fails("year", evaluate, "try_to_date", ([text], TEXT), constants=[(["yyyy-MM-dd"], TEXT)])
-
-
-def test_names_and_next_days() -> None:
     days = [date(2020, 1, 1), None, date(9999, 12, 31)], DATE
     assert evaluate("dayname", days) == ["Wed", None, "Fri"]
     assert evaluate("monthname", days) == ["Jan", None, "Dec"]

@@ -15,14 +15,11 @@ def test_a_field_of_a_struct() -> None:
     assert evaluate("get_field", column, constants=[(["y"], TEXT)]) == ["a", "b", None]
 
 
-def test_get_counts_from_zero_and_is_null_outside_of_the_size() -> None:
+def test_get_and_items_count_from_zero_and_only_get_is_null_outside() -> None:
     assert evaluate("get", _ARRAYS, ([0, 0, 0, 1], LONG)) == [1, None, None, None]
     assert evaluate("get", _ARRAYS, ([-1, -1, 0, None], LONG)) == [None, None, None, None]
     assert evaluate("get", _ARRAYS, ([2, 5, 0, 0], INT)) == [3, None, None, 7]
     assert evaluate("size", _ARRAYS) == [3, 0, None, 1]
-
-
-def test_an_item_counts_from_zero_and_has_to_be_there() -> None:
     assert evaluate("get_item", _ARRAYS, ([2, None, 7, 0], INT)) == [3, None, None, 7]
     for place in (-1, 1):
         fails("no such element", evaluate, "get_item", ([[7]], pa.list_(INT)), ([place], INT))
@@ -42,9 +39,6 @@ def test_array_contains_is_null_where_a_null_may_be_the_value() -> None:
     arrays = [[1, None], [1, None], [1, 2], [], None], pa.list_(INT)
     assert evaluate("array_contains", arrays, ([1, 2, 3, 3, 1], INT)) == [True, None, False, False, None]
     assert evaluate("array_contains", ([[1]], pa.list_(INT)), ([None], INT)) == [None]
-
-
-def test_array_join() -> None:
     arrays = [["a", None, "é"], [], [None], None], pa.list_(TEXT)
     assert evaluate("array_join", arrays, constants=[(["-"], TEXT)]) == ["a-é", "", "", None]
     assert evaluate("array_join", arrays, constants=[(["-"], TEXT), (["?"], TEXT)]) == ["a-?-é", "", "?", None]

@@ -91,7 +91,7 @@ def test_simple_regular_expressions_are_pythons(parts: list[str], text: str) -> 
     assert pl.Series([text]).str.contains(made).item() == bool(re.search(pattern, text))
 
 
-def test_groups_are_extracted() -> None:
+def test_groups_are_extracted_and_named_in_replacements_as_java_does() -> None:
     column = ["a1b2", "", None, "xx"], TEXT
     pattern = (["([a-z])(\\d)?"], TEXT)
     assert evaluate("regexp_extract", column, constants=[pattern]) == ["a", "", None, "x"]
@@ -99,9 +99,6 @@ def test_groups_are_extracted() -> None:
     assert evaluate("regexp_extract", column, constants=[pattern, ([0], INT)]) == ["a1", "", None, "x"]
     for constants in ([pattern, ([3], INT)], [(["(a)+"], TEXT)]):
         unfit("group", evaluate, "regexp_extract", column, constants=constants)
-
-
-def test_replacements_name_groups_as_java_does() -> None:
     column = ["a1b2", None, ""], TEXT
     found = evaluate("regexp_replace", column, constants=[(["([a-z])(\\d)"], TEXT), (["$2$1-\\$0"], TEXT)])
     assert found == ["1a-$02b-$0", None, ""]

@@ -11,9 +11,6 @@ def test_locate() -> None:
     texts = [*["abcb"] * 7, "é😀x", None, "a", None]
     starts = [1, 3, 5, 0, -1, 2, 9, 2, 1, 1, None]
     assert evaluate("locate", (parts, TEXT), (texts, TEXT), (starts, INT)) == [2, 4, 0, 0, 0, 1, 1, 3, None, None, 0]
-
-
-def test_find_in_set_counts_between_commas() -> None:
     items = ["b", "", "a,b", "z", None, "a", "é"], TEXT
     assert evaluate("find_in_set", items, constants=[(["a,b,,é"], TEXT)]) == [2, 3, 0, 0, None, 1, 4]
     assert evaluate("find_in_set", (["a"], TEXT), ([None], TEXT)) == [None]

@@ -72,6 +72,8 @@ def test_parts_between_delimiters() -> None:
     assert evaluate("split_part", (texts, TEXT), constants=[([""], TEXT), ([1], INT)]) == texts
     fails("part 0", evaluate, "split_part", (texts, TEXT), constants=[([","], TEXT), ([0], INT)])
     assert evaluate("split_part", ([None], TEXT), constants=[([","], TEXT), ([0], INT)]) == [None]
+    given, frame, schema = fields((["b", "X", "", None, "z"], TEXT))
+    assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]
 
 
 def test_blanks_and_other_characters_at_the_ends() -> None:
@@ -145,8 +147,3 @@ def test_translate_replaces_letter_by_letter_and_drops_what_has_none(
         table.setdefault(letter, by[at : at + 1])
     expected = [None if text is None else "".join(table.get(each, each) for each in text) for text in texts]
     assert evaluate("translate", (texts, TEXT), constants=[([letters], TEXT), ([by], TEXT)]) == expected
-
-
-def test_a_constant_is_searched_for_a_column() -> None:
-    given, frame, schema = fields((["b", "X", "", None, "z"], TEXT))
-    assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]

@@ -119,18 +119,7 @@ def test_intervals_move_times_and_their_difference_is_one() -> None:
     fails("does not fit", evaluate, "multiply", ([timedelta(days=10**8)], DURATION), constants=[([10**6], LONG)])
 
 
-def test_days() -> None:
-    days = [date(2020, 2, 28), None, date(1970, 1, 1)]
-    assert evaluate("date_add", (days, DATE), ([2, 1, -1], INT)) == [date(2020, 3, 1), None, date(1969, 12, 31)]
-    assert evaluate("date_sub", (days, DATE), ([-2, 1, 1], INT)) == [date(2020, 3, 1), None, date(1969, 12, 31)]
-    assert evaluate("datediff", (days, DATE), ([date(2020, 3, 1)] * 3, DATE)) == [-2, None, -18322]
-    assert evaluate("unix_date", (days, DATE)) == [18320, None, 0]
-    assert evaluate("date_from_unix_date", ([18320, None], INT)) == [date(2020, 2, 28), None]
-    for function, number in (("date_add", 2**31 - 1), ("date_sub", 2**31 - 1)):
-        fails("years 1 to 9999", evaluate, function, (days, DATE), ([number] * 3, INT))
-
-
-def test_counts_as_timestamps() -> None:
+def test_counts_as_timestamps_and_days() -> None:
     assert evaluate("timestamp_seconds", ([-2, None], LONG)) == [datetime(1969, 12, 31, 23, 59, 58, tzinfo=_UTC), None]
     assert evaluate("timestamp_millis", ([-1], LONG)) == [_EPOCH - timedelta(milliseconds=1)]
     halves = evaluate("timestamp_seconds", ([-1.5, float("nan"), None], DOUBLE))
@@ -139,6 +128,14 @@ def test_counts_as_timestamps() -> None:
     assert evaluate("timestamp_seconds", ([Decimal("1.25")], money)) == [_EPOCH + timedelta(seconds=1.25)]
     fails("below a microsecond", evaluate, "timestamp_seconds", ([Decimal("0.0000001")], pa.decimal128(10, 7)))
     fails("years 1 to 9999", evaluate, "timestamp_seconds", ([2**62], LONG))
+    days = [date(2020, 2, 28), None, date(1970, 1, 1)]
+    assert evaluate("date_add", (days, DATE), ([2, 1, -1], INT)) == [date(2020, 3, 1), None, date(1969, 12, 31)]
+    assert evaluate("date_sub", (days, DATE), ([-2, 1, 1], INT)) == [date(2020, 3, 1), None, date(1969, 12, 31)]
+    assert evaluate("datediff", (days, DATE), ([date(2020, 3, 1)] * 3, DATE)) == [-2, None, -18322]
+    assert evaluate("unix_date", (days, DATE)) == [18320, None, 0]
+    assert evaluate("date_from_unix_date", ([18320, None], INT)) == [date(2020, 2, 28), None]
+    for function, number in (("date_add", 2**31 - 1), ("date_sub", 2**31 - 1)):
+        fails("years 1 to 9999", evaluate, function, (days, DATE), ([number] * 3, INT))
 
 
 def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time() -> None:

@@ -22,24 +22,18 @@ def test_a_plan_of_groups() -> None:
     )
 
 
-def test_a_plan_of_a_join_with_its_interval() -> None:
+def test_plans_of_joins_show_what_each_side_keeps_and_what_stands_twice_once() -> None:
     text = explained(
         "SELECT px, bid FROM trade a JOIN quote b ON a.sym = b.sym AND a.t BETWEEN b.t AND b.t + INTERVAL '5' MINUTES",
     )
     assert "result: a stream of the rows that come (px double, bid double)" in text
     assert "reads: quote, trade" in text
     assert "left: rows for 0 microseconds after their time; right: rows for 5 minutes after their time" in text
-
-
-def test_what_stands_twice_is_shown_once() -> None:
     sub = "SELECT sym, COUNT(*) AS c FROM trade [RANGE 1 HOUR] GROUP BY sym"
     text = explained(f"SELECT a.sym FROM ({sub}) a JOIN ({sub}) b ON a.c = b.c")
     assert text.count("Aggregate by sym") == 1
     assert "#1 Aggregate" in text
     assert "(see #1)" in text
-
-
-def test_a_projection_that_renames_is_not_its_source_once_more() -> None:
     text = explained(
         "SELECT b.sym, COUNT(*) AS n FROM quote [NOW] AS b JOIN trade [RANGE 1 HOUR] AS a ON a.sym = b.sym "
         "GROUP BY b.sym",

@@ -18,15 +18,12 @@ def test_groups_by_name_alias_number_and_expression() -> None:
     assert [str(each) for _, each in only(shadowed, Aggregate).by] == ["n", "sym"]
 
 
-def test_expressions_over_groups_and_aggregates() -> None:
+def test_expressions_having_and_order_have_aggregates_of_their_own() -> None:
     plan = relation(f"SELECT upper(sym) || 'x' AS u, SUM(px) / COUNT(*) AS r, SUM(px) AS s {NOW} GROUP BY upper(sym)")
     assert isinstance(plan, Project)
     aggregate = plan.source
     assert [each.function for each in aggregate.aggregates] == ["sum", "count"], "the same sum is computed once"
     assert plan.schema.names == ["u", "r", "s"]
-
-
-def test_having_and_order_may_have_aggregates_of_their_own() -> None:
     plan = relation(
         f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING MAX(px) > 3 AND c > 1 ORDER BY MIN(n) LIMIT 2"
     )

@@ -22,14 +22,11 @@ def test_each_node_has_its_place() -> None:
     assert text(tree.find(exp.Not)) == "NOT (b IN (1, 2))"
 
 
-def test_quoted_names_keep_their_form() -> None:
+def test_names_keep_their_form_and_what_is_none_is_named() -> None:
     tree = parse("SELECT `a b`, `select` FROM `my stream`")
     assert [each.name for each in tree.expressions] == ["a b", "select"]
     assert tree.args["from_"].this.name == "my stream"
     refused("SELECT 'x' AS 'y' FROM trade", "a name after AS", at="'y'")
-
-
-def test_what_was_found_and_expected_is_named() -> None:
     error = refused("SELECT px FROM trade [RANGE 10 FOO]", "'FOO' is not expected here", at="FOO")
     assert "MINUTES" in error.expected
     refused("SELECT CAST(px AS ARRAY<INT>) FROM trade", "a type", at="ARRAY")

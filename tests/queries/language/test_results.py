@@ -9,7 +9,7 @@ from .refusals import refusals
 NOW = "FROM trade [NOW]"
 
 
-def test_distinct_orders_by_what_it_selects() -> None:
+def test_order_by_what_is_selected_and_what_is_not() -> None:
     plan = relation(f"SELECT DISTINCT sym, n AS m {NOW} ORDER BY m DESC, sym LIMIT 3")
     assert isinstance(plan, Top)
     assert isinstance(plan.source, Distinct)
@@ -18,9 +18,6 @@ def test_distinct_orders_by_what_it_selects() -> None:
         Order(Field("sym", pa.string())),
     )
     refused(f"SELECT DISTINCT sym {NOW} ORDER BY n LIMIT 3", "orders only by what it selects", at="n")
-
-
-def test_order_by_columns_that_are_not_selected() -> None:
     plan = relation(f"SELECT sym {NOW} ORDER BY px DESC NULLS FIRST LIMIT 3")
     assert isinstance(plan, Project)
     assert plan.source.order == (Order(Field("px", pa.float64()), descending=True, nulls_first=True),)

@@ -10,7 +10,7 @@ X, Y, Z = (Field(name, pa.int64()) for name in "xyz")
 TEXT = Text("SELECT x")
 
 
-def test_names_with_and_without_a_table() -> None:
+def test_names_with_and_without_a_table_and_unknown_ones() -> None:
     scope = Scope([Visible("a", "x", X), Visible("b", "Y", Y), Visible("b", "x", Z, plain=False)])
     assert scope.resolve("", "X", (0, 0), TEXT) == X
     assert scope.resolve("B", "y", (0, 0), TEXT) == Y
@@ -18,9 +18,6 @@ def test_names_with_and_without_a_table() -> None:
     assert scope.has("y")
     assert not scope.has("z")
     assert scope.tables() == {"a", "b"}
-
-
-def test_ambiguous_and_unknown_names() -> None:
     scope = Scope([Visible("a", "x", X), Visible("b", "x", Y)])
     for table, name, part in (
         ("", "x", "write a.x or b.x"),

@@ -15,14 +15,11 @@ def joins(sql: str) -> list[Join]:
     return [each for each in walk(relation(sql)) if isinstance(each, Join)]
 
 
-def test_a_value_of_its_own_is_one_row_beside_each() -> None:
+def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares() -> None:
     (join,) = joins(f"SELECT sym, (SELECT MAX(bid) FROM {INNER}) AS top FROM trade [NOW] AS a")
     assert (join.how, join.on) == ("inner", ())
     assert isinstance(join.right, Aggregate)
     assert not join.right.by
-
-
-def test_what_it_compares_becomes_its_groups() -> None:
     sql = f"SELECT sym FROM trade [NOW] AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym AND bid > 1)"
     (join,) = joins(sql)
     assert join.how == "left"
