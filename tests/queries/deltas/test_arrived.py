@@ -180,17 +180,32 @@ def test_a_stream_of_changes_is_what_differs_between_two_steps(given):
         before = after
 
 
+def stepped(operator, number, promised, *rows):
+    given = c.frame(c.S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
+    return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
+
+
+def test_a_tombstone_is_kept_until_the_low_watermark_has_passed_it():
+    state = State.in_memory()
+    operator = NewestArrived(c.S.schema, ["k"], state)
+    assert stepped(operator, 1, 0, (5, "a", 1, 0, True)) == []
+    assert stepped(operator, 2, 5, (4, "a", 1, 1, False)) == []
+    assert state.rows == 2  # the tombstone, and its key by time: a row of time 5 may still come
+    assert operator.late().height == 0
+    assert stepped(operator, 3, 6) == []
+    assert state.rows == 0
+    assert stepped(operator, 4, 6, (5, "a", 1, 2, False), (3, "b", 1, 3, False), (5, "c", 1, 4, True)) == []
+    assert sorted(operator.late()["k"]) == ["a", "b"]
+    assert stepped(operator, 5, 6, (6, "b", 1, 5, False), (2, "b", 1, 6, False)) == [(6, "b", 1, 5, 1)]
+    assert operator.late().height == 0
+
+
 def test_the_latest_deletion_that_was_forgotten_counts():
     operator = NewestArrived(c.S.schema, ["k"], State.in_memory())
-
-    def step(number, promised, *rows):
-        given = c.frame(c.S, rows).with_columns(pl.col("t").alias(TIME), pl.lit(1, pl.Int64).alias(WEIGHT))
-        return operator.step([given], Span(number, number + 1, number - 1, promised)).rows()
-
-    assert len(step(1, 0, (1, "a", 1, 0, False), (9, "b", 1, 1, True))) == 1
-    assert step(2, 10) == []
-    assert step(3, 10, (2, "a", 1, 2, True)) == [(1, "a", 1, 3, -1)]  # also forgotten, and older
-    assert step(4, 10, (8, "b", 1, 3, False)) == []
+    assert len(stepped(operator, 1, 0, (1, "a", 1, 0, False), (9, "b", 1, 1, True))) == 1
+    assert stepped(operator, 2, 10) == []
+    assert stepped(operator, 3, 10, (2, "a", 1, 2, True)) == [(1, "a", 1, 3, -1)]  # also forgotten, and older
+    assert stepped(operator, 4, 10, (8, "b", 1, 3, False)) == []
     assert operator.late()["k"].to_list() == ["b"]
 
 
