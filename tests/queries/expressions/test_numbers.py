@@ -118,9 +118,7 @@ def test_zeros_beside_constants_have_their_sign(function: str, dtype: pa.DataTyp
     values, name = [0.0, -0.0, 1.5, None], {"sub": "subtract", "mul": "multiply"}.get(function, function)
     (column,), frame, schema = fields((values, dtype))
     operation: Callable[[float, float], float] = getattr(operator, function)
-    right, left = (
-        call(name, pair) for pair in ((column, Constant(constant, dtype)), (Constant(constant, dtype), column))
-    )
+    fixed = Constant(constant, dtype)
     expected = [[operation(each, constant), operation(constant, each)] for each in values if each is not None]
     right, left = (run(call(name, pair), frame, schema) for pair in ((column, fixed), (fixed, column)))
     assert [repr([*each]) for each in zip(right, left, strict=True)] == [*map(repr, expected), repr([None, None])]
