@@ -199,24 +199,6 @@ def test_until_there_is_enough_to_learn_from_the_delay_is_wide(tmp_path):
     assert driver.look(1) == {"a": BASE + S}
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=8, max_size=12), st.integers(1, 20))
-def test_ets_never_lies_while_delays_stay_as_they_were_measured(tmp_path_factory, rows, width):
-    """Each row comes 0 to 4 s after its time, whatever the gaps: with δ given as 4 s none is late."""
-    driver = OnDemand(
-        tmp_path_factory.mktemp("c"), "a", progress="bounded", progress_delay_us=4 * S, ets_delay_us=4 * S
-    )
-    for behind, gap in rows:
-        for _ in range(gap):
-            if driver.offset["batch"]:
-                bound = driver.state("a")["bound"]
-                driver.holds((bound // (width * S) + 1) * width * S)
-            driver.look(1)
-        driver.send("a", driver.now - behind * S)
-        driver.look()
-    assert driver.state("a")["late"] == 0
-
-
 def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
     driver = Driver("ahead", "true")
     for _ in range(20):

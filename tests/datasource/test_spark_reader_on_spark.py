@@ -96,23 +96,6 @@ def test_backlog_is_in_the_progress_report(spark: SparkSession, tmp_path: Path) 
     assert [report["numInputRows"] for report in reports] == [100] * 3
 
 
-def test_a_synthetic_stream_ends_and_has_every_row(spark: SparkSession, tmp_path: Path) -> None:
-    given = {
-        "connector": "synthetic", "rowsPerSecond": "5000", "numFeeds": "2", "keys": "50", "arrivals": "poisson",
-        "disorder": "band", "disorderWidth": "1s", "rows": "20000", "key": "key", "time": "time",
-    }  # fmt: skip
-    rows = spark.readStream.format("upstream").options(**given, maxRowsPerTrigger="3000").load()
-    writer = rows.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    query = run_to_end(writer.option("path", str(tmp_path / "out")))
-    assert len([each for each in query.recentProgress if each.numInputRows]) >= 7
-    got = spark.read.parquet(str(tmp_path / "out"))
-    assert got.where("not _upstream.punctuation").count() == 20_000
-    expected = spark.read.format("upstream").options(**given).load()
-    columns = ["key", "value", "_upstream.source"]
-    assert got.where("not _upstream.punctuation").select(*columns).exceptAll(expected.select(*columns)).count() == 0
-    assert got.where("_upstream.punctuation and time is not null").select("_upstream.source").distinct().count() == 2
-
-
 def test_a_replay_goes_on_after_a_restart_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     recorded, checkpoint = tmp_path / "recorded.jsonl", tmp_path / "checkpoint"
     lines = [

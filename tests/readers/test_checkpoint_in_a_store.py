@@ -1,7 +1,6 @@
 """Checkpoints in an object store."""
 
 import json
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -22,8 +21,6 @@ from upstream.storage.folder import TableFolder
 
 from .stored import SECRETS, StoredSink, as_printed
 
-Make = Callable[..., StoredSink]
-
 
 def begun(sink: StoredSink, query_id: str = "query-1") -> StoredSink:
     """The sink with its checkpoint beside the table, as Spark leaves it when the query starts."""
@@ -37,7 +34,7 @@ def checkpoint_of(sink: StoredSink) -> TableFolder:
     return TableFolder(sink.options["checkpointLocation"], sink.storage)
 
 
-def test_a_query_with_its_checkpoint_in_the_store(stored: Make) -> None:
+def test_a_query_with_its_checkpoint_in_the_store(stored):
     """Batches, a repeat, a restart, and the memory of the last commit: nothing of it is on a disk."""
     sink = begun(stored())
     sink.checkpoint.joinpath("metadata").unlink()
@@ -50,7 +47,7 @@ def test_a_query_with_its_checkpoint_in_the_store(stored: Make) -> None:
     assert not list(sink.checkpoint.iterdir())
 
 
-def test_a_checkpoint_that_cannot_be_read_is_reported_with_the_options_that_count(stored: Make) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_reported_with_the_options_that_count(stored):
     sink = begun(stored())
     results = sink.tasks([sink.rows([(1, 10, "a")])])
     checkpoint_of(sink).remove(["metadata"])
@@ -59,7 +56,7 @@ def test_a_checkpoint_that_cannot_be_read_is_reported_with_the_options_that_coun
     assert not [secret for secret in SECRETS.values() if secret in as_printed(caught.value)]
 
 
-def test_reports_are_replaced_listed_and_removed(stored: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_replaced_listed_and_removed(stored, monkeypatch):
     """By the environment alone, as operators in tasks find the store."""
     sink = stored()
     for name, value in sink.storage.items():
@@ -75,7 +72,7 @@ def test_reports_are_replaced_listed_and_removed(stored: Make, monkeypatch: pyte
     assert [value["n"] for value in read_values(folder, "s")] == [9, 2]
 
 
-def test_a_writer_that_fails_leaves_the_last_one(stored: Make) -> None:
+def test_a_writer_that_fails_leaves_the_last_one(stored):
     place = checkpoint_of(begun(stored()))
     write_whole(place, "a", lambda stream: stream.write(b"one"))
 
@@ -88,7 +85,7 @@ def test_a_writer_that_fails_leaves_the_last_one(stored: Make) -> None:
     assert place.read("a") == b"one"
 
 
-def test_the_registry_of_queries_is_in_the_store(stored: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_registry_of_queries_is_in_the_store(stored, monkeypatch):
     """With several writers. The server has no TLS, which no variable of the environment permits."""
     sink = stored()
     monkeypatch.setattr("upstream.queries.registry.journal.TableFolder", partial(TableFolder, storage=sink.storage))

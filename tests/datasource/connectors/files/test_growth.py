@@ -204,14 +204,11 @@ def test_no_file(folder, connect):
     append(folder / "a.csv", "k,v\n")
     with pytest.raises(SchemaError, match=r"no row.*schema"):
         connect().schema()
-
-
-def test_a_path_that_is_not_there(folder, connect):
-    connector = connect(KV, path=str(folder / "x.csv"))
-    assert connector.advance(None, 0, Limit()).ranges == []
-    connector.freeze(0)
+    absent = connect(KV, path=str(folder / "x.csv"))
+    assert absent.advance(None, 0, Limit()).ranges == []
+    absent.freeze(0)
     with pytest.raises(OptionError, match="does not exist"):
-        connector.advance(None, 0, Limit())
+        absent.advance(None, 0, Limit())
 
 
 class TestChangedFiles:

@@ -138,12 +138,3 @@ def test_many_malformed_lines(tmp_path: Path, folder: Path, follow: Any, kind: s
     assert rows == 0
     assert count_quarantined(folder_at(str(tmp_path / "q"))) == count
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
-
-
-def test_a_line_that_is_null_is_malformed_wherever_it_stands(folder: Path, follow: Any) -> None:
-    # Arrow's parser ends the process with it where it comes first.
-    (folder / "a.jsonl").write_text('null\n{"k":1}\nnull\n')
-    feed = follow("k int64")
-    assert feed.step() == [{"k": 1}]
-    assert [row["line"] for row in feed.malformed] == [1, 3]
-    assert all("null" in row["reason"] for row in feed.malformed)

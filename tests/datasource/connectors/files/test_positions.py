@@ -83,19 +83,13 @@ def test_a_list_that_is_not_ours(tmp_path: Path) -> None:
         Ledger({"version": 0, "files": []}, None)
 
 
-def test_two_sources_of_one_query_keep_apart(tmp_path: Path) -> None:
+def test_two_sources_of_one_query_keep_apart_and_names_are_of_any_bytes(tmp_path: Path) -> None:
     one, two = Ledger(EMPTY, str(tmp_path)), Ledger(EMPTY, str(tmp_path))
+    one.entries["/d/\udcff\n\r\u2028"] = Entry(to=1)
+    one.touch("/d/\udcff\n\r\u2028")
     first, second = add(one, 0, 2000), add(two, 5000, 7000)
     assert Ledger(first, str(tmp_path)).entries == one.entries
     assert Ledger(second, str(tmp_path)).entries == two.entries
-
-
-def test_names_of_any_bytes(tmp_path: Path) -> None:
-    ledger = Ledger(EMPTY, str(tmp_path))
-    ledger.entries["/d/\udcff\n\r\u2028"] = Entry(to=1)
-    ledger.touch("/d/\udcff\n\r\u2028")
-    position = add(ledger, 0, 2000)
-    assert Ledger(position, str(tmp_path)).entries == ledger.entries
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1000)), min_size=1, max_size=200))
