@@ -12,8 +12,6 @@ from upstream.cli.table_commands import commands
 from .in_process import refused
 
 ARGUMENTS = {"rebucket": ["5"], "keep": ["latest 2"], "erase": ["--key", "1"]}
-
-
 NAMES = [command.callback.__name__ for command in commands.registered_commands if command.callback]
 NAMES.sort(key=lambda name: name in ARGUMENTS)
 
