@@ -16,14 +16,19 @@ from upstream.datasource.registry import parse_source_options
 from .driven_feeds import BASE, Driver, S
 
 
-def test_by_default_the_silent_feed_is_waited_for():
-    driver = Driver("a", "b")
+@pytest.mark.parametrize("idle", [{}, {"idle": "advance", "idle_after_us": 10 * S}])
+def test_where_all_are_idle_nothing_moves_and_by_default_a_silent_feed_is_waited_for(idle):
+    driver = Driver("a", "b", **idle)
     driver.send("a", BASE)
     driver.send("b", BASE - 5 * S)
     assert driver.look() == {"a": BASE, "b": BASE - 5 * S}
-    driver.send("a", BASE + 1000 * S)
-    assert driver.look(1000) == {"a": BASE + 1000 * S}
-    assert driver.look(1000) is None
+    assert driver.look(100) is None
+    assert driver.look(10_000) is None
+    assert driver.batches == 1
+    if not idle:
+        driver.send("a", BASE + 1000 * S)
+        assert driver.look() == {"a": BASE + 1000 * S}
+        assert driver.look(1000) is None
 
 
 def test_an_idle_feed_follows_the_least_of_the_live_ones_and_returns_by_itself():
@@ -43,16 +48,6 @@ def test_an_idle_feed_follows_the_least_of_the_live_ones_and_returns_by_itself()
     driver.send("a", BASE + 12 * S)
     driver.send("b", BASE + 11 * S)
     assert driver.look(1) == {"a": BASE + 12 * S, "b": BASE + 11 * S}, "it moves by itself again"
-
-
-def test_where_all_are_idle_nothing_moves_and_there_is_no_batch_without_rows():
-    driver = Driver("a", "b", idle="advance", idle_after_us=10 * S)
-    driver.send("a", BASE)
-    driver.send("b", BASE - 5 * S)
-    driver.look()
-    assert driver.look(100) is None
-    assert driver.look(10_000) is None
-    assert driver.batches == 1
 
 
 def test_a_feed_that_a_limit_keeps_waiting_is_not_idle():

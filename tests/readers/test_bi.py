@@ -91,7 +91,6 @@ def test_a_wrong_query_is_reported(clients: dict[str, Ask]) -> None:
 
 
 def test_fresh_rows_while_a_query_commits(clients: dict[str, Ask], live: Live) -> None:
-    """Each value that was put is seen by both clients, the freshness with it, and no older one again."""
     query = live.start(processingTime="0 seconds")
     try:
         for value in range(2, 5):

@@ -35,7 +35,6 @@ def checkpoint_of(sink: StoredSink) -> TableFolder:
 
 
 def test_a_query_with_its_checkpoint_in_the_store(stored):
-    """Batches, a repeat, a restart, and the memory of the last commit: nothing of it is on a disk."""
     sink = begun(stored())
     sink.checkpoint.joinpath("metadata").unlink()
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])

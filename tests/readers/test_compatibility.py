@@ -18,11 +18,7 @@ from hypothesis import strategies as st
 from kit.sink import Sink
 
 from .claims import check
-from .matrix import (
-    FEATURES,
-    matrix_as_markdown,
-    matrix_of_page,
-)
+from .matrix import FEATURES, matrix_as_markdown, matrix_of_page
 from .programs import ROOT
 from .tables import MARKED, Rows, rows_of, schema_of
 
@@ -98,10 +94,6 @@ IN_PROCESS: dict[str, Callable[[Path], pa.Table]] = {
 }
 
 
-def rows_by(reader: str, path: Path) -> list[dict[str, Any]]:
-    return IN_PROCESS[reader](path).to_pylist()
-
-
 def test_page_lists_what_is_tested_here() -> None:
     page = (ROOT / "docs" / "readers.md").read_text(encoding="utf-8")
     assert matrix_of_page(page) == matrix_as_markdown(), (
@@ -112,7 +104,7 @@ def test_page_lists_what_is_tested_here() -> None:
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("reader", IN_PROCESS)
 def test_reader_in_python(tables: dict[str, Path], reader: str, feature: str) -> None:
-    check(reader, feature, lambda: rows_by(reader, tables[feature]))
+    check(reader, feature, lambda: IN_PROCESS[reader](tables[feature]).to_pylist())
 
 
 @pytest.mark.parametrize("feature", FEATURES)
@@ -128,10 +120,10 @@ def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) 
     sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
     sink.batch(0, [sink.rows([(1, 1, 5)])])
     if reader in ("query_builder", "parquet", "scan", "duckdb_scan", "pandas_scan"):
-        assert [row["at noon"].microsecond for row in rows_by(reader, sink.path)] == [5]
+        assert [row["at noon"].microsecond for row in IN_PROCESS[reader](sink.path).to_pylist()] == [5]
         return
     with pytest.raises(Exception, match="columnMapping"):
-        rows_by(reader, sink.path)
+        IN_PROCESS[reader](sink.path)
 
 
 @pytest.mark.long

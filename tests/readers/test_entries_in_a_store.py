@@ -109,7 +109,6 @@ def test_what_is_never_answered_nor_there_is_an_error(stored, unreliable_store):
 
 
 def test_what_was_committed_without_an_answer_is_in_the_table_once(marking, unreliable_store):
-    """A batch and a new number of buckets: each says that it was done, and keeps its files."""
     expected = filled(marking())
     sink = marking(endpoint_url=unreliable_store.address)
     results = sink.tasks([sink.rows([(1, 3, "c"), (99, 3, "new")], seq=200)])

@@ -98,6 +98,8 @@ def test_errors_do_not_reveal_secrets(stored, unreliable_store, caplog):
     unreliable_store.spoil("refused")
     fresh = stored(endpoint_url=unreliable_store.address, max_retries="1", retry_timeout="5s").place
     refusal = fresh.puts_refused()
+    options = tuple((f"storage.{name}", value) for name, value in sink.storage.items())
+    hosted = Hosted(sink.folder).table("t", 1, location=f"{sink.address}-t", options=options)
     attempts = [
         sink.writer,
         lambda: list(follow(sink)),
@@ -107,7 +109,7 @@ def test_errors_do_not_reveal_secrets(stored, unreliable_store, caplog):
         lambda: fresh.put_new(entry_place(9), b"1"),
         lambda: files.open(f"{sink.address}/x.csv"),
         lambda: files.exists(f"{sink.address}/x.csv"),
-        lambda: Hosted(sink.folder).tables.look([_hosted(sink)]),
+        lambda: Hosted(sink.folder).tables.look([hosted]),
     ]
     for number, attempt in enumerate(attempts):
         with pytest.raises(TableError) as caught:
@@ -117,11 +119,6 @@ def test_errors_do_not_reveal_secrets(stored, unreliable_store, caplog):
         assert "What to do" in shown
         for secret in SECRETS.values():
             assert secret not in shown, f"attempt {number}"
-
-
-def _hosted(sink: StoredSink) -> Any:
-    options = tuple((f"storage.{name}", value) for name, value in sink.storage.items())
-    return Hosted(sink.folder).table("t", 1, location=f"{sink.address}-t", options=options)
 
 
 def test_only_secrets_are_masked():
@@ -134,7 +131,6 @@ def test_only_secrets_are_masked():
 
 @pytest.mark.spark
 def test_on_spark_and_nothing_reveals_a_secret(stored, unreliable_store, tmp_path):
-    """A feed into the store, a follower, a store that refuses; then a search through all that was left or printed."""
     sink = stored()
     storage = {f"storage.{name}": value for name, value in sink.storage.items()}
     place = tmp_path / "job"

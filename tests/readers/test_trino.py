@@ -18,11 +18,6 @@ from .tables import MARKED, schema_of
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture
-def often(monkeypatch):
-    maintain_often(monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def trino_tool(tool_module):
     """The module `tools/trino.py`."""
@@ -90,9 +85,9 @@ def test_rows_that_are_marked_as_dead_are_not_counted(client):
         assert counted == [{"n": len(listed)}]
 
 
-@pytest.mark.usefixtures("often")
-def test_reading_while_a_writer_commits_and_cleans_up(client, server, tmp_path):
+def test_reading_while_a_writer_commits_and_cleans_up(client, server, tmp_path, monkeypatch):
     """Each read sees whole batches, and none that is older than what was committed when it began."""
+    maintain_often(monkeypatch)
     sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "4", "retentionVersions": "100"})
     registered: list[Path] = []
 

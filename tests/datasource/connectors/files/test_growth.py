@@ -178,11 +178,7 @@ def test_names_that_are_not_read(folder, follow):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("k,w\n1,x\n", "lacks v and has besides w"),
-        ("k\n1\n", "lacks v"),
-        ("k,v,w\n1,x,y\n", "has besides w"),
-    ],
+    [("k,w\n1,x\n", "lacks v and has besides w"), ("k\n1\n", "lacks v"), ("k,v,w\n1,x,y\n", "has besides w")],
 )
 def test_other_columns(folder, follow, text, message):
     append(folder / "a.csv", text)

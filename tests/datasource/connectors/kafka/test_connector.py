@@ -89,10 +89,7 @@ def test_raw_is_as_sparks_own_source(topic, source, sender):
     assert first["value"] == b"\x00\xff"
     assert (first["key"], first["topic"], first["partition"], first["offset"]) == (b"k", name, 1, 0)
     assert first["timestamp"] == dt.datetime(1970, 1, 1, 0, 0, 1, 234000, dt.timezone.utc)
-    assert (first["timestampType"], first["headers"]) == (
-        0,
-        [{"key": "h", "value": b"1"}, {"key": "h", "value": b"2"}],
-    )
+    assert (first["timestampType"], first["headers"]) == (0, [{"key": "h", "value": b"1"}, {"key": "h", "value": b"2"}])
     assert (second["value"], second["offset"], second["gone"]) == (None, 1, True)
 
 

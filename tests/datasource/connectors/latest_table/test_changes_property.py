@@ -136,8 +136,6 @@ def test_changes_are_the_difference_between_versions(
             assert version == start["version"] + 1
             first, second = table.at(start["version"]), table.at(version)
             both = (lambda row: row[:2]) if kept > 1 else (lambda row: row[0])
-            if keep == "all":
-                both = lambda row: row  # noqa: E731
             found = groups_of(rows)
             if keep == "all":  # of rows that look alike each is an insertion of its own
                 came = Counter(row for row, _ in second - first)
