@@ -73,6 +73,10 @@ def test_new_objects_longer_ones_and_a_restart(feed: Feed) -> None:
     feed.put("a b.csv", csv((1, "a"), (3, "c")))
     assert feed.step(feed.connector()) == [(3, "c")], "a restart reads on from the position"
     assert feed.step(feed.connector()) == []
+    absent = feed.connector("/none")
+    absent.freeze(NOW)
+    with pytest.raises(OptionError, match="does not exist"):
+        absent.advance(None, NOW, Limit())
 
 
 def test_an_object_that_is_another_one_is_noticed(feed: Feed) -> None:
@@ -129,13 +133,6 @@ def test_what_a_path_means(feed: Feed, path: str, options: Mapping[str, str], ex
         feed.put(name, csv((number, name[-5])))
     TableFolder(f"{feed.place.location}2", feed.place.storage).write("a.csv", csv((7, "f")).encode())
     assert sorted(value for _, value in feed.step(feed.connector(path, **options))) == list(expected)
-
-
-def test_a_path_that_is_not_there(feed: Feed) -> None:
-    connector = feed.connector("/none")
-    connector.freeze(NOW)
-    with pytest.raises(OptionError, match="does not exist"):
-        connector.advance(None, NOW, Limit())
 
 
 @pytest.mark.parametrize("path", ["hdfs://name/x", "dbfs:/x", "gs://b/x", "abfss://b@a/x", "http://a/x"])
