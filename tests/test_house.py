@@ -1,7 +1,5 @@
 """The package that is tested is the one that was installed, whole, and imported once."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

@@ -1,7 +1,5 @@
 """What a release holds beside the wheel."""
 
-from __future__ import annotations
-
 import json
 import re
 

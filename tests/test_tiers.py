@@ -1,7 +1,5 @@
 """The tiers leave no test out: eight slices are the rest, and a change brings the tests that mirror it."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

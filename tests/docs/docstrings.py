@@ -1,7 +1,5 @@
 """The examples of the public names' docstrings, and which of them need Spark."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import doctest

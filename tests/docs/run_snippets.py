@@ -5,8 +5,6 @@ It is a program, since Spark's own processes keep the directory that they began 
 run_snippets.py FILE: of a JSON object of pages by name, and of examples by name; prints what failed by name
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

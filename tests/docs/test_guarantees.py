@@ -1,7 +1,5 @@
 """The page of guarantees names tests that there are."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The examples of the documentation run as they are printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Rules for prose: what each finds, and that the pages keep them."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import pytest

@@ -1,7 +1,5 @@
 """Each public name is in docs/reference.md, says what it returns, and has an example that is right."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import inspect

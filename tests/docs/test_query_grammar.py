@@ -1,7 +1,5 @@
 """Each path through the grammar that the documentation draws is read by the real parser, and means something."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -1,7 +1,5 @@
 """The pages on continuous queries: what they show is what the parser, the planner, the registry and EXPLAIN do."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """README's lines run as they stand there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

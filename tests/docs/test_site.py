@@ -1,7 +1,5 @@
 """The site: a broken link or reference fails its build."""
 
-from __future__ import annotations
-
 import pytest
 from kit.places import ROOT
 from kit.programs import run

@@ -1,7 +1,5 @@
 """Pages that are made from code, or list what the code has, are current."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

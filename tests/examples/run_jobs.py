@@ -4,8 +4,6 @@ run_jobs.py JOBS: a JSON array of scripts with their arguments; prints a JSON ar
 traceback
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The examples run as a reader would run them, and their tables are right."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import gzip

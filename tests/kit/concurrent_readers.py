@@ -1,7 +1,5 @@
 """Readers in a loop while a sink commits, and what they must never see."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Streams to ask continuous queries about, queries in each form of the language, and short hands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """A death in the middle of a step, in the process of the test."""
 
-from __future__ import annotations
-
 
 class ProcessDied(BaseException):
     """Stands for kill -9: nothing that handles errors sees it."""

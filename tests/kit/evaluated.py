@@ -1,7 +1,5 @@
 """A query over streams of a few rows: what changes in its result, and the relation at a time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone

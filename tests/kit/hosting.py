@@ -1,7 +1,5 @@
 """Hosted queries without Spark: registries in memory, rows as scans see them, and the tables that results make."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Text that is not UTF-8."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

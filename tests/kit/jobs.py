@@ -1,7 +1,5 @@
 """Jobs in processes of their own, which a test kills and starts again."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

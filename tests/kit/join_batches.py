@@ -1,7 +1,5 @@
 """Batches of a join by time: plans, frames, and drawn streams that are cut into batches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st

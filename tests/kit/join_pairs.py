@@ -1,7 +1,5 @@
 """What a join must give, by comparing each row with each other; and the feeds of the jobs that join in tests."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What goes through Spark's journal."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

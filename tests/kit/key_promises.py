@@ -1,7 +1,5 @@
 """What an operator has promised of single keys, and whether its rows keep to it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Joins of newest rows as Spark runs them, all stages and shards, and the join of the newest rows by brute force."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

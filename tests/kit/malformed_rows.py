@@ -1,7 +1,5 @@
 """What is reported of malformed rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """A connector over rows in memory: the contract at its smallest, for tests of what stands on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Modules of the checkout that are not installed: those of `tools` and of `benchmarks`."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

@@ -1,7 +1,5 @@
 """Where things are in the checkout, and beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

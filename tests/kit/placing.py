@@ -1,7 +1,5 @@
 """Plans that are evaluated in slots, as :func:`upstream.queries.placing.placing.placed` divides them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs that run to their end: the command line, scripts, benchmarks."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

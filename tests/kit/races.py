@@ -1,7 +1,5 @@
 """Somebody else, at the worst moment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

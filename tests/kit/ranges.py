@@ -1,7 +1,5 @@
 """Reading what a connector has planned, as a task does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from upstream.datasource.connectors.contract import Connector, MalformedRows, Range

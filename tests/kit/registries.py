@@ -1,7 +1,5 @@
 """Registries to ask about: a checkpoint with the streams of :mod:`kit.continuous`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from upstream.queries.registry.changes import Change

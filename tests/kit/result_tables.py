@@ -1,7 +1,5 @@
 """Tables of several queries written by the sink's own classes, without Spark: what tasks and the driver do."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A table written by the sink's own classes, without Spark: what tasks and the commit do, batch by batch."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import uuid

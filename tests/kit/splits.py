@@ -1,7 +1,5 @@
 """Rows in parts, cut where Hypothesis says: batches of a stream, tasks of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeVar
 

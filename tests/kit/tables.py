@@ -1,7 +1,5 @@
 """What a Delta table holds, read by delta-rs' own engine, which reads deletion vectors too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -12,8 +12,6 @@
     One of `SLICES` parts of the costly tests outside the core. The number in `tests/slice` chooses it.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterable, Mapping

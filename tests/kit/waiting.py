@@ -1,7 +1,5 @@
 """Waiting for what must come: for a condition, not for a time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Queries from their text to their rows at any time, beside DuckDB over the rows up to it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What is known of a plan of any form holds for its rows, and no rewriting changes them, whatever arrives."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Any

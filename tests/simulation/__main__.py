@@ -1,7 +1,5 @@
 """`python -m tests.simulation`: so many scenarios, or for so long, or one again."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

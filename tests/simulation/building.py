@@ -1,7 +1,5 @@
 """From a scenario's configuration to the source's options, the operators and the sink."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -2,8 +2,6 @@
 they go, and what a failure is, made small.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 import os

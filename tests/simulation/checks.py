@@ -1,7 +1,5 @@
 """What must hold after each batch: what was read, the promises, the operators' results, the table, the folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

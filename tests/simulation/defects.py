@@ -2,8 +2,6 @@
 must find every one. docs/simulation.md says what each of them does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """What must hold of hosted queries after each batch, and at the end."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """A query that fails beside the driver gets no commit any more, whatever the next batches make of it."""
 
-from __future__ import annotations
-
 import tempfile
 import traceback
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The streams that hosted queries read: feeds whose rows come late or not, promise, fall silent, and end."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """What the tables of hosted queries must hold, by DuckDB over all rows that count; nothing of it is the product's."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import Counter

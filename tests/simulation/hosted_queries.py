@@ -1,7 +1,5 @@
 """What chance registers: queries of the language, views that some of them name, and changes of the registry."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs a scenario of hosted queries: does its actions, checks after each batch, and at the end."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What comes in, written where the connector reads it, and recorded where the oracle reads it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What joins must have given after each batch, by comparing each row with each other."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

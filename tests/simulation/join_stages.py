@@ -2,8 +2,6 @@
 table that somebody changes, whose version is journaled with the offsets of each batch.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ running batch, and Kafka's client.
 Import this module before any other of the simulation: it replaces the clock before others take it by name.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import sys

@@ -1,7 +1,5 @@
 """The answers, computed from the recorded input alone: loops over rows, no code of the product."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What scenarios are about: each profile draws a query and what happens to it from a seed."""
 
-from __future__ import annotations
-
 import random
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs a scenario: builds its query, does its actions, checks after each batch, and at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The simulation in CI: it finds nothing, and with a defect put back it finds that."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

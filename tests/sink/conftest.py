@@ -1,7 +1,5 @@
 """Tables to write."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

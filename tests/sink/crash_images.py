@@ -9,8 +9,6 @@ made of each moment:
 - `torn`: all entries are there as the process saw them, and contents that were not synced are not: the files are empty.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

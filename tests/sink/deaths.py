@@ -1,7 +1,5 @@
 """A death right after a step of a batch, in the process of the test."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ batch is acknowledged.
 Each batch b puts the rows (key, b, "b") of some keys, and deletes one; another process commits nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Power cuts at any system call, and faults of disk and log: the table holds exactly the committed batches."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Rows to frames and back, without Spark."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

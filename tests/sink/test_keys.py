@@ -1,7 +1,5 @@
 """Keys of any type, by any name, in files of others, too: one row each, in the bucket that Spark would find it in."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import json

@@ -1,7 +1,5 @@
 """A latest table by its path: each method does what the function and the command of its name do."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

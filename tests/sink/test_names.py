@@ -1,7 +1,5 @@
 """Names that plain Delta does not admit: such a table maps each column to itself, and others stay as they are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Readers in a loop while commits and maintenance go on see whole batches, and nothing that goes back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import duckdb

@@ -1,7 +1,5 @@
 """Buckets that wear are written anew after a commit: the same rows, few dead ones, and it may end anywhere."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import tempfile

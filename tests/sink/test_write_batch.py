@@ -1,7 +1,5 @@
 """Batches: ``df.write``, and writes that name themselves, without Spark."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from pathlib import Path

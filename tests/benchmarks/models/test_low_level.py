@@ -1,7 +1,5 @@
 """The hash table of low-level aggregation, whole windows at once, against the thesis' procedure packet by packet."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

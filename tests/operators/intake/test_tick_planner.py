@@ -1,7 +1,5 @@
 """What silent feeds of a DataFrame promise on demand: through the shard, its reports, and the planner of ticks."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

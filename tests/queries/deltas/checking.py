@@ -1,7 +1,5 @@
 """Plans over two small streams, each with its SQL: what the relation at any time is to be equal to."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Joins whose conditions bound the times of both sides: what is dropped is not missed, and nothing is kept for long."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from datetime import timedelta

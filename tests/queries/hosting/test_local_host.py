@@ -1,7 +1,5 @@
 """What hosted queries add up to is what each gives by itself, however rows are ordered, divided, and run again."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The scan: each row to the shard that needs it, bounds to all."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from unittest.mock import patch

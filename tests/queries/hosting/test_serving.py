@@ -1,7 +1,5 @@
 """Who is served when a batch has no time for all: against the best of all schedules, and over long runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """EXPLAIN names the registered queries that share an operator, and no others."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,7 +1,5 @@
 """Queries that read stored relations, hosted: against DuckDB, however rows come, over real Delta tables."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections import Counter

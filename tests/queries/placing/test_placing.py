@@ -1,7 +1,5 @@
 """Plans in slots: whatever arrives in whatever order, all slots' results together are those of one evaluation."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts of what identifies a row: equal for equal values only, whatever is in them."""
 
-from __future__ import annotations
-
 import math
 from datetime import date, datetime, timezone
 from decimal import Decimal

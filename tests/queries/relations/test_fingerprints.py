@@ -1,7 +1,5 @@
 """Fingerprints differ for what means something else; they are equal for what means the same in test_sharing.py."""
 
-from __future__ import annotations
-
 from kit.continuous import bound
 
 from upstream.queries.relations.fingerprints import canonical, fingerprint

@@ -1,7 +1,5 @@
 """Tables that are damaged in one way each: what check says, and that repair mends it and leaves all else."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """`upstream erase`: the current version has nothing of the key, and after the retention no file has."""
 
-from __future__ import annotations
-
 import datetime as dt
 import os
 import subprocess

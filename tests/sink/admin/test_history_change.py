@@ -1,7 +1,5 @@
 """A table that is to keep more or fewer rows of each key: for readers, writers and followers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`LatestTable.key_bucket`: where the rows of a key lie."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path

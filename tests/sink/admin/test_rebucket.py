@@ -1,7 +1,5 @@
 """A table that is laid out in another number of buckets: for readers, writers and followers."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

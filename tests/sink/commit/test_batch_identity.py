@@ -1,7 +1,5 @@
 """Which batch of which writer: a repeat changes nothing, and what is taken for one by its number alone is refused."""
 
-from __future__ import annotations
-
 import shutil
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A table that has lost what a query committed is noticed; a new checkpoint mends it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """One query at a time: a second one is refused while the first lives, and let in as soon as it does not."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

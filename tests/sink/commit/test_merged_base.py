@@ -1,7 +1,5 @@
 """What tasks merged with, beside what the table has at the commit. The commit's own tests go through it, too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The table of metrics: what it says, and that no row is lost or doubled wherever a process dies."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A table whose files are put together while a batch is under way: the batch is merged with them where they lie now."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

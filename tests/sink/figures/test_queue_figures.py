@@ -1,7 +1,5 @@
 """What a queue's reports add to the summary of a commit, and what a target makes of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Maintenance of a table on the disk: what goes, what stays, and that it may end anywhere."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Rows of three columns, as the merge's parts hand them to each other; no table."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

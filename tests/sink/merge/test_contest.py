@@ -1,7 +1,5 @@
 """Which of a batch's rows win against what a table holds, worked out by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from upstream.sink.merge.contest import contest

@@ -1,7 +1,5 @@
 """Which engine writes a batch, and what a table with deletion vectors is to others."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

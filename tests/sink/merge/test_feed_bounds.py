@@ -1,7 +1,5 @@
 """How far feeds are complete, as a commit tells it: text and numbers that compare as times do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a task is given: counted, numbered, coalesced, refused."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

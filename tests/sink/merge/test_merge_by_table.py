@@ -1,7 +1,5 @@
 """Any keys, order, split into batches and tasks, engines, deaths and repeats: the table of a plain computation."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from decimal import Decimal

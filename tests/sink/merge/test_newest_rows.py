@@ -1,7 +1,5 @@
 """Which of a batch's rows stand for a key, worked out by hand."""
 
-from __future__ import annotations
-
 from upstream.sink.merge.newest_rows import newest_rows
 from upstream.sink.merge.pending import as_pending
 

@@ -1,7 +1,5 @@
 """Late and conflicting rows: counted, and put into tables of their own, once, wherever a process dies."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

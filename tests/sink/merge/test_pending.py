@@ -1,7 +1,5 @@
 """Rows that wait for their merge, with what they stand for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which files are put together: few remain, small ones are not written often, large ones only at the bucket's turn."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows beyond the bound of a task's memory: put aside in runs, merged bucket by bucket."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from pathlib import Path

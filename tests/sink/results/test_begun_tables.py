@@ -1,7 +1,5 @@
 """What a checkpoint remembers of its result tables."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

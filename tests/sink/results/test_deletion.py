@@ -1,7 +1,5 @@
 """Tables of dropped queries: deleted to the end, and only where the query has written them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Rows of small files, which stay in the process that wrote them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A table as the process knows it, beside what is there."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

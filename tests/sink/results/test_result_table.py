@@ -1,7 +1,5 @@
 """What a query's table is, by its own words."""
 
-from __future__ import annotations
-
 import pytest
 from kit.result_tables import Hosted
 

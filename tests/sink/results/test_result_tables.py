@@ -1,7 +1,5 @@
 """Many tables in a batch."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What tasks stage for a table."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

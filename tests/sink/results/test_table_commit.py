@@ -1,7 +1,5 @@
 """One table's part in a batch: once, wherever a process dies and whatever others do."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterable

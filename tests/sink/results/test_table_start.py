@@ -1,7 +1,5 @@
 """How a batch finds a query's table."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Maintenance of many tables."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

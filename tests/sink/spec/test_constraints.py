@@ -1,7 +1,5 @@
 """Tables that ask more of their rows than the sink evaluates."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a table keeps of each key: the pure rule, and tables written by it, against a plain model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What may go, decided from numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The index of a data file: it finds every row of a wanted key, is rebuilt when missing, and keeps to its limit."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Rows that meet no row of the table lie beside its files; whatever comes, the table is that of a plain computation."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

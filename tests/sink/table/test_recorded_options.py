@@ -1,7 +1,5 @@
 """What a table records, and a query need not repeat."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from kit.sink import Sink

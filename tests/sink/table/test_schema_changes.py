@@ -1,7 +1,5 @@
 """mergeSchema: new columns, wider types, missing columns; whoever reads sees one table. All else is refused by name."""
 
-from __future__ import annotations
-
 import decimal
 import json
 from pathlib import Path

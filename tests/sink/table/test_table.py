@@ -1,7 +1,5 @@
 """A table that a process keeps in memory: what others do to it is seen."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which list of tombstones counts, and what is forgotten: exact answers, without a table of rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

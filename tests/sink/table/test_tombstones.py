@@ -1,7 +1,5 @@
 """Deletions over restores and others' commits, seen by readers that know nothing of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json
