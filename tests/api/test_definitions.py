@@ -1,7 +1,5 @@
 """Streams that queries can name; what they have on real Spark is in test_queries_on_spark.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.api.definitions import definition_of

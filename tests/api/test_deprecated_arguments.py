@@ -1,7 +1,5 @@
 """`time` is `event_time` now: the old name works, and warns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What ``import upstream`` offers: each name is there, lazily, and star imports bring no more."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

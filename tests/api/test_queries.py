@@ -1,7 +1,5 @@
 """Continuous queries from Python: each method journals its change, whether a job runs or not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Queries of a job that runs, changed by another process: each takes effect, and the job is not restarted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A job in a few lines, from a feed to a table that is read without Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Stored relations from Python: each method journals its change, whether a job runs or not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

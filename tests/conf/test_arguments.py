@@ -1,7 +1,5 @@
 """Arguments of public functions are taken as the options of their names are, or refused in words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

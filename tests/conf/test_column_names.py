@@ -1,7 +1,5 @@
 """What names mean: a column's first, a field's else, with Spark's backticks."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

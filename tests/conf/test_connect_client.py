@@ -1,7 +1,5 @@
 """Paths and packages of clients of Spark Connect."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from types import SimpleNamespace

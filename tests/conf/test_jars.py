@@ -1,7 +1,5 @@
 """Delta's jars: fetched once, checked, found again with no network; the two that are kept are enough."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No Java, or a wrong one: a plain sentence. ``java -version`` is the interface, so scripts stand in for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One path means one place to all parts, and what cannot be a checkpoint is refused in words."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options: every problem in one error, the nearest name, types."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

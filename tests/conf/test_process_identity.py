@@ -1,7 +1,5 @@
 """Processes and boots where there is no /proc, as on macOS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

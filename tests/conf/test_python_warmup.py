@@ -1,7 +1,5 @@
 """Warming the workers: it reads with the installed format, and never fails."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql import SparkSession
 

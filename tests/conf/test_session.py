@@ -1,7 +1,5 @@
 """The preset, what wins over it, and what is said of a session that lacks something."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

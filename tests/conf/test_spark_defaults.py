@@ -1,7 +1,5 @@
 """``conf/spark-defaults.conf`` gives spark-submit, really called, what ``upstream.session`` gives a script."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

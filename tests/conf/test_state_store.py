@@ -1,7 +1,5 @@
 """The state store that steps with state need, on a classic session."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

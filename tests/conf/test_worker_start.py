@@ -1,7 +1,5 @@
 """A Python process of Spark's connects before it imports: Spark gives up after ten seconds."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

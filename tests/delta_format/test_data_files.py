@@ -1,7 +1,5 @@
 """What delta-rs tells of a table's data files, by the names that the files have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

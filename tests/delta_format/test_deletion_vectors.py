@@ -1,7 +1,5 @@
 """Deletion vectors: what is written is read again, in every form that the format allows; what is damaged is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 import zlib

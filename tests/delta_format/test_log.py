@@ -1,7 +1,5 @@
 """The log followed step by step is the log read at once, with checkpoints or without; a gap is told."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

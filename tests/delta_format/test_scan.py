@@ -1,7 +1,5 @@
 """Tables as frames of Polars, at the version at which they are opened."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 

@@ -1,7 +1,5 @@
 """A feed of few keys, streams over it, and the sums in windows that queries must find."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Methods of a stream, given what they do not take: refused in our words where they are called."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

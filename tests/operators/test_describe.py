@@ -1,7 +1,5 @@
 """What is told of a stream: from its plan, and from what its operators and its query have left."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

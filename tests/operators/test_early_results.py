@@ -1,7 +1,5 @@
 """Steps after results that are taken back: what takes them, and what refuses them before anything runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Columns that form groups: `group_by` and windows `by` columns refuse the same ones, for the same reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Windows over results that are taken back, batch by batch and over restarts, without Spark."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Groups of newest rows without Spark."""
 
-from __future__ import annotations
-
 import pytest
 
 import upstream as us

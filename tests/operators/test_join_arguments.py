@@ -1,7 +1,5 @@
 """What is given to joins, checked."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.conf.errors import OptionError

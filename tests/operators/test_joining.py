@@ -1,7 +1,5 @@
 """Arguments of joins that need no Spark."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest
@@ -77,9 +75,12 @@ def in_order(**given):
     return stream_tester(lambda left, right: left.join(right, on="k", **given))
 
 
-@pytest.mark.parametrize("release", ["sync", "filter"])
-def test_results_in_the_order_of_time_run_without_spark(release):
-    tester = in_order(release=release)
+ADAPTIVE = {"release": "adaptive", "cost": 1e7, "time_format": "epoch_us"}
+
+
+@pytest.mark.parametrize("given", [{"release": "sync"}, {"release": "filter"}, ADAPTIVE], ids=lambda it: it["release"])
+def test_results_in_the_order_of_time_run_without_spark(given):
+    tester = in_order(**given)
     rows = [{"k": "a", "t": 10, "v": 1}, {"k": "a", "t": 12, "v": 2}]
     assert tester.batch(rows, into="left", punctuation=12) == []
     assert tester.batch([{"k": "a", "t": 12, "v": 3}], into="right", punctuation=10) == []

@@ -1,7 +1,5 @@
 """Joins by time on Spark, into tables and in the order of time, over restarts."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

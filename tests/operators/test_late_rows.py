@@ -1,7 +1,5 @@
 """Which step's late rows a stream reads, and under what names and columns."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

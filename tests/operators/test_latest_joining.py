@@ -1,7 +1,5 @@
 """Joins of newest rows as users call them, without Spark: outer ones, and rows that expire."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Joins and groups of newest rows on Spark: tables that hold them as they are now, over restarts."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

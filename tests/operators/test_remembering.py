@@ -1,7 +1,5 @@
 """Steps over newest rows forget deletions that the watermark has passed, and refuse a retention that makes no sense."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

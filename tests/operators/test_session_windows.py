@@ -1,7 +1,5 @@
 """Session windows of a fluent stream, without Spark."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A busy feed and a silent one on Spark: on-demand timestamps (idle=ets) let go of what waits for the silent one."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

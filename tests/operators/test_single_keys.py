@@ -1,7 +1,5 @@
 """Group-wise punctuation through several steps: the same results, and none of them later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

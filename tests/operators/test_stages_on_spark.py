@@ -1,7 +1,5 @@
 """A stream is bound to a checkpoint in stages: it goes on with those it had, and another job is refused by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

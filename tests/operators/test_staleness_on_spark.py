@@ -1,7 +1,5 @@
 """Staleness out of a running query, against what the table's versions and the feed's arrivals say."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

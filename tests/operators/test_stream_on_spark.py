@@ -1,7 +1,5 @@
 """The fluent stream on Spark: rows wait in state, batches go on until the queue is empty, the table is right."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Joins with tables, without Spark."""
 
-from __future__ import annotations
-
 import polars as pl
 import pyarrow as pa
 import pytest

@@ -1,7 +1,5 @@
 """Windows on Spark, from files to a Delta table, and their late rows as a stream of their own in a second query."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of nothing that runs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

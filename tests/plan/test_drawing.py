@@ -1,7 +1,5 @@
 """The picture of a plan: a box for each step, an arrow for each input, and nothing lies on anything else."""
 
-from __future__ import annotations
-
 import dataclasses
 from xml.etree import ElementTree
 

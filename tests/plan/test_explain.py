@@ -1,7 +1,5 @@
 """A plan as people read it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from upstream.plan.completeness import LeftOut

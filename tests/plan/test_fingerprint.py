@@ -1,7 +1,5 @@
 """What a checkpoint is bound to: operators by place, in stages."""
 
-from __future__ import annotations
-
 import pytest
 from kit.journal import through_json
 

@@ -1,7 +1,5 @@
 """Which operators share a stage: same keys in the same shards, and nothing of Spark's between them."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.plan.fusion import before_in_stage, fusable

@@ -1,7 +1,5 @@
 """Steps over the newest row of each key."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.plan.newest_nodes import Grouped, LatestJoin

@@ -1,7 +1,5 @@
 """What is known of the rows after a step."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The step that numbers rows, in a plan."""
 
-from __future__ import annotations
-
 from upstream.plan.fusion import fusable
 from upstream.plan.numbering_node import Numbering
 from upstream.plan.places import places

@@ -1,7 +1,5 @@
 """Where operators report: one number after the other along the stream, and never two in one folder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps that wait for the low-watermark are refused over inputs that have none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

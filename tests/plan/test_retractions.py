@@ -1,7 +1,5 @@
 """What a table's key needs, and steps that need final results."""
 
-from __future__ import annotations
-
 import pytest
 
 import upstream as us

@@ -1,7 +1,5 @@
 """What names a row that may be given again."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

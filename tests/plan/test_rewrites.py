@@ -1,7 +1,5 @@
 """Rules of the plan: what is moved, and what has to stay."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Operators say what they do in the words of today's arguments, whatever words a checkpoint has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

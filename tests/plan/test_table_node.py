@@ -1,7 +1,5 @@
 """A join with a table in a plan."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from upstream.plan.places import needs_checkpoint

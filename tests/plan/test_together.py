@@ -1,7 +1,5 @@
 """Several streams in one query: the places of their operators, and what the checkpoint is bound to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

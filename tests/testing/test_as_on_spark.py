@@ -1,7 +1,5 @@
 """The same rows through Spark and through the tester: the same results, batch by batch and over a restart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

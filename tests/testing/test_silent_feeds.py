@@ -1,7 +1,5 @@
 """Feeds that fall silent in a tester: its clock promises for them what an operator waits for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime, timedelta, timezone
 from typing import Any

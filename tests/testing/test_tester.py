@@ -1,7 +1,5 @@
 """What comes out of the steps of a stream, against answers found by hand."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta, timezone
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Windows of rows, by other columns than the update key, and of results that leave later, in a tester."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from typing import Any

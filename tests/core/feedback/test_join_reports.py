@@ -1,7 +1,5 @@
 """Reports of joins by time, written and read."""
 
-from __future__ import annotations
-
 from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.report_files import read_reports, write_report
 

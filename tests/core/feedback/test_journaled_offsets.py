@@ -1,7 +1,5 @@
 """Spark's journal of offsets, read back."""
 
-from __future__ import annotations
-
 import pytest
 
 from upstream.core.feedback.journaled_offsets import journaled_offsets

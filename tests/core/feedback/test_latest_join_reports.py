@@ -1,7 +1,5 @@
 """Reports of joins of newest rows, written and read."""
 
-from __future__ import annotations
-
 from upstream.core.feedback.latest_join_reports import LatestJoinReport
 from upstream.core.feedback.report_files import read_reports, write_report
 

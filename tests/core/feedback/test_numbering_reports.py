@@ -1,7 +1,5 @@
 """Reports of the step that numbers rows, written and read."""
 
-from __future__ import annotations
-
 from upstream.core.feedback.numbering_reports import NumberingReport
 from upstream.core.feedback.report_files import read_reports, write_report
 

@@ -1,7 +1,5 @@
 """Offsets without the feeds at rest: nothing of them is lost, and they do not grow with them."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The record of a query's operators."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

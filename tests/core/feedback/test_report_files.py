@@ -1,7 +1,5 @@
 """Reports are read as they were written, whatever release wrote them."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import ClassVar

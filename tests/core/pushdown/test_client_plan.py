@@ -1,7 +1,5 @@
 """What a client of Spark Connect sees of its plans, without a server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Conditions over Arrow batches mean what they mean to Spark; what might not is left to Spark."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

@@ -1,7 +1,5 @@
 """Columns under collations, as Spark's own schemas describe them."""
 
-from __future__ import annotations
-
 import pytest
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 

@@ -1,7 +1,5 @@
 """Event times of every type, in one unit."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bytes that are no text are found wherever a row has them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

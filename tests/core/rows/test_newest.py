@@ -1,7 +1,5 @@
 """Newest per key against a plain loop."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

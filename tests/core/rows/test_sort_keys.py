@@ -1,7 +1,5 @@
 """Values as numbers that are in the same order."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st

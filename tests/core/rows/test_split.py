@@ -1,7 +1,5 @@
 """A task's rows in parts."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Bounds of feeds through punctuation rows: every type of time holds both infinities, and readers can read them."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pyarrow as pa

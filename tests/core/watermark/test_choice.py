@@ -1,7 +1,5 @@
 """Watermark policies as objects: the options that they stand for, and what they refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

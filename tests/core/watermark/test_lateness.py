@@ -1,7 +1,5 @@
 """The histogram of lags: its bins, its halving and its quantile to the last figure."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Progress policies and the outlier guard: hand-worked cases, recorded data, and splits of every kind."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

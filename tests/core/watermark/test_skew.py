@@ -1,7 +1,5 @@
 """The skew of a feed's clock, batch by batch."""
 
-from __future__ import annotations
-
 from kit.journal import through_json
 
 from upstream.core.watermark.skew import Skew

@@ -1,7 +1,5 @@
 """Rows, punctuation and plans of windows by group."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 
