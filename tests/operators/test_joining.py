@@ -91,6 +91,16 @@ def test_results_in_the_order_of_time_run_without_spark(given):
     assert [(row["join_time"], row["v"], row["v_right"]) for row in tester.late] == [(10, 1, 5)]
 
 
+def test_all_results_leave_once_whichever_way_to_the_order_is_chosen():
+    tester = in_order(**ADAPTIVE)
+    for second in range(1, 4):
+        for side in ("left", "right"):
+            tester.batch([{"k": key, "t": second, "v": second} for key in "ab"], into=side, punctuation=second)
+    tester.end()
+    times = tester.table.column("join_time").to_pylist()
+    assert sorted(times) == [1] * 2 + [2] * 6 + [3] * 10
+
+
 @pytest.mark.parametrize(("how", "found"), [("semi", [1]), ("anti", [2, 3])])
 def test_rows_of_the_left_with_or_without_a_partner_stay_as_they_are(how, found):
     tester = stream_tester(lambda left, right: left.join(right, on="k", tumbling=7, how=how, shards=2))
