@@ -187,11 +187,12 @@ class QueueShard:
             times = times_of_bounds([at for _, at in due], kind, lambda at: in_order(at, kind))
             feeds = [f"{feed}/{self._number}" for feed, _ in due]
             found.append(punctuation_rows(schema, feeds, now_us, **{name: times}))
+        bound = self._feeds.low_watermark
+        promised = min(limit, LOWEST if bound is None else bound)
         if len(self._keys):
-            self._keys.raised(self._feeds.bounds)
+            # A key is known until the punctuation of all passes its own: rows that wait hold that back.
+            self._keys.raised(self._feeds.bounds, floor=promised)
         if len(self._keys):
-            bound = self._feeds.low_watermark
-            promised = min(limit, LOWEST if bound is None else bound)
             found.append(self._of_keys(queue, pages, schema, name, promised, now_us))
         return pa.concat_tables(found) if found else schema.empty_table()
 

@@ -294,6 +294,15 @@ def test_punctuation_of_a_part_of_the_key_waits_for_each_row_with_it_and_speaks_
     assert promised_of(result) == [("k1", 60, "a/0")]
 
 
+def test_punctuation_of_a_key_is_not_repeated_while_rows_hold_back_that_of_all():
+    store = DictStore()
+    result, _ = run(store, of_keys((1, 1)), budget=0)
+    assert promised_of(result) == [("k1", 1, ALL_FEEDS)]
+    run(store, pa.concat_tables([rows([0, 1], [0, 1]), of_keys((None, 9))]), now=1, budget=0)
+    result, _ = run(store, of_keys((1, None)), now=2, budget=0)
+    assert result is None or promised_of(result) == []
+
+
 promises = st.lists(st.tuples(st.integers(0, 6), st.sampled_from(["a", ALL_FEEDS])), max_size=3)
 
 
