@@ -364,11 +364,12 @@ class NotIn(Operator):
         super().__init__(schema)
         self._compared = compared
 
-        def anti(keys: Sequence[tuple[Computed, Computed]], part: str) -> Joined:
-            return Joined(schema, schema, right, "anti", keys, condition, state.within(part), static)
+        def anti(keys: Sequence[tuple[Computed, Computed]], part: str, never: tuple[bool, bool] = static) -> Joined:
+            return Joined(schema, schema, right, "anti", keys, condition, state.within(part), never)
 
         self._equal = anti([compared, *on], "equal")
-        self._unknown = anti(on, "unknown")
+        # Its left rows are those that no right row is equal to: they change with the right rows too.
+        self._unknown = anti(on, "unknown", (all(static), static[1]))
         self._any = anti(on, "any")
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
