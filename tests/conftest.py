@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from kit.places import ROOT
 from kit.scheduler import Scheduler, scope_of
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pyspark.sql import SparkSession
 
 
@@ -111,7 +108,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory):
     """A session made by ``upstream.session``: two cores, at least two partitions, UTC, UI off."""
     from upstream.conf.session import session
 
@@ -170,7 +167,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 @pytest.fixture(autouse=True)
-def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
+def _stop_queries(request):
     """Stop every streaming query that a test left running."""
     yield
     if "spark" in request.fixturenames:
@@ -180,32 +177,32 @@ def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def benchmark_module() -> Callable[[str], ModuleType]:
+def benchmark_module():
     """Imports a module of the package `benchmarks` in the test that needs it: some import Spark."""
     return modules.benchmark
 
 
 @pytest.fixture(scope="session")
-def outside(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
+def outside(benchmark_module):
     """The module `benchmarks.outside`."""
     return benchmark_module("outside")
 
 
 @pytest.fixture(scope="session")
-def tool_module() -> Callable[[str], ModuleType]:
+def tool_module():
     """Gives a module of the folder `tools` by its name."""
 
     return modules.tool
 
 
 @pytest.fixture(scope="session")
-def kafka_tool(tool_module: Callable[[str], ModuleType]) -> ModuleType:
+def kafka_tool(tool_module):
     """The module `tools/kafka.py`."""
     return tool_module("kafka")
 
 
 @pytest.fixture(scope="session")
-def broker(kafka_tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def broker(kafka_tool, tmp_path_factory):
     """A broker for the whole session; a test that kills it starts it again."""
     made = kafka_tool.Broker(tmp_path_factory.mktemp("kafka"))
     with made:

@@ -16,7 +16,7 @@ import upstream
 PACKAGES = tuple(re.findall(r'^    "upstream\.([a-z_]+)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
 
 
-def test_tested_package_is_the_installed_one() -> None:
+def test_tested_package_is_the_installed_one():
     tested = os.environ.get("UPSTREAM_TESTED")  # `make test` says which environment is meant
     for package in (upstream, pyspark_upstream):
         found = Path(package.__file__ or "")
@@ -25,7 +25,7 @@ def test_tested_package_is_the_installed_one() -> None:
         assert found.is_relative_to(sys.prefix)
 
 
-def test_nothing_is_imported_from_the_checkout() -> None:
+def test_nothing_is_imported_from_the_checkout():
     import upstream.conf.session
 
     files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
@@ -35,7 +35,7 @@ def test_nothing_is_imported_from_the_checkout() -> None:
     assert upstream.conf.session.__name__ == "upstream.conf.session"
 
 
-def test_every_module_is_installed_as_it_is_here() -> None:
+def test_every_module_is_installed_as_it_is_here():
     installed = Path(upstream.__file__ or "").parent
     here = {
         path.relative_to(ROOT)
@@ -49,7 +49,7 @@ def test_every_module_is_installed_as_it_is_here() -> None:
         assert (installed / path).read_bytes() == (ROOT / path).read_bytes(), path
 
 
-def test_every_folder_of_modules_is_a_package() -> None:
+def test_every_folder_of_modules_is_a_package():
     folders = {path.parent.name for path in ROOT.glob("[a-z]*/*.py")} - {
         "benchmarks",
         "docs",
@@ -61,7 +61,7 @@ def test_every_folder_of_modules_is_a_package() -> None:
     assert _ALLOWED.keys() == set(PACKAGES)
 
 
-def test_every_module_lists_what_it_exports_and_is_not_long() -> None:
+def test_every_module_lists_what_it_exports_and_is_not_long():
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text()
@@ -139,7 +139,7 @@ def _cycles(edges: dict[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(groups) if group]
 
 
-def test_imports_are_found() -> None:
+def test_imports_are_found():
     imports = _imports()
     assert len(imports) > 250
     assert "conf.errors" in imports["storage.folder"], "a relative import"
@@ -147,23 +147,23 @@ def test_imports_are_found() -> None:
     assert "operators.queue.processor" in imports["operators.queue.build"], "one inside a function"
 
 
-def test_imports_run_one_way() -> None:
+def test_imports_run_one_way():
     for name, others in _imports().items():
         package = name.split(".")[0]
         found = {other.split(".")[0] for other in others} - {package}
         assert found <= _ALLOWED[package], f"{name} imports {sorted(found - _ALLOWED[package])}"
 
 
-def test_cycles_are_found() -> None:
+def test_cycles_are_found():
     assert _cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"e"}}) == [["a", "b", "c"], ["e"]]
     assert _cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
 
 
-def test_no_file_imports_itself_in_a_circle() -> None:
+def test_no_file_imports_itself_in_a_circle():
     assert _cycles(_imports()) == []
 
 
-def test_no_folder_imports_itself_in_a_circle() -> None:
+def test_no_folder_imports_itself_in_a_circle():
     folders: dict[str, set[str]] = {}
     for name, others in _imports().items():
         folder = name.rpartition(".")[0]
@@ -184,20 +184,20 @@ def _without_tests_of_their_own() -> set[str]:
     }
 
 
-def test_tests_mirror_modules_and_the_list_of_those_without_a_test_file_only_shrinks() -> None:
+def test_tests_mirror_modules_and_the_list_of_those_without_a_test_file_only_shrinks():
     listed = set((ROOT / "tests" / "modules_without_a_test_file.txt").read_text().split())
     found = _without_tests_of_their_own()
     assert found - listed == set(), "a new module has a test file of its name at the same place below tests"
     assert listed - found == set(), "take these off the list: they have a test file, or are gone"
 
 
-def test_no_test_imports_another() -> None:
+def test_no_test_imports_another():
     """What they share is in a file of its own."""
     for path in (ROOT / "tests").rglob("*.py"):
         assert not re.search(r"^\s*(from|import) [\w.]*\btest_", path.read_text(), re.MULTILINE), path
 
 
-def test_locks_name_no_place() -> None:
+def test_locks_name_no_place():
     for lock in (ROOT / "constraints.txt", *(ROOT / "tools").glob("constraints-*.txt")):
         text = lock.read_text()
         assert "://" not in text

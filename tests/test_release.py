@@ -11,7 +11,7 @@ from upstream.conf import jars
 LOCK = (ROOT / "constraints.txt").read_text(encoding="utf-8")
 
 
-def test_each_locked_package_and_jar_is_in_the_bill_with_the_hashes_that_are_checked() -> None:
+def test_each_locked_package_and_jar_is_in_the_bill_with_the_hashes_that_are_checked():
     bill = modules.tool("bill_of_materials").bill("1.2.3")
     assert bill["metadata"]["component"]["version"] == "1.2.3"
     libraries = [each for each in bill["components"] if "purl" in each]
@@ -21,7 +21,7 @@ def test_each_locked_package_and_jar_is_in_the_bill_with_the_hashes_that_are_che
     assert {each["name"] for each in bill["components"] if "purl" not in each} == set(jars.JARS)
 
 
-def test_versions_end_where_markers_begin() -> None:
+def test_versions_end_where_markers_begin():
     lock = (
         'a==1.0 ; python_full_version < "3.11" \\\n    --hash=sha256:'
         + "0" * 64
@@ -36,12 +36,12 @@ def test_versions_end_where_markers_begin() -> None:
     assert found[0]["purl"] == "pkg:pypi/a@1.0"
 
 
-def test_the_bill_is_the_same_each_time() -> None:
+def test_the_bill_is_the_same_each_time():
     tool = modules.tool("bill_of_materials")
     assert json.dumps(tool.bill("1")) == json.dumps(tool.bill("1"))
 
 
-def test_the_container_copies_what_the_release_makes() -> None:
+def test_the_container_copies_what_the_release_makes():
     lines = (ROOT / "tools" / "Containerfile").read_text(encoding="utf-8")
     copied = re.search(r"^COPY (.+) /tmp/$", lines, re.MULTILINE)
     assert copied is not None

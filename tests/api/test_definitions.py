@@ -6,6 +6,6 @@ from upstream.api.definitions import definition_of
 from upstream.conf.errors import OptionError
 
 
-def test_what_is_no_stream_is_refused() -> None:
+def test_what_is_no_stream_is_refused():
     with pytest.raises(OptionError, match="stream='feed/'"):
         definition_of("buses", "feed/", updates=True)

@@ -1,10 +1,8 @@
 """`time` is `event_time` now: the old name works, and warns."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 import upstream
 from upstream.conf.errors import OptionError
@@ -13,12 +11,12 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> str:
+def feed(tmp_path):
     (tmp_path / "feed.csv").write_text("k,t,v\n1,2,old\n1,1,late\n")
     return str(tmp_path / "feed.csv")
 
 
-def test_time_is_event_time(spark: SparkSession, feed: str, tmp_path: Path) -> None:
+def test_time_is_event_time(spark, feed, tmp_path):
     with pytest.warns(DeprecationWarning, match=r"latest\(time=…\).*use event_time=") as seen:
         old = upstream.latest(spark, feed, key="k", time="t", timeFormat="epoch_s")
     assert seen[0].filename == __file__
@@ -39,7 +37,7 @@ def test_time_is_event_time(spark: SparkSession, feed: str, tmp_path: Path) -> N
     assert sorted(found.rows()) == [(1, 2, "old"), (2, 1, "new")], "the time decided, by each of the old names"
 
 
-def test_both_names_are_refused(spark: SparkSession, feed: str, tmp_path: Path) -> None:
+def test_both_names_are_refused(spark, feed, tmp_path):
     df = upstream.latest(spark, feed, key="k", event_time="t", timeFormat="epoch_s")
     both: dict[str, Any] = {"key": "k", "event_time": "t", "time": "t"}
     for call in (

@@ -9,7 +9,7 @@ import upstream
 from upstream import aggregates
 
 
-def test_each_name_is_there_and_listed() -> None:
+def test_each_name_is_there_and_listed():
     assert len(set(upstream.__all__)) == len(upstream.__all__)
     for name in upstream.__all__:
         assert getattr(upstream, name) is not None
@@ -18,20 +18,20 @@ def test_each_name_is_there_and_listed() -> None:
         _ = upstream.latests  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_the_functions_are_those_of_aggregates() -> None:
+def test_the_functions_are_those_of_aggregates():
     assert set(aggregates.__all__) <= set(upstream.__all__)
     for name in aggregates.__all__:
         assert getattr(upstream, name) is getattr(aggregates, name)
 
 
 @pytest.mark.parametrize("name", ["sum", "min", "max"])
-def test_names_of_built_in_functions_are_aggregates(name: str) -> None:
+def test_names_of_built_in_functions_are_aggregates(name):
     made = getattr(upstream, name)("speed")
     assert repr(made) == f"{name}(speed)"
     assert getattr(upstream, name) is getattr(upstream, f"{name}_")
 
 
-def test_errors_have_a_public_name() -> None:
+def test_errors_have_a_public_name():
     from upstream.conf import errors as own
     from upstream.errors import TableError
 
@@ -48,7 +48,7 @@ DEPRECATED = {
 
 
 @pytest.mark.parametrize(("old", "method"), DEPRECATED.items())
-def test_a_deprecated_name_works_and_its_warning_names_the_method(old: str, method: str) -> None:
+def test_a_deprecated_name_works_and_its_warning_names_the_method(old, method):
     with pytest.warns(DeprecationWarning, match=rf"upstream\.{old} is deprecated.*\.{method}\(") as seen:
         assert getattr(upstream, old) is not None
     assert getattr(upstream.LatestTable, method) is not None
@@ -56,7 +56,7 @@ def test_a_deprecated_name_works_and_its_warning_names_the_method(old: str, meth
     assert [each.filename for each in seen] == [__file__], "it points at who wrote the name"
 
 
-def test_the_package_alone_imports_nothing_heavy() -> None:
+def test_the_package_alone_imports_nothing_heavy():
     """Spark's workers import it many times over."""
     program = (
         "import sys, upstream; "

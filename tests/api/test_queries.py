@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -21,13 +20,13 @@ def stream(schema: str = BUSES, key: str = "vehicle_id", time: str | None = "tim
 
 
 @pytest.fixture
-def queries(tmp_path: Path) -> us.Queries:
+def queries(tmp_path):
     made = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
     made.stream("buses", stream())
     return made
 
 
-def test_the_name_is_a_package_and_a_function(tmp_path: Path) -> None:
+def test_the_name_is_a_package_and_a_function(tmp_path):
     """In either order of imports."""
     for first in ("import upstream.queries.language", "pass"):
         program = (
@@ -39,7 +38,7 @@ def test_the_name_is_a_package_and_a_function(tmp_path: Path) -> None:
         assert done.stdout.split() == ["bind", "0"]
 
 
-def test_a_stream_is_defined_by_its_columns(queries: us.Queries, tmp_path: Path) -> None:
+def test_a_stream_is_defined_by_its_columns(queries, tmp_path):
     settings = Journal(str(tmp_path / "cp")).settings()
     assert settings is not None
     (found,) = settings.streams
@@ -53,7 +52,7 @@ def test_a_stream_is_defined_by_its_columns(queries: us.Queries, tmp_path: Path)
     assert Journal(str(tmp_path / "cp")).settings().stream("trade").updates is False
 
 
-def test_queries_come_and_go(queries: us.Queries, tmp_path: Path) -> None:
+def test_queries_come_and_go(queries, tmp_path):
     queries.view("fast", FAST)
     queries.register("per_route", OF_FAST, weight=2)
     queries.register("idle", COUNTS, active=False, buckets=4)
@@ -77,7 +76,7 @@ def test_queries_come_and_go(queries: us.Queries, tmp_path: Path) -> None:
     assert queries.views() == {}
 
 
-def test_a_program_that_starts_again_changes_nothing(queries: us.Queries, tmp_path: Path) -> None:
+def test_a_program_that_starts_again_changes_nothing(queries, tmp_path):
     for _ in range(2):
         again = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake", shards=8)
         again.stream("buses", stream())
@@ -89,14 +88,14 @@ def test_a_program_that_starts_again_changes_nothing(queries: us.Queries, tmp_pa
     assert Journal(str(tmp_path / "cp")).settings().nonce == nonce
 
 
-def test_a_job_needs_a_session(queries: us.Queries) -> None:
+def test_a_job_needs_a_session(queries):
     with pytest.raises(OptionError, match="without a session"):
         queries.start(availableNow=True)
     with pytest.raises(OptionError, match="batch_duration=2"):
         queries.start(batch_duration=2, availableNow=True)  # pyright: ignore[reportArgumentType]
 
 
-def test_rows_are_those_of_the_querys_table(queries: us.Queries, tmp_path: Path) -> None:
+def test_rows_are_those_of_the_querys_table(queries, tmp_path):
     queries.register("Fleet", COUNTS)
     with pytest.raises(TableError):
         queries.rows("fleet")
@@ -106,7 +105,7 @@ def test_rows_are_those_of_the_querys_table(queries: us.Queries, tmp_path: Path)
         queries.rows("flet")
 
 
-def test_a_key_of_texts_is_not_among_the_rows(queries: us.Queries, tmp_path: Path) -> None:
+def test_a_key_of_texts_is_not_among_the_rows(queries, tmp_path):
     queries.register("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
     pl.DataFrame({"row_key": [""], "n": [2]}).write_delta(tmp_path / "lake" / "fleet")
     assert queries.rows("fleet").collect().rows() == [(2,)]
@@ -117,7 +116,7 @@ def test_a_key_of_texts_is_not_among_the_rows(queries: us.Queries, tmp_path: Pat
     assert queries.rows("fleet").collect().columns == ["n"]
 
 
-def test_explain_takes_names_and_texts(queries: us.Queries) -> None:
+def test_explain_takes_names_and_texts(queries):
     queries.register("per_route", COUNTS)
     queries.view("fast", FAST)
     assert "shared" not in queries.explain("PER_route")
@@ -138,14 +137,12 @@ def test_explain_takes_names_and_texts(queries: us.Queries) -> None:
         ("feed/", "as us.read", OptionError),
     ],
 )
-def test_streams_that_queries_cannot_read(
-    queries: us.Queries, given: us.UpdateStream, part: str, error: type[Exception]
-) -> None:
+def test_streams_that_queries_cannot_read(queries, given, part, error):
     with pytest.raises(error, match=part):
         queries.stream("other", given)
 
 
-def test_what_a_checkpoint_was_begun_with_stays(queries: us.Queries, tmp_path: Path) -> None:
+def test_what_a_checkpoint_was_begun_with_stays(queries, tmp_path):
     with pytest.raises(OptionError, match="to="):
         us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "sea")
     with pytest.raises(OptionError, match="shards=4"):
@@ -164,7 +161,7 @@ def test_what_a_checkpoint_was_begun_with_stays(queries: us.Queries, tmp_path: P
         queries.stream("buses", stream(BUSES + ", more INT"))
 
 
-def test_options_of_a_store_are_in_no_file(tmp_path: Path) -> None:
+def test_options_of_a_store_are_in_no_file(tmp_path):
     place = {"checkpoint": tmp_path / "cp", "to": "s3://lake/results"}
     opened = us.queries(**place, overwrite=True, **{"storage.secret_access_key": "hush", "storage.allow_http": True})
     assert opened.list().is_empty()

@@ -39,7 +39,7 @@ def arrive(place: Path, file: int, *rows: tuple[str, int, int]) -> None:
     write_csv(place / "feed" / f"{file}.csv", "bus,t,speed", cells)
 
 
-def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_process_changes_what_runs(spark, tmp_path):
     queries = opened(spark, tmp_path)
     arrive(tmp_path, 1, ("a", 1, 10), ("b", 2, 20))
     job = queries.start(name="lake", processingTime="0 seconds")
@@ -94,9 +94,7 @@ def test_another_process_changes_what_runs(spark: SparkSession, tmp_path: Path) 
     assert "f" not in dropped
 
 
-def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart(spark, tmp_path):
     table = str(tmp_path / "names")
     write_deltalake(table, pa.table({"bus": ["a", "b"], "name": ["Ada", "Bob"]}))
     queries = opened(spark, tmp_path)

@@ -1,10 +1,7 @@
 """A job in a few lines, from a feed to a table that is read without Spark."""
 
-from pathlib import Path
-
 import pytest
 from kit.queries import run_to_end
-from pyspark.sql import SparkSession
 
 import upstream
 from upstream import aggregates as agg
@@ -16,7 +13,7 @@ ROWS = [(key, second, key * 10 + second) for second in range(12) for key in (1, 
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Path:
+def feed(tmp_path):
     folder = tmp_path / "feed"
     folder.mkdir()
     lines = [f"{key},1970-01-01T00:00:{second:02d}Z,{speed}" for key, second, speed in ROWS]
@@ -24,7 +21,7 @@ def feed(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_window_of_each_key(spark: SparkSession, feed: Path, tmp_path: Path) -> None:
+def test_a_window_of_each_key(spark, feed, tmp_path):
     run_to_end(
         upstream.read(spark, feed, key="vehicle", event_time="at", watermark_delay="1 second", atEnd="keep")
         .where("speed > 10")
@@ -41,7 +38,7 @@ def test_a_window_of_each_key(spark: SparkSession, feed: Path, tmp_path: Path) -
     assert (version, summary.rows) == (1, 2)
 
 
-def test_coalesced_into_a_table_with_a_key_of_its_own(spark: SparkSession, feed: Path, tmp_path: Path) -> None:
+def test_coalesced_into_a_table_with_a_key_of_its_own(spark, feed, tmp_path):
     stream = upstream.read(spark, str(feed), key="vehicle", event_time="at", coalesce=True)
     with pytest.raises(SchemaError, match="coalesces"):
         stream.window("4 seconds")
@@ -51,7 +48,7 @@ def test_coalesced_into_a_table_with_a_key_of_its_own(spark: SparkSession, feed:
     assert sorted(found.rows()) == [(1, 21), (2, 31)]
 
 
-def test_wrong_arguments_are_named_at_once(spark: SparkSession, feed: Path, tmp_path: Path) -> None:
+def test_wrong_arguments_are_named_at_once(spark, feed, tmp_path):
     with pytest.raises(OptionError, match="both watermark and watermark_delay"):
         upstream.read(spark, feed, key="k", watermark=upstream.Watermark.ordered(), watermark_delay="1 s")
     with pytest.raises(OptionError, match="key=None"):

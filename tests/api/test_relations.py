@@ -1,7 +1,5 @@
 """Stored relations from Python: each method journals its change, whether a job runs or not."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -11,7 +9,7 @@ from upstream.conf.errors import OptionError
 from upstream.queries.registry.journal import Journal
 
 
-def test_relations_are_declared_refreshed_and_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relations_are_declared_refreshed_and_dropped(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     queries = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
     write_deltalake("routes", pa.table({"id": ["a"]}))

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,13 +7,13 @@ from .in_process import command, done, refused
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> Sink:
+def sink(tmp_path):
     made = Sink(tmp_path)
     made.batch(0, [made.rows([(key, 10, "v") for key in range(40)])])
     return made
 
 
-def test_from_wrong_to_right(sink: Sink, tmp_path: Path) -> None:
+def test_from_wrong_to_right(sink, tmp_path):
     right = done("check", sink.path)
     assert "40 rows in 4 buckets, 4 files; 0 deletions" in right
     assert right.splitlines()[-1].startswith("right:")
@@ -36,7 +34,7 @@ def test_from_wrong_to_right(sink: Sink, tmp_path: Path) -> None:
     assert done("repair", sink.path) == "nothing to mend\n"
 
 
-def test_a_source_misuse_and_another_keep(sink: Sink, tmp_path: Path) -> None:
+def test_a_source_misuse_and_another_keep(sink, tmp_path):
     pq.write_table(pa.table({"k": [1, 2], "t": [10, 99]}), tmp_path / "input.parquet")
     found = command("check", sink.path, "--source", tmp_path / "input.parquet")
     assert found.returncode == 1

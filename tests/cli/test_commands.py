@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 from contextlib import closing
-from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -23,7 +22,7 @@ LATEST = ["latest", "--key", "vehicle_id", "--time", "timestamp", "--master", "l
 
 
 @pytest.mark.spark
-def test_once_gives_the_plain_answer_and_a_second_run_nothing_new(tmp_path: Path) -> None:
+def test_once_gives_the_plain_answer_and_a_second_run_nothing_new(tmp_path):
     arguments = [*LATEST, "--from", BUSES, "--to", "latest", "--once"]
     more = ["--target", "max < 1 h", "--metrics", "metrics", "--expected-keys", "8500000"]
     first = run_command(*arguments, *more, cwd=tmp_path)
@@ -46,14 +45,14 @@ def test_once_gives_the_plain_answer_and_a_second_run_nothing_new(tmp_path: Path
     assert DeltaTable(tmp_path / "latest").version() == latest.version()
 
 
-def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path: Path) -> None:
+def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path):
     arguments = [*LATEST, "--from", BUSES, "--to", "latest", "--once", "--log", "my.log", "-o", "maxRowsPerTriger=10"]
     assert "did you mean 'maxRowsPerTrigger'?" in refused(*arguments, cwd=tmp_path)
     assert [*tmp_path.iterdir()] == [], "nothing has been started that could say more"
 
 
 @pytest.mark.spark
-def test_a_missing_feed_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_feed_is_a_sentence(tmp_path):
     failed = run_command(*LATEST, "--from", "nothing.csv", "--to", "latest", "--once", cwd=tmp_path)
     assert failed.returncode in {1, 2}
     assert "nothing.csv" in failed.stderr
@@ -61,7 +60,7 @@ def test_a_missing_feed_is_a_sentence(tmp_path: Path) -> None:
     assert "\tat " not in failed.stderr
 
 
-def test_no_java_is_a_sentence(tmp_path: Path) -> None:
+def test_no_java_is_a_sentence(tmp_path):
     """In a process of its own: in this one Spark may run already."""
     arguments = [*LATEST, "--from", BUSES, "--to", "latest"]
     failed = run_command(*arguments, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
@@ -69,7 +68,7 @@ def test_no_java_is_a_sentence(tmp_path: Path) -> None:
     assert failed.stderr.startswith("There is no Java")
 
 
-def test_usage(tmp_path: Path) -> None:
+def test_usage(tmp_path):
     refused("latest", "--from", "x", cwd=tmp_path)
     refused("latest", "--to", "t", "--key", "k", "-o", "nonsense", cwd=tmp_path)
     for names in ((), ("latest",), ("show",)):
@@ -78,7 +77,7 @@ def test_usage(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_follows_a_growing_folder_and_ends_by_ctrl_c(tmp_path: Path) -> None:
+def test_follows_a_growing_folder_and_ends_by_ctrl_c(tmp_path):
     feed = tmp_path / "feed"
     feed.mkdir()
     (feed / "1.csv").write_text("vehicle_id,timestamp,speed\n1,2016-11-24T00:00:00Z,1.0\n2,2016-11-24T00:00:00Z,2.0\n")
@@ -107,7 +106,7 @@ def test_follows_a_growing_folder_and_ends_by_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malformed_rows(tmp_path: Path) -> None:
+def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malformed_rows(tmp_path):
     """A run that was to finish and did not says so by its exit code."""
     feed = tmp_path / "feed"
     feed.mkdir()

@@ -1,5 +1,4 @@
 import datetime
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -14,7 +13,7 @@ def readings(*pairs: tuple[float | None, float | None]) -> list[AgeReading]:
     return [AgeReading(float(number), {UPSTREAM: one, MERGE: other}) for number, (one, other) in enumerate(pairs)]
 
 
-def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:
+def test_bars_are_on_one_scale_and_blank_where_there_is_no_row():
     ours, theirs, about = sparkline(readings((1.0, None), (2.0, 16.0), (0.0, 8.0)))
     assert ours.split(UPSTREAM)[1].strip() == "▁▁▁ 0.0 s at the end"
     assert theirs.split(MERGE)[1] == "  █▄ 8.0 s at the end"
@@ -24,7 +23,7 @@ def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:
     assert sparkline(readings((1.0, None)))[1].endswith("no row")
 
 
-def test_mean_age_is_that_of_the_rows_there_are(tmp_path: Path) -> None:
+def test_mean_age_is_that_of_the_rows_there_are(tmp_path):
     table = str(tmp_path / "t")
     assert mean_age_s(table, 0) is None
     at = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
@@ -35,13 +34,13 @@ def test_mean_age_is_that_of_the_rows_there_are(tmp_path: Path) -> None:
     assert mean_age_s(table, int(at.timestamp() * 1e6) + 30_000_000) == 25.0
 
 
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
+def test_the_picture_is_drawn(tmp_path):
     drawn = draw(readings((1.0, None), (2.0, 3.0)), tmp_path / "age.png")
     assert drawn is not None
     assert drawn.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_others_is_left_alone(tmp_path):
     (tmp_path / "with_merge").mkdir()
     (tmp_path / "with_merge" / "mine").write_text("x")
     said = refused("demo", "--to", tmp_path, "--seconds", "5")
@@ -51,7 +50,7 @@ def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_it_runs(tmp_path: Path) -> None:
+def test_it_runs(tmp_path):
     done = run_command("demo", "--seconds", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the highest is" in done.stderr

@@ -11,7 +11,7 @@ upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'?. What t
 """
 
 
-def test_ours_directly_and_inside_sparks() -> None:
+def test_ours_directly_and_inside_sparks():
     failure = failure_of(RuntimeError(SPARKS.format(kind="OptionError")))
     assert failure.sentence == "unknown option 'tiem', did you mean 'time'?. What to do: correct the option."
     assert failure.code == MISUSED
@@ -22,7 +22,7 @@ def test_ours_directly_and_inside_sparks() -> None:
     assert failure_of(UpstreamError("a")).code == FAILED
 
 
-def test_others_by_their_most_telling_line() -> None:
+def test_others_by_their_most_telling_line():
     python = (
         "Traceback (most recent call last):\n  File x\n"
         "PermissionError: [Errno 13] Permission denied: '/root/t'\n\tat java"

@@ -27,7 +27,7 @@ def offset(**bounds: int | None) -> dict[str, object]:
         ({"a": 100 * S, "b": 70 * S, "c": 80 * S}, "2 feeds wait for b, 30.0 s behind, silent for 5.0 s"),
     ],
 )
-def test_who_waits_for_whom(bounds: dict[str, int | None], expected: str) -> None:
+def test_who_waits_for_whom(bounds, expected):
     assert waits_for(offset(**bounds), 15 * S) == expected
 
 
@@ -36,7 +36,7 @@ def marks(at_s: int, **low: int | None) -> CommitSummary:
     return commit(at_s, committed_at_us=at_s * S, low_watermarks=low, low_watermark=least)
 
 
-def test_a_line_for_each_feed_reports_which_holds_the_others_back_and_how_long() -> None:
+def test_a_line_for_each_feed_reports_which_holds_the_others_back_and_how_long():
     summaries = [marks(0, a=1, b=5, c=None), marks(10, a=2, b=6, c=None), marks(40, a=2, b=7, c=None)]
     assert feed_lines(summaries) == [
         "a: complete to 2; the others wait for it, where it has been for 30.0 s",

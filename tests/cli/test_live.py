@@ -8,13 +8,13 @@ from upstream.core.feedback.source_counts import SourceCounts
 from .commits import commit
 
 
-def test_line_before_the_first_commit() -> None:
+def test_line_before_the_first_commit():
     line = LiveLine(0.0)
     assert line.text(3.0, None) == "waiting for the first rows"
     assert line.farewell() == "Nothing new came."
 
 
-def test_line() -> None:
+def test_line():
     line = LiveLine(0.0)
     line.add(commit(0), 8.0)
     line.add(commit(1), 9.0)
@@ -28,7 +28,7 @@ def test_line() -> None:
     )
 
 
-def test_conflicts_of_the_whole_run_are_reported() -> None:
+def test_conflicts_of_the_whole_run_are_reported():
     line = LiveLine(0.0)
     line.add(commit(0), 1.0)
     assert "conflict" not in line.text(2.0, None) + line.farewell()
@@ -40,7 +40,7 @@ def test_conflicts_of_the_whole_run_are_reported() -> None:
     assert "360 superseded, 2,000,001 conflicts; the table" in line.farewell()
 
 
-def test_line_of_a_queue_and_a_target() -> None:
+def test_line_of_a_queue_and_a_target():
     line = LiveLine(0.0)
     line.add(commit(0, pending=0, oldest=None, target="p99 < 2.0 s", target_met=True), 1.0)
     assert " · 0 waiting · p99 < 2.0 s met in 100 % · complete" in line.text(2.0, None)
@@ -54,7 +54,7 @@ def test_line_of_a_queue_and_a_target() -> None:
     assert line.farewell().endswith("; p99 < 2.0 s met in 25 % of batches.")
 
 
-def test_late_and_suspect_rows_and_who_waits_are_in_the_line_and_in_the_farewell() -> None:
+def test_late_and_suspect_rows_and_who_waits_are_in_the_line_and_in_the_farewell():
     line = LiveLine(0.0)
     line.waits_for = "1 feed waits for b, 30.0 s behind"
     line.add(commit(0, sources=SourceCounts(1200, 30, 20, 1)), 1.0)
@@ -65,7 +65,7 @@ def test_late_and_suspect_rows_and_who_waits_are_in_the_line_and_in_the_farewell
     )
 
 
-def test_rate_is_over_the_last_five_seconds() -> None:
+def test_rate_is_over_the_last_five_seconds():
     line = LiveLine(0.0)
     line.add(commit(updates=1000), 1.0)
     assert line.rows_per_second(2.0) == 500
@@ -75,7 +75,7 @@ def test_rate_is_over_the_last_five_seconds() -> None:
     assert line.rows_per_second(10.1) == 0
 
 
-def test_times_and_counts_in_the_line() -> None:
+def test_times_and_counts_in_the_line():
     assert complete_to(commit(low_watermark="2016-11-24T22:50:00.000000Z")) == "2016-11-24 22:50:00 UTC"
     assert complete_to(commit(low_watermark=17)) == "17"
     assert complete_to(commit(low_watermark=None, low_watermarks={"feed": None})) == "the end"
@@ -84,7 +84,7 @@ def test_times_and_counts_in_the_line() -> None:
 
 
 @given(st.integers(1, 1000), st.integers(1, 50), st.floats(0.01, 60))
-def test_remaining_of_a_steady_backlog(bytes_per_row: int, batches: int, seconds: float) -> None:
+def test_remaining_of_a_steady_backlog(bytes_per_row, batches, seconds):
     """With batches of one size and pace, what is told is exact."""
     remaining, total = Remaining(), batches + 3
     for done in range(1, batches + 3):
@@ -94,7 +94,7 @@ def test_remaining_of_a_steady_backlog(bytes_per_row: int, batches: int, seconds
     assert remaining.seconds(done * seconds) == pytest.approx((total - done) * seconds)
 
 
-def test_remaining_is_not_reported_before_it_is_known() -> None:
+def test_remaining_is_not_reported_before_it_is_known():
     remaining = Remaining()
     assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
     remaining.report(100, 0, 0.0)

@@ -2,7 +2,6 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from deltalake import DeltaTable, write_deltalake
 from kit.races import commit_between
 from kit.sink import Sink
@@ -18,7 +17,7 @@ def asked(*arguments: str | Path) -> str:
     return done("maintain", *arguments)
 
 
-def test_a_table_is_maintained_by_hand_and_that_of_others_is_left_alone(tmp_path: Path) -> None:
+def test_a_table_is_maintained_by_hand_and_that_of_others_is_left_alone(tmp_path):
     options = {"key": "k", "time": "t", "buckets": "2", "maintenance": "off"}
     sink = Sink(tmp_path, options=options)
     for number in range(12):
@@ -46,7 +45,7 @@ def dead_rows(sink: Sink) -> int:
     return sum(vector.cardinality for vector in replay_log(target, table).vectors().values())
 
 
-def test_compacted_it_reads_as_if_freshly_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compacted_it_reads_as_if_freshly_written(tmp_path, monkeypatch):
     """One file for each bucket and no dead row, whatever was there; who follows the table and who writes it goes on."""
     options = {"key": "k,w", "time": "t", "buckets": "2", "maintenance": "off", "engine": "vectors"}
     columns = pa.schema([("k", pa.int64()), ("w", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
@@ -84,7 +83,7 @@ def test_compacted_it_reads_as_if_freshly_written(tmp_path: Path, monkeypatch: p
     assert check_table(str(sink.path)).healthy
 
 
-def test_small_files_of_all_buckets(tmp_path: Path) -> None:
+def test_small_files_of_all_buckets(tmp_path):
     options = {"key": "k", "buckets": "2", "keep": "all", "maintenance": "off", "engine": "rewrite"}
     sink = Sink(tmp_path, options=options)
     for number in range(5):
@@ -95,7 +94,7 @@ def test_small_files_of_all_buckets(tmp_path: Path) -> None:
     assert (sink.table().num_rows, DeltaTable(str(sink.path)).protocol()) == (rows, protocol)
 
 
-def test_compaction_that_is_always_overtaken_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_that_is_always_overtaken_is_reported(tmp_path, monkeypatch):
     options = {"key": "k", "time": "t", "buckets": "1", "maintenance": "off", "engine": "vectors"}
     sink = Sink(tmp_path, options=options)
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(20_000)])])

@@ -4,7 +4,7 @@ from upstream.cli.failures import Failure
 from upstream.cli.option_pairs import name_values, storage_options
 
 
-def test_pairs() -> None:
+def test_pairs():
     assert name_values(None, "--conf") == {}
     assert name_values([" a =1", "b=x=y", "c="], "--conf") == {"a": "1", "b": "x=y", "c": ""}
     assert name_values(["a=1", "a=2"], "--conf") == {"a": "2"}
@@ -15,7 +15,7 @@ def test_pairs() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["a", "=1", " =1", ""])
-def test_what_is_no_pair(wrong: str) -> None:
+def test_what_is_no_pair(wrong):
     with pytest.raises(Failure, match=f"--conf {wrong!r} is not NAME=VALUE") as caught:
         name_values(["a=1", wrong], "--conf")
     assert caught.value.code == 2

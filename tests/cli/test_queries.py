@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,7 @@ from . import in_process
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
+def checkpoint(tmp_path):
     return begun(tmp_path)
 
 
@@ -25,7 +24,7 @@ def refused(checkpoint: str, *arguments: str, code: int = 2) -> str:
     return in_process.refused("queries", checkpoint, *arguments, code=code)
 
 
-def test_each_command_makes_its_change(checkpoint: str) -> None:
+def test_each_command_makes_its_change(checkpoint):
     assert done(checkpoint, "view", "fast", "-", given=FAST + "\n") == "view fast: version 1"
     assert registry_now(checkpoint).catalog.views == {"fast": FAST}
     assert done(checkpoint, "register", "q", OF_FAST, "--weight", "2", "--buckets", "3") == "register q: version 2"
@@ -48,7 +47,7 @@ def test_each_command_makes_its_change(checkpoint: str) -> None:
     assert registry_now(checkpoint).queries.keys() == {"idle"}
 
 
-def test_the_list_has_queries_and_views_in_each_form(checkpoint: str) -> None:
+def test_the_list_has_queries_and_views_in_each_form(checkpoint):
     done(checkpoint, "view", "fast", FAST)
     done(checkpoint, "register", "q", OF_FAST)
     done(checkpoint, "deactivate", "q", "--reason", "too dear")
@@ -62,7 +61,7 @@ def test_the_list_has_queries_and_views_in_each_form(checkpoint: str) -> None:
     assert done(checkpoint, "list", "--format", "csv").startswith("name,text,weight,active,reason,whole_from,")
 
 
-def test_a_plan_is_explained_by_name_or_text(checkpoint: str) -> None:
+def test_a_plan_is_explained_by_name_or_text(checkpoint):
     done(checkpoint, "register", "q", COUNTS)
     assert "key: route_id" in done(checkpoint, "explain", "q")
     assert done(checkpoint, "explain", "-", given=COUNTS).replace("; shared with q", "") == done(
@@ -70,7 +69,7 @@ def test_a_plan_is_explained_by_name_or_text(checkpoint: str) -> None:
     )
 
 
-def test_errors_point_at_the_place_and_change_nothing(checkpoint: str, tmp_path: Path) -> None:
+def test_errors_point_at_the_place_and_change_nothing(checkpoint, tmp_path):
     wrong = in_process.command("queries", checkpoint, "register", "q", "SELECT speeed FROM LATEST(buses)")
     assert wrong.returncode == 2
     assert wrong.stderr.splitlines()[1:] == ["    SELECT speeed FROM LATEST(buses)", "           ^^^^^^"]
@@ -79,9 +78,7 @@ def test_errors_point_at_the_place_and_change_nothing(checkpoint: str, tmp_path:
     assert "has no registry of queries" in refused(str(tmp_path), "list", code=1)
 
 
-def test_relations_are_declared_listed_refreshed_and_dropped(
-    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relations_are_declared_listed_refreshed_and_dropped(checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_deltalake("routes", pa.table({"id": ["a"]}))
     assert done(checkpoint, "relation", "routes", "routes") == "relation routes: version 1"

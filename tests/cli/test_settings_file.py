@@ -29,7 +29,7 @@ def defaults(folder: Path, text: str, **environment: str) -> dict[str, Any]:
     return command_defaults(read_settings(path, environment), KNOWN, path)
 
 
-def test_options_are_defaults_of_their_command(tmp_path: Path) -> None:
+def test_options_are_defaults_of_their_command(tmp_path):
     text = '[latest]\nfrom = "feed/"\nkey = ["a", "b"]\nonce = true\n[show]\nlimit = 5\n'
     assert defaults(tmp_path, text) == {
         "latest": {"source": "feed/", "key": ["a", "b"], "once": True},
@@ -37,7 +37,7 @@ def test_options_are_defaults_of_their_command(tmp_path: Path) -> None:
     }
 
 
-def test_variables_come_from_the_environment_and_their_values_are_not_read_again(tmp_path: Path) -> None:
+def test_variables_come_from_the_environment_and_their_values_are_not_read_again(tmp_path):
     text = '[latest.option]\n"kafka.sasl.password" = "${WORD}"\nskipRows = 2\nheader = false\n'
     expected = ["kafka.sasl.password=se=cret", "skipRows=2", "header=false"]
     assert defaults(tmp_path, text, WORD="se=cret") == {"latest": {"option": expected}}
@@ -45,7 +45,7 @@ def test_variables_come_from_the_environment_and_their_values_are_not_read_again
     assert defaults(tmp_path, '[latest]\nkey = ["${A}"]\n', A="k") == {"latest": {"key": ["k"]}}
 
 
-def test_storage_is_for_every_command_that_takes_options(tmp_path: Path) -> None:
+def test_storage_is_for_every_command_that_takes_options(tmp_path):
     text = '[storage]\naws_secret_access_key = "${S}"\n[latest.option]\nheader = "true"\n[plan]\nrate = 3\n'
     text += "[queries.register]\nweight = 2\n"
     stored = "storage.aws_secret_access_key=x"
@@ -70,7 +70,7 @@ def test_storage_is_for_every_command_that_takes_options(tmp_path: Path) -> None
         ("[queries.register]\nweigth = 2\n", "`upstream queries register` has no option 'weigth'"),
     ],
 )
-def test_what_is_wrong_is_named_without_a_secret(tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_wrong_is_named_without_a_secret(tmp_path, text, words):
     with pytest.raises(Failure) as failed:
         defaults(tmp_path, text, A="hunter2")
     assert failed.value.code == 2
@@ -78,12 +78,12 @@ def test_what_is_wrong_is_named_without_a_secret(tmp_path: Path, text: str, word
     assert "hunter2" not in str(failed.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(Failure, match=r"absent\.toml"):
         read_settings(tmp_path / "absent.toml", {})
 
 
-def test_the_command_line_wins(tmp_path: Path) -> None:
+def test_the_command_line_wins(tmp_path):
     """``plan`` needs no table: its file gives two options, the command line one of them again."""
     (tmp_path / "upstream.toml").write_text('[plan]\nrate = 10\nkeys = 5\ncost = "1ms"\nquick = true\n')
     assert "of 7 keys" in done("plan", "--keys", "7", cwd=tmp_path)
@@ -92,7 +92,7 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
     assert "Did you mean 'rate'?" in refused("--config", other, "plan", cwd=tmp_path)
 
 
-def test_pairs_of_the_file_and_of_the_command_line_are_added() -> None:
+def test_pairs_of_the_file_and_of_the_command_line_are_added():
     """Of two with one name the command line's counts."""
     app = typer.Typer()
 
@@ -108,7 +108,7 @@ def test_pairs_of_the_file_and_of_the_command_line_are_added() -> None:
     assert json.loads(found.output) == {"a": "1", "b": "3", "c": "4"}
 
 
-def test_tables_of_a_group_reach_its_commands(tmp_path: Path) -> None:
+def test_tables_of_a_group_reach_its_commands(tmp_path):
     (tmp_path / "upstream.toml").write_text('[storage]\nregion = "eu"\n[queries.list]\nformat = "csv"\n')
     begun(tmp_path)
     assert done("queries", "cp", "list", cwd=tmp_path).startswith("name,text,weight")

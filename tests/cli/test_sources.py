@@ -11,5 +11,5 @@ from upstream.cli.sources import source_options
         ("latest:./every speed", "./every speed", {"connector": "latest"}),
     ],
 )
-def test_a_source_in_one_word(source: str | None, path: str | None, options: dict[str, str]) -> None:
+def test_a_source_in_one_word(source, path, options):
     assert source_options(source) == (path, options)

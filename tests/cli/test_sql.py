@@ -2,7 +2,6 @@
 
 import subprocess
 from contextlib import closing
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -17,7 +16,7 @@ COUNT = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
 
 
 @pytest.fixture(scope="module")
-def routes() -> dict[int, int]:
+def routes():
     """How many buses are on each route, of the newest rows."""
     rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival")
     latest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
@@ -25,9 +24,7 @@ def routes() -> dict[int, int]:
 
 
 @pytest.mark.spark
-def test_once_prints_the_result_keeps_its_table_and_a_second_run_goes_on(
-    tmp_path: Path, routes: dict[int, int]
-) -> None:
+def test_once_prints_the_result_keeps_its_table_and_a_second_run_goes_on(tmp_path, routes):
     arguments = ("sql", "--stream", STREAM, COUNT, "--to", "lake", "--name", "routes", "--once", "--master", "local[2]")
     first = run_command(*arguments, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -49,7 +46,7 @@ def test_once_prints_the_result_keeps_its_table_and_a_second_run_goes_on(
 
 
 @pytest.mark.spark
-def test_a_script_of_statements_ends_at_the_first_error(tmp_path: Path, routes: dict[int, int]) -> None:
+def test_a_script_of_statements_ends_at_the_first_error(tmp_path, routes):
     script = f"CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE speed > 0; \\d moving\n{COUNT};"
     script += "SELECT spede FROM LATEST(buses); \\?"
     command = [*COMMAND, "sql", "--stream", STREAM, "--once", "--master", "local[2]"]
@@ -65,7 +62,7 @@ def test_a_script_of_statements_ends_at_the_first_error(tmp_path: Path, routes: 
 
 
 @pytest.mark.spark
-def test_a_conversation_at_a_terminal(tmp_path: Path) -> None:
+def test_a_conversation_at_a_terminal(tmp_path):
     feed = tmp_path / "feed"
     feed.mkdir()
     (feed / "1.csv").write_text("vehicle_id,timestamp,speed\n1,2016-11-24T00:00:00Z,1.0\n2,2016-11-24T00:00:00Z,2.0\n")
@@ -91,6 +88,6 @@ def test_a_conversation_at_a_terminal(tmp_path: Path) -> None:
     assert sorted(each.name for each in (tmp_path / "lake").iterdir()) == ["fast"]
 
 
-def test_what_is_no_stream_is_a_sentence_before_spark_starts(tmp_path: Path) -> None:
+def test_what_is_no_stream_is_a_sentence_before_spark_starts(tmp_path):
     assert "has no key" in refused("sql", "--stream", "buses=feed/", "SELECT 1", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

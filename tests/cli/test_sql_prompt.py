@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from kit.continuous import CATALOG
@@ -21,7 +20,7 @@ class Idle:
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
+def talk(tmp_path):
     """Type lines; an exception is raised where a line would be read."""
 
     def _talk(*lines: str | type[BaseException]) -> tuple[str, list[str], list[str]]:
@@ -46,27 +45,27 @@ def talk(tmp_path: Path) -> Talk:
     return _talk
 
 
-def test_a_statement_goes_over_lines_until_its_semicolon(talk: Talk) -> None:
+def test_a_statement_goes_over_lines_until_its_semicolon(talk):
     shown, prompts, complaints = talk("CREATE VIEW v", "AS SELECT sym", "FROM trade [NOW];", "\\d v")
     assert prompts == ["upstream=>", "upstream->", "upstream->", "upstream=>", "upstream=>"]
     assert complaints == []
     assert shown.splitlines()[-1].split() == ["sym", "string"]
 
 
-def test_an_error_is_reported_and_the_next_statement_runs(talk: Talk) -> None:
+def test_an_error_is_reported_and_the_next_statement_runs(talk):
     shown, _, complaints = talk("DROP VIEW nothing; \\?", "\\?", "\\q", "\\?")
     assert len(complaints) == 1
     assert "no view 'nothing'" in complaints[0]
     assert shown.count("EXPLAIN query") == 1, "what stood behind the error is dropped, and nothing runs after \\q"
 
 
-def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(talk: Talk) -> None:
+def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(talk):
     _, prompts, complaints = talk("DROP VIEW", KeyboardInterrupt, "\\d", EOFError, "DROP VIEW x;")
     assert prompts == ["upstream=>", "upstream->", "upstream=>", "upstream=>"]
     assert complaints == []
 
 
-def test_the_last_statement_of_a_script_needs_no_semicolon() -> None:
+def test_the_last_statement_of_a_script_needs_no_semicolon():
     assert list(statements_of("SELECT 1;\n\\d\nSELECT 2\n")) == ["SELECT 1", "\\d", "SELECT 2"]
     assert list(statements_of(" \n")) == []
 
@@ -83,5 +82,5 @@ def test_the_last_statement_of_a_script_needs_no_semicolon() -> None:
         ("zz", []),
     ],
 )
-def test_words_are_completed_in_the_case_in_which_they_are_begun(begun: str, found: list[str]) -> None:
+def test_words_are_completed_in_the_case_in_which_they_are_begun(begun, found):
     assert completions(begun, ["buses", "lines"]) == found

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import polars as pl
 import pytest
 from rich.console import Console
@@ -7,7 +5,7 @@ from rich.console import Console
 from upstream.cli.sql_results import changes, grid, snapshot
 
 
-def test_rows_go_and_come_each_as_often_as_it_does_in_order() -> None:
+def test_rows_go_and_come_each_as_often_as_it_does_in_order():
     assert changes(None, pl.DataFrame({"k": [2, 1]})) == [("+", (1,)), ("+", (2,))]
     before = pl.DataFrame({"k": [1, 1, 2, 3], "v": [None, None, 5.0, 7.0]})
     after = pl.DataFrame({"k": [1, 2, 3, 3], "v": [None, 6.0, 7.0, 7.0]})
@@ -22,13 +20,13 @@ def test_rows_go_and_come_each_as_often_as_it_does_in_order() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), None, [1, 2], {"a": 1}, b"x"])
-def test_what_stays_is_no_change_whatever_its_type(value: object) -> None:
+def test_what_stays_is_no_change_whatever_its_type(value):
     frame = pl.DataFrame({"v": pl.Series([value])})
     assert changes(frame, frame.clone()) == []
     assert len(changes(None, frame)) == 1
 
 
-def test_a_long_result_is_cut_and_says_so() -> None:
+def test_a_long_result_is_cut_and_says_so():
     console = Console(width=40)
     with console.capture() as shown:
         console.print(grid(pl.DataFrame({"k": [3, 1, 2]}), 2))
@@ -38,7 +36,7 @@ def test_a_long_result_is_cut_and_says_so() -> None:
     assert "of" not in shown.get()
 
 
-def test_a_table_is_read_when_it_has_a_new_version(tmp_path: Path) -> None:
+def test_a_table_is_read_when_it_has_a_new_version(tmp_path):
     location = str(tmp_path / "table")
     assert snapshot(location, -1) is None
     pl.DataFrame({"row_key": ["1"], "k": [1], "_upstream_bucket": [0]}).write_delta(location)

@@ -1,7 +1,6 @@
 """Statements against a registry, without the job that hosts the queries; `test_sql.py` has it."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import polars as pl
 import pytest
@@ -34,7 +33,7 @@ class Finished:
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Queries:
+def there(tmp_path):
     found = queries(checkpoint=tmp_path / "checkpoint", to=tmp_path / "lake")
     for stream in CATALOG.streams.values():
         if not stream.static:
@@ -57,23 +56,21 @@ class Typed:
 
 
 @pytest.fixture
-def typed(there: Queries) -> Typed:
+def typed(there):
     return Typed(there)
 
 
 COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 1 HOUR] GROUP BY sym"
 
 
-def test_a_materialized_view_is_registered_with_weight_and_buckets_and_the_job_starts(
-    there: Queries, typed: Typed, tmp_path: Path
-) -> None:
+def test_a_materialized_view_is_registered_with_weight_and_buckets_and_the_job_starts(there, typed, tmp_path):
     shown = typed(f"CREATE MATERIALIZED VIEW counts WITH (weight = 2, buckets = 4) AS {COUNT}")
     assert str(tmp_path / "lake" / "counts") in shown
     assert there.list().select("name", "text", "weight", "active").rows() == [("counts", COUNT, 2.0, True)]
     assert typed.job.starts == 1
 
 
-def test_alter_rest_and_drop(there: Queries, typed: Typed) -> None:
+def test_alter_rest_and_drop(there, typed):
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     typed("ALTER MATERIALIZED VIEW counts SET (weight = 3)")
     longer = COUNT.replace("1 HOUR", "2 HOURS")
@@ -88,7 +85,7 @@ def test_alter_rest_and_drop(there: Queries, typed: Typed) -> None:
     assert there.list().height == 0
 
 
-def test_views_are_named_described_listed_and_dropped(there: Queries, typed: Typed) -> None:
+def test_views_are_named_described_listed_and_dropped(there, typed):
     typed("CREATE VIEW dear AS SELECT sym, px FROM trade [NOW] WHERE px > 10")
     assert list(there.views()) == ["dear"]
     assert typed.job.starts == 0, "a view needs no job"
@@ -104,7 +101,7 @@ def test_views_are_named_described_listed_and_dropped(there: Queries, typed: Typ
     assert {"trade", "sym", "px", "dear", "counts"} <= set(typed.shell.names())
 
 
-def test_explain_help_and_quit(typed: Typed) -> None:
+def test_explain_help_and_quit(typed):
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     assert typed("EXPLAIN counts") == typed(f"EXPLAIN {COUNT}").replace("; shared with counts", "")
     assert "result: a relation" in typed("EXPLAIN counts")
@@ -112,7 +109,7 @@ def test_explain_help_and_quit(typed: Typed) -> None:
     assert not typed.shell.run(parse("\\q"))
 
 
-def test_what_is_refused_leaves_nothing(there: Queries, typed: Typed) -> None:
+def test_what_is_refused_leaves_nothing(there, typed):
     for text, error in [
         ("SELECT nothing FROM trade", QueryRefusedError),
         ("CREATE MATERIALIZED VIEW a AS SELECT FROM", QueryRefusedError),
@@ -126,7 +123,7 @@ def test_what_is_refused_leaves_nothing(there: Queries, typed: Typed) -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_select_shows_the_result_and_is_forgotten(there: Queries, tmp_path: Path, terminal: bool) -> None:
+def test_select_shows_the_result_and_is_forgotten(there, tmp_path, terminal):
     typed = Typed(there, terminal=terminal)
     table = tmp_path / "lake" / "select_1"
     frame = pl.DataFrame({"sym": ["a", "b"], "n": [1, 2], "_upstream_bucket": [0, 0]})
@@ -140,9 +137,7 @@ def test_select_shows_the_result_and_is_forgotten(there: Queries, tmp_path: Path
     assert typed.shell.passing == [str(table)]
 
 
-def test_a_query_that_is_deactivated_while_somebody_looks_is_an_error_with_the_reason(
-    there: Queries, typed: Typed
-) -> None:
+def test_a_query_that_is_deactivated_while_somebody_looks_is_an_error_with_the_reason(there, typed):
     typed.job.then = lambda: there.deactivate("select_1", reason="division by zero")
     with pytest.raises(OptionError, match="division by zero"):
         typed.shell.run(parse(COUNT))

@@ -24,7 +24,7 @@ from upstream.conf.errors import OptionError
         ("SELECT\n\\d\n", [], "SELECT\n\\d\n"),
     ],
 )
-def test_a_statement_ends_with_a_semicolon_of_its_own(buffer: str, found: list[str], rest: str) -> None:
+def test_a_statement_ends_with_a_semicolon_of_its_own(buffer, found, rest):
     assert sql.split(buffer) == (found, rest)
 
 
@@ -58,7 +58,7 @@ def test_a_statement_ends_with_a_semicolon_of_its_own(buffer: str, found: list[s
         ("help FROM s", sql.Select("help FROM s")),
     ],
 )
-def test_what_a_statement_asks_for(text: str, statement: sql.Statement) -> None:
+def test_what_a_statement_asks_for(text, statement):
     assert sql.parse(text) == statement
 
 
@@ -83,6 +83,6 @@ def test_what_a_statement_asks_for(text: str, statement: sql.Statement) -> None:
         ("CREATE VIEW v AS SELECT 'a", "has no end"),
     ],
 )
-def test_what_is_wrong_and_what_is_expected(text: str, message: str) -> None:
+def test_what_is_wrong_and_what_is_expected(text, message):
     with pytest.raises(OptionError, match=message):
         sql.parse(text)

@@ -30,7 +30,7 @@ from upstream.conf.errors import OptionError
         ),
     ],
 )
-def test_name_source_key_time_and_options(text: str, choice: StreamChoice) -> None:
+def test_name_source_key_time_and_options(text, choice):
     assert StreamChoice.parse(text) == choice
 
 
@@ -48,6 +48,6 @@ def test_name_source_key_time_and_options(text: str, choice: StreamChoice) -> No
         ("b=feed/;key=k;coalesce=true", "has coalesce.*options of the source"),
     ],
 )
-def test_what_is_no_stream(text: str, message: str) -> None:
+def test_what_is_no_stream(text, message):
     with pytest.raises(OptionError, match=message):
         StreamChoice.parse(text)

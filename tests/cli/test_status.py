@@ -1,6 +1,5 @@
 import json
 import os
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -15,7 +14,7 @@ from .in_process import done
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Sink:
+def table(tmp_path):
     """Three commits of one query, the last one without a change."""
     sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "2", "target": "max < 1 h"})
     sink.now_us = now_us()
@@ -24,7 +23,7 @@ def table(tmp_path: Path) -> Sink:
     return sink
 
 
-def test_history(table: Sink) -> None:
+def test_history(table):
     head, *rows = done("history", table.path).splitlines()
     assert head.split()[:7] == ["version", "committed", "batch", "rows", "applied", "superseded", "keys"]
     found = [[*line.split()[:1], *line.split()[4:9]] for line in rows]
@@ -36,7 +35,7 @@ def test_history(table: Sink) -> None:
     assert [json.loads(line)["version"] for line in every.splitlines()] == [1, 2, 3]
 
 
-def test_status(table: Sink, tmp_path: Path) -> None:
+def test_status(table, tmp_path):
     first, second, third, *_ = done("status", "table", cwd=tmp_path).splitlines()
     assert first == "table, version 3: no query is writing it"
     assert second.startswith("2 keys; complete to 22; last commit ")
@@ -51,7 +50,7 @@ def test_status(table: Sink, tmp_path: Path) -> None:
     assert 0 <= found["since_commit_s"] < 600
 
 
-def test_a_table_without_queries_and_none_at_all(table: Sink, tmp_path: Path) -> None:
+def test_a_table_without_queries_and_none_at_all(table, tmp_path):
     other = tmp_path / "other"
     DeltaTable.create(str(other), DeltaTable(str(table.path)).schema())
     assert "No query has committed to it" in done("status", other)

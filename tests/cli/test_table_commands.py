@@ -1,6 +1,5 @@
 import json
 import re
-from pathlib import Path
 
 import pytest
 from kit.programs import run_python
@@ -17,20 +16,20 @@ NAMES.sort(key=lambda name: name in ARGUMENTS)
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"release"}))  # nobody holds what is not there
-def test_what_is_no_table_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_what_is_no_table_is_a_sentence(name, tmp_path):
     said = refused(name, "nowhere", *ARGUMENTS.get(name, []), cwd=tmp_path, code=1)
     assert re.search("there is no table .*nowhere", said)
 
 
 @pytest.mark.parametrize("name", ["show", "maintain", "status", "history"])
-def test_a_table_that_cannot_be_opened_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_opened_is_a_sentence(name, tmp_path):
     damaged = tmp_path / "damaged" / "_delta_log"
     damaged.mkdir(parents=True)
     (damaged / f"{0:020d}.json").write_text("{")
     assert "damaged cannot be opened" in refused(name, "damaged", cwd=tmp_path, code=1)
 
 
-def test_none_needs_java(tmp_path: Path) -> None:
+def test_none_needs_java(tmp_path):
     """In a process of their own: in this one Spark may run already."""
     assert len(NAMES) == 10
     sink = Sink(tmp_path)

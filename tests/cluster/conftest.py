@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -76,7 +76,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bare_python(tmp_path_factory):
     """An environment with all that is installed here except this project."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
@@ -98,7 +98,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pyfiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pyfiles(tmp_path_factory):
     """What ``make pyfiles`` makes."""
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(["sh", ROOT / "tools" / "pyfiles.sh", sys.executable, folder], check=True, capture_output=True)
@@ -106,7 +106,7 @@ def pyfiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(bare_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(bare_python, tmp_path_factory):
     """A master and two workers of one core each on this machine; their logs stay in the cluster's folder."""
     tmp_path = tmp_path_factory.mktemp("cluster")
     spark_home = next(bare_python.parents[1].glob("lib/python*/site-packages/pyspark"))

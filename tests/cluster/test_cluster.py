@@ -9,7 +9,6 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -28,7 +27,7 @@ DEFAULTS = Path(upstream.conf.__file__).with_name("spark-defaults.conf")
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Path:
+def feed(tmp_path):
     """CSV files whose rows are out of order within and between files."""
     chance = random.Random(7)
     folder = tmp_path / "feed"
@@ -54,7 +53,7 @@ def _table(path: Path) -> pl.DataFrame:
     return pl.read_delta(str(path)).select("key", "ms", "value").sort("key")
 
 
-def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> None:
+def test_workers_of_a_session_run_this_python(cluster, tmp_path):
     """What `upstream.session` has workers run is a program that has to be told the Python: daemons on other machines do
     not know it.
     """
@@ -72,7 +71,7 @@ def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_a_join_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
+def test_a_join_on_two_workers(cluster, pyfiles, tmp_path):
     feed, table, checkpoint, log = (tmp_path / name for name in ("join_feed", "pairs", "checkpoint", "join.log"))
     left, right = (write_join_feed(feed, name, 2) for name in ("left", "right"))
     job = cluster.submit(
@@ -93,7 +92,7 @@ def test_a_join_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> N
 @pytest.mark.long
 @pytest.mark.fault
 @pytest.mark.timeout(1800)
-def test_continuous_queries_on_two_workers_of_which_one_is_killed(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
+def test_continuous_queries_on_two_workers_of_which_one_is_killed(cluster, pyfiles, tmp_path):
     """Queries come and go meanwhile, with their tables, and read a stored relation that gets another version."""
     feed, lake, checkpoint, log = (tmp_path / name for name in ("feed", "lake", "checkpoint", "queries.log"))
     rows = write_hosted_feed(feed, 4)
@@ -124,8 +123,8 @@ def test_continuous_queries_on_two_workers_of_which_one_is_killed(cluster: Any, 
 
 @pytest.mark.fault
 def test_a_job_with_the_package_in_a_zip_is_right_though_a_worker_is_killed_in_mid_run(
-    cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path
-) -> None:
+    cluster, pyfiles, feed, tmp_path
+):
     table, log, whole = tmp_path / "latest", tmp_path / "driver.log", _expected(feed)
     # The second half comes after the death: the job cannot end before it.
     later = sorted(feed.iterdir())[FILES // 2 :]

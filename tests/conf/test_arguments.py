@@ -1,7 +1,6 @@
 """Arguments of public functions are taken as the options of their names are, or refused in words."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ class Frame:
     """Stands where no frame is looked at: the arguments are refused before."""
 
 
-def test_numbers_and_sizes_are_taken_as_text_too() -> None:
+def test_numbers_and_sizes_are_taken_as_text_too():
     assert [whole_argument("buckets", each) for each in (None, 2, "2", " 16 ")] == [None, 2, 2, 16]
     assert [bytes_argument("limit", each) for each in (None, 7, "7", "2 kB", "1 MB")] == [None, 7, 7, 2048, 1 << 20]
 
@@ -35,12 +34,12 @@ WRONG = [(taken, value) for taken in (whole_argument, bytes_argument) for value 
 @pytest.mark.parametrize(
     ("taken", "value"), [*WRONG, (whole_argument, 2.5), (bytes_argument, "0 MB"), (bytes_argument, "5 meters")]
 )
-def test_what_is_no_number_or_no_size_is_refused_by_name(taken: Any, value: Any) -> None:
+def test_what_is_no_number_or_no_size_is_refused_by_name(taken, value):
     with pytest.raises(OptionError, match="limit="):
         taken("limit", value)
 
 
-def test_texts_paths_and_names() -> None:
+def test_texts_paths_and_names():
     assert (text_argument("time", "t"), text_argument("time", None)) == ("t", None)
     assert path_argument("path", Path("a")) == path_argument("path", "a") == "a"
     assert [names_argument("key", each) for each in (None, "k", ["a", "b"])] == [None, "k", ["a", "b"]]
@@ -60,13 +59,13 @@ def test_texts_paths_and_names() -> None:
     ("name", "value"),
     [("buckets", "two"), ("partitions", 0), ("expectedKeys", "many"), ("key", 5), ("event_time", 5), ("path", None)],
 )
-def test_writers_refuse_at_once(write: Any, name: str, value: Any) -> None:
+def test_writers_refuse_at_once(write, name, value):
     given = {"path": "table", "key": "k", name: value}
     with pytest.raises(OptionError, match=f"{name}="):
         write(Frame(), **given)
 
 
-def test_others_refuse_at_once(tmp_path: Path) -> None:
+def test_others_refuse_at_once(tmp_path):
     with pytest.raises(OptionError, match="target="):
         write_latest(Frame(), "table", key="k", target=5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="buckets='two'"):
@@ -78,7 +77,7 @@ def test_others_refuse_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["4", 4.0, True, None, -1, 1])
-def test_a_count_is_a_whole_number_and_no_text(value: object) -> None:
+def test_a_count_is_a_whole_number_and_no_text(value):
     with pytest.raises(OptionError, match=f"shards={value!r}. Expected: .* at least 2"):
         count_argument("shards", value, least=2)
     assert count_argument("shards", np.int64(2), least=2) == 2

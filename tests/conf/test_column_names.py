@@ -11,12 +11,12 @@ COLUMNS: Tree = {"a": {"b": {"c.d": None}, "B2": None}, "a.b": None, "x": None, 
 
 
 @given(st.lists(NAME.filter(str.strip), min_size=1, max_size=4))
-def test_parts_are_found_again(parts: list[str]) -> None:
+def test_parts_are_found_again(parts):
     assert parts_of(".".join(quoted(part) for part in parts)) == tuple(parts)
 
 
 @given(st.lists(st.lists(NAME.filter(str.strip), min_size=1, max_size=3), min_size=1, max_size=4, unique_by=tuple))
-def test_lists_are_read_back(paths: list[list[str]]) -> None:
+def test_lists_are_read_back(paths):
     # A column's name may look like the name of a field; nothing but the columns there are tells the two from each
     # other.
     names = list(dict.fromkeys(path_name(path) for path in paths))
@@ -27,7 +27,7 @@ def test_lists_are_read_back(paths: list[list[str]]) -> None:
 @given(
     st.dictionaries(NAME, st.none() | st.dictionaries(NAME, st.none(), min_size=1, max_size=3), min_size=1, max_size=4)
 )
-def test_each_column_and_field_has_a_name(columns: dict[str, dict[str, None] | None]) -> None:
+def test_each_column_and_field_has_a_name(columns):
     for name, fields in columns.items():
         assert resolved(name, columns) == (name,), "a column's name comes first, whatever is in it"
         for field in fields or ():
@@ -54,7 +54,7 @@ def test_each_column_and_field_has_a_name(columns: dict[str, dict[str, None] | N
         ("a..b", None),
     ],
 )
-def test_what_a_name_means(name: str, path: tuple[str, ...] | None) -> None:
+def test_what_a_name_means(name, path):
     assert resolved(name, COLUMNS) == path
 
 
@@ -69,15 +69,15 @@ def test_what_a_name_means(name: str, path: tuple[str, ...] | None) -> None:
         ("`a.b`", ("`a.b`",)),
     ],
 )
-def test_lists(text: str, names: tuple[str, ...]) -> None:
+def test_lists(text, names):
     assert split_list(text) == names
 
 
 @pytest.mark.parametrize("text", ["`a`b", "a.`b", "`a`,`a`", "a, ", "``"])
-def test_lists_that_are_none(text: str) -> None:
+def test_lists_that_are_none(text):
     with pytest.raises(ValueError):  # noqa: PT011 what is wrong differs
         split_list(text)
 
 
-def test_names_for_spark() -> None:
+def test_names_for_spark():
     assert [spark_name(name, ["a.b", "c"]) for name in ("a.b", "`a`.`b`")] == ["`a.b`", "`a`.`b`"]

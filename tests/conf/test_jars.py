@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from upstream.conf import jars
 from upstream.conf.errors import EnvironmentMissingError
@@ -15,21 +14,21 @@ NO_NETWORK = """<ivysettings><settings defaultResolver="here"/><resolvers>
 
 
 @pytest.fixture
-def offline(tmp_path: Path) -> dict[str, str]:
+def offline(tmp_path):
     """Settings for an empty Ivy cache that cannot be filled."""
     settings = tmp_path / "ivysettings.xml"
     settings.write_text(NO_NETWORK)
     return {"spark.jars.ivy": str(tmp_path / "ivy"), "spark.jars.ivySettings": str(settings)}
 
 
-def test_no_network_on_the_first_run_is_one_sentence(offline: dict[str, str]) -> None:
+def test_no_network_on_the_first_run_is_one_sentence(offline):
     with pytest.raises(EnvironmentMissingError, match="could not be fetched") as caught:
         jars.delta_jars(offline)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow
-def test_fetched_jars_are_found_again_with_no_network(tmp_path: Path, offline: dict[str, str]) -> None:
+def test_fetched_jars_are_found_again_with_no_network(tmp_path, offline):
     online = {"spark.jars.ivy": offline["spark.jars.ivy"]}
     first = jars.delta_jars(online)
     assert {Path(path).name for path in first} == set(jars.JARS)
@@ -39,7 +38,7 @@ def test_fetched_jars_are_found_again_with_no_network(tmp_path: Path, offline: d
     assert jars.delta_jars(offline) == first
 
 
-def test_a_half_written_jar_is_not_taken(tmp_path: Path, offline: dict[str, str]) -> None:
+def test_a_half_written_jar_is_not_taken(tmp_path, offline):
     folder = tmp_path / "ivy" / "jars"
     folder.mkdir(parents=True)
     for path in jars.delta_jars({}):
@@ -52,7 +51,7 @@ def test_a_half_written_jar_is_not_taken(tmp_path: Path, offline: dict[str, str]
 
 
 @pytest.mark.spark
-def test_two_jars_are_enough(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_jars_are_enough(spark, tmp_path):
     """What a user does with a Delta table, with no jar but the two."""
     loaded = {Path(path).name for path in (spark.conf.get("spark.jars") or "").split(",")}
     assert loaded == set(jars.JARS)

@@ -33,12 +33,12 @@ def refusal(**environment: str) -> str:
     return done.stderr
 
 
-def test_file_runs_by_its_path_with_nothing_installed_and_finds_this_machine_fine() -> None:
+def test_file_runs_by_its_path_with_nothing_installed_and_finds_this_machine_fine():
     done = _run_alone(**os.environ)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_no_java(tmp_path: Path) -> None:
+def test_no_java(tmp_path):
     assert "There is no Java" in refusal(PATH=str(tmp_path))
 
 
@@ -56,19 +56,19 @@ echo 'openjdk version "17.0.1"' >&2"""
         (NO_VECTORS, "reduced runtime"),
     ],
 )
-def test_a_java_that_does_not_do(tmp_path: Path, script: str, words: str) -> None:
+def test_a_java_that_does_not_do(tmp_path, script, words):
     _fake(tmp_path, script)
     assert words in refusal(PATH=f"{tmp_path}/bin:/usr/bin:/bin")
     assert words in refusal(JAVA_HOME=str(tmp_path), PATH="/usr/bin:/bin")
 
 
-def test_java_home_goes_before_the_path_and_may_be_wrong(tmp_path: Path) -> None:
+def test_java_home_goes_before_the_path_and_may_be_wrong(tmp_path):
     assert "JAVA_HOME is" in refusal(JAVA_HOME=str(tmp_path / "nowhere"), PATH=os.environ["PATH"])
     _fake(tmp_path, "echo 'openjdk version \"21.0.3\" 2024-04-16' >&2")
     assert _run_alone(JAVA_HOME=str(tmp_path), PATH=os.environ["PATH"]).returncode == 0
 
 
-def test_this_machine_is_fine_and_a_python_too_old_or_too_new_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_fine_and_a_python_too_old_or_too_new_is_not(monkeypatch):
     assert (java.java_problem(), java.python_problem()) == (None, None)
     for version in ((3, 9, 18), (3, 13, 0)):
         monkeypatch.setattr(java.sys, "version_info", version)

@@ -1,7 +1,6 @@
 """One path means one place to all parts, and what cannot be a checkpoint is refused in words."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -16,13 +15,13 @@ SAME = ["/a/b c", "/a/./b c/", "file:/a/b%20c", "file:///a/b%20c", "FILE:///a/b%
 
 
 @pytest.mark.parametrize("path", SAME)
-def test_one_place_to_all_parts(path: str) -> None:
+def test_one_place_to_all_parts(path):
     assert absolute_location(path) == local_path(path) == "/a/b c"
     assert parse_sink_options({"path": path, "key": "k"}, started=False).location == "/a/b c"
 
 
 @pytest.mark.parametrize("path", ["/a/c", "file:/a/c", "file:///a/c", "FILE:/a/c/", " /a/x/../c"])
-def test_the_source_the_sink_and_the_operators_mean_one_checkpoint(path: str) -> None:
+def test_the_source_the_sink_and_the_operators_mean_one_checkpoint(path):
     given = {"connector": "synthetic", "checkpointLocation": path, "quarantineLocation": path}
     common, _ = parse_source_options(given)
     target = parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path})
@@ -30,7 +29,7 @@ def test_the_source_the_sink_and_the_operators_mean_one_checkpoint(path: str) ->
     assert queue_folder(path) == "/a/c/upstream-queue"
 
 
-def test_relative_places_are_those_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_places_are_those_of_the_driver(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     common, _ = parse_source_options({"connector": "synthetic", "checkpointLocation": "c", "quarantineLocation": "q"})
     os.chdir("/")  # as in a worker
@@ -41,7 +40,7 @@ def test_relative_places_are_those_of_the_driver(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     "path", ["dbfs:/c", "dbfs:///c", "hdfs://name/c", "hdfs:/c", "wasbs://a@b/c", "viewfs:///c", "HTTPS://a/c"]
 )
-def test_a_checkpoint_that_python_cannot_reach_is_refused_at_the_start(path: str) -> None:
+def test_a_checkpoint_that_python_cannot_reach_is_refused_at_the_start(path):
     scheme = path.partition(":")[0].lower()
     for refuse in (
         lambda: checkpoint_location(path),
@@ -55,17 +54,17 @@ def test_a_checkpoint_that_python_cannot_reach_is_refused_at_the_start(path: str
 
 
 @pytest.mark.parametrize("path", ["s3://b/c", "s3a://b/c/", "gs://b/c", "abfss://b@a.dfs.core.windows.net/c"])
-def test_stores_are_left_as_they_are(path: str) -> None:
+def test_stores_are_left_as_they_are(path):
     assert checkpoint_location(path) == path.rstrip("/")
 
 
-def test_what_spark_would_take_for_another_folder_is_refused() -> None:
+def test_what_spark_would_take_for_another_folder_is_refused():
     with pytest.raises(OptionError, match="'/a b/c'"):
         checkpoint_location("file:///a%20b/c")
 
 
 @pytest.mark.parametrize("path", ["file://data/feed", "file://elsewhere/x"])
-def test_an_address_of_another_machine_is_refused(path: str) -> None:
+def test_an_address_of_another_machine_is_refused(path):
     host = path[7:].partition("/")[0]
     for refuse in (absolute_location, local_path, checkpoint_location):
         with pytest.raises(OptionError, match=f"write file:///{host}/"):

@@ -20,12 +20,12 @@ class Group:
     on: bool = option("on", boolean(), False, "On.")
 
 
-def test_names_are_case_insensitive_and_values_typed() -> None:
+def test_names_are_case_insensitive_and_values_typed():
     (group,) = parse_options({"MAXROWSPERTRIGGER": "7", "progressdelay": "10 minutes", "On": "TRUE"}, [Group])
     assert group == Group(rows=7, delay_us=600_000_000, on=True)
 
 
-def test_every_problem_is_in_one_error_with_the_nearest_name() -> None:
+def test_every_problem_is_in_one_error_with_the_nearest_name():
     with pytest.raises(OptionError) as caught:
         parse_options(
             {"maxRowsPerTriger": "7", "progressDelay": "soon", "mode": "eagr", "keys": "a", "speed": "2"},
@@ -41,18 +41,18 @@ def test_every_problem_is_in_one_error_with_the_nearest_name() -> None:
     ("text", "names"),
     [("a", ("a",)), (" a , b ", ("a", "b")), ("`a,b`,c", ("a,b", "c")), ("id.orig_h", ("id.orig_h",))],
 )
-def test_column_lists(text: str, names: tuple[str, ...]) -> None:
+def test_column_lists(text, names):
     assert parse_options({"key": text}, [Group])[0].key == names
 
 
 @pytest.mark.parametrize("text", ["", "a,", ",a", "a,a", "`a"])
-def test_column_lists_refused(text: str) -> None:
+def test_column_lists_refused(text):
     with pytest.raises(OptionError, match="key="):
         parse_options({"key": text}, [Group])
 
 
 @given(st.integers(0, 10**9))
-def test_durations_and_sizes_read_back(number: int) -> None:
+def test_durations_and_sizes_read_back(number):
     assert parse_duration_us(f"{number} ms") == number * 1000
     assert parse_bytes(f"{number}") == number
     assert parse_duration_us("1h 30m") == 5_400_000_000
@@ -60,12 +60,12 @@ def test_durations_and_sizes_read_back(number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "ten s", "10 parsecs", "s", "10 s x", "9" * 400 + " s"])
-def test_what_is_no_duration(text: str) -> None:
+def test_what_is_no_duration(text):
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration_us(text)
 
 
-def test_durations_for_people() -> None:
+def test_durations_for_people():
     assert [format_duration_us(value) for value in (340e3, 2.1e6, 185e6, 7620e6)] == [
         "340 ms", "2.1 s", "3 min 05 s", "2 h 07 min",
     ]  # fmt: skip

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,7 @@ def forget() -> None:
 
 
 @pytest.fixture
-def without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def without_proc(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "_PROC", str(tmp_path / "no proc"))
     forget()
     yield
@@ -30,7 +29,7 @@ def without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 @pytest.mark.usefixtures("without_proc")
-def test_workers_do_not_delete_each_others_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_do_not_delete_each_others_indexes(tmp_path, monkeypatch):
     """Also where the clock was set between their starts; those of an earlier boot go."""
     came_up = psutil.boot_time()
     homes: list[Path] = []
@@ -47,7 +46,7 @@ def test_workers_do_not_delete_each_others_indexes(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.usefixtures("without_proc")
-def test_a_process_and_its_end() -> None:
+def test_a_process_and_its_end():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         process = Process.of(child.pid)
         assert process.started
@@ -62,19 +61,19 @@ def test_a_process_and_its_end() -> None:
 
 
 @pytest.mark.usefixtures("without_proc")
-def test_a_clock_that_was_set_ends_no_process() -> None:
+def test_a_clock_that_was_set_ends_no_process():
     here = Process.of(os.getpid())
     assert not Process(here.host, here.machine, here.pid, here.started + 60 * 100).is_gone()
     assert Process(here.host, here.machine, here.pid, here.started - 24 * 3600 * 100).is_gone()
 
 
-def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_without_affinity(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert cores() == os.cpu_count()
     assert _for_machine("local[*]")["spark.sql.shuffle.partitions"]
 
 
-def test_boots_with_a_name_of_the_system_are_compared_exactly() -> None:
+def test_boots_with_a_name_of_the_system_are_compared_exactly():
     one = uuid.uuid4()
     assert same_boot(str(one), str(one))
     assert not same_boot(str(one), str(uuid.UUID(int=one.int ^ 1)))

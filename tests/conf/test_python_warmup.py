@@ -1,14 +1,13 @@
 """Warming the workers: it reads with the installed format, and never fails."""
 
 import pytest
-from pyspark.sql import SparkSession
 
 from upstream.conf.python_warmup import warm_workers
 
 pytestmark = pytest.mark.spark
 
 
-def test_workers_are_warmed_by_a_batch_that_really_runs(spark: SparkSession) -> None:
+def test_workers_are_warmed_by_a_batch_that_really_runs(spark):
     context = spark.sparkContext
     context.setLocalProperty("spark.jobGroup.id", "before")
     thread = warm_workers(spark)
@@ -20,7 +19,7 @@ def test_workers_are_warmed_by_a_batch_that_really_runs(spark: SparkSession) -> 
     context.setLocalProperty("spark.jobGroup.id", None)  # pyright: ignore[reportArgumentType]
 
 
-def test_a_session_that_is_gone_is_no_failure() -> None:
+def test_a_session_that_is_gone_is_no_failure():
     class Gone:
         @property
         def read(self) -> None:

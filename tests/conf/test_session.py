@@ -4,12 +4,10 @@ import json
 import os
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 from kit.feeds import write_csv
 from kit.programs import run, run_python
-from pyspark.sql import SparkSession
 
 from upstream.conf.errors import EnvironmentMissingError, OptionError
 from upstream.conf.session import check_session, missing, preset, session
@@ -17,7 +15,7 @@ from upstream.conf.session import check_session, missing, preset, session
 pytestmark = pytest.mark.spark
 
 
-def test_preset_is_in_force(spark: SparkSession) -> None:
+def test_preset_is_in_force(spark):
     assert missing(spark) == []
     for name, value in preset().items():
         assert spark.conf.get(name) == value, name
@@ -25,7 +23,7 @@ def test_preset_is_in_force(spark: SparkSession) -> None:
     assert spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1"
 
 
-def test_active_session_is_given_back_with_the_settings_that_can_still_change(spark: SparkSession) -> None:
+def test_active_session_is_given_back_with_the_settings_that_can_still_change(spark):
     before = spark.conf.get("spark.sql.shuffle.partitions")
     try:
         assert session(**{"spark.sql.shuffle.partitions": 3}) is spark
@@ -34,12 +32,12 @@ def test_active_session_is_given_back_with_the_settings_that_can_still_change(sp
         spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
-def test_what_is_not_a_spark_setting_is_refused() -> None:
+def test_what_is_not_a_spark_setting_is_refused():
     with pytest.raises(OptionError, match=r"'shuffle_partitions' is not a Spark setting"):
         session(shuffle_partitions=3)
 
 
-def test_missing_names_what_was_changed(spark: SparkSession) -> None:
+def test_missing_names_what_was_changed(spark):
     spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
     try:
         (lack,) = missing(spark)
@@ -51,7 +49,7 @@ def test_missing_names_what_was_changed(spark: SparkSession) -> None:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path: Path) -> None:
+def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
     conf = tmp_path / "conf"
     conf.mkdir()
     (conf / "spark-defaults.conf").write_text(
@@ -105,7 +103,7 @@ PLAIN = """
 """
 
 
-def test_a_session_of_somebody_else_finds_the_format_and_what_it_lacks_is_named(tmp_path: Path) -> None:
+def test_a_session_of_somebody_else_finds_the_format_and_what_it_lacks_is_named(tmp_path):
     write_csv(tmp_path / "a.csv", "k,ms,v", [("x", 1, 1), ("y", 2, 2), ("x", 3, 3)])
     environment = {"PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable, "HOME": str(tmp_path)}
     # The second says how Java compiles, not what Spark is: a session of somebody else's has neither jars nor settings.
@@ -121,8 +119,8 @@ def test_a_session_of_somebody_else_finds_the_format_and_what_it_lacks_is_named(
 
 
 def test_the_collector_is_the_one_that_the_user_names_and_another_python_for_workers_is_reported(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     script = """
         import json
         from upstream.conf.session import missing, session
@@ -139,7 +137,7 @@ def test_the_collector_is_the_one_that_the_user_names_and_another_python_for_wor
     assert mine == "1"
 
 
-def test_no_java_is_one_sentence(tmp_path: Path) -> None:
+def test_no_java_is_one_sentence(tmp_path):
     script = "from upstream.conf.session import session\nsession()"
     done = run_python(script, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME=None)
     assert done.returncode == 1

@@ -51,12 +51,12 @@ def _submit(tmp_path: Path, kind: str, *options: str) -> tuple[list[object], str
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
-def test_same_settings_as_the_session() -> None:
+def test_same_settings_as_the_session():
     assert _settings() == {**preset(), "spark.jars.packages": PACKAGE, "spark.jars.excludes": EXCLUDES}
 
 
 @pytest.mark.spark
-def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
+def test_spark_submit_with_the_properties_file(tmp_path):
     logging = ("--driver-java-options", f"-Dlog4j2.configurationFile={LOG4J.as_uri()}")
     reported, log = _submit(tmp_path, "plain", *logging)
     assert reported == [[], 10, ["200", "UTC", "job.py"], False]
@@ -65,7 +65,7 @@ def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_session_under_spark_submit_keeps_what_submit_was_given(tmp_path: Path) -> None:
+def test_session_under_spark_submit_keeps_what_submit_was_given(tmp_path):
     settings = ("spark.sql.shuffle.partitions=5", "spark.python.daemon.module=upstream.conf.worker_daemon")
     reported, _ = _submit(tmp_path, "session", "--conf", settings[0], "--conf", settings[1])
     assert reported[:2] == [[], 10]

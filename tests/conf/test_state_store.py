@@ -1,17 +1,14 @@
 """The state store that steps with state need, on a classic session."""
 
-from pathlib import Path
-
 import pytest
 from kit.feeds import csv_feed, write_csv
-from pyspark.sql import SparkSession
 
 import upstream
 from upstream.conf.errors import EnvironmentMissingError
 from upstream.conf.state_store import PROVIDER, ROCKSDB, check_state_store
 
 
-def test_the_default_state_store_is_refused_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_default_state_store_is_refused_before_anything_is_written(spark, tmp_path):
     write_csv(tmp_path / "feed" / "0.csv", "key,ms,value", [("a", 1, 1)])
     stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     spark.conf.unset(PROVIDER)

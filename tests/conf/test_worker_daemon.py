@@ -5,14 +5,10 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from upstream.conf.worker_daemon import FreezingCollector
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class _Node:
@@ -26,14 +22,14 @@ def _pair() -> tuple[_Node, weakref.ref[_Node]]:
 
 
 @pytest.fixture
-def collector() -> Iterator[FreezingCollector]:
+def collector():
     gc.disable()
     yield FreezingCollector()
     gc.unfreeze()
     gc.enable()
 
 
-def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector: FreezingCollector) -> None:
+def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector):
     kept = list[list[int]]()
     exempt_after = list[int]()
     for task in range(1, 10):
@@ -46,7 +42,7 @@ def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector: FreezingCollect
     assert exempt_after == [1, 2, 4, 8]
 
 
-def test_garbage_of_each_task_is_collected(collector: FreezingCollector) -> None:
+def test_garbage_of_each_task_is_collected(collector):
     for _ in range(5):
         node, seen = _pair()
         del node
@@ -55,7 +51,7 @@ def test_garbage_of_each_task_is_collected(collector: FreezingCollector) -> None
         assert seen() is None
 
 
-def test_garbage_that_has_survived_young_collections_is_collected_after_8_tasks(collector: FreezingCollector) -> None:
+def test_garbage_that_has_survived_young_collections_is_collected_after_8_tasks(collector):
     for _ in range(9):
         collector.collect()
     node, seen = _pair()
@@ -68,7 +64,7 @@ def test_garbage_that_has_survived_young_collections_is_collected_after_8_tasks(
     assert left == [True] * 6 + [False]
 
 
-def test_a_survivor_that_nothing_refers_to_is_freed(collector: FreezingCollector) -> None:
+def test_a_survivor_that_nothing_refers_to_is_freed(collector):
     node = _Node()
     seen = weakref.ref(node)
     collector.collect()
@@ -77,7 +73,7 @@ def test_a_survivor_that_nothing_refers_to_is_freed(collector: FreezingCollector
     assert seen() is None
 
 
-def test_workers_of_a_session_have_it(spark: SparkSession) -> None:
+def test_workers_of_a_session_have_it(spark):
     def exempt(batches: Iterator[object]) -> Iterator[object]:
         import pyarrow as pa
 

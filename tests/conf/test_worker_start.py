@@ -22,7 +22,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_process_connects_before_it_imports(tmp_path: Path) -> None:
+def test_a_process_connects_before_it_imports(tmp_path):
     go = tmp_path / "go"
     (tmp_path / "slow_worker.py").write_text(WORKER.format(go=str(go)))
     with socket.socket(socket.AF_UNIX) as spark:

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kit.connect import connect_environment
@@ -17,7 +16,7 @@ ROWS = [(key, f"1970-01-01T00:00:{second:02d}Z", key * 10 + second) for second i
 
 
 @pytest.fixture(scope="module")
-def gave(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def gave(tmp_path_factory):
     """What each part of the job gave; one client runs them all, in a folder that is not the server's."""
     folder = tmp_path_factory.mktemp("connect")
     write_csv(folder / "feed" / "0.csv", "vehicle,at,speed", ROWS)
@@ -38,7 +37,7 @@ def gave(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("named_batches", [[1, 12], [2, 12]]),
     ],
 )
-def test_what_works(gave: dict[str, Any], part: str, expected: list[Any]) -> None:
+def test_what_works(gave, part, expected):
     assert gave[part] == expected
 
 
@@ -51,13 +50,13 @@ def test_what_works(gave: dict[str, Any], part: str, expected: list[Any]) -> Non
         ("batches_without_a_name", "StreamingQueryException", ["a write without a name", 'add queryId="…"']),
     ],
 )
-def test_what_is_refused(gave: dict[str, Any], part: str, kind: str, words: list[str]) -> None:
+def test_what_is_refused(gave, part, kind, words):
     found, text = gave[part]
     assert found == kind
     assert all(word in text for word in words), text
 
 
-def test_a_client_without_its_packages_is_refused() -> None:
+def test_a_client_without_its_packages_is_refused():
     done = run_python("import upstream; upstream.session(**{'spark.remote': 'local'})", PYTHONPATH=None)
     assert "EnvironmentMissingError: Spark Connect needs grpc, grpc_status, zstandard" in done.stderr
     assert "pyspark-upstream[connect]" in done.stderr

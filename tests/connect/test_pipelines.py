@@ -36,7 +36,7 @@ def run_pipeline(project: Path) -> Done:
     return run(command, "run", "--remote", "local[2]", *local, cwd=project, env=given, timeout=300)
 
 
-def test_the_example(tmp_path: Path) -> None:
+def test_the_example(tmp_path):
     done = run_pipeline(pipeline(tmp_path))
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Run is COMPLETED" in done.stdout + done.stderr

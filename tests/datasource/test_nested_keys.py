@@ -42,7 +42,7 @@ def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id") -> list
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=20))
-def test_the_newest_row_of_each_leaves(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]]) -> None:
+def test_the_newest_row_of_each_leaves(tmp_path_factory, rows):
     given_rows = [({"b": {"id": key}, "v": number}, us) for number, (key, us) in enumerate(rows)]
     model: dict[int, tuple[int, int]] = {}
     for number, (key, us) in enumerate(rows):
@@ -55,7 +55,7 @@ def test_the_newest_row_of_each_leaves(tmp_path_factory: pytest.TempPathFactory,
 
 
 @pytest.mark.parametrize("missing", [None, {"b": None, "v": 1}, {"b": {"id": None}, "v": 1}])
-def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path: Path, missing: Any) -> None:
+def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path, missing):
     with pytest.raises(MalformedRowError, match="`id`' is null"):
         read(tmp_path, [({"b": {"id": 1}, "v": 1}, 5), (missing, 6)])
 
@@ -68,6 +68,6 @@ def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path: Path, missing: Any) -
         ("a.v", {"progress": "embedded"}, "progress=embedded with a key that is a field of a column: `a`.`v`"),
     ],
 )
-def test_keys_that_cannot_be(key: str, more: dict[str, str], message: str) -> None:
+def test_keys_that_cannot_be(key, more, message):
     with pytest.raises(SchemaError, match=message):
         leaving_schema(SCHEMA, options(key, **more))

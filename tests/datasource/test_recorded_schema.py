@@ -22,7 +22,7 @@ def feeds(tmp_path: Path) -> tuple[dict[str, str], dict[str, str]]:
     return first, second
 
 
-def test_two_sources_with_one_checkpoint_keep_their_own_columns(tmp_path: Path) -> None:
+def test_two_sources_with_one_checkpoint_keep_their_own_columns(tmp_path):
     first, second = feeds(tmp_path)
     for _ in range(2):  # as inferred, and as recorded
         assert columns(first) == ["k", "x"]
@@ -32,7 +32,7 @@ def test_two_sources_with_one_checkpoint_keep_their_own_columns(tmp_path: Path) 
     assert columns({**first, "PATH": first["path"], "checkpointLocation": str(tmp_path / "other")}) == ["k", "x", "new"]
 
 
-def test_one_folder_read_by_two_times_is_two_sources(tmp_path: Path) -> None:
+def test_one_folder_read_by_two_times_is_two_sources(tmp_path):
     first, _ = feeds(tmp_path)
     (tmp_path / "a" / "rows.csv").write_text("k,at,other\n1,2024-01-01 00:00:00,2024-01-01 00:00:00\n")
     stamped = {"time": "entry", "progress": "heartbeat"}
@@ -40,7 +40,7 @@ def test_one_folder_read_by_two_times_is_two_sources(tmp_path: Path) -> None:
     assert columns({**first, **stamped}) == ["k", "at", "other", "entry"]
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path):
     first, second = feeds(tmp_path)
     assert columns(first) == ["k", "x"]
     (record,) = (tmp_path / "checkpoint").glob("upstream-schema-*")

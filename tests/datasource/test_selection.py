@@ -34,7 +34,7 @@ def column(sql: str) -> list[Any]:
     return made.column("it").to_pylist()
 
 
-def test_the_columns_of_a_nested_feed() -> None:
+def test_the_columns_of_a_nested_feed():
     selection = Selection.bound("data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid", RAW)
     assert selection.schema == arrow_schema("symbol STRING, at TIMESTAMP, bid DOUBLE")
     made, misfits = pickle.loads(pickle.dumps(selection)).evaluate(ROWS)
@@ -81,7 +81,7 @@ def test_the_columns_of_a_nested_feed() -> None:
         ("NULL", [None, None]),
     ],
 )
-def test_values(sql: str, expected: list[Any]) -> None:
+def test_values(sql, expected):
     assert column(sql) == expected
 
 
@@ -108,19 +108,19 @@ def test_values(sql: str, expected: list[Any]) -> None:
         ("abs(-9223372036854775807 - if(id = 1, 1, 0)) AS v", [True, False]),
     ],
 )
-def test_what_cannot_be_converted_is_malformed_where_the_row_needs_it(sql: str, misfit: list[bool] | None) -> None:
+def test_what_cannot_be_converted_is_malformed_where_the_row_needs_it(sql, misfit):
     _, found = Selection.bound(sql, RAW).evaluate(ROWS)
     assert (None if found is None else [each is not None for each in found]) == misfit
 
 
-def test_text_without_a_zone_is_read_in_the_zone_asked_for() -> None:
+def test_text_without_a_zone_is_read_in_the_zone_asked_for():
     rows = pa.table({"at": ["2024-07-01T10:00:00"]})
     for zone, hour in (("UTC", 10), ("Europe/Paris", 8)):
         made, _ = Selection.bound("at::TIMESTAMP AS t", rows.schema, zone).evaluate(rows)
         assert made.column("t")[0].as_py().hour == hour
 
 
-def test_stars() -> None:
+def test_stars():
     assert Selection.bound("*, data.d.x", RAW).schema.names == ["data", "id", "at", "x"]
     assert Selection.bound("data.d.*, id AS n", RAW).schema.names == ["x", "n"]
 
@@ -153,13 +153,13 @@ def test_stars() -> None:
         ("id::HYPERLOGLOG AS x", "HYPERLOGLOG"),
     ],
 )
-def test_what_is_refused(sql: str, message: str) -> None:
+def test_what_is_refused(sql, message):
     with pytest.raises((OptionError, SchemaError)) as caught:
         Selection.bound(sql, RAW)
     assert message in str(caught.value)
 
 
-def test_what_a_selection_mentions() -> None:
+def test_what_a_selection_mentions():
     assert referenced_columns("data.s AS a, `_key` AS k, upper(x) AS y, *") == ["data", "_key", "x"]
     assert copied_column("id AS k, data.s, *", "k") == "id"
     assert copied_column("id AS k, data.s", "s") is None
@@ -168,7 +168,7 @@ def test_what_a_selection_mentions() -> None:
     assert copied_column("id AS k", "at") is None
 
 
-def test_schemas_in_ddl() -> None:
+def test_schemas_in_ddl():
     ddl = "a INT NOT NULL, b DECIMAL(12, 3), c ARRAY<STRUCT<x: DOUBLE>>, d MAP<STRING, BIGINT>, `e f` DATE, g BINARY"
     nested = [pa.list_(pa.struct([pa.field("x", pa.float64())])), pa.map_(pa.string(), pa.int64())]
     assert arrow_schema(ddl).types == [pa.int32(), pa.decimal128(12, 3), *nested, pa.date32(), pa.binary()]
@@ -216,7 +216,7 @@ def options(tmp_path: Path, **more: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("schema", [{}, {"schema": "data STRUCT<s: STRING, E: BIGINT, b: STRING>"}])
-def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path: Path, schema: dict[str, str]) -> None:
+def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path, schema):
     feed(tmp_path / "feed", QUOTES)
     with pytest.raises((OptionError, SchemaError), match="'stream'"):
         source_schema(options(tmp_path, key="stream", **schema))
@@ -232,7 +232,7 @@ def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path: Path, schema: di
     assert any("n/a" in json.dumps(each) for each in aside)
 
 
-def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path: Path) -> None:
+def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path):
     feed(tmp_path / "feed", QUOTES[:2])
     given = options(tmp_path, checkpointLocation=str(tmp_path / "checkpoint"))
     first = source_schema(given)
@@ -242,6 +242,6 @@ def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path: Path) -> None
         source_schema(options(tmp_path))
 
 
-def test_other_connectors_have_nothing_to_select_from() -> None:
+def test_other_connectors_have_nothing_to_select_from():
     with pytest.raises(OptionError, match="only files and kafka"):
         source_schema({"connector": "synthetic", "select": "key AS k", "key": "k"})

@@ -9,7 +9,7 @@ from kit.feeds import write_csv
 from kit.queries import run_to_end
 from kit.waiting import wait_for
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ def collect(frame: DataFrame, checkpoint: Path, **trigger: Any) -> list[dict[str
 
 
 @pytest.mark.parametrize("trigger", [{}, {"processingTime": "0 seconds"}])
-def test_every_trigger_delivers_every_row_once(spark: SparkSession, tmp_path: Path, trigger: dict[str, str]) -> None:
+def test_every_trigger_delivers_every_row_once(spark, tmp_path, trigger):
     feed, checkpoint = tmp_path / "feed", tmp_path / "checkpoint"
     for number in range(3):
         write_csv(feed / f"{number}.csv", "k,ms,v", [(f"k{i % 5}", number * 100 + i, i) for i in range(50)])
@@ -61,7 +61,7 @@ def test_every_trigger_delivers_every_row_once(spark: SparkSession, tmp_path: Pa
     assert [row["k"] for row in collect(frame, checkpoint) if not row["_upstream"]["punctuation"]] == ["z"]
 
 
-def test_batch_reads_the_same_rows_in_several_tasks(spark: SparkSession, tmp_path: Path) -> None:
+def test_batch_reads_the_same_rows_in_several_tasks(spark, tmp_path):
     write_csv(tmp_path / "a.csv", "k,ms,v", [(f"k{i % 7}", i, i) for i in range(200_000)])
     reader = spark.read.format("upstream").options(
         key="k", time="ms", timeFormat="epoch_ms", splitBytes="200 KB", minPartitions="4"
@@ -76,7 +76,7 @@ def test_batch_reads_the_same_rows_in_several_tasks(spark: SparkSession, tmp_pat
     assert newest.groupBy("k").max("v").where("`max(v)` < 199993").count() == 0
 
 
-def test_wrong_options_are_one_error_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_wrong_options_are_one_error_before_anything_runs(spark, tmp_path):
     write_csv(tmp_path / "a.csv", "k,ms,v", [("x", 1, 1)])
     reader = spark.readStream.format("upstream").options(maxRowPerTrigger="5", coalesce="maybe", speed="3")
     with pytest.raises(AnalysisException) as caught:
@@ -85,7 +85,7 @@ def test_wrong_options_are_one_error_before_anything_runs(spark: SparkSession, t
         assert part in str(caught.value)
 
 
-def test_backlog_is_in_the_progress_report(spark: SparkSession, tmp_path: Path) -> None:
+def test_backlog_is_in_the_progress_report(spark, tmp_path):
     write_csv(tmp_path / "feed" / "a.csv", "k,ms,v", [("x", i, i) for i in range(300)])
     frame = spark.readStream.format("upstream").option("maxRowsPerTrigger", "100").load(str(tmp_path / "feed"))
     query = run_to_end(frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")))
@@ -96,7 +96,7 @@ def test_backlog_is_in_the_progress_report(spark: SparkSession, tmp_path: Path) 
     assert [report["numInputRows"] for report in reports] == [100] * 3
 
 
-def test_a_replay_goes_on_after_a_restart_and_ends(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_goes_on_after_a_restart_and_ends(spark, tmp_path):
     recorded, checkpoint = tmp_path / "recorded.jsonl", tmp_path / "checkpoint"
     lines = [
         {"key": n % 7, "time": f"2024-01-01T00:00:{n // 100:02d}.{n % 100:02d}Z", "value": n / 8} for n in range(400)

@@ -3,7 +3,6 @@
 import dataclasses
 import struct
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,9 +39,7 @@ def mask(rows: int, spans: list[tuple[int, int]]) -> np.ndarray:
 @example(8192, [(0, 8192)], True)
 @example(8194, [(0, 8194)], True)
 @example(3 * CONTAINER, [(5, 1), (3 * CONTAINER - 1, 1)], False)  # one without dead rows is left out
-def test_it_is_what_the_library_of_these_bitmaps_writes(
-    rows: int, spans: list[tuple[int, int]], every_other: bool
-) -> None:
+def test_it_is_what_the_library_of_these_bitmaps_writes(rows, spans, every_other):
     """Each reads what the other writes; where CRoaring makes no runs the bytes are the same."""
     dead = mask(rows, spans)
     dead[1::2] &= not every_other
@@ -57,7 +54,7 @@ def test_it_is_what_the_library_of_these_bitmaps_writes(
     assert (decode_vector(ours[:4] + theirs.serialize(), rows) == dead).all()
 
 
-def test_several_lie_in_one_file(tmp_path: Path) -> None:
+def test_several_lie_in_one_file(tmp_path):
     masks = [mask(10, [(3, 2)]), mask(100_000, [(0, 70_000)])]
     path, content, found = pack_vectors([(encode_vector(dead), int(dead.sum())) for dead in masks], "vectors")
     (tmp_path / "vectors").mkdir()
@@ -88,7 +85,7 @@ def test_several_lie_in_one_file(tmp_path: Path) -> None:
         read_vector(folder, found[0], 10)
 
 
-def test_the_example_of_the_format(tmp_path: Path) -> None:
+def test_the_example_of_the_format(tmp_path):
     """A vector in the log itself, and how the protocol names files."""
     inline = DeletionVector("i", "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None, 44, 6)
     assert np.flatnonzero(read_vector(TableFolder(str(tmp_path)), inline, 30)).tolist() == [3, 4, 7, 11, 18, 29]
@@ -101,7 +98,7 @@ def test_the_example_of_the_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 4096, 4097, CONTAINER - 1, CONTAINER, CONTAINER + 1, 2 * CONTAINER])
-def test_the_edges_of_containers(rows: int) -> None:
+def test_the_edges_of_containers(rows):
     for dead in (mask(rows, [(0, rows)]), mask(rows, [(rows - 1, 1)]), mask(rows, [(0, 1)])):
         assert (decode_vector(encode_vector(dead), rows) == dead).all()
     with pytest.raises(TableError, match=f"for a file of {rows - 1} rows"):
@@ -117,7 +114,7 @@ def with_runs(keys: list[int], begin: int, more: int, *, flags: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 8, 9])
-def test_runs_of_several_containers(count: int) -> None:
+def test_runs_of_several_containers(count):
     """From four containers on it is written down where each begins; each byte has the flags of eight."""
     flags = ((1 << count) - 1).to_bytes((count + 7) // 8, "little")
     data = struct.pack("<iqI", 1681511377, 1, 0) + with_runs(list(range(count)), 65_530, 5, flags=flags)
@@ -127,7 +124,7 @@ def test_runs_of_several_containers(count: int) -> None:
         decode_vector(data, count * CONTAINER - 1)
 
 
-def test_a_run_of_a_whole_container_and_runs_beside_each_other() -> None:
+def test_a_run_of_a_whole_container_and_runs_beside_each_other():
     head = struct.pack("<iqI", 1681511377, 1, 0) + struct.pack("<I", 12347)
     whole = head + b"\x01" + struct.pack("<HHHHH", 0, 65_535, 1, 0, 65_535)
     assert decode_vector(whole, CONTAINER).all()
@@ -143,7 +140,7 @@ def test_a_run_of_a_whole_container_and_runs_beside_each_other() -> None:
     assert np.flatnonzero(found).tolist() == [3, 8, CONTAINER + 2, CONTAINER + 3, CONTAINER + 4]
 
 
-def test_bitmaps_follow_each_other() -> None:
+def test_bitmaps_follow_each_other():
     """One for each 2³² rows; here all but the last are for the first rows, so that a small file holds them."""
     rows = 2 * CONTAINER + 10
     dense = encode_vector(mask(rows, [(10, 4097)]))[12:]
@@ -157,7 +154,7 @@ def test_bitmaps_follow_each_other() -> None:
         decode_vector(beyond, rows)
 
 
-def test_what_is_no_bitmap_is_refused() -> None:
+def test_what_is_no_bitmap_is_refused():
     with pytest.raises(TableError, match="unknown cookie 12345"):
         decode_vector(struct.pack("<iqII", 1681511377, 1, 0, 12345), 30)
     whole = encode_vector(mask(30, [(3, 2)]))
@@ -166,7 +163,7 @@ def test_what_is_no_bitmap_is_refused() -> None:
             decode_vector(whole[:length], 30)
 
 
-def test_descriptors_as_the_log_has_them() -> None:
+def test_descriptors_as_the_log_has_them():
     value = {"storageType": "u", "pathOrInlineDv": "ab", "offset": 0, "sizeInBytes": 40, "cardinality": 6}
     vector = DeletionVector("u", "ab", 0, 40, 6)
     assert (DeletionVector.from_json(value), vector.to_json()) == (vector, value)
@@ -178,7 +175,7 @@ def test_descriptors_as_the_log_has_them() -> None:
     assert dataclasses.replace(named, storage="i").path is None
 
 
-def test_a_file_of_vectors_byte_by_byte() -> None:
+def test_a_file_of_vectors_byte_by_byte():
     path, content, found = pack_vectors([(b"abc", 2), (b"defgh", 3)], "vectors")
     first = struct.pack(">i", 3) + b"abc" + struct.pack(">I", zlib.crc32(b"abc"))
     second = struct.pack(">i", 5) + b"defgh" + struct.pack(">I", zlib.crc32(b"defgh"))
@@ -189,7 +186,7 @@ def test_a_file_of_vectors_byte_by_byte() -> None:
     assert all(each.place.startswith("vectors") and len(each.place) == 27 for each in found)
 
 
-def test_a_vector_that_somebody_removed_is_put_back_from_its_copy(tmp_path: Path) -> None:
+def test_a_vector_that_somebody_removed_is_put_back_from_its_copy(tmp_path):
     dead = mask(10, [(3, 2)])
     path, content, (vector, _) = pack_vectors([(encode_vector(dead), 2)] * 2, "vectors")
     assert copy_of("a/b/c.bin") == "_upstream_vectors/c.bin"

@@ -16,7 +16,7 @@ from upstream.storage.folder import TableFolder
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> str:
+def table(tmp_path):
     path = str(tmp_path / "table")
     for at in range(6):
         rows = pa.table({"p": [at % 2], "n": [at]})
@@ -34,7 +34,7 @@ def state(path: str, version: int, log: LogReplay | None = None) -> Any:
     return adds, log.metadata["id"], log.protocol["minReaderVersion"], dict(log.transactions)
 
 
-def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
+def test_step_by_step_or_at_once_or_from_a_checkpoint(table):
     log, transactions = LogReplay(TableFolder(table)), LogReplay(TableFolder(table), transactions_only=True)
     last = DeltaTable(table).version()
     for version in range(last + 1):
@@ -61,7 +61,7 @@ def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
     assert state(table, 4, log) == whole[4]
 
 
-def test_a_gap_is_reported(table: str) -> None:
+def test_a_gap_is_reported(table):
     (Path(table) / entry_place(3)).unlink()
     with pytest.raises(TableError, match="entry of version 3 is gone"):
         LogReplay(TableFolder(table)).follow(5)
@@ -73,7 +73,7 @@ def test_a_gap_is_reported(table: str) -> None:
         LogReplay(TableFolder(table)).follow(5)
 
 
-def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(table: str) -> None:
+def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(table):
     last = DeltaTable(table).version()
     whole = state(table, last)
     DeltaTable(table).create_checkpoint()
@@ -92,7 +92,7 @@ def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(table: str) -> No
         state(table, last)
 
 
-def test_what_commits_say_is_as_it_was_written(table: str) -> None:
+def test_what_commits_say_is_as_it_was_written(table):
     folder, version = Path(table), DeltaTable(table).version()
     plain = [
         {name: each[name] for name in ("version", "operation", "timestamp")} for each in DeltaTable(table).history()

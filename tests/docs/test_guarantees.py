@@ -9,14 +9,14 @@ PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 
 
-def test_each_named_test_exists() -> None:
+def test_each_named_test_exists():
     assert NAMED
     for file, name in NAMED:
         text = (ROOT / file).read_text(encoding="utf-8")
         assert re.search(rf"^def {name}\(", text, re.MULTILINE), f"{file} has no {name}"
 
 
-def test_each_guarantee_names_a_test() -> None:
+def test_each_guarantee_names_a_test():
     lines = [line for line in PAGE.splitlines() if line.startswith("| ") and "attacked by" not in line]
     assert lines
     assert [line for line in lines if "::test_" not in line] == []
@@ -30,7 +30,7 @@ def test_each_guarantee_names_a_test() -> None:
         ("tests/sink/test_durability.py", "power_cut|full|permission|corrupt|broken"),
     ],
 )
-def test_each_fault_test_of_the_sink_is_named(file: str, attacks: str) -> None:
+def test_each_fault_test_of_the_sink_is_named(file, attacks):
     found = re.findall(r"^def (test_\w+)\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     attacking = [(file, name) for name in found if re.search(attacks, name)]
     assert attacking

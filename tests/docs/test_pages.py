@@ -22,7 +22,7 @@ WITH_PYTHON = {name: page for name, page in PAGES.items() if "```python" in page
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def failures(tmp_path_factory):
     """What went wrong on each page, and in each docstring; one session runs them all."""
     folder = tmp_path_factory.mktemp("snippets")
     on_spark = {name: text for name, text in examples().items() if needs_spark(name, text)}
@@ -35,22 +35,22 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_examples_run(failures: dict[str, str], page: str) -> None:
+def test_examples_run(failures, page):
     assert failures[page] == ""
 
 
 @pytest.mark.spark
-def test_examples_of_docstrings_run(failures: dict[str, str]) -> None:
+def test_examples_of_docstrings_run(failures):
     assert {name: said for name, said in failures.items() if name not in WITH_PYTHON and said} == {}
 
 
-def test_what_is_not_run_has_a_reason() -> None:
+def test_what_is_not_run_has_a_reason():
     for name, page in PAGES.items():
         for reason in re.findall(r"<!-- not run:(.*?)-->", page):
             assert len(reason.split()) >= 3, name
 
 
-def test_the_page_on_testing_runs_where_there_is_no_java(tmp_path: Path) -> None:
+def test_the_page_on_testing_runs_where_there_is_no_java(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / "testing.md").read_text(encoding="utf-8"), re.DOTALL)
     program = "\n".join([*blocks, "from pyspark import SparkContext", "assert SparkContext._gateway is None"])
     nowhere = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
@@ -61,7 +61,7 @@ def test_the_page_on_testing_runs_where_there_is_no_java(tmp_path: Path) -> None
 
 
 @pytest.mark.spark
-def test_the_tutorial(tmp_path: Path) -> None:
+def test_the_tutorial(tmp_path):
     """Its programs are saved, its lines of shell run, in their order."""
     page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -6,7 +6,6 @@ import inspect
 import re
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,16 +29,16 @@ OLD = (
 
 
 @pytest.fixture(scope="module")
-def public() -> list[Any]:
+def public():
     return docstrings.public()
 
 
 @pytest.fixture(scope="module")
-def examples() -> dict[str, str]:
+def examples():
     return docstrings.examples()
 
 
-def test_each_public_name_is_on_the_page(public: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_public_name_is_on_the_page(public, monkeypatch):
     named = {entry.name for entry in public} | {alias for entry in public for alias in entry.aliases}
     assert set(us.__all__) - named == {"aggregates", "errors", "testing", "UpstreamError"}
     assert {f"errors.{name}" for name in us.errors.__all__} <= named
@@ -53,7 +52,7 @@ def test_each_public_name_is_on_the_page(public: list[Any], monkeypatch: pytest.
         modules.tool("reference").entries()
 
 
-def test_each_documents_what_it_returns_and_has_an_example(public: list[Any]) -> None:
+def test_each_documents_what_it_returns_and_has_an_example(public):
     called = [entry for entry in public if entry.is_made_by_users]
     assert called
     assert [entry.name for entry in public if not entry.parts[""] and callable(entry.value)] == []
@@ -68,7 +67,7 @@ def test_each_documents_what_it_returns_and_has_an_example(public: list[Any]) ->
     assert silent == []
 
 
-def test_each_argument_is_described(public: list[Any]) -> None:
+def test_each_argument_is_described(public):
     for entry in public:
         if entry.is_made_by_users:
             taken = {name for name in inspect.signature(entry.value).parameters if name not in ("self", "deprecated")}
@@ -104,7 +103,7 @@ def callee(node: ast.expr) -> Any:
     return None
 
 
-def test_names_and_arguments_in_examples_exist(examples: dict[str, str]) -> None:
+def test_names_and_arguments_in_examples_exist(examples):
     checked = 0
     for name, text in examples.items():
         assert free_names(text) <= {*NAMES, *ON_SPARK, "table"}, name
@@ -120,7 +119,7 @@ def test_names_and_arguments_in_examples_exist(examples: dict[str, str]) -> None
     assert checked > 50
 
 
-def test_examples_without_spark_run(examples: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_without_spark_run(examples, tmp_path, monkeypatch):
     columns = pa.schema([("vehicle_id", pa.int64()), ("timestamp", pa.int64()), ("speed", pa.float64())])
     sink = Sink(tmp_path, columns, {"key": "vehicle_id", "time": "timestamp", "buckets": "4"})
     sink.batch(0, [sink.rows([(1, 1, 5.0), (2, 1, 15.0), (3, 1, 0.0)])])
@@ -140,7 +139,7 @@ def test_examples_without_spark_run(examples: dict[str, str], tmp_path: Path, mo
     assert run > 25
 
 
-def test_no_deprecated_name_is_used_here() -> None:
+def test_no_deprecated_name_is_used_here():
     """In the package, examples, benchmarks and tools: tests may use old names to test them."""
     left_out = {"tests", "build", "dist"}
     folders = [each for each in ROOT.iterdir() if each.is_dir() and each.name[0] != "." and each.name not in left_out]

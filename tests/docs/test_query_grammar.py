@@ -42,11 +42,11 @@ QUERIES = [
 ]
 
 
-def test_each_rule_is_spelled() -> None:
+def test_each_rule_is_spelled():
     assert {*IN_A_QUERY, "statement"} == set(GRAMMAR.GRAMMAR)
 
 
-def test_each_word_that_the_parser_adds_is_in_the_grammar() -> None:
+def test_each_word_that_the_parser_adds_is_in_the_grammar():
     words = {word for rule in GRAMMAR.GRAMMAR for path in paths(rule) for word in path.split()}
     assert {*STREAM_OPERATORS, *TABLE_FUNCTIONS} <= words
     found = set(re.findall(r'"([A-Z]{3,})"', inspect.getsource(Grammar._emit) + inspect.getsource(Grammar._window)))
@@ -54,14 +54,14 @@ def test_each_word_that_the_parser_adds_is_in_the_grammar() -> None:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_each_path_through_a_rule_is_a_query_that_means_something(sql: str) -> None:
+def test_each_path_through_a_rule_is_a_query_that_means_something(sql):
     query = bind(sql, CATALOG)
     assert query.schema.names == ["vehicle_id", "speed"]
     assert query.reads[0] == "buses"
 
 
 @given(st.data())
-def test_paths_through_all_rules_together_are_read_and_written(data: st.DataObject) -> None:
+def test_paths_through_all_rules_together_are_read_and_written(data):
     def choose(ways: int) -> int:
         return data.draw(st.integers(0, ways - 1))
 
@@ -75,7 +75,7 @@ KINDS |= dict.fromkeys(("ACTIVATE", "DEACTIVATE"), Activate)
 
 
 @pytest.mark.parametrize("text", paths("statement"))
-def test_each_path_through_the_statements_is_the_statement_that_it_names(text: str) -> None:
+def test_each_path_through_the_statements_is_the_statement_that_it_names(text):
     found = sql_statements.parse(text)  # tests/cli/test_sql_statements.py has what is in each kind
     assert type(found) is KINDS.get(text.split(maxsplit=1)[0], Select)
     query = getattr(found, "text", None)
@@ -84,7 +84,7 @@ def test_each_path_through_the_statements_is_the_statement_that_it_names(text: s
     assert sql_statements.split(text + ";") == ([text], "")
 
 
-def test_each_statement_of_the_prompts_help_is_in_the_grammar() -> None:
+def test_each_statement_of_the_prompts_help_is_in_the_grammar():
     begins = {" ".join(text.split()[:2]) for text in paths("statement")}
     for line in sql_statements.HELP.splitlines():
         words = line.split()
@@ -92,14 +92,14 @@ def test_each_statement_of_the_prompts_help_is_in_the_grammar() -> None:
             assert any(each.startswith(words[0]) for each in begins), line
 
 
-def test_the_page_has_the_grammar_as_text() -> None:
+def test_the_page_has_the_grammar_as_text():
     page = (ROOT / "docs" / "query-language.md").read_text(encoding="utf-8")
     assert f"```text\n{GRAMMAR.as_text()}\n```" in page, "print(as_text()) of tools/query_grammar.py has it"
     assert re.findall(r"figures/grammar-(\w+)\.svg", page) == list(GRAMMAR.GRAMMAR)
 
 
 @pytest.mark.parametrize("rule", GRAMMAR.GRAMMAR)
-def test_the_drawings_are_current(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drawings_are_current(rule, monkeypatch):
     """The library that draws is in the site's environment alone, where ``make docs`` compares the whole drawings."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     svg = (ROOT / "docs" / "figures" / f"grammar-{rule}.svg").read_text(encoding="utf-8")

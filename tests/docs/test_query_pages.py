@@ -3,7 +3,6 @@
 import re
 import shlex
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -65,7 +64,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("sql", blocks(LANGUAGE, "sql"))
-def test_examples_are_evaluated(sql: str) -> None:
+def test_examples_are_evaluated(sql):
     names = bind(sql, CATALOG).schema.names
     found = changes(sql, ROWS, end=24 * 60, unit=timedelta(minutes=1))
     if "SAMPLE" not in sql:
@@ -74,13 +73,13 @@ def test_examples_are_evaluated(sql: str) -> None:
 
 
 @pytest.mark.parametrize("window", re.findall(r"^\| `((?:s |s\[|LATEST|TUMBLE|HOP)[^`]*)`", LANGUAGE, re.MULTILINE))
-def test_windows_are_bound(window: str) -> None:
+def test_windows_are_bound(window):
     stream = "buses" if window.startswith("LATEST") else "trade"
     source = re.sub(r"\bs\b", stream, window).replace("BY k", "BY sym").replace("WHERE p", "WHERE n > 1")
     assert bind(f"SELECT COUNT(*) FROM {source}", CATALOG).reads == (stream,)
 
 
-def test_the_error_is_the_one_that_is_shown() -> None:
+def test_the_error_is_the_one_that_is_shown():
     sql, shown = blocks(LANGUAGE, "text")[:2]
     with pytest.raises(QueryRefusedError) as caught:
         bind(sql, CATALOG)
@@ -110,14 +109,14 @@ def calls(expression: Expression) -> set[str]:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS.OPERATORS)
-def test_operators_are_the_functions_that_the_page_has_them_for(name: str) -> None:
+def test_operators_are_the_functions_that_the_page_has_them_for(name):
     catalog = Catalog().with_stream(StreamNode("x", pa.schema(COLUMNS), event_time="t"))
     plan = bind(f"SELECT {FUNCTIONS.OPERATORS[name]} AS found FROM x", catalog).plan
     columns = [made for node in walk(plan) if isinstance(node, Project) for _, made in node.columns]
     assert BECOMES.get(name, name) in set[str]().union(*map(calls, columns))
 
 
-def test_each_function_has_one_line() -> None:
+def test_each_function_has_one_line():
     text = page("functions")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     for name in {*function_names()} - {*FUNCTIONS.OPERATORS, "second_with_fraction"}:
@@ -149,7 +148,7 @@ def operators(*queries: str) -> int:
 @pytest.mark.parametrize(
     "pair", [(HIGHEST, MEANS), (ROUTES, MANY), (SHORT, LONG)], ids=["filtered", "newest", "slices"]
 )
-def test_two_queries_run_as_many_operators_as_the_page_has(pair: tuple[str, str]) -> None:
+def test_two_queries_run_as_many_operators_as_the_page_has(pair):
     before = SHARING[: SHARING.index(pair[0])]
     (together, run) = re.findall(r"have (\d+)\s+operators,\s+and\s+(\d+)\s+of\s+them\s+run", before)[-1]
     assert sum(map(operators, pair)) == int(together)
@@ -160,13 +159,13 @@ def joins(sql: str) -> set[Node]:
     return {each for each in walk(hosted(sql)) if isinstance(each, Join)}
 
 
-def test_a_join_is_shared_if_its_sides_are_equal() -> None:
+def test_a_join_is_shared_if_its_sides_are_equal():
     assert joins(PAIRS) == joins(COUNTED) != set()
     assert joins(PAIRS).isdisjoint(joins(ABOVE))
     assert operators(PAIRS, ABOVE) < operators(PAIRS) + operators(ABOVE), "they share the windows"
 
 
-def test_a_query_starts_with_the_groups_that_another_one_has_kept() -> None:
+def test_a_query_starts_with_the_groups_that_another_one_has_kept():
     evaluation = Evaluation(DictStore())
     evaluation.add("counts", hosted(EVER))
     until = int(EPOCH.timestamp() * 1_000_000) + 1
@@ -177,7 +176,7 @@ def test_a_query_starts_with_the_groups_that_another_one_has_kept() -> None:
     assert evaluation.whole_from("often") == BEGINNING
 
 
-def test_the_plan_is_the_one_that_explain_gives() -> None:
+def test_the_plan_is_the_one_that_explain_gives():
     assert f"```text\n{plan_text(bind(SHARE, CATALOG))}\n```" in SHARING
     assert "(see #1)" in SHARING
     registry = Versions({1: {"highest": (1, HIGHEST)}})(1)
@@ -193,7 +192,7 @@ CHANGES, RELATIONS, SHELL = (
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def checkpoint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = str(tmp_path / "lake_checkpoint")
     opened(made, str(tmp_path / "lake"), None)
@@ -209,7 +208,7 @@ def typed(words: list[str]) -> str:
     return result.output
 
 
-def test_the_commands_change_the_registry(checkpoint: str) -> None:
+def test_the_commands_change_the_registry(checkpoint):
     define_stream(checkpoint, BUSES)
     text = "SELECT vehicle_id, AVG(speed) AS speed FROM buses [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY vehicle_id"
     record(checkpoint, Change("register", "means", text=text))
@@ -222,7 +221,7 @@ def test_the_commands_change_the_registry(checkpoint: str) -> None:
 
 
 @pytest.mark.usefixtures("checkpoint")
-def test_the_commands_declare_refresh_and_drop_a_relation() -> None:
+def test_the_commands_declare_refresh_and_drop_a_relation():
     said: list[str] = []
     for number, words in enumerate(RELATIONS):
         write_deltalake("depots", pa.table({"vehicle_id": [number], "depot": ["north"]}), mode="append")
@@ -230,7 +229,7 @@ def test_the_commands_declare_refresh_and_drop_a_relation() -> None:
     assert said == ["relation depots: version 1", "refresh depots: version 2", "drop relation depots: version 3"]
 
 
-def test_the_query_of_the_shell_is_one_and_its_options_are_there() -> None:
+def test_the_query_of_the_shell_is_one_and_its_options_are_there():
     ((program, command, *words),) = SHELL
     assert (program, command) == ("upstream", "sql")
     parsed = typer.main.get_command(app).commands["sql"].make_context("sql", list(words))  # type: ignore[attr-defined]
@@ -239,7 +238,7 @@ def test_the_query_of_the_shell_is_one_and_its_options_are_there() -> None:
     assert bind(query, CATALOG).schema.names == ["route_id", "n"]
 
 
-def test_what_the_prompt_takes() -> None:
+def test_what_the_prompt_takes():
     (prompt,) = (each for each in blocks(HOW_TO, "text") if "upstream=>" in each)
     found, rest = sql_statements.split("\n".join(line.partition("> ")[2] for line in prompt.splitlines()) + "\n")
     assert rest == ""

@@ -29,7 +29,7 @@ def block(holds: str) -> str:
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Path:
+def feed(tmp_path):
     """Vehicles whose newest positions are moving, and one that has stopped."""
     folder = tmp_path / "feed"
     folder.mkdir()
@@ -73,12 +73,12 @@ def speeds(command: Sequence[str], folder: Path) -> dict[str, float]:
     return found
 
 
-def test_the_lines_of_python(feed: Path) -> None:
+def test_the_lines_of_python(feed):
     (feed / "job.py").write_text(block("us.session()"))
     assert speeds([sys.executable, "job.py"], feed) == {"a": 30.0, "b": 20.0}
 
 
-def test_the_lines_for_the_shell(feed: Path) -> None:
+def test_the_lines_for_the_shell(feed):
     latest, show = (shlex.split(line)[1:] for line in block("upstream latest --from").splitlines())
     assert speeds([UPSTREAM, *latest], feed) == {"a": 30.0, "b": 0.0}
     shown = programs.run(UPSTREAM, *show, cwd=feed).stdout
@@ -86,7 +86,7 @@ def test_the_lines_for_the_shell(feed: Path) -> None:
     assert "2024-01-01 00:00:04" not in shown, "it has stopped, so the filter leaves it out"
 
 
-def test_the_continuous_query_for_the_shell(feed: Path) -> None:
+def test_the_continuous_query_for_the_shell(feed):
     line = shlex.split(block("upstream sql --stream").replace("\\\n", " "))[1:]
     shown = programs.run(UPSTREAM, *line, "--once", cwd=feed)
     assert shown.returncode == 0, shown.stderr[-3000:]

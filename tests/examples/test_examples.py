@@ -54,7 +54,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def ran(tmp_path_factory):
     """All jobs have run, in one process: to start Java for each takes longer than most of them."""
     folder = tmp_path_factory.mktemp("jobs")
     jobs = dict(JOBS)
@@ -72,7 +72,7 @@ def newest(rows: pl.DataFrame, key: str, time: str) -> pl.DataFrame:
     return rows.with_row_index("arrival").sort(time, "arrival").group_by(key).last()
 
 
-def test_latest_job_and_three_readers(ran: Ran) -> None:
+def test_latest_job_and_three_readers(ran):
     ran.output("latest")
     read = ran.output("read")
     assert "151 keys of 16759 updates" in read  # from the commit
@@ -81,7 +81,7 @@ def test_latest_job_and_three_readers(ran: Ran) -> None:
     assert "|  151|" in read  # Spark SQL
 
 
-def test_with_sql(ran: Ran) -> None:
+def test_with_sql(ran):
     assert "kmh" in ran.output("with_sql")
     rows = pl.read_csv(BUSES, try_parse_dates=True).filter(pl.col("speed") > 0)
     expected = newest(rows, "vehicle_id", "timestamp").filter(pl.col("latitude").is_between(30.0, 30.6))
@@ -91,7 +91,7 @@ def test_with_sql(ran: Ran) -> None:
     assert set(got["route"].drop_nulls()) <= {"Metro", "Duval", "First", "Manor", "Govalle", "North Lamar", "Burnet"}
 
 
-def test_foreach_batch(ran: Ran) -> None:
+def test_foreach_batch(ran):
     assert "fastest" in ran.output("foreach_batch")
     rows = pl.read_csv(BUSES).filter(pl.col("route_id").is_not_null())
     expected = rows.group_by("route_id").agg(pl.len().alias("positions"), pl.col("speed").max().alias("fastest"))
@@ -99,7 +99,7 @@ def test_foreach_batch(ran: Ran) -> None:
     assert_frame_equal(got, expected.sort("route_id"), check_dtypes=False)
 
 
-def test_windows(ran: Ran) -> None:
+def test_windows(ran):
     assert "window_end" in ran.output("windows")
     # The latest window of each bus that is complete, and the positions in it.
     rows = pl.read_csv(BUSES, try_parse_dates=True).with_columns(s=pl.col("timestamp").dt.epoch("s"))
@@ -119,7 +119,7 @@ def test_windows(ran: Ran) -> None:
     assert_frame_equal(got.select(expected.columns), expected, check_row_order=False, check_dtypes=False)
 
 
-def test_joins_buses_with_routes(ran: Ran) -> None:
+def test_joins_buses_with_routes(ran):
     assert "route" in ran.output("routes")
     rows = pl.read_csv(BUSES, try_parse_dates=True)
     names = pl.read_csv(ran.folder / "now_on_routes_routes" / "first.csv")
@@ -134,7 +134,7 @@ def test_joins_buses_with_routes(ran: Ran) -> None:
     assert_frame_equal(got.select(expected.columns), expected, check_row_order=False)
 
 
-def test_joins_buses_that_bunch(ran: Ran) -> None:
+def test_joins_buses_that_bunch(ran):
     assert "vehicle_id" in ran.output("bunching")
     rows = pl.read_csv(BUSES, try_parse_dates=True).filter(pl.col("route_id").is_not_null())
     rows = rows.with_columns(
@@ -152,7 +152,7 @@ def test_joins_buses_that_bunch(ran: Ran) -> None:
 
 
 @needs_recorded
-def test_joins_ships_near_ports(ran: Ran) -> None:
+def test_joins_ships_near_ports(ran):
     assert "port" in ran.output("ships")
     ships = newest(pl.read_csv(ran.folder / "ais.csv", try_parse_dates=True), "MMSI", "BaseDateTime")
     ports = pl.read_csv(ran.folder / "ships_ports" / "first.csv").select("port", "port_lat", "port_lon").unique()
@@ -168,14 +168,14 @@ def test_joins_ships_near_ports(ran: Ran) -> None:
 
 
 @pytest.mark.long
-def test_connect(tmp_path: Path) -> None:
+def test_connect(tmp_path):
     output = run("connect.py", "--to", "speeds", cwd=tmp_path, **connect_environment())
     assert "window_end" in output
     assert pl.read_delta(str(tmp_path / "speeds")).height > 140
 
 
 @pytest.mark.long
-def test_demo(tmp_path: Path) -> None:
+def test_demo(tmp_path):
     output = run("demo.py", "--seconds", "8", cwd=tmp_path)
     assert "the table has 151 keys" in output
     assert "vehicle_id" in output
@@ -185,7 +185,7 @@ def test_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_demo_kafka(tmp_path: Path) -> None:
+def test_demo_kafka(tmp_path):
     output = run("demo_kafka.py", "--seconds", "12", cwd=tmp_path)
     assert "vehicles/1 (30 s behind): complete to" in output
     # The newest row of each partition, as DuckDB has read it: all keys are there, and as fresh as their partition.
@@ -196,6 +196,6 @@ def test_demo_kafka(tmp_path: Path) -> None:
     assert newest["2"] < newest["0"]
 
 
-def test_recording_is_credited_and_in_order() -> None:
+def test_recording_is_credited_and_in_order():
     assert "Sean Cascketta" in (EXAMPLES.parent / "NOTICE").read_text()
     assert pl.read_csv(BUSES, try_parse_dates=True)["timestamp"].is_sorted()

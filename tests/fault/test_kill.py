@@ -119,7 +119,7 @@ def moments(kills: int, seed: int) -> Iterator[float]:
 
 
 @pytest.mark.fault
-def test_killed_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
+def test_killed_with_rows_waiting(spark, tmp_path):
     attack(spark, tmp_path, [(Step.COMMITTED, 3)], 13, "in-place")
 
 
@@ -127,12 +127,12 @@ def test_killed_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("policy", ["in-place", "linecutting", "auto"])
-def test_a_hundred_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+def test_a_hundred_random_kills_with_rows_waiting(spark, tmp_path, policy):
     attack(spark, tmp_path, moments(100, 17), 17, policy)
 
 
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_two_hundred_random_kills(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_hundred_random_kills(spark, tmp_path):
     attack(spark, tmp_path, moments(200, 11), 11)

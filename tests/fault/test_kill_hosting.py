@@ -1,7 +1,7 @@
 """Continuous queries under kill -9, amid changes of the registry: each table has each batch once."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,7 +90,7 @@ class Points:
     [(4, SHORT), pytest.param(12, None, marks=[pytest.mark.long, pytest.mark.timeout(2400)])],
     ids=["some", "all"],
 )
-def test_killed_amid_changes(tmp_path: Path, files: int, chosen: Sequence[str] | None) -> None:
+def test_killed_amid_changes(tmp_path, files, chosen):
     feed, lake, checkpoint = tmp_path / "feed", tmp_path / "lake", tmp_path / "checkpoint"
     rows = write_hosted_feed(feed, files)
     job = Job(Path(hosting_job.__file__), tmp_path / "run.log", (feed, lake, checkpoint))

@@ -1,6 +1,5 @@
 """A join under kill -9, with rows of both sides kept: each pair and each row without a partner is there once."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ from kit.jobs import Job
 from kit.join_pairs import expected, meet_in_job, pairs_in, write_join_feed
 from kit.queries import run_to_end
 from kit.tables import read_frame
-from pyspark.sql import SparkSession
 
 from upstream.core.feedback.checkpoint_layout import joins_folder
 from upstream.core.feedback.join_reports import JoinReport
@@ -25,7 +23,7 @@ STEPS = (Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASU
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(("files", "chosen"), [(4, [Step.LOOKED]), (10, STEPS)], ids=["one", "all"])
-def test_killed_in_steps_of_a_batch(spark: SparkSession, tmp_path: Path, files: int, chosen: Sequence[Step]) -> None:
+def test_killed_in_steps_of_a_batch(spark, tmp_path, files, chosen):
     feed, run = tmp_path / "feed", tmp_path / "run"
     left, right = (write_join_feed(feed, name, files) for name in ("left", "right"))
     run.mkdir()

@@ -6,14 +6,12 @@ import json
 import random
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from kit.jobs import Job, last_commit
 from kit.queries import run_to_end
 from kit.tables import read_by_key
-from pyspark.sql import SparkSession
 
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spec.steps import Step
@@ -59,7 +57,7 @@ class Sending(threading.Thread):
 
 
 @pytest.mark.fault
-def test_two_kills(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
+def test_two_kills(spark, broker, tmp_path):
     topic = broker.create("killed", 3)
     table, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "job.log"))
     job = Job(Path(kafka_job.__file__), log, (broker.address, topic, table, checkpoint))

@@ -4,7 +4,6 @@ a run that nobody killed.
 
 import os
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -78,7 +77,7 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 @pytest.mark.long
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(("files", "chosen"), [(5, [Step.COMMITTED]), (12, STEPS)], ids=["one", "all"])
-def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[Step]) -> None:
+def test_killed_in_steps_of_a_batch(tmp_path, files, chosen):
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
     rows = write_feeds(feed, files)
     job_of(feed, whole).finish()

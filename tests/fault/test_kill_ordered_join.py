@@ -6,14 +6,13 @@ Nothing is lost, doubled or out of order, and a batch that runs again gives what
 import json
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kit.jobs import Job
 from kit.join_pairs import expected
 from kit.queries import run_to_end
-from pyspark.sql import SparkSession
 
 from upstream.core.feedback.checkpoint_layout import joins_folder
 from upstream.core.feedback.join_reports import JoinReport
@@ -60,9 +59,7 @@ def journaled(checkpoint: Path) -> list[str]:
     [(6, [1, 2], 0.0), (14, [0, 1, 2, 3, 0, 1, 2, 3], 1.0)],
     ids=["two", "all"],
 )
-def test_killed_amid_a_switch(
-    spark: SparkSession, tmp_path: Path, files: int, chosen: Sequence[int], later_s: float
-) -> None:
+def test_killed_amid_a_switch(spark, tmp_path, files, chosen, later_s):
     feed, out, checkpoint = tmp_path / "feed", tmp_path / "out", tmp_path / "checkpoint"
     left, right = (write_feed(feed, name, files) for name in ("left", "right"))
     out.mkdir()

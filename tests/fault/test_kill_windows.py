@@ -5,7 +5,7 @@ nobody killed.
 import dataclasses
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -98,9 +98,7 @@ def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
         pytest.param(300, [], 50, marks=[pytest.mark.long, pytest.mark.timeout(7200)], id="fifty times at random"),
     ],
 )  # fmt: skip
-def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(
-    spark: SparkSession, tmp_path: Path, files: int, steps: Sequence[Step], at_random: int
-) -> None:
+def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(spark, tmp_path, files, steps, at_random):
     rows = write_feed(tmp_path / "feed", files)
     whole, killed = (Query(tmp_path / "feed", tmp_path / name) for name in ("whole", "killed"))
     whole.finish(spark)

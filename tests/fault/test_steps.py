@@ -6,7 +6,6 @@ import dataclasses
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ pytestmark = pytest.mark.fault
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Runner]:
+def run(tmp_path):
     made = Runner(tmp_path / "log")
     yield made
     made.close()
@@ -80,7 +79,7 @@ def seen(folder: Path, scenario: Scenario, batches: int) -> None:
         *(pytest.param(name, None, marks=pytest.mark.long if name in COVERED else (), id=name) for name in SCENARIOS),
     ],
 )
-def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str, steps: Sequence[Step] | None) -> None:
+def test_killed_at_each_step(tmp_path, run, name, steps):
     for batch, step in enumerate(SCENARIOS[name].steps if steps is None else steps):
         assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED, (
             step,
@@ -92,7 +91,7 @@ def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str, steps: Sequ
 
 
 @pytest.mark.parametrize("name", ["vectors in several tasks", "with tables beside it"])
-def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path: Path, run: Runner, name: str) -> None:
+def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path, run, name):
     """Nothing is there yet, not even the table; and each recovery is killed a step later than the one before."""
     last: Step | None = None
     # No row can be marked as dead before there is one, and after a repeat there is nothing to look after.
@@ -107,7 +106,7 @@ def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path: Path, run: Run
 
 
 @pytest.mark.parametrize("name", ["deletions in several tasks", "vectors in several tasks"])
-def test_what_the_dead_left_is_removed_when_it_is_old(tmp_path: Path, run: Runner, name: str) -> None:
+def test_what_the_dead_left_is_removed_when_it_is_old(tmp_path, run, name):
     for batch, step in enumerate([Step.STAGED, Step.HANDED_OVER, Step.MERGED_AGAIN, Step.LISTED, Step.COMMITTED]):
         assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED
     finish(run, tmp_path, name)
@@ -170,12 +169,12 @@ def attack(tmp_path: Path, run: Runner, name: str, kills: int, seed: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["deletions", "vectors", "windows"])
-def test_killed_at_random(tmp_path: Path, run: Runner, name: str) -> None:
+def test_killed_at_random(tmp_path, run, name):
     attack(tmp_path, run, name, 8, 3)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @scenarios
-def test_killed_at_random_two_hundred_times(tmp_path: Path, run: Runner, name: str) -> None:
+def test_killed_at_random_two_hundred_times(tmp_path, run, name):
     attack(tmp_path, run, name, 200, 4)

@@ -75,7 +75,7 @@ def kill_at(run: Run, steps: list[Step]) -> None:
         assert committed - noted == (step >= Step.COMMITTED), step
 
 
-def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_fail(tmp_path: Path) -> None:
+def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_fail(tmp_path):
     """In the job that goes on from there a worker is killed with a file half handed over, and a task fails when all is
     written; and rows of each bucket are in both tasks.
     """
@@ -94,7 +94,7 @@ def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_f
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_killed_at_each_step_on_spark(tmp_path: Path) -> None:
+def test_killed_at_each_step_on_spark(tmp_path):
     run = Run(tmp_path)
     kill_at(run, [step for step in Step if step != Step.MARKED])
     run.job.finish("local[2]")
@@ -139,7 +139,7 @@ def two_machines(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_a_task_that_runs_twice_at_once(tmp_path: Path) -> None:
+def test_a_task_that_runs_twice_at_once(tmp_path):
     """By speculation: the first attempt hangs with all written, the second one wins."""
     run = Run(tmp_path)
     run.job.arm(Step.HANDED_OVER, "wait")

@@ -1,11 +1,9 @@
 """Methods of a stream, given what they do not take: refused in our words where they are called."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kit.feeds import csv_feed
-from pyspark.sql import SparkSession
 
 import upstream
 from upstream.conf.errors import OptionError
@@ -14,7 +12,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def stream(spark: SparkSession, tmp_path: Path) -> upstream.UpdateStream:
+def stream(spark, tmp_path):
     return upstream.UpdateStream(csv_feed(spark, tmp_path), key="key", event_time="ms")
 
 
@@ -52,7 +50,7 @@ NEEDED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("method", WRONG)
-def test_what_is_no_argument_is_refused_by_name(stream: upstream.UpdateStream, method: str) -> None:
+def test_what_is_no_argument_is_refused_by_name(stream, method):
     needed = {"other": stream} if method in ("union", "merge") else NEEDED.get(method, {})
     for name, value in WRONG[method].items():
         more = {"flush": "slow"} if name == "flush_rows" else {}
@@ -62,7 +60,7 @@ def test_what_is_no_argument_is_refused_by_name(stream: upstream.UpdateStream, m
 
 
 @pytest.mark.parametrize("method", ["select", "distinct"])
-def test_what_is_no_column_is_refused(stream: upstream.UpdateStream, method: str) -> None:
+def test_what_is_no_column_is_refused(stream, method):
     for column in (5, None, ["value"]):
         with pytest.raises(OptionError, match=method):
             getattr(stream, method)(column)
@@ -78,7 +76,7 @@ WRONG_FRAME: dict[str, Any] = {
 SAID = {"time": "event_time", "progress": "policy", "target_late": "late", "displacement": "rows"}
 
 
-def test_what_from_dataframe_does_not_take_is_refused_by_name(spark: SparkSession) -> None:
+def test_what_from_dataframe_does_not_take_is_refused_by_name(spark):
     rows = spark.readStream.format("rate").load().selectExpr("value AS k", "timestamp AS at")
     upstream.UpdateStream.from_dataframe(rows, key="k", event_time="at")
     for name, value in WRONG_FRAME.items():
@@ -90,7 +88,7 @@ def test_what_from_dataframe_does_not_take_is_refused_by_name(spark: SparkSessio
 @pytest.mark.parametrize(
     "wrong", [{"df": 5}, {"key": 3}, {"key": []}, {"key": None}, {"key": ["key", 3]}, {"event_time": 5}]
 )
-def test_what_the_class_does_not_take_is_refused_by_name(stream: upstream.UpdateStream, wrong: dict[str, Any]) -> None:
+def test_what_the_class_does_not_take_is_refused_by_name(stream, wrong):
     ((name, _),) = wrong.items()
     with pytest.raises(OptionError, match=rf"^{name}="):
         upstream.UpdateStream(**{"df": stream.df, "key": "key", "event_time": "ms", **wrong})

@@ -35,7 +35,7 @@ def made(step: Callable[[Any, str], Any], name: str) -> StreamTester:
         ("_upstream", "the stream has not"),
     ],
 )
-def test_fractions_and_structs_form_no_groups(asked: str, name: str, reason: str) -> None:
+def test_fractions_and_structs_form_no_groups(asked, name, reason):
     with pytest.raises(SchemaError) as refused:
         made(STEPS[asked], name)
     text = str(refused.value)

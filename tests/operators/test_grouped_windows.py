@@ -55,7 +55,7 @@ def results(found: StreamTester) -> dict[tuple[str, int], tuple[int, int, int]]:
 
 
 @given(BATCHES, st.booleans(), st.booleans(), st.booleans())
-def test_windows_over_windows_that_are_given_again(batches: Batches, early: bool, revised: bool, late: bool) -> None:
+def test_windows_over_windows_that_are_given_again(batches, early, revised, late):
     lateness = "3 seconds" if late else "0 seconds"
 
     def steps(stream: Any) -> Any:
@@ -105,7 +105,7 @@ def newest_in_windows(rows: list[tuple[Row, int | None]]) -> dict[tuple[str, int
 
 
 @given(BATCHES)
-def test_vehicles_of_each_route_in_each_window(batches: Batches) -> None:
+def test_vehicles_of_each_route_in_each_window(batches):
     def steps(stream: Any) -> Any:
         passing = stream.where("v >= 0", on_leave="delete").select("r", "v")
         windows = passing.group_by("r", shards=2).window("10 seconds", "5 seconds", early=True, time_format="epoch_s")
@@ -124,7 +124,7 @@ def test_vehicles_of_each_route_in_each_window(batches: Batches) -> None:
             assert row["final"] == (bound is not None and (window + 1) * 5 <= bound)
 
 
-def test_late_rows_are_set_aside() -> None:
+def test_late_rows_are_set_aside():
     def steps(stream: Any) -> Any:
         return stream.group_by("r").window("5 seconds", time_format="epoch_s").agg(n=us.count())
 
@@ -164,6 +164,6 @@ def by_route(**options: Any) -> Any:
         (lambda stream: by_route(newest="table")(stream).group_by("r").window("8 seconds"), SchemaError, "again"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(steps: Any, kind: type[Exception], match: str) -> None:
+def test_what_makes_no_sense_is_refused(steps, kind, match):
     with pytest.raises(kind, match=match):
         started(steps)

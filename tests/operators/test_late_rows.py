@@ -1,6 +1,5 @@
 """Which step's late rows a stream reads, and under what names and columns."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,13 +38,13 @@ COLUMNS = "`bus` string, `at` timestamp, `top speed` bigint"
         (lambda stream, late: stream.distinct(late_location=late).select("bus AS it"), "late-distinct"),
     ],
 )
-def test_the_rows_before_the_step_under_the_names_of_its_files(steps: Any, name: str, tmp_path: Path) -> None:
+def test_the_rows_before_the_step_under_the_names_of_its_files(steps, name, tmp_path):
     """The key is theirs, whatever the key of the results."""
     feed = feed_of(lambda stream: steps(stream, tmp_path / "late"))
     assert feed == LateFeed(f"{tmp_path}/late/{name}-[0-9]*.parquet", ("bus",), "at", COLUMNS, None)
 
 
-def test_of_windows_over_windows_the_last_that_keeps_some(tmp_path: Path) -> None:
+def test_of_windows_over_windows_the_last_that_keeps_some(tmp_path):
     inner = feed_of(lambda stream: windows(windows(stream, tmp_path / "inner")))
     assert inner.pattern == f"{tmp_path}/inner/late-[0-9]*.parquet"
     outer = feed_of(lambda stream: windows(windows(stream, tmp_path / "inner"), tmp_path / "outer"))
@@ -55,11 +54,11 @@ def test_of_windows_over_windows_the_last_that_keeps_some(tmp_path: Path) -> Non
     assert "_upstream" not in outer.schema
 
 
-def test_a_folder_that_looks_like_a_pattern(tmp_path: Path) -> None:
+def test_a_folder_that_looks_like_a_pattern(tmp_path):
     assert feed_of(lambda stream: windows(stream, tmp_path / "a[1]*")).pattern.startswith(f"{tmp_path}/a[[]1][*]/late-")
 
 
 @pytest.mark.parametrize("steps", [windows, lambda stream: stream.queue(), lambda stream: stream])
-def test_a_stream_that_keeps_none_is_refused(steps: Any) -> None:
+def test_a_stream_that_keeps_none_is_refused(steps):
     with pytest.raises(OptionError, match=r"late_rows\(\) of a stream that keeps none.*late_location"):
         feed_of(steps)

@@ -26,7 +26,7 @@ def rows(*each: tuple[str, float, int]) -> list[dict[str, Any]]:
     return [{"k": key, "at": at(minute), "v": value} for key, minute, value in each]
 
 
-def test_a_late_row_that_joins_two_sessions_leaves_one_in_the_table() -> None:
+def test_a_late_row_that_joins_two_sessions_leaves_one_in_the_table():
     def steps(stream: Any) -> Any:
         return stream.session_window("10 minutes", output="all", allowed_lateness="1 hour", shards=2).agg(
             n=us.count(), total=us.sum("v")
@@ -46,7 +46,7 @@ def test_a_late_row_that_joins_two_sessions_leaves_one_in_the_table() -> None:
     assert [(row["k"], row["total"]) for row in tester.latest()] == [("a", 11), ("b", 4)]
 
 
-def test_windows_over_sessions_close_by_the_punctuation_of_the_sessions() -> None:
+def test_windows_over_sessions_close_by_the_punctuation_of_the_sessions():
     def steps(stream: Any) -> Any:
         sessions = stream.session_window("10 minutes", output="all", shards=2).agg(n=us.count())
         return sessions.window("1 hour", output="all", shards=2).agg(sessions=us.count(), longest=us.max("n"))
@@ -70,13 +70,13 @@ def test_windows_over_sessions_close_by_the_punctuation_of_the_sessions() -> Non
         ({}, {"watermark": us.Watermark.none()}, "promises"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(given: dict[str, Any], more: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_refused_at_once(given, more, message):
     with pytest.raises(OptionError, match=message):
         make_tester(lambda stream: stream.session_window(**{"gap": "1 s", **given}).agg(n=us.count()), **more)
 
 
 @pytest.mark.parametrize("options", [{"early": True}, {"allowed_lateness": "1 s"}, {"output": "latest"}])
-def test_windows_over_sessions_that_come_again_or_are_passed_over_are_refused(options: dict[str, Any]) -> None:
+def test_windows_over_sessions_that_come_again_or_are_passed_over_are_refused(options):
     def steps(stream: Any) -> Any:
         sessions = stream.session_window("1 s", **{"output": "all", **options}).agg(n=us.count())
         return sessions.window("1 hour").agg(n=us.count())

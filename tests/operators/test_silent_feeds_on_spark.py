@@ -79,7 +79,7 @@ def check_it_was_promised_for(silent: dict[str, Any]) -> None:
     assert silent["bound"] > silent["own"], "the silent feed's own row is not what let go"
 
 
-def test_windows_that_are_held_close_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_that_are_held_close_and_then_nothing_runs(spark, tmp_path):
     feeds = Feeds(spark, tmp_path)
 
     def start() -> StreamingQuery:
@@ -109,7 +109,7 @@ def test_windows_that_are_held_close_and_then_nothing_runs(spark: SparkSession, 
     check_it_was_promised_for(feeds.of_silent(query, 0))
 
 
-def test_results_of_a_join_leave_in_order_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_of_a_join_leave_in_order_and_then_nothing_runs(spark, tmp_path):
     feeds = Feeds(spark, tmp_path)
     begin = now_ms() - 5000
     # The silent side's row meets the busy side's second one; nothing meets the first and the last.
@@ -129,9 +129,7 @@ def test_results_of_a_join_leave_in_order_and_then_nothing_runs(spark: SparkSess
 
 
 @pytest.mark.parametrize("options", [{"progress": "latent"}, {"punctuation": "off"}, {"time": None}])
-def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(
-    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(spark, tmp_path, options):
     """They would never close."""
     given = {"path": str(tmp_path), "key": "key", "time": "ms", "timeFormat": "epoch_ms", **options}
     if given["time"] is None:

@@ -126,9 +126,7 @@ def batches(draw: st.DrawFn) -> list[Case]:
 @pytest.mark.parametrize("steps", STEPS, ids=lambda steps: steps.__name__)
 @settings(max_examples=6, deadline=None)
 @given(cases=batches(), restart=st.integers(0, 8))
-def test_true_promises_of_keys_change_no_result_but_when_it_comes(
-    steps: Callable[..., Stream], cases: list[Case], restart: int
-) -> None:
+def test_true_promises_of_keys_change_no_result_but_when_it_comes(steps, cases, restart):
     runs = [Run(steps), Run(steps)]
     for run in runs:
         for name in run.inputs:  # until it has shown a feed, an input holds back the others, and its end is not known
@@ -149,7 +147,7 @@ def test_true_promises_of_keys_change_no_result_but_when_it_comes(
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=lambda steps: steps.__name__)
-def test_a_result_of_a_key_that_is_complete_leaves_though_others_are_not(steps: Callable[..., Stream]) -> None:
+def test_a_result_of_a_key_that_is_complete_leaves_though_others_are_not(steps):
     run = Run(steps)
     for name in run.inputs:
         assert run.take(name, [("a", 1), ("a", 6), ("b", 2)], 0, []) == []

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from kit.queries import run_to_end
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import upstream
@@ -43,7 +42,7 @@ def recorded(checkpoint: Path) -> list[int]:
     return [len(stage) for stage in json.loads((checkpoint / "upstream-plan/operators.json").read_text())["stages"]]
 
 
-def test_windows_over_windows_in_one_stage(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_over_windows_in_one_stage(spark, tmp_path):
     feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
     add(feed, "0", first)
     stream = counted(read(spark, feed))
@@ -58,7 +57,7 @@ def test_windows_over_windows_in_one_stage(spark: SparkSession, tmp_path: Path) 
     assert answers(written(counted(read(spark, feed)), tmp_path)) == sums([*first, *second], 49_000, 4_000)
 
 
-def test_operators_that_were_apart_stay_apart(spark: SparkSession, tmp_path: Path) -> None:
+def test_operators_that_were_apart_stay_apart(spark, tmp_path):
     """What Spark computes between them parts them; without it they could share a stage, and the state is in two."""
     feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
     add(feed, "0", first)
@@ -78,7 +77,7 @@ def test_operators_that_were_apart_stay_apart(spark: SparkSession, tmp_path: Pat
     assert recorded(tmp_path / "checkpoint") == [1, 1]
 
 
-def test_another_job_is_refused_before_spark_starts(spark: SparkSession, tmp_path: Path) -> None:
+def test_another_job_is_refused_before_spark_starts(spark, tmp_path):
     feed = tmp_path / "feed"
     add(feed, "0", rows(0, 100))
     written(counted(read(spark, feed)), tmp_path)
@@ -91,9 +90,7 @@ def test_another_job_is_refused_before_spark_starts(spark: SparkSession, tmp_pat
     assert (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes() == kept
 
 
-def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_starts(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_starts(spark, tmp_path):
     feed = tmp_path / "feed"
     add(feed, "0", rows(0, 100))
 
@@ -106,7 +103,7 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
         eager(least=agg.min_("v")).bound(tmp_path / "checkpoint")
 
 
-def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_aggregate_more_goes_on(spark, tmp_path):
     feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
     add(feed, "0", first)
     written(counted(read(spark, feed)), tmp_path)
@@ -128,7 +125,7 @@ def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     assert found["window_id"].max() > 8
 
 
-def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark: SparkSession, tmp_path: Path) -> None:
+def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark, tmp_path):
     feed, given = tmp_path / "feed", rows(0, 300)
     add(feed, "0", given)
     factor, seen = spark.sparkContext.broadcast(3), spark.sparkContext.accumulator(0)
@@ -152,7 +149,7 @@ def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstrea
     return second.window("4 seconds", output="all", shards=2, **place).agg(total=agg.sum_("total"))
 
 
-def test_a_job_that_named_the_checkpoint_at_each_step_goes_on_without(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_that_named_the_checkpoint_at_each_step_goes_on_without(spark, tmp_path):
     feed, checkpoint = tmp_path / "feed", tmp_path / "checkpoint"
     add(feed, "0", rows(0, 100))
     named = windows_over_windows(read(spark, feed), checkpoint_location=checkpoint)
@@ -167,7 +164,7 @@ def test_a_job_that_named_the_checkpoint_at_each_step_goes_on_without(spark: Spa
     assert 0 < before.height < after.height
 
 
-def test_the_default_checkpoint_is_bound_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_default_checkpoint_is_bound_too(spark, tmp_path):
     feed = tmp_path / "feed"
     add(feed, "0", rows(0, 20))
     stream = read(spark, feed).queue(policy="append", shards=2)
@@ -180,7 +177,7 @@ def test_the_default_checkpoint_is_bound_too(spark: SparkSession, tmp_path: Path
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == KEYS
 
 
-def test_without_a_checkpoint_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_checkpoint_it_is_asked_for(spark, tmp_path):
     add(tmp_path / "feed", "0", rows(0, 5))
     stream = read(spark, tmp_path / "feed").queue(policy="append", shards=2).select("v")
     assert stream.schema.names == ["k", "ms", "v", "_upstream"]
@@ -195,7 +192,7 @@ def test_without_a_checkpoint_it_is_asked_for(spark: SparkSession, tmp_path: Pat
         upstream.UpdateStream(stream.dataframe(tmp_path / "checkpoint"), key="w")
 
 
-def test_a_column_of_a_streams_dataframe_is_found_in_later_steps(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_of_a_streams_dataframe_is_found_in_later_steps(spark, tmp_path):
     add(tmp_path / "feed", "0", rows(0, 20))
     doubled = read(spark, tmp_path / "feed").select((F.col("v") * 2).alias("twice"))
     assert doubled.where(doubled.df["twice"] > 10).schema.names == ["k", "ms", "twice", "_upstream"]

@@ -79,7 +79,7 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(spark, tmp_path_factory):
     return Run(spark, tmp_path_factory.mktemp("staleness"))
 
 
@@ -87,7 +87,7 @@ def nearest_rank(ages: np.ndarray, share: float) -> float:
     return float(np.sort(ages)[int(np.ceil(share * len(ages))) - 1])
 
 
-def test_the_most_stale_keys_are_those_that_have_waited_longest(run: Run) -> None:
+def test_the_most_stale_keys_are_those_that_have_waited_longest(run):
     longest = sorted(run.after_a_batch, key=run.after_a_batch.__getitem__)[:5]
     found = run.most_stale
     assert found.column("k").to_pylist() == longest
@@ -97,7 +97,7 @@ def test_the_most_stale_keys_are_those_that_have_waited_longest(run: Run) -> Non
     assert found.column("covered").to_pylist() == [run.feed.key[:ROWS].count(key) for key in longest]
 
 
-def test_the_progress_of_the_query_has_the_figures_of_its_commits(run: Run) -> None:
+def test_the_progress_of_the_query_has_the_figures_of_its_commits(run):
     commits = {summary.batch_id: summary for _, summary in upstream.LatestTable(run.table).history()}
     given = [upstream.batch_metrics(progress, run.table) for progress in run.progress]
     with_rows = [each for each in given if each and each.rows]
@@ -105,7 +105,7 @@ def test_the_progress_of_the_query_has_the_figures_of_its_commits(run: Run) -> N
     assert [each.commit for each in with_rows] == [commits[each.batch_id] for each in with_rows]
 
 
-def test_figures_are_those_of_the_tables_versions_and_of_what_had_arrived(run: Run) -> None:
+def test_figures_are_those_of_the_tables_versions_and_of_what_had_arrived(run):
     metrics = {row["batch_id"]: row for row in read_table(run.metrics).to_pylist()}
     history = upstream.LatestTable(run.table).history()
     assert metrics.keys() == {summary.batch_id for _, summary in history}

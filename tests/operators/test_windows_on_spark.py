@@ -74,7 +74,7 @@ def expected(folder: Path) -> Rows:
 OF_WINDOWS = "key, window_id, epoch_ms(window_end) AS ends, n, total, top"
 
 
-def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark, tmp_path):
     """Early results and corrections take the place of what was given before them, across a restart too."""
     folder, checkpoint, table, late = (tmp_path / name for name in ("feed", "checkpoint", "table", "late"))
 
@@ -112,7 +112,7 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     ]
 
 
-def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_with_dots_pass_every_step(spark, tmp_path):
     rows = [(f"h{at % 3}", FIRST_MS + at, at) for at in range(400)]
     write_csv(tmp_path / "feed" / "a.csv", "id.orig_h,ms,a`b.c", rows)
     checkpoint = tmp_path / "checkpoint"
@@ -143,9 +143,7 @@ def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("duration", ["10 s", "10 rows"])
-def test_windows_over_a_source_that_leaves_out_superseded_rows(
-    spark: SparkSession, tmp_path: Path, duration: str
-) -> None:
+def test_windows_over_a_source_that_leaves_out_superseded_rows(spark, tmp_path, duration):
     write_csv(tmp_path / "feed" / "a.csv", "key,ms,value", [("k", FIRST_MS, 1)])
     coalesced = upstream.latest(spark, str(tmp_path / "feed"), key="key", event_time="ms", timeFormat="epoch_ms")
     coalesced = coalesced.where("value > 0 OR _upstream.punctuation")
@@ -158,7 +156,7 @@ def test_windows_over_a_source_that_leaves_out_superseded_rows(
             stream.window(duration, time_format="epoch_ms").agg(n=count())
 
 
-def test_slow_flush_starts_batches_until_all_results_have_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_slow_flush_starts_batches_until_all_results_have_left(spark, tmp_path):
     place, feed = tmp_path / "place", tmp_path / "feed"
 
     def counted() -> upstream.UpdateStream:
@@ -219,7 +217,7 @@ def run_again(checkpoint: Path) -> None:
         each.unlink()
 
 
-def test_each_late_row_comes_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_late_row_comes_once(spark, tmp_path):
     feed, place = tmp_path / "feed", tmp_path / "place"
     sums.add(feed, "a", [(key, 5000, 100 + key) for key in range(5)])
     stream = main_query(spark, feed, place)
@@ -238,7 +236,7 @@ def test_each_late_row_comes_once(spark: SparkSession, tmp_path: Path) -> None:
     assert count_late(stream, place) == {(key, key): 1 for key in range(4)} | {(key, 10 + key): 1 for key in range(3)}
 
 
-def test_a_late_tombstone_stays_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_late_tombstone_stays_one(spark, tmp_path):
     """What an ordered release refuses may be a deletion: it deletes its key in a table of late rows, too."""
     feed, place = tmp_path / "feed", tmp_path / "place"
     sums.add(feed, "a", [(1, 1000, 5), *((key, 9000 + key, 6) for key in range(1, 9))])

@@ -20,7 +20,7 @@ def boxes(picture: ElementTree.Element) -> list[tuple[float, float, float, float
     return [tuple(float(each.get(name, "")) for name in ("x", "y", "width", "height")) for each in found]  # type: ignore[misc]
 
 
-def test_each_step_has_a_box_and_each_input_an_arrow() -> None:
+def test_each_step_has_a_box_and_each_input_an_arrow():
     left, right = window(where(rows())), window(rows())
     plan = queue(union(left, right))
     picture = drawn(plan, folders={left: "/cp/upstream-windows/0"})
@@ -32,7 +32,7 @@ def test_each_step_has_a_box_and_each_input_an_arrow() -> None:
     assert "where v > 0" in words
 
 
-def test_boxes_lie_apart_and_inside_and_arrows_go_down_from_the_step_before() -> None:
+def test_boxes_lie_apart_and_inside_and_arrows_go_down_from_the_step_before():
     shared = where(rows())
     picture = drawn(union(union(window(shared), window(shared)), window(where(where(rows())))))
     found = boxes(picture)
@@ -51,7 +51,7 @@ def test_boxes_lie_apart_and_inside_and_arrows_go_down_from_the_step_before() ->
         assert any(y == end[1] and x < end[0] < x + width for x, y, width, height in found)
 
 
-def test_text_is_escaped() -> None:
+def test_text_is_escaped():
     source = dataclasses.replace(rows(), source='<feed> & "more"')
     words = [each.text for each in drawn(source).iter(f"{SVG}text")]
     assert words[0] == 'read <feed> & "more"'

@@ -11,7 +11,7 @@ from upstream.plan.row_steps import Choice, Filter
 from .building import FIXED, SCHEMA, Spec, mapped, rows, union, window
 
 
-def test_last_step_first_with_what_is_known_of_its_rows() -> None:
+def test_last_step_first_with_what_is_known_of_its_rows():
     source = Rows(*FIXED, frame=None, source="files feed/")
     filtered = Transform(*FIXED, inputs=(source,), step=Filter("speed > 0"))
     plan = Queue(
@@ -32,7 +32,7 @@ def test_last_step_first_with_what_is_known_of_its_rows() -> None:
     )
 
 
-def test_branches_and_folders() -> None:
+def test_branches_and_folders():
     plan = union(window(rows()), rows())
     shown = explain_plan(plan, places(plan, "/cp"))
     assert "├─ window" in shown
@@ -41,13 +41,13 @@ def test_branches_and_folders() -> None:
     assert "│  │  reports to /cp/upstream-windows/0" in shown
 
 
-def test_what_leaves_rows_out_is_said_once() -> None:
+def test_what_leaves_rows_out_is_said_once():
     left_out = LeftOut("the source coalesces", "…")
     plan = Transform(*FIXED, left_out, inputs=(Rows(*FIXED, left_out, frame=None),), step=Choice(("v",)))
     assert explain_plan(plan).count("the source coalesces") == 1
 
 
-def test_what_was_moved_and_what_shares_a_stage() -> None:
+def test_what_was_moved_and_what_shares_a_stage():
     first = window(rows())
     filtered = dataclasses.replace(mapped(first), says="where v > 1", moved=True)
     second = window(filtered)

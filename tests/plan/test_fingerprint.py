@@ -17,20 +17,20 @@ def of(plan: Node, fused=None, checkpoint: str = "/cp"):
     return fingerprint(plan, places(plan, checkpoint), able, checkpoint)
 
 
-def test_places_do_not_go_by_where_the_checkpoint_lies() -> None:
+def test_places_do_not_go_by_where_the_checkpoint_lies():
     """A checkpoint may be moved, or copied."""
     plan = window(window(rows()))
     assert of(plan, checkpoint="/cp/") == of(plan, checkpoint="s3a://bucket/else")
     assert [[part.place for part in stage] for stage in of(plan)] == [["upstream-windows/0", "upstream-windows/1"]]
 
 
-def test_a_fingerprint_survives_json() -> None:
+def test_a_fingerprint_survives_json():
     found = of(queue(window(window(rows()))))
     assert from_json(through_json(to_json(found))) == found
     assert [len(stage) for stage in found] == [2, 1]
 
 
-def test_what_is_free_to_change() -> None:
+def test_what_is_free_to_change():
     was = of(window(window(rows())))
     check_same(was, of(window(mapped(window(where(rows()))))))
     check_same(was, of(window(window(rows(), specification=Spec(policy="linecutting")))))
@@ -46,7 +46,7 @@ def test_what_is_free_to_change() -> None:
         (window(where(window(rows()))), "what Spark computes between two operators parts them"),
     ],
 )
-def test_a_changed_job_is_refused(now: Node, words: str) -> None:
+def test_a_changed_job_is_refused(now, words):
     with pytest.raises(CheckpointError, match=words):
         check_same(of(window(window(rows()))), of(now))
 
@@ -58,7 +58,7 @@ def test_a_changed_job_is_refused(now: Node, words: str) -> None:
         (intake("gps"), intake("gps", paced=True), "input 'gps' .* idle='ets'"),
     ],
 )
-def test_an_input_of_ticks_neither_comes_nor_goes(plain: Node, paced: Node, words: str) -> None:
+def test_an_input_of_ticks_neither_comes_nor_goes(plain, paced, words):
     """Spark finds a query's inputs by their numbers: with one more or less it reads another one's offsets, or none."""
     for was, now in ((plain, paced), (paced, plain)):
         check_same(of(was), of(was))
@@ -66,7 +66,7 @@ def test_an_input_of_ticks_neither_comes_nor_goes(plain: Node, paced: Node, word
             check_same(from_json(through_json(to_json(of(was)))), of(now))
 
 
-def test_a_record_of_the_first_release_does_not_have_the_ticks() -> None:
+def test_a_record_of_the_first_release_does_not_have_the_ticks():
     def first_release(plan: Node):
         return from_json(
             [[{name: part[name] for name in part if name != "paced"} for part in stage] for stage in to_json(of(plan))]
@@ -80,18 +80,18 @@ def test_a_record_of_the_first_release_does_not_have_the_ticks() -> None:
         check_same(first_release(intake("gps")), of(intake("gps", paced=True)))
 
 
-def test_an_operator_of_another_kind_in_the_same_place() -> None:
+def test_an_operator_of_another_kind_in_the_same_place():
     with pytest.raises(CheckpointError, match=r"ordered \(upstream-reorder/0\) is now union"):
         check_same(of(ordered(rows())), of(union(rows(), rows())))
 
 
-def test_another_order_is_refused() -> None:
+def test_another_order_is_refused():
     """Each finds its folder, and Spark would give each the other's state."""
     with pytest.raises(CheckpointError, match="the order is"):
         check_same(of(window(ordered(rows()))), of(ordered(window(rows()))))
 
 
-def test_a_job_goes_on_in_the_stages_that_it_had() -> None:
+def test_a_job_goes_on_in_the_stages_that_it_had():
     plan = window(mapped(window(rows())))
     apart, together = of(plan, fused=()), of(plan)
     assert fused_as(plan, apart, fusable(plan)) == set()

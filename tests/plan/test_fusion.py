@@ -7,7 +7,7 @@ from upstream.plan.fusion import before_in_stage, fusable
 from .building import intake, mapped, ordered, queue, rows, union, where, window
 
 
-def test_an_operator_joins_the_one_before_it() -> None:
+def test_an_operator_joins_the_one_before_it():
     first = window(rows())
     second = window(first)
     third = ordered(mapped(second))
@@ -33,11 +33,11 @@ def test_an_operator_joins_the_one_before_it() -> None:
         ("nothing is before it", window(mapped(rows()))),
     ],
 )
-def test_one_that_cannot_has_a_stage_of_its_own(why: str, plan) -> None:
+def test_one_that_cannot_has_a_stage_of_its_own(why, plan):
     assert not fusable(plan), why
 
 
-def test_each_branch_of_a_union_is_looked_at() -> None:
+def test_each_branch_of_a_union_is_looked_at():
     left, right = window(window(rows())), window(window(rows()))
     both = union(left, right)
     last = window(both)

@@ -17,7 +17,7 @@ def grouped() -> Node:
 
 
 @pytest.mark.parametrize("changes", [joined(), grouped()], ids=["joined", "grouped"])
-def test_results_take_the_place_of_earlier_ones_until_windows_are_made_of_them(changes: Node) -> None:
+def test_results_take_the_place_of_earlier_ones_until_windows_are_made_of_them(changes):
     assert changes.retracts
     assert queue(changes).retracts
     assert not window(changes).retracts

@@ -13,7 +13,7 @@ def join(**more: Any) -> Node:
     return Join(*FIXED, inputs=(rows(), rows()), specification=Spec(), keeping="rows", **more)
 
 
-def test_steps_that_pass_rows_on_pass_on_that_they_are_taken_back() -> None:
+def test_steps_that_pass_rows_on_pass_on_that_they_are_taken_back():
     changes = join(early=True)
     assert changes.retracts
     filtered = Transform(*FIXED, inputs=(changes,), step=Filter("v > 0"))
@@ -21,7 +21,7 @@ def test_steps_that_pass_rows_on_pass_on_that_they_are_taken_back() -> None:
         assert step.retracts
 
 
-def test_results_by_time_are_not_taken_back() -> None:
+def test_results_by_time_are_not_taken_back():
     assert not join().retracts
     assert not union(rows(), join()).retracts
     changed = dataclasses.replace(join(), inputs=(rows(), join(early=True)))

@@ -7,7 +7,7 @@ from upstream.plan.places import places
 from .building import FIXED, Spec, ordered, rows, window
 
 
-def test_it_has_a_place_and_a_stage_of_its_own() -> None:
+def test_it_has_a_place_and_a_stage_of_its_own():
     numbering = Numbering(*FIXED, inputs=(ordered(rows()),), specification=Spec())
     plan = window(numbering)
     assert places(plan, "/cp")[numbering] == "/cp/upstream-numbering/0"

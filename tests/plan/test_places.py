@@ -17,7 +17,7 @@ def folders(plan: Node, checkpoint: str | None = "/cp") -> list[str]:
     return list(places(plan, checkpoint).values())
 
 
-def test_operators_of_a_kind_are_numbered_along_the_stream() -> None:
+def test_operators_of_a_kind_are_numbered_along_the_stream():
     plan = queue(where(window(ordered(window(where(ordered(rows())))))))
     assert folders(plan) == [
         "/cp/upstream-reorder/0",
@@ -29,7 +29,7 @@ def test_operators_of_a_kind_are_numbered_along_the_stream() -> None:
     assert folders(queue(queue(rows()))) == ["/cp/upstream-queue", "/cp/upstream-queue-1"]
 
 
-def test_two_branches_take_different_folders() -> None:
+def test_two_branches_take_different_folders():
     """As before branches could share a checkpoint: the numbers go by the longest way."""
     left, right = window(rows()), window(window(rows()))
     plan = window(union(left, right))
@@ -39,7 +39,7 @@ def test_two_branches_take_different_folders() -> None:
     assert number_along(plan, "windows") == 3
 
 
-def test_branches_with_places_of_their_own_keep_their_numbers() -> None:
+def test_branches_with_places_of_their_own_keep_their_numbers():
     """A job of the release before gave each branch a folder below the checkpoint, and finds its state."""
     plan = window(
         union(window(rows(), checkpoint="/cp/left"), window(rows(), checkpoint="/cp/right"), checkpoint="/cp"),
@@ -55,7 +55,7 @@ def test_branches_with_places_of_their_own_keep_their_numbers() -> None:
     assert folders(plan, "/other") == expected
 
 
-def test_an_operator_in_both_branches_is_refused() -> None:
+def test_an_operator_in_both_branches_is_refused():
     shared = window(rows())
     plan = union(where(shared), shared)
     assert len(list(walk(plan))) == 4
@@ -66,7 +66,7 @@ def test_an_operator_in_both_branches_is_refused() -> None:
 
 
 @given(st.recursive(st.just(()), lambda inner: st.lists(inner, min_size=1, max_size=2), max_leaves=8), st.randoms())
-def test_no_two_operators_share_a_folder(shape: Any, chance: Any) -> None:
+def test_no_two_operators_share_a_folder(shape, chance):
     def made(part: Any) -> Node:
         if not part:
             return rows()
@@ -83,7 +83,7 @@ def test_no_two_operators_share_a_folder(shape: Any, chance: Any) -> None:
         assert numbers == list(range(len(numbers))), "readers of reports stop at the first number that is not there"
 
 
-def test_a_checkpoint_that_is_not_known_is_asked_for() -> None:
+def test_a_checkpoint_that_is_not_known_is_asked_for():
     plan = where(window(rows()))
     assert needs_checkpoint(plan)
     assert not needs_checkpoint(window(rows(), checkpoint="/cp"))
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_is_not_known_is_asked_for() -> None:
         places(plan, None)
 
 
-def test_two_inputs_of_one_name_are_refused() -> None:
+def test_two_inputs_of_one_name_are_refused():
     assert folders(union(intake("a"), intake("b"))) == [
         "/cp/upstream-feeds/a",
         "/cp/upstream-feeds/b",
@@ -116,7 +116,7 @@ def test_two_inputs_of_one_name_are_refused() -> None:
     ],
     ids=["windows", "ordered"],
 )
-def test_late_rows_of_two_operators_of_one_kind_would_overwrite_each_other(refused: Any, allowed: Any) -> None:
+def test_late_rows_of_two_operators_of_one_kind_would_overwrite_each_other(refused, allowed):
     with pytest.raises(OptionError, match="two operators"):
         check_late_locations(refused())
     check_late_locations(allowed())

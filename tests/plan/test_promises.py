@@ -1,7 +1,5 @@
 """Steps that wait for the low-watermark are refused over inputs that have none."""
 
-from collections.abc import Callable
-
 import pytest
 
 from upstream.conf.errors import OptionError
@@ -25,7 +23,7 @@ def silent() -> Node:
     ],
     ids=["itself", "behind steps on rows and a queue", "one of two", "behind an ordered release"],
 )
-def test_an_input_that_promises_nothing_is_found_behind_other_steps(plan: Callable[[], Node]) -> None:
+def test_an_input_that_promises_nothing_is_found_behind_other_steps(plan):
     with pytest.raises(OptionError, match="; or rows"):
         check_promised(plan(), "windows by time", "; or rows")
 
@@ -35,11 +33,11 @@ def test_an_input_that_promises_nothing_is_found_behind_other_steps(plan: Callab
     [lambda: intake("heard"), lambda: union(intake("a"), intake("b")), lambda: window(silent())],
     ids=["an input", "two", "results of windows, which have a low-watermark of their own"],
 )
-def test_others_pass(plan: Callable[[], Node]) -> None:
+def test_others_pass(plan):
     check_promised(plan(), "windows by time")
 
 
-def test_windows_of_rows_have_no_low_watermark_to_give() -> None:
+def test_windows_of_rows_have_no_low_watermark_to_give():
     plan = where(window(intake("heard"), promises=False))
     with pytest.raises(OptionError, match="row numbers"):
         check_promised(plan, "windows by time")

@@ -35,7 +35,7 @@ def kinds(plan: Node) -> list[str]:
 
 
 @pytest.mark.parametrize("before", [ours(), mapped(rows()), window(rows()), queue(rows()), intake("a")])
-def test_a_filter_runs_where_rows_are_in_arrow(before: Node) -> None:
+def test_a_filter_runs_where_rows_are_in_arrow(before):
     plan = rewritten(where(where(before)), translate)
     assert isinstance(plan, Map)
     assert (plan.says, plan.step, plan.moved) == ("where v > 1", step, True)
@@ -43,7 +43,7 @@ def test_a_filter_runs_where_rows_are_in_arrow(before: Node) -> None:
     assert plan.inputs[0].inputs == (before,)
 
 
-def test_operators_on_both_sides_of_a_filter_share_a_stage() -> None:
+def test_operators_on_both_sides_of_a_filter_share_a_stage():
     plan = window(where(window(ours())))
     assert not fusable(plan)
     assert [each.word for each in fusable(rewritten(plan, translate))] == ["window"]
@@ -60,18 +60,18 @@ def test_operators_on_both_sides_of_a_filter_share_a_stage() -> None:
         ("also if an operator is between", where(window(where(ours())), None)),
     ],
 )
-def test_what_stays_with_spark_is_the_same_object(why: str, plan: Node) -> None:
+def test_what_stays_with_spark_is_the_same_object(why, plan):
     assert rewritten(plan, translate) is plan, why
 
 
-def test_steps_behind_a_users_column_are_moved() -> None:
+def test_steps_behind_a_users_column_are_moved():
     opaque = where(ours(), None)
     plan = rewritten(where(window(opaque)), translate)
     assert kinds(plan) == ["Rows", "Transform", "Window", "Map"]
     assert plan.inputs[0].inputs == (opaque,)
 
 
-def test_each_branch_is_rewritten_once() -> None:
+def test_each_branch_is_rewritten_once():
     shared = where(ours())
     plan = rewritten(union(window(shared), window(shared)), translate)
     assert kinds(plan) == ["Rows", "Map", "Window", "Window", "Reorder"]

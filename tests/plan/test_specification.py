@@ -19,18 +19,18 @@ class Windows:
         return {"tombstones": ""}
 
 
-def test_windows_are_described_as_they_are_written() -> None:
+def test_windows_are_described_as_they_are_written():
     assert described("window", Windows()) == "window, output all, early=True, method paned"
     assert described("window", Windows(), hidden=("method",)) == "window, output all, early=True"
 
 
-def test_settings_that_differ_differ_in_todays_words_too() -> None:
+def test_settings_that_differ_differ_in_todays_words_too():
     emissions = ["lazy", "all", "eager", "early", "all+early"]
     assert len({in_words_of_today({"emit": emit})["output"] for emit in emissions}) == len(emissions)
     assert in_words_of_today({"policy": "lazy"}) == {"policy": "lazy"}
 
 
-def test_a_changed_emission_is_named_as_it_is_written() -> None:
+def test_a_changed_emission_is_named_as_it_is_written():
     def of(emit: str):
         return ((FingerprintPart("upstream-windows/0", "window", {"emit": emit}),),)
 

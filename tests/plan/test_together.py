@@ -1,7 +1,5 @@
 """Several streams in one query: the places of their operators, and what the checkpoint is bound to."""
 
-from pathlib import Path
-
 import pytest
 from kit.journal import through_json
 
@@ -20,7 +18,7 @@ def together(*streams: Node) -> Node:
     return Together(*FIXED, inputs=streams)
 
 
-def test_operators_of_all_streams_have_different_places() -> None:
+def test_operators_of_all_streams_have_different_places():
     plan = together(queue(rows()), rows(), queue(window(rows())))
     folders = list(places(plan, "/cp").values())
     assert folders == ["/cp/upstream-queue", "/cp/upstream-windows/0", "/cp/upstream-queue-1"]
@@ -30,7 +28,7 @@ def test_operators_of_all_streams_have_different_places() -> None:
         places(together(shared, window(shared)), "/cp")
 
 
-def test_an_operator_that_moves_to_another_stream_is_refused() -> None:
+def test_an_operator_that_moves_to_another_stream_is_refused():
     """What it keeps is of the stream in which it was. Its place is the same, and Spark sees the same operators."""
 
     def found(plan: Node):
@@ -44,7 +42,7 @@ def test_an_operator_that_moves_to_another_stream_is_refused() -> None:
         check_same(was, found(together(rows(), queue(rows()))))
 
 
-def test_streams_that_lose_all_operators_are_refused(tmp_path: Path) -> None:
+def test_streams_that_lose_all_operators_are_refused(tmp_path):
     def bound(plan: Node) -> object:
         record = in_stages(plan, places(plan, tmp_path), tmp_path)[1]
         if record is not None:

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import upstream
 
 from .claims import check, rows_from
 from .matrix import FEATURES
-from .programs import DbApiClient, JdbcClient, Server, serving
+from .programs import DbApiClient, JdbcClient, serving
 from .tables import KINDS, schema_of
 
 pytestmark = pytest.mark.spark
@@ -48,21 +48,21 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Live:
+def live(spark, tmp_path_factory):
     made = Live(spark, tmp_path_factory.mktemp("live"))
     made.start(availableNow=True).awaitTermination()
     return made
 
 
 @pytest.fixture(scope="module")
-def server(tables: dict[str, Path], live: Live, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tables, live, tmp_path_factory):
     served = {**tables, "live": live.path}
     with serving(served, tmp_path_factory.mktemp("serve"), "--metrics", live.metrics) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def clients(server: Server, others: Path) -> Iterator[dict[str, Ask]]:
+def clients(server, others):
     url = f"jdbc:hive2://{server.host}:{server.port}/"
     jdbc = JdbcClient(url, f"{pyspark.__path__[0]}/jars/*")
     pyhive = DbApiClient(others, "pyhive", server.port)
@@ -73,24 +73,24 @@ def clients(server: Server, others: Path) -> Iterator[dict[str, Ask]]:
 
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("client", ["jdbc", "pyhive"])
-def test_tables_over_the_thrift_server(clients: dict[str, Ask], client: str, kind: str) -> None:
+def test_tables_over_the_thrift_server(clients, client, kind):
     check(client, kind, lambda: rows_from(clients[client](f"SELECT * FROM `{kind}`"), kind))
 
 
-def test_what_the_sink_keeps_for_itself_is_not_shown(clients: dict[str, Ask]) -> None:
+def test_what_the_sink_keeps_for_itself_is_not_shown(clients):
     found = clients["pyhive"]("SELECT * FROM plain LIMIT 1")
     assert list(found[0]) == schema_of("plain").names
     assert {row["tableName"] for row in clients["pyhive"]("SHOW TABLES")} >= {*KINDS, "live", "live_freshness"}
 
 
-def test_a_wrong_query_is_reported(clients: dict[str, Ask]) -> None:
+def test_a_wrong_query_is_reported(clients):
     for ask in clients.values():
         error = ask("SELECT nothing FROM plain")
         assert isinstance(error, str)
         assert "UNRESOLVED_COLUMN" in error
 
 
-def test_fresh_rows_while_a_query_commits(clients: dict[str, Ask], live: Live) -> None:
+def test_fresh_rows_while_a_query_commits(clients, live):
     query = live.start(processingTime="0 seconds")
     try:
         for value in range(2, 5):
@@ -122,7 +122,7 @@ def _until_seen(ask: Ask, value: int) -> None:
     wait_for(look)
 
 
-def test_history_reports_freshness(spark: Any, live: Live) -> None:
+def test_history_reports_freshness(spark, live):
     notes = [row.userMetadata for row in spark.sql(f"DESCRIBE HISTORY delta.`{live.path}`").collect()]
     noted = json.loads(next(note for note in notes if note))
     assert noted["keys"] == len(KEYS)

@@ -94,7 +94,7 @@ IN_PROCESS: dict[str, Callable[[Path], pa.Table]] = {
 }
 
 
-def test_page_lists_what_is_tested_here() -> None:
+def test_page_lists_what_is_tested_here():
     page = (ROOT / "docs" / "readers.md").read_text(encoding="utf-8")
     assert matrix_of_page(page) == matrix_as_markdown(), (
         "docs/readers.md: put this table there:\n" + matrix_as_markdown()
@@ -103,18 +103,18 @@ def test_page_lists_what_is_tested_here() -> None:
 
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("reader", IN_PROCESS)
-def test_reader_in_python(tables: dict[str, Path], reader: str, feature: str) -> None:
+def test_reader_in_python(tables, reader, feature):
     check(reader, feature, lambda: IN_PROCESS[reader](tables[feature]).to_pylist())
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("name", ["duckdb_delta", "daft", "datafusion"])
-def test_other_engine(tables: dict[str, Path], others: Path, engine: Any, name: str, feature: str) -> None:
+def test_other_engine(tables, others, engine, name, feature):
     check(name, feature, lambda: rows_from(engine(others, name, tables[feature])))
 
 
 @pytest.mark.parametrize("reader", IN_PROCESS)
-def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) -> None:
+def test_names_with_spaces_beside_features_by_name(tmp_path, reader):
     """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset says then what it refuses."""
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
     sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
@@ -128,7 +128,7 @@ def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("feature", FEATURES)
-def test_clickhouse(tables: dict[str, Path], large: Path, engine: Any, feature: str) -> None:
+def test_clickhouse(tables, large, engine, feature):
     """Its text is bytes, its times have a zone, its numbers are its own: what is compared are values."""
     columns = schema_of(feature)
 
@@ -141,7 +141,7 @@ def test_clickhouse(tables: dict[str, Path], large: Path, engine: Any, feature: 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "right"), [("clickhouse_count", False), ("clickhouse_full_count", True)])
-def test_count_of_clickhouse(tables: dict[str, Path], large: Path, engine: Any, name: str, right: bool) -> None:
+def test_count_of_clickhouse(tables, large, engine, name, right):
     """It counts by the files' statistics, which know nothing of dead rows, unless a setting forbids that."""
     (counted,) = rows_from(engine(large, name, tables[MARKED]))
     assert (counted["rows"] == len(rows_of(MARKED))) == right
@@ -166,7 +166,7 @@ def rows_of_any(count: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[A
 
 @settings(max_examples=15)
 @given(rows=rows_of_any(st.integers(1, 12)), split=st.integers(0, 12))
-def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split: int) -> None:
+def test_every_value_of_every_type_comes_back(rows, split):
     """Bit by bit the same, NaN and -0.0 included, by everything that reads in this process."""
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *((name, kind) for name, (kind, _) in ANY.items())])
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +52,7 @@ class Feed:
 
 
 @pytest.fixture
-def feed(stored: Callable[..., StoredSink]) -> Feed:
+def feed(stored):
     return Feed(stored())
 
 
@@ -61,7 +60,7 @@ def csv(*rows: tuple[int, str]) -> str:
     return "k,v\n" + "".join(f"{key},{value}\n" for key, value in rows)
 
 
-def test_new_objects_longer_ones_and_a_restart(feed: Feed) -> None:
+def test_new_objects_longer_ones_and_a_restart(feed):
     feed.put("a b.csv", csv((1, "a")))
     feed.put("_hidden.csv", csv((9, "no")))
     feed.put("below/c.csv", csv((9, "no")))
@@ -79,7 +78,7 @@ def test_new_objects_longer_ones_and_a_restart(feed: Feed) -> None:
         absent.advance(None, NOW, Limit())
 
 
-def test_an_object_that_is_another_one_is_noticed(feed: Feed) -> None:
+def test_an_object_that_is_another_one_is_noticed(feed):
     feed.put("a.csv", csv((1, "a"), (2, "b")))
     connector = feed.connector()
     step = connector.advance(None, NOW, Limit())
@@ -91,7 +90,7 @@ def test_an_object_that_is_another_one_is_noticed(feed: Feed) -> None:
         feed.read(connector, step.ranges)
 
 
-def test_ranges_of_a_large_object_hold_each_row_once(feed: Feed) -> None:
+def test_ranges_of_a_large_object_hold_each_row_once(feed):
     rows = [(number, f"value {number}") for number in range(3000)]
     feed.put("a.csv", csv(*rows))
     connector = feed.connector(splitBytes="7 kb")
@@ -100,7 +99,7 @@ def test_ranges_of_a_large_object_hold_each_row_once(feed: Feed) -> None:
     assert feed.read(connector, step.ranges) == rows
 
 
-def test_compressed_objects_and_parquet(feed: Feed) -> None:
+def test_compressed_objects_and_parquet(feed):
     rows = [(number, str(number)) for number in range(100)]
     feed.put("a.csv.gz", gzip.compress(csv(*rows[:50]).encode()))
     table = pa.table({"k": [key for key, _ in rows[50:]], "v": [value for _, value in rows[50:]]})
@@ -128,7 +127,7 @@ def test_compressed_objects_and_parquet(feed: Feed) -> None:
         ("", {"recursiveFileLookup": "true", "pathGlobFilter": "[bd]*"}, "bd"),
     ],
 )
-def test_what_a_path_means(feed: Feed, path: str, options: Mapping[str, str], expected: str) -> None:
+def test_what_a_path_means(feed, path, options, expected):
     for number, name in enumerate(("a.csv", "b.csv", "x/c.csv", "x/y/d.csv", "_h/e.csv")):
         feed.put(name, csv((number, name[-5])))
     TableFolder(f"{feed.place.location}2", feed.place.storage).write("a.csv", csv((7, "f")).encode())
@@ -136,7 +135,7 @@ def test_what_a_path_means(feed: Feed, path: str, options: Mapping[str, str], ex
 
 
 @pytest.mark.parametrize("path", ["hdfs://name/x", "dbfs:/x", "gs://b/x", "abfss://b@a/x", "http://a/x"])
-def test_other_systems_are_refused_by_name(path: str) -> None:
+def test_other_systems_are_refused_by_name(path):
     scheme = path.partition(":")[0]
     _, own = parse_source_options({"connector": "files", "path": path})
     with pytest.raises(OptionError, match=f"is on {scheme}, which"):

@@ -1,6 +1,5 @@
 """The tables of many queries in an object store: committed in several threads, each exactly once."""
 
-from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
@@ -20,7 +19,7 @@ def _rows(hosted: Hosted, table: Any, storage: dict[str, str]) -> list[tuple[Any
     return sorted(found.rows())
 
 
-def test_batches_repeats_and_beginnings(tmp_path: Path, storage: dict[str, str]) -> None:
+def test_batches_repeats_and_beginnings(tmp_path, storage):
     hosted = Hosted(tmp_path, threads=4)
     tables = _tables(hosted, storage)
     for batch in range(3):

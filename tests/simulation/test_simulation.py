@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def ask() -> Iterator[Ask]:
+def ask():
     """Gives orders to a process of the simulation, which replaces its own clock, and forks for each of them."""
     command = [sys.executable, "-m", "tests.simulation", "--serve"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -41,7 +41,7 @@ def ask() -> Iterator[Ask]:
 @pytest.mark.parametrize(
     "count", [SCENARIOS, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])]
 )
-def test_many_scenarios_and_no_failure(ask: Ask, count: int) -> None:
+def test_many_scenarios_and_no_failure(ask, count):
     done = ask(first=FIRST, count=count)
     assert not done["failures"], f"UPSTREAM_SEED={FIRST}, and this one is\n{done['failures'][0]['account']}"
     assert sum(done["ran"].values()) == count
@@ -49,18 +49,18 @@ def test_many_scenarios_and_no_failure(ask: Ask, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DEFECTS))
-def test_a_defect_that_is_put_back_is_found(ask: Ask, name: str) -> None:
+def test_a_defect_that_is_put_back_is_found(ask, name):
     failures = ask(defect=name, count=FOR_A_DEFECT)["failures"]
     assert failures, f"{name} is not found by {FOR_A_DEFECT} scenarios"
     assert "MismatchError" in failures[0]["error"]
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["goes-on", "starts-again"])
-def test_a_table_that_missed_a_batch_takes_no_later_one(ask: Ask, forgets: bool) -> None:
+def test_a_table_that_missed_a_batch_takes_no_later_one(ask, forgets):
     assert ask(forgets=forgets) == ""
 
 
-def test_a_failure_shrinks_to_what_it_needs() -> None:
+def test_a_failure_shrinks_to_what_it_needs():
     rows = [["rows", 0, [[1, time, 0], [2, time + 1, 0]]] for time in range(10)]
     scenario = Scenario("latest", 1, {"honest": False}, [*rows, ["restart"], ["batch", {"limit": 3, "twins": 1.0}]])
 
@@ -76,7 +76,7 @@ def test_a_failure_shrinks_to_what_it_needs() -> None:
     assert Scenario.from_json(small.to_json()) == small
 
 
-def test_the_oracle_itself() -> None:
+def test_the_oracle_itself():
     rows = [Row(1, 10, "a", False, 0), Row(1, 10, "b", False, 1), Row(2, 5, "c", False, 2), Row(2, 6, "d", True, 3)]
     assert oracle.newest(rows) == {1: (10, "b")}
     assert oracle.newest([*rows, Row(2, 7, "e", False, 4), Row(2, 6, "f", False, 5)])[2] == (7, "e")

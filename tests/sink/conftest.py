@@ -1,7 +1,6 @@
 """Tables to write."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def engine(request, monkeypatch):
     if request.param == "vectors":
         # Else the few rows of a test would be put together with each batch, and none of them marked as dead.
         monkeypatch.setattr(folding, "_FREE_ROWS", 0)
@@ -28,7 +27,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def make_sink(tmp_path: Path, engine: str) -> Any:
+def make_sink(tmp_path, engine):
     def make(columns: pa.Schema = COLUMNS, *, system: bool = True, query_id: str = "query-1", **options: str) -> Sink:
         chosen = {"key": "k", "time": "t", "buckets": "4", "engine": engine, "indexLocation": str(tmp_path / "index")}
         chosen |= options
@@ -38,17 +37,17 @@ def make_sink(tmp_path: Path, engine: str) -> Any:
 
 
 @pytest.fixture
-def sink(make_sink: Any) -> Sink:
+def sink(make_sink):
     return make_sink()
 
 
 @pytest.fixture
-def hosted(tmp_path: Path) -> Hosted:
+def hosted(tmp_path):
     return Hosted(tmp_path)
 
 
 @pytest.fixture
-def new_sink(make_sink: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def new_sink(make_sink, tmp_path_factory):
     """Makes sinks on tables of their own: an example of Hypothesis does not see those of the others."""
 
     def make(*given: Any, **options: Any) -> Sink:

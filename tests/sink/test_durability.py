@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def opened(table: Path) -> dict[int, tuple[int, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["rewrite", "vectors"])
-def test_a_power_cut_after_each_system_call(tmp_path: Path, how: str) -> None:
+def test_a_power_cut_after_each_system_call(tmp_path, how):
     home, image_of = tmp_path / "home", tmp_path / "image"
     trace = traced(tmp_path, {**OWN, "engine": how, "indexLocation": str(tmp_path / "index")})
     seen: set[int] = set()
@@ -101,7 +101,7 @@ def goes_on(folder: Path, options: dict[str, str], batches: int) -> None:
     assert sink.latest() == table_after(batches + 1)
 
 
-def test_without_it_a_power_cut_may_break_the_table(tmp_path: Path) -> None:
+def test_without_it_a_power_cut_may_break_the_table(tmp_path):
     home = tmp_path / "home"
     trace = traced(tmp_path, {**OWN, "durability": "process"})
     *_, (disk, _) = moments(trace, str(home))
@@ -109,7 +109,7 @@ def test_without_it_a_power_cut_may_break_the_table(tmp_path: Path) -> None:
     assert opened(tmp_path / "image" / "table") != table_after(BATCHES)
 
 
-def test_the_disk_is_waited_for_in_order(tmp_path: Path) -> None:
+def test_the_disk_is_waited_for_in_order(tmp_path):
     home = tmp_path / "home"
     log = str(home / "table" / "_delta_log")
     entries: list[str] = []
@@ -129,7 +129,7 @@ def test_the_disk_is_waited_for_in_order(tmp_path: Path) -> None:
     assert len(entries) == BATCHES + 1
 
 
-def test_an_entry_waits_for_the_files_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_waits_for_the_files_that_it_names(tmp_path, monkeypatch):
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     for path in ("_delta_log", "part=1"):
@@ -141,7 +141,7 @@ def test_an_entry_waits_for_the_files_that_it_names(tmp_path: Path, monkeypatch:
     assert synced.index(file.stat().st_ino) < synced.index((tmp_path / entry_place(0)).stat().st_ino)
 
 
-def test_files_and_each_folder_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_each_folder_above_them(tmp_path, monkeypatch):
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
     root = tmp_path / "table"
@@ -156,7 +156,7 @@ def test_files_and_each_folder_above_them(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_only_who_asks_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
+def test_only_who_asks_waits(tmp_path, monkeypatch, durable):
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     folder = TableFolder(str(tmp_path), durable=durable)
@@ -198,7 +198,7 @@ def mounted(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path):
     with mounted(tmp_path / "disk", "2m"):
         sink = Sink(tmp_path / "disk")
         fill(sink, 1)
@@ -236,7 +236,7 @@ def immutable(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["_upstream_bucket=0", "_delta_log", "_upstream_tombstones", "."])
-def test_permission_lost(sink: Any, what: str) -> None:
+def test_permission_lost(sink, what):
     fill(sink)
     sink.batch(3, [deleted(sink, 0, 100)])
     before = sink.latest()
@@ -254,7 +254,7 @@ def deleted(sink: Any, key: int, time: int) -> Any:
     return sink.rows([(key, time, None)], seq=time * 1000, deleted=[True])
 
 
-def test_permission_lost_without_attributes(sink: Any) -> None:
+def test_permission_lost_without_attributes(sink):
     """Where no folder can be made immutable: a file in the place of a bucket's folder."""
     fill(sink, 1)
     bucket = sink.path / "_upstream_bucket=0"
@@ -282,7 +282,7 @@ def blot(file: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [cut, blot, lambda file: file.write_text("no Parquet at all"), lambda file: file.write_bytes(b"")]
 )
-def test_a_corrupt_data_file(sink: Any, spoil: Callable[[Path], Any]) -> None:
+def test_a_corrupt_data_file(sink, spoil):
     fill(sink)
     file = min(sink.live_files())
     copy = (sink.path / file).read_bytes()
@@ -297,7 +297,7 @@ def test_a_corrupt_data_file(sink: Any, spoil: Callable[[Path], Any]) -> None:
     assert set(sink.latest().values()) == {(30, "v3")}
 
 
-def test_a_corrupt_file_of_tombstones(sink: Any) -> None:
+def test_a_corrupt_file_of_tombstones(sink):
     fill(sink, 1)
     sink.batch(1, [deleted(sink, 0, 100)])
     (file,) = (sink.path / "_upstream_tombstones").glob("_upstream_bucket=*/*.parquet")
@@ -323,7 +323,7 @@ def cut_entry(entry: Path) -> None:
     ids=["a gap", "an entry cut short", "an empty entry"],
 )
 @pytest.mark.parametrize("again", [False, True], ids=["running", "restarted"])
-def test_a_broken_log(sink: Any, version: int, spoil: Callable[[Path], Any], says: str, again: bool) -> None:
+def test_a_broken_log(sink, version, spoil, says, again):
     fill(sink)
     entry = sink.path / "_delta_log" / f"{version:020d}.json"
     copy, files, reader = entry.read_bytes(), sink.files(), DeltaTable(str(sink.path), version=1)

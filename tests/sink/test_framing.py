@@ -46,7 +46,7 @@ def punctuation(bounds: list[int | None]) -> pa.Table:
 
 
 @given(keys=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60), chunk=st.integers(1, 20), parted=st.booleans())
-def test_every_row_comes_back_once_and_buckets_are_whole(keys: list[int], chunk: int, parted: bool) -> None:
+def test_every_row_comes_back_once_and_buckets_are_whole(keys, chunk, parted):
     table = pa.concat_tables([rows(keys), punctuation([4])])
     frames = list(framing(parted=parted)(iter(table.to_batches(max_chunksize=chunk))))
     back = pa.Table.from_batches(list(unframed(iter(frames))), schema=COLUMNS)
@@ -58,7 +58,7 @@ def test_every_row_comes_back_once_and_buckets_are_whole(keys: list[int], chunk:
                 assert set(bucket_of([part["k"], part["name"]], 7).tolist()) == {bucket}
 
 
-def test_figures_are_counted_once() -> None:
+def test_figures_are_counted_once():
     table = pa.concat_tables([rows([1, 2, 3, 4, 5]), punctuation([30, None, 20])])
     (batch,) = framing()(iter(table.to_batches()))
     figures = batch.drop_columns(["bucket", "frame"]).to_pylist()
@@ -75,13 +75,13 @@ def test_figures_are_counted_once() -> None:
 
 
 @pytest.mark.parametrize("value", ["yes", "3", '{"type": "struct"}', "[]"])
-def test_the_option_is_not_for_users(value: str) -> None:
+def test_the_option_is_not_for_users(value):
     with pytest.raises(OptionError, match="leave this option out"):
         parse_rows({ROWS_OPTION: value})
 
 
 @pytest.mark.parametrize("name", [ROWS_OPTION, ROWS_OPTION.lower()])
-def test_the_option_in_any_case(name: str) -> None:
+def test_the_option_in_any_case(name):
     schema = from_arrow_schema(COLUMNS)
     assert parse_rows({name: schema.json(), "key": "k"}) == (schema, {"key": "k"})
     assert parse_rows({"key": "k"}) == (None, {"key": "k"})

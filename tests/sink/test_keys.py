@@ -3,7 +3,6 @@
 import datetime as dt
 import decimal
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ def leaf(column: pa.ChunkedArray, depth: int) -> pa.ChunkedArray:
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_key_is_one_row(new_sink: Any, data: st.DataObject) -> None:
+def test_any_key_is_one_row(new_sink, data):
     chosen = data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
     count = len(chosen)
     names = data.draw(st.lists(NAMES, min_size=count, max_size=count, unique=True))
@@ -96,7 +95,7 @@ def test_any_key_is_one_row(new_sink: Any, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(("row", "name"), [((None, {"x": 1}), "'k'"), ((1, None), "'s'"), ((1, {"x": None}), "'s'")])
-def test_a_null_in_any_part_of_a_key_is_a_malformed_row(make_sink: Any, row: tuple[Any, ...], name: str) -> None:
+def test_a_null_in_any_part_of_a_key_is_a_malformed_row(make_sink, row, name):
     columns = pa.schema([("k", pa.int64()), ("s", pa.struct([("x", pa.int64())])), ("t", pa.int64())])
     sink = make_sink(columns, key="k,s")
     with pytest.raises(MalformedRowError, match=f"1 of 2 rows have a null in the key column {name}"):
@@ -112,7 +111,7 @@ def place(key: int, x: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("row", [None, {"id": None, "at": {"x": 1}}])
-def test_a_null_on_the_way_to_a_field_is_a_null_in_the_key(make_sink: Any, row: Any) -> None:
+def test_a_null_on_the_way_to_a_field_is_a_null_in_the_key(make_sink, row):
     sink = make_sink(NESTED, key="position.id")
     with pytest.raises(MalformedRowError, match=r"null in the key column '`position`.`id`'"):
         sink.batch(0, [sink.rows([(place(1), 5, "x"), (row, 5, "y")])])
@@ -127,7 +126,7 @@ def test_a_null_on_the_way_to_a_field_is_a_null_in_the_key(make_sink: Any, row: 
         ("position", ["position"]),
     ],
 )
-def test_what_a_name_means(make_sink: Any, key: str, recorded: list[str]) -> None:
+def test_what_a_name_means(make_sink, key, recorded):
     sink = make_sink(NESTED, key=key)
     sink.batch(0, [sink.rows([(place(1), 5, "x")])])
     assert json.loads(DeltaTable(str(sink.path)).metadata().configuration["upstream.key"]) == recorded
@@ -135,7 +134,7 @@ def test_what_a_name_means(make_sink: Any, key: str, recorded: list[str]) -> Non
     assert make_sink(NESTED, key=again["key"]).batch(1, [sink.rows([(place(1), 6, "x")], seq=5)]).keys == 1
 
 
-def test_a_column_with_a_dot_comes_before_a_field(make_sink: Any) -> None:
+def test_a_column_with_a_dot_comes_before_a_field(make_sink):
     both = pa.schema([*NESTED, ("position.id", pa.int64())])
     assert make_sink(both, key="position.id").writer()._layout.key == ("position.id",)
     sink = make_sink(NESTED, key="position.id")
@@ -148,12 +147,12 @@ def test_a_column_with_a_dot_comes_before_a_field(make_sink: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["position.nothing", "position.id.x", "v.x", "`position.id`", "position..id"])
-def test_what_no_name_means(make_sink: Any, key: str) -> None:
+def test_what_no_name_means(make_sink, key):
     with pytest.raises(SchemaError, match="is not among the columns position, t, v"):
         make_sink(NESTED, key=key).writer()
 
 
-def test_only_parts_of_the_key_are_fields(make_sink: Any) -> None:
+def test_only_parts_of_the_key_are_fields(make_sink):
     with pytest.raises(SchemaError, match=r"time column 'position.id'"):
         make_sink(NESTED, key="v", time="position.id").writer()
     many = pa.schema([("position", pa.struct([("many", pa.list_(pa.int64()))])), *list(NESTED)[1:]])
@@ -161,7 +160,7 @@ def test_only_parts_of_the_key_are_fields(make_sink: Any) -> None:
         make_sink(many, key="position.many").writer()
 
 
-def test_a_table_by_a_field(make_sink: Any, tmp_path: Path) -> None:
+def test_a_table_by_a_field(make_sink, tmp_path):
     output = str(tmp_path / "conflicts")
     sink = make_sink(NESTED, key="position.id", conflictOutput=output)
     sink.batch(0, [sink.rows([(place(key), 5, "x") for key in range(30)])])
@@ -201,7 +200,7 @@ def as_read(key: tuple[Any, ...], chosen: list[Any]) -> tuple[Any, ...]:
         ({"deleteWhen": "b", "key": "b"}, "which is of the key"),
     ],
 )
-def test_marks_that_cannot_be(make_sink: Any, options: dict[str, str], message: str) -> None:
+def test_marks_that_cannot_be(make_sink, options, message):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string()), ("b", pa.bool_())])
     with pytest.raises(SchemaError, match=message):
         make_sink(columns, **options).writer()
@@ -224,9 +223,7 @@ def at(second: int) -> dt.datetime:
 
 
 @pytest.mark.parametrize("form", [MILLIS, INT96], ids=["millis", "int96"])
-def test_keys_in_files_with_another_unit_are_found(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, form: dict[str, Any]
-) -> None:
+def test_keys_in_files_with_another_unit_are_found(make_sink, monkeypatch, form):
     monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
     sink = make_sink(KEYED, buckets="2")
     sink.batch(0, [sink.rows([(at(key), 0, "old") for key in range(50)])])
@@ -238,7 +235,7 @@ def test_keys_in_files_with_another_unit_are_found(
     assert check_table(str(sink.path)).healthy
 
 
-def test_times_beyond_2262_in_int96(make_sink: Any) -> None:
+def test_times_beyond_2262_in_int96(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", INSTANT), ("all", pa.list_(INSTANT))])
     sink = make_sink(columns, buckets="2")
     old = dt.datetime(1000, 1, 1, tzinfo=UTC)
@@ -255,7 +252,7 @@ def test_times_beyond_2262_in_int96(make_sink: Any) -> None:
     assert sink.batch(3, [sink.rows([(1, FAR, [])], seq=70)]).conflicts == 1
 
 
-def test_the_newest_few_by_a_field(make_sink: Any) -> None:
+def test_the_newest_few_by_a_field(make_sink):
     sink = make_sink(NESTED, key="position.id", keep="latest 2")
     for number in range(4):
         sink.batch(number, [sink.rows([(place(1, number), number, "x"), (place(2), 1, "y")], seq=10 * number)])

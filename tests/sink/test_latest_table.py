@@ -2,13 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from kit.sink import Sink
 
 import upstream
 from upstream.conf.errors import OptionError, TableError
@@ -18,18 +16,18 @@ from upstream.storage.folder import TableFolder
 
 
 @pytest.fixture
-def written(sink: Sink) -> Sink:
+def written(sink):
     sink.batch(0, [sink.rows([(key, 1, "old") for key in range(6)])])
     sink.batch(1, [sink.rows([(key, 2, f"new {key}") for key in range(4)], seq=6)])
     return sink
 
 
 @pytest.fixture
-def table(written: Sink) -> upstream.LatestTable:
+def table(written):
     return upstream.LatestTable(written.path)
 
 
-def test_rows_are_the_newest_without_columns_of_ours(table: upstream.LatestTable) -> None:
+def test_rows_are_the_newest_without_columns_of_ours(table):
     found = table.rows().collect().sort("k")
     assert found.columns == ["k", "t", "v"]
     assert found.rows() == [(k, 2, f"new {k}") for k in range(4)] + [(4, 1, "old"), (5, 1, "old")]
@@ -39,7 +37,7 @@ def test_rows_are_the_newest_without_columns_of_ours(table: upstream.LatestTable
         table.rows(["k", "w"])
 
 
-def test_what_commits_say(table: upstream.LatestTable) -> None:
+def test_what_commits_say(table):
     assert [(version, each.batch_id) for version, each in table.history()] == [(1, 0), (2, 1)]
     assert [version for version, _ in table.history(after_version=1)] == [2]
     figures = table.staleness()
@@ -48,7 +46,7 @@ def test_what_commits_say(table: upstream.LatestTable) -> None:
     assert table.staleness(after_version=2) is None
 
 
-def test_maintained_compacted_and_divided_again(table: upstream.LatestTable, written: Sink) -> None:
+def test_maintained_compacted_and_divided_again(table, written):
     before = table.rows().collect().sort("k")
     dry = table.maintain(versions=1, retention="1 us", dry_run=True)
     assert dry.compacted == 0
@@ -62,7 +60,7 @@ def test_maintained_compacted_and_divided_again(table: upstream.LatestTable, wri
         table.maintain(retention="a week")
 
 
-def test_a_key_is_erased(table: upstream.LatestTable) -> None:
+def test_a_key_is_erased(table):
     assert table.erase(5, dry_run=True).found
     assert table.rows().collect().height == 6
     assert table.erase(5).found
@@ -70,7 +68,7 @@ def test_a_key_is_erased(table: upstream.LatestTable) -> None:
     assert not table.erase(77).found
 
 
-def test_orphans_are_removed_past_a_retention(table: upstream.LatestTable, written: Sink) -> None:
+def test_orphans_are_removed_past_a_retention(table, written):
     orphan = Path(DeltaTable(str(written.path)).file_uris()[0]).with_name("part-of-nobody.parquet")
     orphan.write_bytes(b"of a task that died")
     os.utime(orphan, (1, 1))
@@ -82,7 +80,7 @@ def test_orphans_are_removed_past_a_retention(table: upstream.LatestTable, writt
     assert not orphan.exists()
 
 
-def test_more_history(make_sink: Any) -> None:
+def test_more_history(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
     sink = make_sink(columns, keep="latest 3")
     sink.batch(0, [sink.rows([(1, time, "x") for time in range(5)])])
@@ -92,7 +90,7 @@ def test_more_history(make_sink: Any) -> None:
     assert sorted(table.rows().collect().rows()) == [(1, 3, "x"), (1, 4, "x")]
 
 
-def test_a_lease_is_released(table: upstream.LatestTable, written: Sink) -> None:
+def test_a_lease_is_released(table, written):
     assert table.release() is None
     folder = TableFolder(str(written.path), {})
     hold_lease(folder, "another query", driver_process(), 60_000_000, 0)
@@ -100,7 +98,7 @@ def test_a_lease_is_released(table: upstream.LatestTable, written: Sink) -> None
     assert read_lease(folder) is None
 
 
-def test_what_is_no_table_of_ours(tmp_path: Path) -> None:
+def test_what_is_no_table_of_ours(tmp_path):
     nowhere = upstream.LatestTable(tmp_path / "none")
     for act in (nowhere.rows, nowhere.check, nowhere.maintain, nowhere.compact, nowhere.repair):
         with pytest.raises(TableError, match=r"there is no table|no table at|cannot be"):
@@ -113,6 +111,6 @@ def test_what_is_no_table_of_ours(tmp_path: Path) -> None:
         upstream.LatestTable(3)  # pyright: ignore[reportArgumentType]
 
 
-def test_options_of_a_store_are_not_printed(tmp_path: Path) -> None:
+def test_options_of_a_store_are_not_printed(tmp_path):
     table = upstream.LatestTable(tmp_path / "latest", storage_options={"secret_access_key": "hidden"})
     assert repr(table) == f"LatestTable('{os.fspath(tmp_path / 'latest')}')"

@@ -74,7 +74,7 @@ def ids_in_file(path: Path) -> dict[str, int]:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_name_is_a_column(new_sink: Any, engine: str, data: st.DataObject) -> None:
+def test_any_name_is_a_column(new_sink, engine, data):
     letters = st.text(st.sampled_from(UNPLAIN + ".`'\"aé/%"), min_size=1, max_size=4)
     name = letters.filter(lambda text: text.strip() and not text.startswith("`"))
     plain = data.draw(st.booleans())
@@ -103,7 +103,7 @@ def test_any_name_is_a_column(new_sink: Any, engine: str, data: st.DataObject) -
     assert bool(ids_in_file(sink.path / next(iter(sink.live_files())))) == asked
 
 
-def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -> None:
+def test_a_column_is_called_in_the_files_as_it_is(make_sink, engine):
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "x")])])
     table = DeltaTable(str(sink.path))
@@ -123,7 +123,7 @@ def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -
     assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == by_number
 
 
-def test_times_without_a_zone_need_the_features_by_name(make_sink: Any, engine: str) -> None:
+def test_times_without_a_zone_need_the_features_by_name(make_sink, engine):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
     sink = make_sink(columns)
     sink.batch(0, [sink.rows([(1, 1, 5)])])
@@ -133,7 +133,7 @@ def test_times_without_a_zone_need_the_features_by_name(make_sink: Any, engine: 
     assert sink.table().num_rows == 1
 
 
-def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
+def test_merge_schema_switches_mapping_on(make_sink):
     base = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     before = make_sink(base)
     before.batch(0, [before.rows([(1, 1), (2, 1)])])
@@ -158,7 +158,7 @@ def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
     assert {each["k"]: each["the value"] for each in more.table().to_pylist()} == {1: None, 2: "x", 3: "y"}
 
 
-def test_two_who_change_columns_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_who_change_columns_at_once(make_sink, monkeypatch):
     before = make_sink()
     before.batch(0, [before.rows([(1, 1, "x")])])
     columns = before.columns.append(pa.field("a b", pa.int64()))
@@ -167,7 +167,7 @@ def test_two_who_change_columns_at_once(make_sink: Any, monkeypatch: pytest.Monk
         make_sink(columns, query_id="query-2", mergeSchema="true").writer()
 
 
-def test_whoever_looks_after_the_table(make_sink: Any) -> None:
+def test_whoever_looks_after_the_table(make_sink):
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(key, 1, "x") for key in range(40)])])
     sink.batch(1, [sink.rows([row(5, 2, "y")], seq=50, deleted=np.array([True]))])
@@ -188,7 +188,7 @@ def test_whoever_looks_after_the_table(make_sink: Any) -> None:
     assert wider.latest()[7][1] == "z"
 
 
-def test_rows_put_aside(make_sink: Any, tmp_path: Path) -> None:
+def test_rows_put_aside(make_sink, tmp_path):
     place = str(tmp_path / "conflicts")
     sink = make_sink(COLUMNS, **NAMED, conflictOutput=place)
 
@@ -234,7 +234,7 @@ def by_id(metadata: dict[str, Any]) -> None:
     ("change", "message"),
     [(renamed, "other is a,b there.*RENAME COLUMN"), (by_id, r"by 'id' \(delta.columnMapping.mode\)")],
 )
-def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: Any, change: Any, message: str) -> None:
+def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink, change, message):
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "x")])])
     with_log_changed(sink, change)
@@ -249,7 +249,7 @@ def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: An
             refused()
 
 
-def test_a_store_that_takes_no_entries_is_refused_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_takes_no_entries_is_refused_at_once(make_sink, monkeypatch):
     sink = make_sink(COLUMNS, **NAMED)
     monkeypatch.setattr("upstream.sink.spark_writer.load_table", lambda _: None)
     monkeypatch.setattr(TableFolder, "puts_refused", lambda _: TableError("it cannot", hint="do it; or else"))
@@ -263,7 +263,7 @@ def without(metadata: dict[str, Any], *names: str) -> None:
     metadata["schemaString"] = json.dumps(schema)
 
 
-def test_a_dropped_column_does_not_come_back_with_its_values(make_sink: Any) -> None:
+def test_a_dropped_column_does_not_come_back_with_its_values(make_sink):
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "dropped")])])
     with_log_changed(sink, lambda metadata: without(metadata, "a,b"))
@@ -276,7 +276,7 @@ def test_a_dropped_column_does_not_come_back_with_its_values(make_sink: Any) -> 
     assert found == {1: None, 2: "x"}
 
 
-def test_what_a_schema_needs() -> None:
+def test_what_a_schema_needs():
     plain = {"type": "struct", "fields": [{"name": "a.b", "type": "long", "nullable": True, "metadata": {}}]}
     deep = {"type": "array", "elementType": {"type": "map", "keyType": "string", "valueType": plain}}
     assert not needs_mapping({"type": "struct", "fields": [{"name": "x", "type": deep}]})

@@ -1,7 +1,5 @@
 """Readers in a loop while commits and maintenance go on see whole batches, and nothing that goes back."""
 
-from typing import Any
-
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -30,7 +28,7 @@ READERS = {"polars": by_polars, "duckdb": by_duckdb, "deltalake": by_deltalake}
 
 
 @pytest.mark.slow
-def test_readers_while_commits_and_maintenance_go_on(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_while_commits_and_maintenance_go_on(make_sink, monkeypatch):
     maintain_often(monkeypatch)
     sink = make_sink(retentionVersions="100")
     check(sink, attack(sink, READERS, batches=140, seconds=0))

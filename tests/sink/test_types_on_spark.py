@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +18,6 @@ from upstream.sink.merge import engine as engine_module
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.storage.folder import TableFolder
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 pytestmark = pytest.mark.spark
 
 UTC = dt.timezone.utc
@@ -30,7 +27,7 @@ FIRST = dt.datetime(2500, 1, 1, tzinfo=UTC)
 D = decimal.Decimal
 
 
-def test_files_that_spark_puts_together(spark: SparkSession, make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_spark_puts_together(spark, make_sink, monkeypatch):
     monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
     sink = make_sink(pa.schema([("k", INSTANT), ("t", INSTANT), ("v", pa.string())]), buckets="1")
 
@@ -57,7 +54,7 @@ def test_files_that_spark_puts_together(spark: SparkSession, make_sink: Any, mon
 
 
 @pytest.mark.long
-def test_no_row_is_passed_over_by_its_bounds(spark: SparkSession, make_sink: Any) -> None:
+def test_no_row_is_passed_over_by_its_bounds(spark, make_sink):
     """Each column's least and greatest value is looked for, in files of which rows are dead."""
     decimals = [("long", pa.decimal128(38, 10)), ("short", pa.decimal128(18, 4)), ("f", pa.float64())]
     others = [("at", INSTANT), ("day", pa.date32()), ("text", pa.string())]
@@ -82,7 +79,7 @@ def test_no_row_is_passed_over_by_its_bounds(spark: SparkSession, make_sink: Any
             assert key in found, (name, values[at])
 
 
-def test_text_that_is_not_utf_8(spark: SparkSession, make_sink: Any) -> None:
+def test_text_that_is_not_utf_8(spark, make_sink):
     sink = make_sink(buckets="1")
     sink.batch(0, [not_utf_8(sink.rows([(1, 0, "a"), (2, 0, "b"), (3, 0, "c")]), "v", at=[1])])
     sink.batch(1, [not_utf_8(sink.rows([(3, 1, "d")], seq=5), "v")])
@@ -103,9 +100,7 @@ def some(sink: Any, batches: range) -> None:
         sink.batch(number, [sink.rows([*rows, gone], seq=number * 10, deleted=[*[False] * len(rows), True])])
 
 
-def test_deltas_change_data_feed_is_right_and_reports_more_than_has_changed(
-    spark: SparkSession, make_sink: Any
-) -> None:
+def test_deltas_change_data_feed_is_right_and_reports_more_than_has_changed(spark, make_sink):
     """Where a user enables it: a rewritten bucket is all deleted and inserted, which comes to the same."""
     sink = make_sink(buckets="2", maintenance="off")
     sink.batch(0, [sink.rows([(key, 0, "v0") for key in range(27)])])

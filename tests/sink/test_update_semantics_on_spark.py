@@ -32,7 +32,7 @@ def feed_of(folder: Path, *rows: tuple[int, int, str]) -> Path:
     return folder
 
 
-def test_a_stream_whose_key_is_a_field(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_whose_key_is_a_field(spark, tmp_path):
     feed = feed_of(tmp_path / "feed", (1, 1, "a"), (2, 1, "b"), (1, 3, "c"), (2, 9, "no"))
     stream = upstream.read(
         spark, feed, key="`the place`.ID", event_time="at", timeFormat="epoch_s", watermark=upstream.Watermark.ordered()
@@ -58,7 +58,7 @@ def test_a_stream_whose_key_is_a_field(spark: SparkSession, tmp_path: Path) -> N
             upstream.UpdateStream(stream.df, key=absent, event_time="at")
 
 
-def test_a_mapped_table_of_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_mapped_table_of_somebody_else(spark, tmp_path):
     path = str(tmp_path / "table")
     ddl = "`the place` STRUCT<id: BIGINT, x: BIGINT>, at BIGINT, `a,b` STRING"
     spark.sql(f"CREATE TABLE delta.`{path}` ({ddl}) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
@@ -81,7 +81,7 @@ DDL = "k STRING, t BIGINT, op STRING, n INT"
 
 
 @pytest.fixture
-def feed(spark: SparkSession, tmp_path: Path) -> Any:
+def feed(spark, tmp_path):
     folder = tmp_path / "feed"
     folder.mkdir()
 
@@ -104,7 +104,7 @@ def rows(spark: SparkSession, place: Path, *columns: str) -> list[tuple[Any, ...
     return sorted(map(tuple, spark.read.format("delta").load(str(place)).select(*columns).collect()))
 
 
-def test_deletions_by_a_condition_and_columns_that_come_later(spark: SparkSession, feed: Any, tmp_path: Path) -> None:
+def test_deletions_by_a_condition_and_columns_that_come_later(spark, feed, tmp_path):
     df = feed(("a", 1, "I", 1), ("b", 1, "I", 2), ("c", 1, "I", 3), name="0")
     run(df, tmp_path, "table", deleteWhen="op = 'D'")
     df = feed(("a", 5, "D", 0), ("b", 0, "D", 0), ("c", 2, "U", 4), name="1")
@@ -122,7 +122,7 @@ def test_deletions_by_a_condition_and_columns_that_come_later(spark: SparkSessio
     assert spark.read.format("delta").load(str(tmp_path / "table")).schema["n"].dataType.simpleString() == "bigint"
 
 
-def test_late_and_conflicting_rows_of_a_fluent_stream(spark: SparkSession, feed: Any, tmp_path: Path) -> None:
+def test_late_and_conflicting_rows_of_a_fluent_stream(spark, feed, tmp_path):
     df = feed(("a", 10, "U", 1), ("a", 10, "U", 2), ("b", 30, "U", 3), name="0")
     feed(("a", 12, "U", 4), ("c", 29, "U", 5), ("b", 30, "U", 3), ("b", 30, "D", 6), name="1")
     stream = UpdateStream.from_dataframe(

@@ -35,7 +35,7 @@ CHANGES = ["DELETE FROM {} WHERE k = 1", "OPTIMIZE {}", "REORG TABLE {} APPLY (P
 
 
 @pytest.mark.parametrize("statement", CHANGES)
-def test_spark_changes_the_table_during_a_batch(spark: SparkSession, make_sink: Any, statement: str) -> None:
+def test_spark_changes_the_table_during_a_batch(spark, make_sink, statement):
     """Other rows: the batch is refused. The same ones, in other files or not: it goes on with these."""
     sink, model = make_sink(buckets="1"), {}
     update(sink, model, 0, range(KEYS))

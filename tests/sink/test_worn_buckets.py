@@ -32,7 +32,7 @@ ENGINES = ("vectors",)
 
 
 @pytest.fixture(autouse=True)
-def small_tables_wear_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tables_wear_too(monkeypatch):
     monkeypatch.setattr(wear, "WORTH", 0)
     monkeypatch.setattr(wear, "FILE", 1)
 
@@ -55,9 +55,7 @@ BATCHES = st.lists(
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES)
-def test_any_batches_give_the_same_rows_and_few_dead_ones(
-    make_sink: Any, batches: list[list[tuple[int, int, bool]]]
-) -> None:
+def test_any_batches_give_the_same_rows_and_few_dead_ones(make_sink, batches):
     with tempfile.TemporaryDirectory() as folder:
         sinks = [make_sink(maintenanceBudget="1 hour"), make_sink(maintenance="off")]
         sinks = [dataclasses.replace(sink, folder=Path(folder) / str(at)) for at, sink in enumerate(sinks)]
@@ -74,7 +72,7 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(
         assert check_table(str(sinks[0].path)).healthy
 
 
-def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink, monkeypatch):
     """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
     put, compact, inside, left = table_change.put_entry, compacting.compact_bucket, [False], [0]
 
@@ -130,7 +128,7 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypa
         ({"engine": "rewrite"}, False),  # which marks no rows
     ],
 )
-def test_the_summary_reports_it_and_options_end_it(make_sink: Any, options: dict[str, str], some: bool) -> None:
+def test_the_summary_reports_it_and_options_end_it(make_sink, options, some):
     sink = make_sink(**options)
     for number in range(4):
         sink.batch(number, [sink.rows([(key, number, "v") for key in range(0, 400, number + 1)], seq=number * 1000)])
@@ -140,9 +138,7 @@ def test_the_summary_reports_it_and_options_end_it(make_sink: Any, options: dict
     assert (summary.maintained is not None and summary.maintained.compacted > 0) == some
 
 
-def test_what_fails_is_reported_and_the_rest_of_maintenance_is_done(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_is_reported_and_the_rest_of_maintenance_is_done(make_sink, monkeypatch):
     sink = make_sink(maintenanceBudget="1 hour")
     sink.batch(0, [sink.rows([(key, 0, "v") for key in range(400)])])
 
@@ -161,9 +157,7 @@ def test_what_fails_is_reported_and_the_rest_of_maintenance_is_done(
 
 
 @pytest.mark.parametrize("kind", ["number", "text", "two columns", "time"])
-def test_rows_lie_by_key_so_that_few_row_groups_can_have_one(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_rows_lie_by_key_so_that_few_row_groups_can_have_one(make_sink, monkeypatch, kind):
     monkeypatch.setattr(files, "ROW_GROUP", 16)
     types = {"text": pa.string(), "time": pa.timestamp("us", "UTC")}
     columns = pa.schema([("k", types.get(kind, pa.int64())), ("w", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
@@ -190,7 +184,7 @@ def test_rows_lie_by_key_so_that_few_row_groups_can_have_one(
         assert (listed["v"], listed["t"], listed["k"]) == (True, False, False), "keys of text are many"
 
 
-def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:
+def test_an_index_follows_where_there_was_one(make_sink):
     sink = make_sink(buckets="1")
     sink.batch(0, [sink.rows([(key, 0, "v") for key in range(400)])])
     home = Path(KeyIndex(str(sink.path), ["k"], sink.given["indexLocation"], 1 << 30).home)
@@ -205,7 +199,7 @@ def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:
         assert len(list(home.iterdir())) == int(kept_here)
 
 
-def test_each_entry_reports_that_no_row_changed(make_sink: Any) -> None:
+def test_each_entry_reports_that_no_row_changed(make_sink):
     sink = make_sink(buckets="1")
     for number, keys in enumerate((400, 60, 60)):
         sink.batch(number, [sink.rows([(key, number, "v") for key in range(keys)], seq=number * 1000)])

@@ -2,7 +2,6 @@
 
 import pickle
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +22,11 @@ def write(sink: Any, *tasks: Sequence[pa.RecordBatch], **options: str) -> None:
 
 
 @pytest.fixture
-def plain(make_sink: Any) -> Any:
+def plain(make_sink):
     return make_sink(system=False)
 
 
-def test_a_batch_and_a_stream_write_one_table(sink: Any) -> None:
+def test_a_batch_and_a_stream_write_one_table(sink):
     sink.batch(0, [sink.rows([(1, 10, "stream"), (2, 10, "stream")]), sink.punctuation(10)])
     write(sink, [sink.rows([(1, 11, "batch"), (2, 9, "batch")])], [sink.rows([(3, 1, "batch")])])
     sink.batch(1, [sink.rows([(3, 2, "stream"), (1, 12, None)], seq=5, deleted=[False, True])])
@@ -37,7 +36,7 @@ def test_a_batch_and_a_stream_write_one_table(sink: Any) -> None:
     assert [summary.low_watermark for _, summary in read_summaries(str(sink.path))] == [10, None, 10, None]
 
 
-def test_a_named_write_is_applied_once(plain: Any) -> None:
+def test_a_named_write_is_applied_once(plain):
     named = {"txnAppId": "nightly", "txnVersion": "7"}
     write(plain, [plain.rows([(1, 10, "a")])], **named)
     version = DeltaTable(str(plain.path)).version()
@@ -55,7 +54,7 @@ def test_a_named_write_is_applied_once(plain: Any) -> None:
     assert plain.latest() == {1: (12, "c")}
 
 
-def test_a_write_without_a_name_leaves_none_in_the_log(plain: Any) -> None:
+def test_a_write_without_a_name_leaves_none_in_the_log(plain):
     for _ in range(2):
         write(plain, [plain.rows([(1, 10, "a")])])
     summaries = [summary for _, summary in read_summaries(str(plain.path))]
@@ -78,12 +77,12 @@ def test_a_write_without_a_name_leaves_none_in_the_log(plain: Any) -> None:
         ({}, "mode is overwrite"),
     ],
 )
-def test_what_is_refused(plain: Any, options: dict[str, str], message: str) -> None:
+def test_what_is_refused(plain, options, message):
     with pytest.raises(OptionError, match=message):
         batch_writer({"path": str(plain.path), **plain.options, **options}, plain.schema, overwrite="mode" in message)
 
 
-def test_late_rows_of_a_write_without_a_name_are_refused(make_sink: Any, tmp_path: Path) -> None:
+def test_late_rows_of_a_write_without_a_name_are_refused(make_sink, tmp_path):
     """They would be counted as none, whatever came before: it has no low-watermarks."""
     sink = make_sink(lateOutput=str(tmp_path / "late"))
     with pytest.raises(OptionError, match="lateOutput is set on a write without a name") as caught:
@@ -96,7 +95,7 @@ def test_late_rows_of_a_write_without_a_name_are_refused(make_sink: Any, tmp_pat
     assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
 
 
-def test_write_batch_reports_it_before_anything_runs(tmp_path: Path) -> None:
+def test_write_batch_reports_it_before_anything_runs(tmp_path):
     class NotReached:
         """Stands for a DataFrame that nobody looks at."""
 

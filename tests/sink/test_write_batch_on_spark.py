@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,14 +15,14 @@ from upstream.conf.errors import OptionError, SchemaError
 from upstream.sink.figures.summary import read_summaries
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
 
 DDL = "k STRING, t BIGINT, n BIGINT"
 
 
-def test_df_write_upserts(spark: SparkSession, tmp_path: Path) -> None:
+def test_df_write_upserts(spark, tmp_path):
     path = str(tmp_path / "table")
     first = spark.createDataFrame([(f"k{n % 50}", n, n) for n in range(500)], DDL).repartition(3)
     writer = first.write.format("upstream").option("key", "k").option("time", "t").option("buckets", 4)
@@ -39,7 +38,7 @@ def test_df_write_upserts(spark: SparkSession, tmp_path: Path) -> None:
         first.write.format("upstream").option("key", "k").mode("overwrite").save(path)
 
 
-def test_what_is_wrong_is_reported_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_before_anything_runs(spark, tmp_path):
     df = spark.createDataFrame([("a", 1, 1)], DDL)
     with pytest.raises(OptionError, match="without an update key"):
         write_batch(df, tmp_path / "table")
@@ -49,7 +48,7 @@ def test_what_is_wrong_is_reported_before_anything_runs(spark: SparkSession, tmp
         write_batch(spark.readStream.format("rate").load(), tmp_path / "table", key="value")
 
 
-def test_update_mode_aggregates(spark: SparkSession, tmp_path: Path) -> None:
+def test_update_mode_aggregates(spark, tmp_path):
     feed, path = tmp_path / "feed", tmp_path / "counts"
 
     def add(number: int, keys: str) -> None:
@@ -90,7 +89,7 @@ def test_update_mode_aggregates(spark: SparkSession, tmp_path: Path) -> None:
     assert [summary.batch_id for _, summary in read_summaries(str(path))] == [0, 1, 2]
 
 
-def test_several_writes_of_one_batch_wherever_it_dies(spark: SparkSession, tmp_path: Path) -> None:
+def test_several_writes_of_one_batch_wherever_it_dies(spark, tmp_path):
     """Inserts, then deletions, into one table; each exactly once, also where every row is kept."""
     feed, path, history = tmp_path / "feed", tmp_path / "table", tmp_path / "history"
     checkpoint = tmp_path / "checkpoint"

@@ -68,12 +68,12 @@ class Feed:
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> Feed:
+def feed(tmp_path):
     return Feed(tmp_path / "feed")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> dict[str, str]:
+def place(tmp_path):
     return {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "checkpoint")}
 
 
@@ -121,7 +121,7 @@ def summaries(path: str) -> list[CommitSummary]:
 
 
 @either_way
-def test_batches_punctuation_and_progress(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
+def test_batches_punctuation_and_progress(spark, feed, place, form):
     feed.add([(f"key {i % 50}", i, i) for i in range(200)])
     feed.add([("key 3", 5, -1), ("new", 1, -2)])
     feed.add([(None, 100, None)], punctuation=True)
@@ -142,9 +142,7 @@ def test_batches_punctuation_and_progress(spark: SparkSession, feed: Feed, place
     assert seen[0].duration_s > 0
 
 
-def test_every_row_lies_in_sparks_bucket_and_readers_prune(
-    spark: SparkSession, feed: Feed, place: dict[str, str]
-) -> None:
+def test_every_row_lies_in_sparks_bucket_and_readers_prune(spark, feed, place):
     feed.add([(f"key {i}", i, i) for i in range(300)])
     run(feed.stream(spark), place, buckets=16)
     table = spark.read.format("delta").load(place["path"])
@@ -155,7 +153,7 @@ def test_every_row_lies_in_sparks_bucket_and_readers_prune(
 
 
 @either_way
-def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
+def test_a_batch_that_spark_repeats(spark, feed, place, form):
     feed.add([("a", 1, 1)])
     feed.add([("a", 2, 2), ("b", 1, 1)])
     run(form(feed.stream(spark)), place)
@@ -176,7 +174,7 @@ def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict
     assert [summary.batch_id for summary in summaries(place["path"])] == [0, 1, 2]
 
 
-def test_operators_that_report_elsewhere_are_refused(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+def test_operators_that_report_elsewhere_are_refused(spark, feed, place):
     feed.add([("a", 1, 1)])
     checkpoint = place["checkpointLocation"]
     reports = (f"{checkpoint}/upstream-queue", f"{checkpoint}-2/upstream-queue")
@@ -189,7 +187,7 @@ def test_operators_that_report_elsewhere_are_refused(spark: SparkSession, feed: 
     assert latest(place["path"]) == {"a": (1.0, 1)}
 
 
-def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+def test_errors_reach_the_user(spark, feed, place):
     feed.add([("a", 1, 1)])
     with pytest.raises(OptionError, match="does not stream"):
         write_latest(spark.range(3), place["path"], key="id")
@@ -207,7 +205,7 @@ def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str,
         run_to_end(complete)
 
 
-def test_the_default_checkpoint(spark: SparkSession, feed: Feed, place: dict[str, str], tmp_path: Path) -> None:
+def test_the_default_checkpoint(spark, feed, place, tmp_path):
     feed.add([("a", 1, 1)])
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
     try:
@@ -260,9 +258,7 @@ ODD: dict[str, Any] = {**FULL, **NOTHING, "id.orig_h": "odd", "f32": math.inf, "
 
 
 @either_way
-def test_types_survive_and_other_engines_agree(
-    spark: SparkSession, feed: Feed, place: dict[str, str], form: Form
-) -> None:
+def test_types_survive_and_other_engines_agree(spark, feed, place, form):
     feed.put(pa.Table.from_pylist([FULL, EMPTY, ODD], TYPES))
     run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", time="at")
     # A second batch moves the untouched rows of its bucket once more.

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,14 +14,14 @@ def write(text: bytes) -> Callable[[pa.NativeFile], object]:
 
 
 @pytest.mark.parametrize("as_uri", [False, True])
-def test_the_last_one_is_there(tmp_path: Path, as_uri: bool) -> None:
+def test_the_last_one_is_there(tmp_path, as_uri):
     folder = tmp_path / "new" / "folder"
     for text in (b"one", b"another"):
         write_whole(folder.as_uri() if as_uri else str(folder), "a.json", write(text))
     assert (folder / "a.json").read_bytes() == b"another"
 
 
-def test_a_writer_that_fails_leaves_the_last_one(tmp_path: Path) -> None:
+def test_a_writer_that_fails_leaves_the_last_one(tmp_path):
     write_whole(str(tmp_path), "a.json", write(b"one"))
 
     def half(stream: pa.NativeFile) -> None:
@@ -34,7 +33,7 @@ def test_a_writer_that_fails_leaves_the_last_one(tmp_path: Path) -> None:
     assert (tmp_path / "a.json").read_bytes() == b"one"
 
 
-def test_what_killed_writers_left_is_taken_away_with_the_next(tmp_path: Path) -> None:
+def test_what_killed_writers_left_is_taken_away_with_the_next(tmp_path):
     (tmp_path / ".staged").mkdir()
     (tmp_path / ".staged" / "a.json.77").write_bytes(b"hal")
     (tmp_path / ".staged" / "b.json.78").write_bytes(b"somebody is writing it")
@@ -44,7 +43,7 @@ def test_what_killed_writers_left_is_taken_away_with_the_next(tmp_path: Path) ->
     assert [file.name for file in (tmp_path / ".staged").iterdir()] == ["b.json.78"]
 
 
-def test_a_twin_at_work_is_left_alone(tmp_path: Path) -> None:
+def test_a_twin_at_work_is_left_alone(tmp_path):
     def while_the_twin_writes(stream: pa.NativeFile) -> None:
         stream.write(b"who")
         write_whole(str(tmp_path), "a.json", write(b"whole"))

@@ -108,7 +108,7 @@ def given_on_spark(spark: SparkSession, place: Path, steps: Steps) -> list[list[
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_spark_gives_what_the_tester_gives(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_spark_gives_what_the_tester_gives(spark, tmp_path, name):
     steps = STEPS[name]
     tester = StreamTester(lambda stream: steps(stream, None), SCHEMA, key="k", event_time="at", watermark=WATERMARK)
     expected: list[list[str]] = []

@@ -72,7 +72,7 @@ def made(steps: Any, schema: Any = SCHEMA, **more: Any) -> StreamTester:
         (lambda s: window(s, "1 hour", "1.000001 s"), "3,600,000,000 panes"),
     ],
 )
-def test_steps(steps: Any, words: str) -> None:
+def test_steps(steps, words):
     with pytest.raises(OptionError, match=words):
         made(steps)
 
@@ -101,7 +101,7 @@ def test_steps(steps: Any, words: str) -> None:
         (lambda s: s.union(s.select("v + 1 AS w")), "differ in v, w"),
     ],
 )
-def test_columns(steps: Any, words: str) -> None:
+def test_columns(steps, words):
     with pytest.raises(SchemaError, match=words):
         made(steps)
 
@@ -116,13 +116,13 @@ def test_columns(steps: Any, words: str) -> None:
     ],
     ids=["window", "ordered", "distinct", "merge"],
 )
-def test_steps_that_would_wait_for_ever_for_a_low_watermark(steps: Any) -> None:
+def test_steps_that_would_wait_for_ever_for_a_low_watermark(steps):
     with pytest.raises(OptionError, match="promises nothing"):
         made(steps, watermark=us.Watermark.none())
     made(steps)
 
 
-def test_an_operator_in_two_branches() -> None:
+def test_an_operator_in_two_branches():
     def steps(stream: Any) -> Any:
         one = stream.distinct()
         return one.where("v > 0").union(one.where("v < 0"))
@@ -131,7 +131,7 @@ def test_an_operator_in_two_branches() -> None:
         made(steps)
 
 
-def test_arguments() -> None:
+def test_arguments():
     same = lambda s: s  # noqa: E731
     with pytest.raises(SchemaError, match="no column id"):
         made(same, key="id")

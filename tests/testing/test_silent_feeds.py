@@ -34,7 +34,7 @@ def made(steps: Any, watermark: us.Watermark = ORDERED, **more: Any) -> StreamTe
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_join_goes_on_without_its_silent_side_when_the_clock_has_come_so_far(restarts: bool) -> None:
+def test_a_join_goes_on_without_its_silent_side_when_the_clock_has_come_so_far(restarts):
     t = made(in_order, idle="ets", ets_delay="2 seconds")
     t.batch([row(0, 1)], into="silent", at=at(0))
     left = t.batch([row(0, 2), row(4, 3)], into="busy", at=at(1))
@@ -48,7 +48,7 @@ def test_a_join_goes_on_without_its_silent_side_when_the_clock_has_come_so_far(r
     assert t.watermark == at(4), "and nothing was promised that nobody waits for"
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_what_makes_no_sense_is_refused():
     with pytest.raises(OptionError, match="idle='advance'"):
         made(in_order, idle="advance")
     with pytest.raises(OptionError, match=r"ets_delay='1 second' with idle='wait'"):
@@ -70,7 +70,7 @@ def arrivals(draw: Any) -> Arrivals:
 
 
 @given(arrivals(), st.sampled_from(["window", "ordered"]), st.sets(st.integers(0, 12), max_size=3))
-def test_all_comes_out_by_the_clock_and_nothing_is_late(rows: Arrivals, step: str, restarts: set[int]) -> None:
+def test_all_comes_out_by_the_clock_and_nothing_is_late(rows, step, restarts):
     def steps(stream: Any) -> Any:
         if step == "ordered":
             return stream.ordered(shards=1)

@@ -37,7 +37,7 @@ def results(rows: list[dict[str, Any]]) -> list[tuple[str, int, int, float]]:
     return sorted((r["k"], round((r["window_end"] - at(0)).total_seconds() / 60), r["n"], r["mean"]) for r in rows)
 
 
-def test_windows_close_by_the_watermark_and_at_the_end() -> None:
+def test_windows_close_by_the_watermark_and_at_the_end():
     t = made(windows)
     assert t.batch([row("a", 1, 2.0), row("b", 4, 6.0), row("a", 4.5, 4.0)]) == []
     assert results(t.batch([row("a", 7, 9.0)])) == [("a", 5, 2, 3.0), ("b", 5, 1, 6.0)]
@@ -49,7 +49,7 @@ def test_windows_close_by_the_watermark_and_at_the_end() -> None:
     assert len(t.latest(key=("k", "window_id"))) == 5
 
 
-def test_a_late_row_is_left_out_and_shown() -> None:
+def test_a_late_row_is_left_out_and_shown():
     t = made(windows)
     t.batch([row("a", 1), row("a", 11)])
     assert t.late == []
@@ -59,7 +59,7 @@ def test_a_late_row_is_left_out_and_shown() -> None:
     assert results(t.end()) == [("a", 15, 2, 2.0), ("a", 20, 1, 1.0)]
 
 
-def test_the_policy_is_the_jobs() -> None:
+def test_the_policy_is_the_jobs():
     bounded = made(windows, us.Watermark.bounded("3 minutes").guarded(confirmations=1))
     assert bounded.batch([row("a", 1), row("a", 7.9)]) == []
     assert bounded.watermark == at(4.9)
@@ -70,7 +70,7 @@ def test_the_policy_is_the_jobs() -> None:
     assert guarded.watermark == at(4)
 
 
-def test_the_least_of_several_feeds_counts() -> None:
+def test_the_least_of_several_feeds_counts():
     t = made(windows)
     t.batch([row("a", 1)], feed="east")
     t.batch([row("b", 1)], feed="west")
@@ -79,7 +79,7 @@ def test_the_least_of_several_feeds_counts() -> None:
     assert results(t.batch(feed="west", punctuation=at(6))) == [("a", 5, 1, 1.0), ("b", 5, 1, 1.0)]
 
 
-def test_rows_by_themselves() -> None:
+def test_rows_by_themselves():
     def steps(stream: Any) -> Any:
         return stream.where("v > 0 AND k <> 'c'").select("v * 2 AS twice", "v", "upper(k) AS name")
 
@@ -88,7 +88,7 @@ def test_rows_by_themselves() -> None:
     assert t.batch(given) == [{"k": "a", "at": at(1), "twice": 6.0, "v": 3.0, "name": "A"}]
 
 
-def test_a_key_that_leaves_is_deleted() -> None:
+def test_a_key_that_leaves_is_deleted():
     t = made(lambda stream: stream.where("v > 0", on_leave="delete"))
     t.batch([row("a", 1), row("b", 1)])
     assert t.batch([row("a", 2, 0.0)]) == [{"k": "a", "at": at(2), "v": None, "_upstream": {"deleted": True}}]
@@ -99,13 +99,13 @@ def test_a_key_that_leaves_is_deleted() -> None:
     assert t.latest() == [row("a", 3), row("b", 1)]
 
 
-def test_a_deletion_comes_in() -> None:
+def test_a_deletion_comes_in():
     t = made(lambda stream: stream.where("v > 0"))
     t.batch([row("a", 1), {**row("a", 2, None), "_upstream": {"deleted": True}}])
     assert t.latest() == []
 
 
-def test_latest_is_newest_by_time_and_then_by_arrival() -> None:
+def test_latest_is_newest_by_time_and_then_by_arrival():
     t = made(lambda stream: stream)
     t.batch([row("a", 5, 1.0), row("a", 3, 2.0)])
     t.batch([row("a", 5, 3.0), row("a", 4, 4.0)])
@@ -115,7 +115,7 @@ def test_latest_is_newest_by_time_and_then_by_arrival() -> None:
     assert without.latest() == [row("a", 3, 2.0)]
 
 
-def test_a_map_runs_as_it_is() -> None:
+def test_a_map_runs_as_it_is():
     seen: list[list[str]] = []
 
     def double(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -127,7 +127,7 @@ def test_a_map_runs_as_it_is() -> None:
     assert seen == [["k", "at", "v"]]
 
 
-def test_a_queue_lets_its_budget_go() -> None:
+def test_a_queue_lets_its_budget_go():
     t = made(lambda stream: stream.queue(policy="in-place", budget=2, shards=1))
     assert t.batch([row(key, 1) for key in "abcde"]) == [row("a", 1), row("b", 1)]
     assert t.batch([row("d", 2, 5.0)]) == [row("c", 1), row("d", 2, 5.0)]  # in the place of the row it supersedes
@@ -135,13 +135,13 @@ def test_a_queue_lets_its_budget_go() -> None:
     assert t.end() == [row("e", 1)]
 
 
-def test_heavier_keys_of_a_queue_go_first() -> None:
+def test_heavier_keys_of_a_queue_go_first():
     t = made(lambda stream: stream.queue(policy="in-place", budget=1, shards=1, weight="IF(k = 'd', v * 50, v)"))
     assert t.batch([row(key, 1) for key in "abcd"]) == [row("a", 1)]  # none has waited: there is nothing to be weighed
     assert t.batch() == [row("d", 1)]
 
 
-def test_a_queue_keeps_the_access_interval_by_the_clock() -> None:
+def test_a_queue_keeps_the_access_interval_by_the_clock():
     steps = lambda stream: stream.queue(policy="fifo", budget=None, shards=1, access_interval="v")  # noqa: E731
     t = made(steps)
     now = datetime(2030, 1, 1, tzinfo=timezone.utc)
@@ -150,20 +150,20 @@ def test_a_queue_keeps_the_access_interval_by_the_clock() -> None:
     assert t.batch(at=now + timedelta(seconds=61)) == [row("a", 2, 60.0)]
 
 
-def test_rows_are_stamped_by_the_clock() -> None:
+def test_rows_are_stamped_by_the_clock():
     steps = lambda stream: stream.window("1 minute").agg(n=us.aggregates.count())  # noqa: E731
     t = StreamTester(steps, "k STRING", key="k", event_time="came", watermark=us.Watermark.arrival())
     assert t.batch([{"k": "a"}], at=at(0)) == []
     assert [(r["window_end"], r["n"]) for r in t.batch(at=at(1))] == [(at(1), 1)]
 
 
-def test_union_of_two_inputs() -> None:
+def test_union_of_two_inputs():
     t = made(lambda left, right: left.union(right))
     assert t.batch([row("a", 1, 1.0)], into="left") == [row("a", 1, 1.0)]
     assert t.batch([row("a", 1, 2.0), row("a", 2, 2.0)], into="right") == [row("a", 2, 2.0)]
 
 
-def test_merge_gives_the_order_of_time_whatever_came_first() -> None:
+def test_merge_gives_the_order_of_time_whatever_came_first():
     t = made(lambda left, right: left.merge(right.where("v > 0"), shards=1))
     assert t.batch([row("a", 1), row("b", 4)], into="left") == []
     found = t.batch([row("c", 2), row("d", 3, 0.0), row("e", 5)], into="right")
@@ -171,7 +171,7 @@ def test_merge_gives_the_order_of_time_whatever_came_first() -> None:
     assert t.end() == [row("e", 5)]
 
 
-def test_inputs_of_other_schemas() -> None:
+def test_inputs_of_other_schemas():
     def steps(plain: Any, nested: Any) -> Any:
         return plain.union(nested.select("data.v AS v"))
 
@@ -180,7 +180,7 @@ def test_inputs_of_other_schemas() -> None:
     assert t.batch([{"k": "a", "at": at(1), "data": {"v": 2.0}}], into="nested") == [row("a", 1, 2.0)]
 
 
-def test_ordered_and_distinct() -> None:
+def test_ordered_and_distinct():
     ordered = made(lambda stream: stream.ordered(shards=1, flush="slow", flush_rows=1))
     assert ordered.batch([row("a", 2), row("b", 1), row("c", 3)]) == [row("b", 1)]
     assert ordered.batch() == [row("a", 2)]
@@ -192,13 +192,13 @@ def test_ordered_and_distinct() -> None:
     assert distinct.batch([row("a", 2, 3.0)]) == []
 
 
-def test_rows_that_nobody_can_use_are_shown() -> None:
+def test_rows_that_nobody_can_use_are_shown():
     t = made(windows)
     t.batch([{"k": None, "at": at(1), "v": 1.0}, {"k": "a", "v": 1.0}])
     assert [r["reason"].split()[0] for r in t.malformed] == ["'k'", "the"]
 
 
-def test_a_batch_that_fails_changes_nothing() -> None:
+def test_a_batch_that_fails_changes_nothing():
     t = made(lambda stream: stream.select("CAST(k AS INT) AS number").window("5 minutes").agg(n=us.sum("number")))
     t.batch([row("1", 1)])
     with pytest.raises(us.UpstreamError, match="cannot be computed"):
@@ -206,14 +206,14 @@ def test_a_batch_that_fails_changes_nothing() -> None:
     assert [(r["k"], r["n"]) for r in t.end()] == [("1", 1)]
 
 
-def test_a_division_by_zero_is_an_error_as_on_spark() -> None:
+def test_a_division_by_zero_is_an_error_as_on_spark():
     t = made(lambda stream: stream.select("1 / (v - 1) AS share"))
     assert [r["share"] for r in t.batch([row("a", 1, 3.0)])] == [0.5]
     with pytest.raises(us.UpstreamError, match=r"'share' cannot be computed.*nullif"):
         t.batch([row("a", 2, 1.0)])
 
 
-def test_tables_and_other_times() -> None:
+def test_tables_and_other_times():
     table = pa.table({"k": ["a"], "at": pa.array([at(1)], pa.timestamp("us", "UTC")), "v": [1.0]})
     same = made(lambda stream: stream)
     assert same.batch(table) == [row("a", 1)]
@@ -270,11 +270,11 @@ def run(job: str, given_batches: Any, *, restarts: bool) -> Any:
 @pytest.mark.parametrize("job", JOBS)
 @given(batches)
 @settings(max_examples=8)
-def test_restarts_change_nothing(job: str, given_batches: Any) -> None:
+def test_restarts_change_nothing(job, given_batches):
     assert run(job, given_batches, restarts=True) == run(job, given_batches, restarts=False)
 
 
-def test_a_changed_program_is_held_against_the_checkpoint() -> None:
+def test_a_changed_program_is_held_against_the_checkpoint():
     t = StreamTester(
         lambda s: s.window("5 minutes").agg(n=us.count()), "k STRING, at TIMESTAMP, v INT", key="k", event_time="at",
         watermark=us.Watermark.ordered().guarded(confirmations=1),

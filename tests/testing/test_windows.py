@@ -53,7 +53,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("sizes", [[6], [1, 1, 1, 1, 1, 1], [5, 0, 1]])
-def test_the_last_rows_of_all_keys_whatever_the_batches(sizes: list[int]) -> None:
+def test_the_last_rows_of_all_keys_whatever_the_batches(sizes):
     t = made(of_stream("3 rows", "2 rows"))
     found = in_batches(t, ROWS, sizes)
     got = sorted((each["window_start"], each["window_end"], each["bus"], each["n"], each["speed"]) for each in found)
@@ -65,7 +65,7 @@ def test_the_last_rows_of_all_keys_whatever_the_batches(sizes: list[int]) -> Non
     assert t.late == []
 
 
-def test_groups_within_the_last_rows_and_the_rows_so_far_need_no_time() -> None:
+def test_groups_within_the_last_rows_and_the_rows_so_far_need_no_time():
     t = made(of_stream("5 rows", by="route"), event_time=None, watermark=None)
     assert sorted((each["route"], each["n"], each["speed"]) for each in t.batch(ROWS)) == [
         ("10", 3, 19.0), ("11", 2, 12.0),
@@ -75,7 +75,7 @@ def test_groups_within_the_last_rows_and_the_rows_so_far_need_no_time() -> None:
         assert {each["window_end"] for each in t.batch(ROWS)} == ends
 
 
-def test_windows_over_results_are_windows_of_their_rows() -> None:
+def test_windows_over_results_are_windows_of_their_rows():
     def steps(stream: Any) -> Any:
         inner = stream.window("1 minute", output="all", shards=1).agg(n=us.count())
         return inner.window("3 rows", of="stream", output="all", shards=2).agg(windows=us.count())
@@ -86,7 +86,7 @@ def test_windows_over_results_are_windows_of_their_rows() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[5], [1, 1, 1, 1, 1]])
-def test_every_second_row_that_arrives_ends_a_window(sizes: list[int]) -> None:
+def test_every_second_row_that_arrives_ends_a_window(sizes):
     watermark = us.Watermark.bounded("10 minutes").guarded(confirmations=1)
     t = made(window("5 minutes", "2 rows", order="arrival"), watermark=watermark)
     rows = [row("a", 6, speed=1.0), row("a", 3, speed=2.0), row("b", 4), row("a", 1, speed=4.0), row("a", 8, speed=8.0)]
@@ -118,7 +118,7 @@ BY_ARRIVAL = {"of": "key", "order": "arrival"}
         (["5 minutes", "3 rows"], {"of": "key", "early": True}, "early=True.*slide by 3 rows"),
     ],
 )
-def test_options_that_windows_of_rows_do_not_take(given: list[str], options: dict[str, Any], message: str) -> None:
+def test_options_that_windows_of_rows_do_not_take(given, options, message):
     with pytest.raises(OptionError, match=message):
         made(of_stream(*given, **options))
 
@@ -137,12 +137,12 @@ def revised(stream: Any) -> Any:
         (revised, OptionError, "given again"),
     ],
 )
-def test_rows_that_are_missing_or_taken_back_are_refused(steps: Any, error: type[Exception], message: str) -> None:
+def test_rows_that_are_missing_or_taken_back_are_refused(steps, error, message):
     with pytest.raises(error, match=message):
         made(lambda stream: steps(stream).window("9 rows", of="stream", output="all").agg(rows=us.count()))
 
 
-def test_a_window_by_time_over_windows_of_rows_would_never_close() -> None:
+def test_a_window_by_time_over_windows_of_rows_would_never_close():
     def steps(stream: Any) -> Any:
         return window("3 rows", of="stream")(stream).window("1 minute", time_format="epoch_us").agg(n=us.count())
 
@@ -151,7 +151,7 @@ def test_a_window_by_time_over_windows_of_rows_would_never_close() -> None:
 
 
 @pytest.mark.parametrize("change", [{"of": "key"}, {"by": "route"}, {"shards": 3}])
-def test_another_window_does_not_resume(change: dict[str, Any]) -> None:
+def test_another_window_does_not_resume(change):
     t = made(of_stream("3 rows"))
     t.batch(ROWS)
     t.restart(of_stream("3 rows"))
@@ -162,7 +162,7 @@ def test_another_window_does_not_resume(change: dict[str, Any]) -> None:
 OF_ROUTES = [row("a", 1, "10", 2.0), row("b", 2, "10", 4.0), row("a", 3, "11", 6.0), row("a", 4, "10", 6.0)]
 
 
-def test_groups_across_keys_and_windows_over_them() -> None:
+def test_groups_across_keys_and_windows_over_them():
     t = made(window("5 minutes", by="route"))
     t.batch(OF_ROUTES)
     found = t.batch(punctuation=at(5))
@@ -178,7 +178,7 @@ def test_groups_across_keys_and_windows_over_them() -> None:
     assert sorted((each["route"], each["rows"], each["buses"]) for each in two.end()) == [("10", 3, 2), ("11", 1, 1)]
 
 
-def test_a_tombstone_needs_no_group_and_a_row_does() -> None:
+def test_a_tombstone_needs_no_group_and_a_row_does():
     t = made(window("5 minutes", by="route", tombstones="drop"))
     t.batch([*OF_ROUTES, {**row("a", 4.5, None), "_upstream": {"deleted": True}}])
     assert sorted((each["route"], each["n"]) for each in t.end()) == [("10", 3), ("11", 1)]
@@ -186,14 +186,14 @@ def test_a_tombstone_needs_no_group_and_a_row_does() -> None:
         t.batch([row("a", 11, None)])
 
 
-def test_a_group_that_makes_no_sense_is_refused() -> None:
+def test_a_group_that_makes_no_sense_is_refused():
     with pytest.raises(OptionError, match="by=5"):
         made(window("5 minutes", by=5))
     with pytest.raises(SchemaError, match="an aggregate is named route"):
         made(lambda stream: stream.window("1 minute", by="route").agg(route=us.count()))
 
 
-def test_the_group_is_for_the_life_of_a_checkpoint() -> None:
+def test_the_group_is_for_the_life_of_a_checkpoint():
     t = made(window("5 minutes", by="route"))
     t.batch(OF_ROUTES)
     with pytest.raises(CheckpointError, match="route"):
@@ -204,7 +204,7 @@ def keys(rows: list[dict[str, Any]]) -> list[str]:
     return [each["bus"] for each in rows]
 
 
-def test_slow_flush_needs_no_rows_and_ends() -> None:
+def test_slow_flush_needs_no_rows_and_ends():
     t = made(window("5 minutes", shards=1, flush="slow", flush_rows=2))
     t.batch([row(key, 1) for key in "abcde"])
     assert keys(t.batch(punctuation=at(5))) == ["a", "b"]
@@ -215,7 +215,7 @@ def test_slow_flush_needs_no_rows_and_ends() -> None:
     assert sorted(keys(t.end())) == ["a", "b", "c"]
 
 
-def test_lazy_flush_waits_for_the_keys_next_row_or_later_windows() -> None:
+def test_lazy_flush_waits_for_the_keys_next_row_or_later_windows():
     t = made(window("5 minutes", shards=1, flush="lazy", flush_windows=2))
     t.batch([row(key, 1) for key in "abc"])
     assert t.batch(punctuation=at(5)) == []
@@ -225,7 +225,7 @@ def test_lazy_flush_waits_for_the_keys_next_row_or_later_windows() -> None:
     assert sorted(keys(t.batch(punctuation=at(15)))) == ["a", "c"]
 
 
-def test_a_window_over_windows_waits_for_results_that_have_not_left() -> None:
+def test_a_window_over_windows_waits_for_results_that_have_not_left():
     """Punctuation follows the results: else the outer window would close without some of them."""
 
     def steps(stream: Any) -> Any:
@@ -253,15 +253,13 @@ def test_a_window_over_windows_waits_for_results_that_have_not_left() -> None:
         ({"flush": "lazy", "flush_windows": 0}, "flush_windows=0"),
     ],
 )
-def test_a_flush_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_flush_that_makes_no_sense_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
         made(window("5 minutes", **options))
 
 
 @pytest.mark.parametrize(("output", "finals"), [("latest", [False, True]), ("all", [True, True])])
-def test_with_latest_a_table_by_window_keeps_the_early_result_of_a_window_that_was_passed_over(
-    output: str, finals: list[bool]
-) -> None:
+def test_with_latest_a_table_by_window_keeps_the_early_result_of_a_window_that_was_passed_over(output, finals):
     """As docs/windows.md says: the key's own table has the latest window alone, and `all` gives every final result."""
     t = made(window("10 minutes", output=output, early=True), watermark=us.Watermark.embedded())
     for minute in (5, 15):

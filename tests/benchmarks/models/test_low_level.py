@@ -64,9 +64,7 @@ class PacketByPacket:
     most=st.integers(1, 2),
     seed=st.integers(0, 99),
 )
-def test_each_packet_makes_as_many_aggregates_leave(
-    flush: Flush, slots: int, windows: list[list[int]], every: int, most: int, seed: int
-) -> None:
+def test_each_packet_makes_as_many_aggregates_leave(flush, slots, windows, every, most, seed):
     slot_of = np.random.default_rng(seed).integers(0, slots, 10)
     table = LowLevelTable(slot_of, slots, flush, every, most)
     literal = PacketByPacket(slot_of.tolist(), slots, flush, every, most)
@@ -82,7 +80,7 @@ def test_each_packet_makes_as_many_aggregates_leave(
         (4.0, [0, 0, 0, 0], 3, 1.0),
     ],
 )
-def test_what_waits_while_aggregates_leave(rate: float, outputs: list[int], most: int, busy: float) -> None:
+def test_what_waits_while_aggregates_leave(rate, outputs, most, busy):
     waiting, share = backlog(Server(0.5, 0.5, 99), np.array(outputs), rate)
     assert waiting == most
     assert share == pytest.approx(busy)

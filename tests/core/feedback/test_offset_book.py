@@ -77,7 +77,7 @@ class Query:
 
 
 @pytest.mark.parametrize("idle", [{}, {"idle": "advance", "idleAfter": "1 ms"}], ids=["wait", "advance"])
-def test_an_offset_does_not_grow_with_files_that_are_finished(tmp_path: Path, idle: dict[str, str]) -> None:
+def test_an_offset_does_not_grow_with_files_that_are_finished(tmp_path, idle):
     query, sizes, number = Query(tmp_path, **idle), list[int](), 0
     for batch in range(100):
         for _ in range(10):
@@ -101,7 +101,7 @@ def test_an_offset_does_not_grow_with_files_that_are_finished(tmp_path: Path, id
     assert query.whole()["progress"][str(tmp_path / "in" / "0001.csv")]["received"] == 2
 
 
-def test_a_list_without_its_checkpoint_is_an_error_in_words(tmp_path: Path) -> None:
+def test_a_list_without_its_checkpoint_is_an_error_in_words(tmp_path):
     query = Query(tmp_path)
     for number in range(100):
         query.write(f"{number:04}.csv", 1_000_000 + number)
@@ -134,7 +134,7 @@ STEP = st.tuples(
     st.sampled_from([0, 1, 3]),
     st.integers(0, 3),
 )
-def test_what_is_kept_is_what_was_planned(steps: list[Any], progress: Any, idle: Any, others: int, old: int) -> None:
+def test_what_is_kept_is_what_was_planned(steps, progress, idle, others, old):
     """The first offsets may be of a release that had all feeds in each."""
     options = SourceOptions(
         key=("k",), time="at" if progress == "heartbeat" else "us", progress=progress,

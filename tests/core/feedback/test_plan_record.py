@@ -1,7 +1,6 @@
 """The record of a query's operators."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
 
 
-def test_it_is_read_as_it_was_written_and_the_last_one_counts(tmp_path: Path) -> None:
+def test_it_is_read_as_it_was_written_and_the_last_one_counts(tmp_path):
     checkpoint = str(tmp_path / "cp")
     assert read_plan_record(checkpoint) is None
     write_plan_record(checkpoint, [[{"place": "upstream-queue"}]])
@@ -17,7 +16,7 @@ def test_it_is_read_as_it_was_written_and_the_last_one_counts(tmp_path: Path) ->
     assert read_plan_record(checkpoint) == [["last"]]
 
 
-def test_a_query_has_begun_once_a_batch_is_journaled(tmp_path: Path) -> None:
+def test_a_query_has_begun_once_a_batch_is_journaled(tmp_path):
     assert not has_begun(str(tmp_path / "none"))
     offsets = tmp_path / "offsets"
     offsets.mkdir()
@@ -28,7 +27,7 @@ def test_a_query_has_begun_once_a_batch_is_journaled(tmp_path: Path) -> None:
     assert has_begun(str(tmp_path))
 
 
-def test_another_layout_is_refused(tmp_path: Path) -> None:
+def test_another_layout_is_refused(tmp_path):
     write_plan_record(str(tmp_path), [])
     (path,) = tmp_path.glob("upstream-plan/*.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "layout": 2}))

@@ -1,7 +1,6 @@
 """Reports are read as they were written, whatever release wrote them."""
 
 import dataclasses
-from pathlib import Path
 from typing import ClassVar
 
 from upstream.core.feedback.ages import Ages
@@ -20,7 +19,7 @@ class Counted(Report):
     added_later: int = 7
 
 
-def test_each_shard_has_one_report_its_last(tmp_path: Path) -> None:
+def test_each_shard_has_one_report_its_last(tmp_path):
     for rows in (1, 2):
         for shard in (0, 1):
             write_report(str(tmp_path), Counted(shard, rows + shard))
@@ -28,13 +27,13 @@ def test_each_shard_has_one_report_its_last(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["counted-0.json", "counted-1.json"]
 
 
-def test_names_of_other_releases_are_ignored_and_members_added_since_have_their_default(tmp_path: Path) -> None:
+def test_names_of_other_releases_are_ignored_and_members_added_since_have_their_default(tmp_path):
     write_value(str(tmp_path), "counted-0.json", {"shard": 3, "rows": 5, "from_a_later_release": True})
     write_value(str(tmp_path), "counted-1.json", {"rows": 6})
     assert read_reports(str(tmp_path), Counted) == [Counted(3, 5), Counted(0, 6)]
 
 
-def test_reports_of_a_kind_with_parts_are_read_back(tmp_path: Path) -> None:
+def test_reports_of_a_kind_with_parts_are_read_back(tmp_path):
     queue = QueueReport(2, 1, 0, 0, 0, 0, 0, 0, 4, 5, 6, [[1, 2]], 7, 8, 9, 10, 11, 12, Ages(1, 2.0, 2.0, {3: 1}))
     write_report(str(tmp_path), queue)
     write_report(str(tmp_path), Served(2, 10, 20, 30))

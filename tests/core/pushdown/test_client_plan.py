@@ -40,7 +40,7 @@ PROGRAM = """
 """
 
 
-def test_sources_are_found_with_their_options() -> None:
+def test_sources_are_found_with_their_options():
     done = run_python(PROGRAM, **connect_environment())
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -65,7 +65,7 @@ MOVED = {
 
 
 @pytest.mark.parametrize("text", MOVED)
-def test_a_condition_on_each_row(text: str) -> None:
+def test_a_condition_on_each_row(text):
     condition = arrow_condition(text, TABLE.schema)
     assert condition is not None
     assert pickle.loads(dumps(condition))(TABLE).to_pylist() == MOVED[text]
@@ -101,17 +101,17 @@ LEFT = [
 
 
 @pytest.mark.parametrize("text", LEFT)
-def test_what_could_differ_is_left_to_spark(text: str) -> None:
+def test_what_could_differ_is_left_to_spark(text):
     assert arrow_condition(text, TABLE.schema) is None
 
 
-def test_a_name_that_two_columns_have_is_left_to_spark() -> None:
+def test_a_name_that_two_columns_have_is_left_to_spark():
     schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
     assert arrow_condition("a > 1", schema) is None
 
 
 @pytest.mark.spark
-def test_spark_sees_the_same(spark) -> None:
+def test_spark_sees_the_same(spark):
     from pyspark.sql import functions as F
 
     names = [name for name in ROWS if name != "part"]

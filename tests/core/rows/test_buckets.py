@@ -38,18 +38,18 @@ GOLDEN: list[tuple[str, pa.DataType, Any, int]] = [
 
 
 @pytest.mark.parametrize(("kind", "value", "expected"), [row[1:] for row in GOLDEN], ids=[row[0] for row in GOLDEN])
-def test_golden_values(kind: pa.DataType, value: Any, expected: int) -> None:
+def test_golden_values(kind, value, expected):
     # Neighbours of other lengths, a slice and several chunks must not matter.
     column = pa.chunked_array([pa.array([None, value], kind), pa.array([value], kind)])
     assert spark_hash([column]).tolist() == [42, expected, expected]
     assert spark_hash([pa.array([None, value, None], kind)[1:2]]).tolist() == [expected]
 
 
-def test_columns_are_chained() -> None:
+def test_columns_are_chained():
     assert spark_hash([pa.array(["é漢"]), pa.array([7], pa.int16())]).tolist() == [-1232248742]
 
 
-def test_no_rows() -> None:
+def test_no_rows():
     assert len(bucket_of([pa.array([], pa.string())], 16)) == 0
     assert len(bucket_of([pa.chunked_array([], pa.decimal128(30, 2))], 16)) == 0
 
@@ -57,13 +57,13 @@ def test_no_rows() -> None:
 @pytest.mark.parametrize(
     "kind", [pa.list_(pa.int32()), pa.map_(pa.string(), pa.int32()), pa.duration("us"), pa.uint32()]
 )
-def test_other_types_are_refused(kind: pa.DataType) -> None:
+def test_other_types_are_refused(kind):
     with pytest.raises(SchemaError, match="cannot be put into buckets"):
         bucket_of([pa.array([None], kind)], 16)
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 300))
-def test_each_row_alone_hashes_as_among_others(keys: list[bytes], buckets: int) -> None:
+def test_each_row_alone_hashes_as_among_others(keys, buckets):
     together = bucket_of([pa.array(keys, pa.binary())], buckets)
     assert together.tolist() == [int(bucket_of([pa.array([key])], buckets)[0]) for key in keys]
     assert ((together >= 0) & (together < buckets)).all()
@@ -93,13 +93,13 @@ SPARK_TYPES: dict[str, st.SearchStrategy[Any]] = {
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))
-def test_integers_are_found_by_their_hash(wanted: list[int]) -> None:
+def test_integers_are_found_by_their_hash(wanted):
     assert spark_hash([pa.array(integers_with_hash(wanted), pa.int32())]).tolist() == wanted
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("tasks", [2, 3, 5])
-def test_groups_are_dealt_out_to_tasks_in_turn(spark: Any, tasks: int) -> None:
+def test_groups_are_dealt_out_to_tasks_in_turn(spark, tasks):
     from pyspark.sql import functions as F
 
     slots = [(slot,) for slot in integers_with_hash(range(16))]
@@ -109,7 +109,7 @@ def test_groups_are_dealt_out_to_tasks_in_turn(spark: Any, tasks: int) -> None:
 
 
 @pytest.mark.spark
-def test_equal_to_sparks_hash(spark: Any) -> None:
+def test_equal_to_sparks_hash(spark):
     from pyspark.sql import functions as F
 
     rng = np.random.default_rng(7)

@@ -13,7 +13,7 @@ def struct(**fields: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in fields.items()])
 
 
-def test_they_are_found_at_any_depth() -> None:
+def test_they_are_found_at_any_depth():
     nested = struct(x=CASELESS, l=ArrayType(struct(y=UNICODE)), ll=ArrayType(ArrayType(UNICODE)))
     schema = struct(k=CASELESS, plain=TEXT, b=StringType("UTF8_BINARY"), s=nested, m=MapType(TEXT, UNICODE))
     assert collations_of(schema.jsonValue()["fields"]) == {
@@ -25,7 +25,7 @@ def test_they_are_found_at_any_depth() -> None:
     }
 
 
-def test_the_columns_are_named_and_the_way_out() -> None:
+def test_the_columns_are_named_and_the_way_out():
     schema = struct(k=CASELESS, v=UNICODE)
     message = r"k is under the collation UTF8_LCASE, v is under .* UNICODE_CI.*collate\(k, 'UTF8_BINARY'\).*lower"
     with pytest.raises(SchemaError, match=message):

@@ -35,7 +35,7 @@ HALF_PAST = 1_479_967_251_000_000  # 2016-11-24T06:00:51Z
         (pa.array(["2016-11-24 07:00:51.0+0100"]), None, "America/Chicago"),
     ],
 )
-def test_the_same_instant_in_every_form(column: pa.Array, time_format: str | None, zone: str) -> None:
+def test_the_same_instant_in_every_form(column, time_format, zone):
     assert event_time_us(column, time_format, zone).tolist() == [HALF_PAST]
 
 
@@ -56,7 +56,7 @@ def test_the_same_instant_in_every_form(column: pa.Array, time_format: str | Non
         (pa.array([253_402_300_800], pa.timestamp("s", tz="UTC")), None),
     ],
 )
-def test_what_is_no_time_is_marked(column: pa.Array, time_format: str | None) -> None:
+def test_what_is_no_time_is_marked(column, time_format):
     assert set(event_time_us(column, time_format, "UTC").tolist()) == {NO_TIME}
 
 
@@ -72,14 +72,14 @@ def test_what_is_no_time_is_marked(column: pa.Array, time_format: str | None) ->
         ("2024-07-01T10:00:00.5+01", "2024-07-01T10:00:00.500+01:00"),
     ],
 )
-def test_iso_text_may_leave_parts_out(text: str, instant: str) -> None:
+def test_iso_text_may_leave_parts_out(text, instant):
     meant = int(dt.datetime.fromisoformat(instant).timestamp() * 1_000_000)
     column = pa.array(["no time", text, "2024-07-01T00:00:00Z", None])
     found = event_time_us(column, None, "Europe/Paris").tolist()
     assert found == [NO_TIME, meant, 1_719_792_000_000_000, NO_TIME]
 
 
-def test_a_day_begins_where_the_zone_says() -> None:
+def test_a_day_begins_where_the_zone_says():
     days = pa.array([dt.date(2024, 7, 1), dt.date(2024, 1, 1), None])
     for column in (days, days.cast(pa.date64())):
         found = event_time_us(column, None, "America/New_York").tolist()
@@ -93,7 +93,7 @@ def test_a_day_begins_where_the_zone_says() -> None:
     st.sampled_from([pa.float64(), pa.float32()]),
 )
 @example(8_999_999_999_998_622, "epoch_s", pa.float64())
-def test_a_float_is_below_a_bound_in_both_terms_or_in_neither(bound_us: int, unit: str, dtype: pa.DataType) -> None:
+def test_a_float_is_below_a_bound_in_both_terms_or_in_neither(bound_us, unit, dtype):
     kind = dtype.to_pandas_dtype()
     at = kind(time_scalar(bound_us, dtype, unit).as_py())
     before, back = event_time_us(pa.array([np.nextafter(at, kind(-np.inf)), at], dtype), unit, "UTC").tolist()
@@ -106,13 +106,13 @@ def test_a_float_is_below_a_bound_in_both_terms_or_in_neither(bound_us: int, uni
     assert bound_us <= back <= bound_us + max(0, np.spacing(np.abs(at)) / microsecond - 1)
 
 
-def test_part_of_a_microsecond_is_cut_from_floats() -> None:
+def test_part_of_a_microsecond_is_cut_from_floats():
     values = [1.9999996, 0.5, 1_718_000_000.000001, 1_104_537_600.000001, -0.0000001]
     found = event_time_us(pa.array(values), "epoch_s", "UTC").tolist()
     assert found == [1_999_999, 500_000, 1_718_000_000_000_001, 1_104_537_600_000_001, -1]
 
 
-def test_before_the_epoch_a_part_of_a_microsecond_belongs_to_the_earlier_one() -> None:
+def test_before_the_epoch_a_part_of_a_microsecond_belongs_to_the_earlier_one():
     for column, time_format in ((pa.array([-1], pa.timestamp("ns", tz="UTC")), None), (pa.array([-1]), "epoch_ns")):
         assert event_time_us(column, time_format, "UTC").tolist() == [-1]
     assert event_time_us(pa.array([-1], pa.date32()), None, "UTC").tolist() == [-86_400_000_000]
@@ -123,7 +123,7 @@ def test_before_the_epoch_a_part_of_a_microsecond_belongs_to_the_earlier_one() -
     st.sampled_from(["epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]),
     st.sampled_from(["UTC", "Asia/Tokyo", "America/New_York", "Europe/Paris"]),
 )
-def test_a_bound_in_the_columns_terms_never_promises_more(bound_us: int, unit: str, zone: str) -> None:
+def test_a_bound_in_the_columns_terms_never_promises_more(bound_us, unit, zone):
     for dtype in (pa.int64(), pa.timestamp("us", tz="UTC"), pa.date32()):
         scalar = time_scalar(bound_us, dtype, unit, zone)
         back = int(event_time_us(pa.array([scalar.as_py()], dtype), unit, zone)[0])
@@ -132,7 +132,7 @@ def test_a_bound_in_the_columns_terms_never_promises_more(bound_us: int, unit: s
         assert bound_us - back <= (25 * 3_600_000_000 if dtype == pa.date32() else 1_000_000)
 
 
-def test_numbers_need_a_unit_and_lists_are_no_times() -> None:
+def test_numbers_need_a_unit_and_lists_are_no_times():
     with pytest.raises(SchemaError, match=r"'ms' holds numbers .*epoch_ms"):
         check_time_type("ms", pa.int64(), None)
     with pytest.raises(SchemaError, match="timestamp, a date, text or a number"):
@@ -142,7 +142,7 @@ def test_numbers_need_a_unit_and_lists_are_no_times() -> None:
     assert event_time_us(pa.array([dt.date(1970, 1, 2)]), None, "UTC").tolist() == [86_400_000_000]
 
 
-def test_zones_are_known_before_the_first_row() -> None:
+def test_zones_are_known_before_the_first_row():
     for name in ("UTC", "Z", "gmt", "Europe/Paris", "+02:00"):
         check_time_zone("timeZone", name)
     for name in ("Mars", "", "Europe/Pari"):

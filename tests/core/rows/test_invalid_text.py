@@ -17,7 +17,7 @@ def texts(values: list[bytes | None]) -> pa.Array:
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=4), st.just("é".encode())), max_size=300), st.integers(0, 5))
-def test_by_a_plain_look(values: list[bytes | None], skip: int) -> None:
+def test_by_a_plain_look(values, skip):
     def is_text(value: bytes | None) -> bool:
         try:
             return value is None or value.decode() is not None
@@ -31,13 +31,13 @@ def test_by_a_plain_look(values: list[bytes | None], skip: int) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 63, 64, 65, 4095, 4096, 9999])
-def test_one_of_many(at: int) -> None:
+def test_one_of_many(at):
     found = rows_without_text(pa.table({"v": texts([b"x"] * at + [WRONG] + [b"y"] * (9999 - at))}))
     assert np.flatnonzero(found).tolist() == [at]
 
 
 @pytest.mark.parametrize("skip", [0, 1, 3])
-def test_inside_structs_lists_and_maps(skip: int) -> None:
+def test_inside_structs_lists_and_maps(skip):
     rows = 6
     inner = texts([b"a", WRONG, b"b", None, b"c", WRONG])
     struct = pa.StructArray.from_arrays([inner], ["x"])
@@ -58,7 +58,7 @@ def test_inside_structs_lists_and_maps(skip: int) -> None:
         assert table.column(name).cast(as_bytes(column.type)).type == as_bytes(column.type)
 
 
-def test_other_types_are_left() -> None:
+def test_other_types_are_left():
     kind = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.binary()))])
     assert as_bytes(kind) == kind
     assert as_bytes(pa.map_(pa.string(), pa.list_(pa.string()))) == pa.map_(pa.binary(), pa.list_(pa.binary()))

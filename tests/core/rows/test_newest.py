@@ -22,7 +22,7 @@ def newest_by_loop(keys: list[object], times: list[int] | None) -> dict[object, 
 
 
 @given(rows)
-def test_newest_row_of_each_key_is_the_one_a_loop_finds(data: list[tuple[int, str, int]]) -> None:
+def test_newest_row_of_each_key_is_the_one_a_loop_finds(data):
     numbers, texts, times = ([row[i] for row in data] for i in range(3))
     codes, size = key_codes([pa.array(numbers, pa.int64()), pa.array(texts, pa.string())])
     for time in (None, times):
@@ -32,7 +32,7 @@ def test_newest_row_of_each_key_is_the_one_a_loop_finds(data: list[tuple[int, st
 
 
 @given(rows)
-def test_a_kept_row_stands_for_all_rows_of_its_key(data: list[tuple[int, str, int]]) -> None:
+def test_a_kept_row_stands_for_all_rows_of_its_key(data):
     numbers = [row[0] for row in data]
     codes, size = key_codes([pa.array(numbers, pa.int64())])
     arrivals = np.arange(len(data), dtype=np.int64)[::-1].copy()
@@ -60,7 +60,7 @@ def test_a_kept_row_stands_for_all_rows_of_its_key(data: list[tuple[int, str, in
         ([{"a": None, "b": 1.5}, {"a": 0, "b": None}, {"a": None, "b": 1.5}, {"a": None, "b": None}, None, None], None),
     ],
 )
-def test_codes_are_equal_exactly_for_equal_keys(values: list[object], dtype: pa.DataType | None) -> None:
+def test_codes_are_equal_exactly_for_equal_keys(values, dtype):
     dtype = dtype or pa.array(values).type
     codes, size = key_codes([pa.chunked_array([pa.array(values[:1], dtype), pa.array(values[1:], dtype)])])
     plain = ["nan" if isinstance(value, float) and math.isnan(value) else repr(value) for value in values]
@@ -71,7 +71,7 @@ def test_codes_are_equal_exactly_for_equal_keys(values: list[object], dtype: pa.
             assert (codes[i] == codes[j]) == (left == right)
 
 
-def test_many_key_columns_of_large_range_do_not_overflow() -> None:
+def test_many_key_columns_of_large_range_do_not_overflow():
     generator = np.random.default_rng(1)
     columns = [pa.array(generator.integers(-(2**62), 2**62, 500)) for _ in range(6)]
     columns.append(pa.array(np.arange(500) % 250))
@@ -81,7 +81,7 @@ def test_many_key_columns_of_large_range_do_not_overflow() -> None:
     assert (codes[:500] == codes[500:]).all()
 
 
-def test_nulls_take_one_code_more_and_small_ranges_of_integers_are_their_own_codes() -> None:
+def test_nulls_take_one_code_more_and_small_ranges_of_integers_are_their_own_codes():
     codes, size = key_codes([pa.array(["x", None, "y"])])
     assert (codes.tolist(), size) == ([0, 2, 1], 3)
     codes, size = key_codes([pa.array([-5, 1018])])
@@ -94,13 +94,13 @@ def test_nulls_take_one_code_more_and_small_ranges_of_integers_are_their_own_cod
     assert (codes.tolist(), size) == ([0, 1, 2], 3)
 
 
-def test_integers_of_any_width_have_codes_of_64_bits() -> None:
+def test_integers_of_any_width_have_codes_of_64_bits():
     for kind in (pa.int8(), pa.int16(), pa.int64()):
         codes, size = key_codes([pa.array([-128, 127, 0], kind)])
         assert (codes.dtype, codes.tolist(), size) == (np.dtype(np.int64), [0, 255, 128], 256)
 
 
-def test_codes_of_several_columns_stay_small() -> None:
+def test_codes_of_several_columns_stay_small():
     codes, size = key_codes([pa.array([0, 31]), pa.array([0, 30])])
     assert (codes.tolist(), size) == ([0, 31 * 31 + 30], 32 * 31)
     codes, size = key_codes([pa.array([0, 31]), pa.array([0, 31])])
@@ -111,7 +111,7 @@ def test_codes_of_several_columns_stay_small() -> None:
     assert (codes.tolist(), size) == ([0, 1, 2, 3], 4)
 
 
-def test_no_rows_have_no_codes() -> None:
+def test_no_rows_have_no_codes():
     for column in (pa.array([], pa.int64()), pa.chunked_array([], pa.string())):
         codes, size = key_codes([column])
         assert (codes.dtype, len(codes), size) == (np.dtype(np.int64), 0, 0)
@@ -119,7 +119,7 @@ def test_no_rows_have_no_codes() -> None:
         key_codes([])
 
 
-def test_floats_keep_their_last_bit_and_nans_are_one_key() -> None:
+def test_floats_keep_their_last_bit_and_nans_are_one_key():
     codes, size = key_codes([pa.array([1e-300, 2e-300, 1e-300])])
     assert (codes.tolist(), size) == ([0, 1, 0], 2)
     nans = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x3FF0000000000000], dtype=np.uint64).view(np.float64)
@@ -131,7 +131,7 @@ def test_floats_keep_their_last_bit_and_nans_are_one_key() -> None:
     assert codes[0] == codes[1]
 
 
-def test_what_a_kept_row_stands_for() -> None:
+def test_what_a_kept_row_stands_for():
     codes = np.array([4, 1, 4, 1, 4], dtype=np.int64)
     time = np.array([7, 3, 9, 3, 8], dtype=np.int64)
     newest = NewestPerKey(codes, 6, time, 5, 2)
@@ -141,7 +141,7 @@ def test_what_a_kept_row_stands_for() -> None:
     assert {column.dtype for column in (newest.rows, newest.first_arrival_us, newest.covered)} == {np.dtype(np.int64)}
 
 
-def test_times_of_both_ends_of_the_range_count() -> None:
+def test_times_of_both_ends_of_the_range_count():
     ends = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, np.iinfo(np.int64).min], dtype=np.int64)
     assert newest_per_key(np.array([0, 1, 0]), 2, ends).tolist() == [1, 2]
     assert NewestPerKey(np.array([0, 0, 1]), 2, None, ends, 1).first_arrival_us.tolist() == [ends[0], ends[2]]

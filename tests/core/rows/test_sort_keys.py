@@ -8,7 +8,7 @@ from upstream.core.rows.sort_keys import ordered
 
 
 @given(st.lists(st.floats(allow_nan=False)))
-def test_floats_are_ordered_as_numbers(values: list[float]) -> None:
+def test_floats_are_ordered_as_numbers(values):
     codes = ordered(pa.chunked_array([pa.array(values, pa.float64())]))
     for one, code in zip(values, codes, strict=True):
         for other, other_code in zip(values, codes, strict=True):

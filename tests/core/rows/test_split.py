@@ -11,7 +11,7 @@ from upstream.core.rows.system_column import SYSTEM
 
 
 @given(sizes=st.lists(st.integers(0, 9), max_size=12), most=st.integers(1, 20))
-def test_every_row_once_in_order_and_not_too_many(sizes: list[int], most: int) -> None:
+def test_every_row_once_in_order_and_not_too_many(sizes, most):
     numbers = iter(range(1000))
     batches = [pa.record_batch({"n": pa.array([next(numbers) for _ in range(size)], pa.int64())}) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
@@ -22,7 +22,7 @@ def test_every_row_once_in_order_and_not_too_many(sizes: list[int], most: int) -
     assert all(table.num_rows >= most for table in tables[:-1])
 
 
-def test_long_rows_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_rows_go_a_few_at_a_time(monkeypatch):
     monkeypatch.setattr(parting, "_BYTES_AT_ONCE", 10_000)
     batch = pa.record_batch({"text": ["x" * 1_000] * 95 + ["y" * 50_000]})
     tables = list(some_at_once(iter([batch])))
@@ -32,14 +32,14 @@ def test_long_rows_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(marks=st.lists(st.sampled_from([True, False, None]), max_size=8))
-def test_punctuation_is_split_from_rows_wherever_it_lies(marks: list[bool | None]) -> None:
+def test_punctuation_is_split_from_rows_wherever_it_lies(marks):
     system = pa.array([{"punctuation": mark} for mark in marks], pa.struct([("punctuation", pa.bool_())]))
     rows, punctuation = split_punctuation(pa.table({"n": pa.array(range(len(marks)), pa.int64()), SYSTEM: system}))
     assert rows.column("n").to_pylist() == [at for at, mark in enumerate(marks) if not mark]
     assert punctuation.column("n").to_pylist() == [at for at, mark in enumerate(marks) if mark]
 
 
-def test_rows_before_their_punctuation_are_not_copied() -> None:
+def test_rows_before_their_punctuation_are_not_copied():
     system = pa.array([{"punctuation": at == 3} for at in range(4)], pa.struct([("punctuation", pa.bool_())]))
     table = pa.table({"n": pa.array(range(4), pa.int64()), SYSTEM: system})
     rows, _ = split_punctuation(table)

@@ -15,7 +15,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_bounds_go_through_punctuation_rows_and_come_back(kind: pa.DataType) -> None:
+def test_bounds_go_through_punctuation_rows_and_come_back(kind):
     numbers = pa.array([-3000, 0, 7000], pa.int32())
     points = ordered(pa.chunked_array([(numbers if pa.types.is_date(kind) else numbers.cast(pa.int64())).cast(kind)]))
     bounds = [BEFORE_ALL, *points.tolist(), AFTER_ALL]
@@ -27,7 +27,7 @@ def test_bounds_go_through_punctuation_rows_and_come_back(kind: pa.DataType) -> 
     assert order == sorted(order)
 
 
-def test_the_mark_can_be_held_by_python_and_by_pandas() -> None:
+def test_the_mark_can_be_held_by_python_and_by_pandas():
     mark = beginning(pa.timestamp("us", "UTC"))
     assert mark.as_py() == dt.datetime(1700, 1, 1, tzinfo=dt.timezone.utc)
     assert (
@@ -35,11 +35,11 @@ def test_the_mark_can_be_held_by_python_and_by_pandas() -> None:
     )
 
 
-def test_a_type_that_holds_no_time_has_no_mark() -> None:
+def test_a_type_that_holds_no_time_has_no_mark():
     assert not beginning(pa.string()).is_valid
 
 
-def test_only_points_in_time_are_finite() -> None:
+def test_only_points_in_time_are_finite():
     assert [is_finite(each) for each in (None, BEFORE_ALL, BEFORE_ALL + 1, 0, AFTER_ALL - 1, AFTER_ALL)] == [
         False, False, True, True, True, False,
     ]  # fmt: skip

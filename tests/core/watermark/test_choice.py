@@ -1,7 +1,5 @@
 """Watermark policies as objects: the options that they stand for, and what they refuse."""
 
-from typing import Any
-
 import pytest
 
 from upstream import Watermark
@@ -28,7 +26,7 @@ SECOND = 1_000_000
         ),
     ],
 )
-def test_the_source_takes_what_they_stand_for(chosen: Watermark, expected: dict[str, Any]) -> None:
+def test_the_source_takes_what_they_stand_for(chosen, expected):
     common, _ = parse_source_options({"path": "/feed", "key": "k", "time": "t", **chosen.options()})
     policy = common.policy()
     assert {name: getattr(policy, name) for name in expected} == expected
@@ -48,7 +46,7 @@ def test_the_source_takes_what_they_stand_for(chosen: Watermark, expected: dict[
         (lambda: Watermark.ordered().guarded(confirmations=0), "confirmations=0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
+def test_what_makes_no_sense_is_refused(make, message):
     with pytest.raises(OptionError, match=message):
         make()
     assert Watermark.displaced(100_000).rows == 100_000

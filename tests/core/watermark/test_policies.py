@@ -26,7 +26,7 @@ def bound_after(policy: Policy, times: list[int], now_us: int = 0) -> int | None
     return progress.bound
 
 
-def test_each_policy_on_one_prefix() -> None:
+def test_each_policy_on_one_prefix():
     times = [10, 11, 30, 20, 12, 29]
     assert bound_after(Policy("ordered", confirmations=1), times) == 30
     assert bound_after(Policy("bounded", delay_us=7, confirmations=1), times) == 23
@@ -40,9 +40,7 @@ names: st.SearchStrategy[PolicyName] = st.sampled_from(["ordered", "bounded", "d
 
 
 @given(names, st.lists(st.integers(0, 200), max_size=80), st.data(), st.integers(1, 4), st.integers(0, 6))
-def test_splits_and_snapshots_do_not_matter(
-    name: PolicyName, times: list[int], data: st.DataObject, confirmations: int, displacement: int
-) -> None:
+def test_splits_and_snapshots_do_not_matter(name, times, data, confirmations, displacement):
     policy = Policy(
         name, delay_us=5, displacement=displacement, max_jump_us=20, confirmations=confirmations, target_late=0.1
     )
@@ -78,14 +76,14 @@ def guard_by_loop(times: list[int], jump: int, confirmations: int) -> int | None
 
 
 @given(st.lists(st.integers(0, 300), max_size=80), st.integers(1, 60), st.integers(1, 4))
-def test_the_guard_is_what_a_loop_over_the_rows_gives(times: list[int], jump: int, confirmations: int) -> None:
+def test_the_guard_is_what_a_loop_over_the_rows_gives(times, jump, confirmations):
     policy = Policy("ordered", max_jump_us=jump, confirmations=confirmations)
     bound = bound_after(policy, times)
     assert (bound if is_finite(bound) else None) == guard_by_loop(times, jump, confirmations)
 
 
 @needs_recorded
-def test_far_future_rows_of_recorded_ships_do_not_move_progress() -> None:
+def test_far_future_rows_of_recorded_ships_do_not_move_progress():
     table = pyarrow.csv.read_csv(RECORDED / "ais.csv.gz")
     times = event_time_us(table["BaseDateTime"].cast(pa.timestamp("us")), None, "UTC")
     progress = Progress(Policy("bounded", delay_us=15 * 60_000_000 + 6_000_000))
@@ -114,7 +112,7 @@ def seen(policy: Policy, *times: int, now_us: int | None = 0) -> Progress:
     return progress
 
 
-def test_the_state_is_all_there_is() -> None:
+def test_the_state_is_all_there_is():
     fresh = Progress(Policy()).snapshot()
     assert fresh.pop("skew")["batches"] == 0
     assert fresh == FRESH
@@ -137,14 +135,14 @@ def test_the_state_is_all_there_is() -> None:
 
 
 @pytest.mark.parametrize(("target", "half_life"), [(0.001, 64_000), (0.015, 4267), (0.1, 4096)])
-def test_adaptive_forgets_as_slowly_as_its_target_needs(target: float, half_life: int) -> None:
+def test_adaptive_forgets_as_slowly_as_its_target_needs(target, half_life):
     held = seen(Policy("adaptive", target_late=target, confirmations=1), *range(half_life - 1)).snapshot()["lags"]
     assert held == {"rows": half_life - 1, "bins": [[0, half_life - 1.0]]}
     held = seen(Policy("adaptive", target_late=target, confirmations=1), *range(half_life)).snapshot()["lags"]
     assert held == {"rows": half_life, "bins": [[0, half_life / 2]]}
 
 
-def test_what_a_feed_is_about_to_confirm() -> None:
+def test_what_a_feed_is_about_to_confirm():
     policy = Policy("displaced", displacement=1, confirmations=4)
     assert Progress(policy).likely is None
     assert seen(policy, 9).likely == 9
@@ -156,7 +154,7 @@ def test_what_a_feed_is_about_to_confirm() -> None:
     assert (progress.likely, progress.largest, progress.suspects) == (9, 9, 0)
 
 
-def test_a_feed_that_turned_out_to_hold_nothing_is_empty() -> None:
+def test_a_feed_that_turned_out_to_hold_nothing_is_empty():
     policy = Policy("ordered", confirmations=1)
     progress = Progress(policy)
     assert not progress.empty
@@ -171,7 +169,7 @@ def test_a_feed_that_turned_out_to_hold_nothing_is_empty() -> None:
     assert latent.bound is None
 
 
-def test_delays_by_policy() -> None:
+def test_delays_by_policy():
     assert Progress(Policy("bounded", delay_us=7)).delay_us == 7
     assert Progress(Policy("ordered", delay_us=7)).delay_us == 0
     policy = Policy("adaptive", delay_us=7, target_late=0.25, confirmations=1)
@@ -181,7 +179,7 @@ def test_delays_by_policy() -> None:
     assert seen(policy, 1000, 0).delay_us == 1023, "what has been learned is more than the least"
 
 
-def test_late_rows_are_distinguished_from_those_that_silence_made_late() -> None:
+def test_late_rows_are_distinguished_from_those_that_silence_made_late():
     policy = Policy("ordered", confirmations=1)
     progress = seen(policy, 10, NO_TIME)
     assert (progress.bound, progress.reached) == (10, 10)
@@ -202,7 +200,7 @@ def test_late_rows_are_distinguished_from_those_that_silence_made_late() -> None
     assert (silent.late, silent.late_idle, silent.received) == (3, 1, 4)
 
 
-def test_ends_and_closes() -> None:
+def test_ends_and_closes():
     policy = Policy("ordered", confirmations=2, max_jump_us=10)
     progress = Progress(policy)
     progress.close()
@@ -230,7 +228,7 @@ def test_ends_and_closes() -> None:
     assert latent.bound == 4
 
 
-def test_conclusions_at_their_edges() -> None:
+def test_conclusions_at_their_edges():
     policy = Policy("embedded", max_jump_us=100, confirmations=1)
     for claimed, bound in ((120, 120), (121, BEFORE_ALL)):
         progress = seen(policy, 20, now_us=None)
@@ -258,7 +256,7 @@ def test_conclusions_at_their_edges() -> None:
     assert promised.bound == 8
 
 
-def test_skew_is_of_rows_that_are_believed() -> None:
+def test_skew_is_of_rows_that_are_believed():
     policy = Policy("ordered", max_jump_us=10, confirmations=1)
     progress = seen(policy, 20, 30, 25, 20, 19, now_us=None)
     assert progress.snapshot()["batch"] == [20, 30], "the last is too far behind"
@@ -275,7 +273,7 @@ def test_skew_is_of_rows_that_are_believed() -> None:
     assert progress.skew.latest == 60, "a batch without rows measures nothing"
 
 
-def test_suspects_at_their_edges() -> None:
+def test_suspects_at_their_edges():
     policy = Policy("ordered", max_jump_us=10, confirmations=3)
     assert seen(policy, 1, 2, 3, 12).bound == 12, "the first three count as their median, and then each by itself"
     progress = seen(policy, 1, 1, 1, 12, 22)
@@ -290,7 +288,7 @@ def test_suspects_at_their_edges() -> None:
     assert seen(Policy("ordered", max_jump_us=10, confirmations=4), 5, 900, 4, 7).bound == 7
 
 
-def test_many_rows_are_guarded_as_few_are() -> None:
+def test_many_rows_are_guarded_as_few_are():
     """Rows are looked at in steps; where a step ends is of no account."""
     policy = Policy("adaptive", delay_us=5, max_jump_us=20_000, confirmations=3, target_late=0.1)
     times = np.arange(200_000, dtype=np.int64) * 3
@@ -332,7 +330,7 @@ DISORDERS = {
 
 @pytest.mark.parametrize("kind", DISORDERS)
 @pytest.mark.parametrize("target", [0.001, 0.01])
-def test_on_stationary_disorder_the_share_that_is_late_comes_to_the_target(kind: str, target: float) -> None:
+def test_on_stationary_disorder_the_share_that_is_late_comes_to_the_target(kind, target):
     random = np.random.default_rng(1)
     n = 300_000
     sent = np.arange(n) * 10_000
@@ -348,7 +346,7 @@ def test_on_stationary_disorder_the_share_that_is_late_comes_to_the_target(kind:
     assert progress.delay_us <= 1.2 * np.quantile(np.maximum(lags, 0), 1 - target / 2) + 2
 
 
-def test_it_learns_anew_when_disorder_grows() -> None:
+def test_it_learns_anew_when_disorder_grows():
     random = np.random.default_rng(3)
     n = 400_000
     sent = np.arange(n) * 10_000
@@ -363,7 +361,7 @@ def test_it_learns_anew_when_disorder_grows() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=200), st.integers(1, 50))
-def test_the_bound_never_decreases(times: list[int], batch: int) -> None:
+def test_the_bound_never_decreases(times, batch):
     policy = Policy("adaptive", delay_us=10, max_jump_us=2000, confirmations=2, target_late=0.3)
     bounds = run(np.array(times, dtype=np.int64), policy, batch)[1]
     assert bounds == sorted(bounds)

@@ -7,7 +7,7 @@ from upstream.core.watermark.skew import Skew
 SPAN = 600_000_000
 
 
-def test_what_is_measured_of_each_batch() -> None:
+def test_what_is_measured_of_each_batch():
     skew = Skew()
     nothing = {"smallest": None, "largest": None, "latest": None, "since": 0, "batches": 0, "now": None, "before": None}
     assert skew.to_json() == nothing
@@ -23,7 +23,7 @@ def test_what_is_measured_of_each_batch() -> None:
     assert Skew(through_json(skew.to_json())).to_json() == skew.to_json()
 
 
-def test_eight_batches_are_enough_to_judge() -> None:
+def test_eight_batches_are_enough_to_judge():
     skew = Skew()
     for n in range(7):
         skew.observe(n, n, 2 * n)
@@ -32,7 +32,7 @@ def test_eight_batches_are_enough_to_judge() -> None:
     assert skew.spread == 7
 
 
-def test_a_span_is_over_after_ten_minutes_and_32_batches() -> None:
+def test_a_span_is_over_after_ten_minutes_and_32_batches():
     early, few, over = Skew(), Skew(), Skew()
     for skew, batches in ((early, 32), (few, 31), (over, 32)):
         for _ in range(batches):
@@ -51,7 +51,7 @@ def test_a_span_is_over_after_ten_minutes_and_32_batches() -> None:
     assert (over.smallest, over.largest) == (1, 11)
 
 
-def test_a_backlog_is_forgotten_and_a_quiet_feed_is_not() -> None:
+def test_a_backlog_is_forgotten_and_a_quiet_feed_is_not():
     second = 1_000_000
     skew = Skew()
     skew.observe(0, 10, 86_400 * second)  # a day's backlog

@@ -15,14 +15,14 @@ def _type(function: str, *types: pa.DataType) -> pa.DataType:
 
 
 @pytest.mark.parametrize("function", ["add", "subtract", "multiply", "divide", "mod", "pmod"])
-def test_no_decimal_exceeds_38_digits(function: str) -> None:
+def test_no_decimal_exceeds_38_digits(function):
     sizes = [pa.decimal128(p, s) for p in (1, 6, 19, 37, 38) for s in (0, 1, 6, 37, 38) if s <= p]
     for one, two in product(sizes, sizes):
         found = _type(function, one, two)
         assert 0 <= found.scale <= found.precision <= 38
 
 
-def test_rounding_may_need_a_digit_more_and_whole_numbers_stay() -> None:
+def test_rounding_may_need_a_digit_more_and_whole_numbers_stay():
     money = Field("m", pa.decimal128(3, 1))
     types = [ARITHMETIC["round"]("round", [money, Constant(at, INT)]).type for at in (0, 1, 5, -1, -6)]
     assert types == [pa.decimal128(p, s) for p, s in ((3, 0), (4, 1), (4, 1), (3, 0), (7, 0))]
@@ -32,7 +32,7 @@ def test_rounding_may_need_a_digit_more_and_whole_numbers_stay() -> None:
         ARITHMETIC["round"]("round", [Field("d", DOUBLE), Field("i", INT)])
 
 
-def test_intervals_add_to_times_and_to_intervals() -> None:
+def test_intervals_add_to_times_and_to_intervals():
     assert _type("add", TIMESTAMP, DURATION) == TIMESTAMP
     assert _type("add", DATE, DURATION) == TIMESTAMP
     assert _type("add", DURATION, DURATION) == DURATION

@@ -26,7 +26,7 @@ def _wrapped(value: int, width: int) -> int:
 
 
 @given(dtype=_TYPES, data=st.data())
-def test_operators_work_bit_by_bit(dtype: pa.DataType, data: st.DataObject) -> None:
+def test_operators_work_bit_by_bit(dtype, data):
     pairs = data.draw(st.lists(st.tuples(_edges(dtype), _edges(dtype)), min_size=1, max_size=6))
     columns = ([one for one, _ in pairs], dtype), ([two for _, two in pairs], dtype)
     known = [None if None in pair else pair for pair in pairs]
@@ -37,7 +37,7 @@ def test_operators_work_bit_by_bit(dtype: pa.DataType, data: st.DataObject) -> N
 
 
 @given(dtype=_TYPES, data=st.data())
-def test_counts_and_single_bits(dtype: pa.DataType, data: st.DataObject) -> None:
+def test_counts_and_single_bits(dtype, data):
     values = data.draw(st.lists(_edges(dtype), min_size=1, max_size=6))
     counts = [None if each is None else (each & (1 << 64) - 1).bit_count() for each in values]
     assert evaluate("bit_count", (values, dtype)) == counts
@@ -48,7 +48,7 @@ def test_counts_and_single_bits(dtype: pa.DataType, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("place", [-1, 8, 2**31 - 1])
-def test_a_bit_outside_of_the_number_is_an_error_where_it_is_asked_for(place: int) -> None:
+def test_a_bit_outside_of_the_number_is_an_error_where_it_is_asked_for(place):
     assert evaluate("bit_get", ([None], BYTE), ([place], INT)) == [None]
     assert evaluate("bit_get", ([1], BYTE), ([None], INT)) == [None]
     with pytest.raises(QueryError, match="no such bit") as caught:
@@ -63,7 +63,7 @@ def test_a_bit_outside_of_the_number_is_an_error_where_it_is_asked_for(place: in
 )
 @example(dtype=INT, data=None, places=32)
 @example(dtype=LONG, data=None, places=64)
-def test_shifts_take_the_last_bits_of_their_places(dtype: pa.DataType, data: st.DataObject | None, places: int) -> None:
+def test_shifts_take_the_last_bits_of_their_places(dtype, data, places):
     values = [7, -8, None] if data is None else data.draw(st.lists(_edges(dtype), min_size=1, max_size=6))
     width = dtype.bit_width
     by = places & (width - 1)
@@ -96,7 +96,7 @@ def test_shifts_take_the_last_bits_of_their_places(dtype: pa.DataType, data: st.
         ("shiftleft", (DOUBLE, INT), INT),
     ],
 )
-def test_types_are_sparks(function: str, types: tuple[pa.DataType, ...], expected: pa.DataType) -> None:
+def test_types_are_sparks(function, types, expected):
     made = call(function, [Constant(None, each) if each == NULL else Field("x", each) for each in types])
     assert made.type == expected
 
@@ -115,10 +115,10 @@ def test_types_are_sparks(function: str, types: tuple[pa.DataType, ...], expecte
         ("shiftleft", (BOOLEAN, INT), "INT or BIGINT"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(function: str, types: tuple[pa.DataType, ...], part: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(function, types, part):
     unfit(part, call, function, [Field("x", each) for each in types])
 
 
-def test_operators_are_written_as_in_sql() -> None:
+def test_operators_are_written_as_in_sql():
     x = Field("x", INT)
     assert str(call("bitwise_or", [call("bitwise_not", [x]), call("bitwise_and", [x, x])])) == "((~x) | (x & x))"

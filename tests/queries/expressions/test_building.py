@@ -14,7 +14,7 @@ _INT = pa.int32()
 _CALL = Call("f", (Field("a", _INT), Constant(3, _INT)), _INT)
 
 
-def test_a_shared_expression_is_computed_once_and_in_order() -> None:
+def test_a_shared_expression_is_computed_once_and_in_order():
     runs = []
     stages = building.Stages()
     counted = pl.col("a").map_batches(lambda each: runs.append(1) or each, return_dtype=pl.Int64)
@@ -28,20 +28,20 @@ def test_a_shared_expression_is_computed_once_and_in_order() -> None:
     assert runs == [1]
 
 
-def test_columns_and_constants_are_shared_as_they_are() -> None:
+def test_columns_and_constants_are_shared_as_they_are():
     stages = building.Stages()
     stages.shared(pl.col("a"))
     stages.shared(pl.lit(1) + 1)
     assert stages.columns == []
 
 
-def test_failures_count_where_the_value_is_needed_and_null_is_no() -> None:
+def test_failures_count_where_the_value_is_needed_and_null_is_no():
     failures = building.when_needed([building.Failure(pl.col("x") > 1, _CALL, "")], pl.col("y"))
     frame = pl.DataFrame({"x": [0, 2, 2, 2], "y": [True, True, False, None]})
     assert frame.select(failures[0].where).to_series().to_list() == [False, True, False, False]
 
 
-def test_unexpected_null_is_one_that_no_operand_explains() -> None:
+def test_unexpected_null_is_one_that_no_operand_explains():
     build = building.Builder(_CALL, [building.Value(pl.col("a")), building.Value(pl.lit(3))], building.Stages())
     frame = pl.DataFrame({"a": [1, None, 2], "v": [None, None, 5]})
     assert frame.select(build.unexpected_null(pl.col("v"))).to_series().to_list() == [True, False, False]
@@ -51,7 +51,7 @@ def test_unexpected_null_is_one_that_no_operand_explains() -> None:
     assert pl.select(beside_null.unexpected_null(pl.lit(None))).item() is False
 
 
-def test_a_constant_is_asked_for_where_rows_may_differ() -> None:
+def test_a_constant_is_asked_for_where_rows_may_differ():
     build = building.Builder(_CALL, [building.Value(pl.col("a")), building.Value(pl.lit(3))], building.Stages())
     assert build.constant(1, "the size") == 3
     unfit("the size is a, which differs by row", build.constant, 0, "the size")
@@ -73,7 +73,7 @@ def test_a_constant_is_asked_for_where_rows_may_differ() -> None:
         (127, pa.int8()),
     ],
 )
-def test_constants_keep_their_value_and_type(value: object, dtype: pa.DataType) -> None:
+def test_constants_keep_their_value_and_type(value, dtype):
     found = pl.select(building.literal(value, dtype)).to_series()
     assert found.dtype == building.polars_type(dtype)
     assert found.to_arrow().cast(dtype).to_pylist() == [value]

@@ -41,7 +41,7 @@ def _tried(values: Sequence[object], given: pa.DataType, wanted: pa.DataType) ->
 
 
 @pytest.mark.parametrize(("wanted", "bits"), [(BYTE, 8), (SHORT, 16), (INT, 32), (LONG, 64)], ids=str)
-def test_to_whole_numbers(wanted: pa.DataType, bits: int) -> None:
+def test_to_whole_numbers(wanted, bits):
     most = 2 ** (bits - 1) - 1
     texts = [str(most), str(most + 1), f"-{most + 1}", f"-{most + 2}", " +7\t", "7.0", "", None, "1e1", "--1"]
     assert _tried(texts, TEXT, wanted) == [most, None, -most - 1, None, 7, None, None, None, None, None]
@@ -54,7 +54,7 @@ def test_to_whole_numbers(wanted: pa.DataType, bits: int) -> None:
         assert _tried(doubles, DOUBLE, wanted) == [most, None, -most - 1, None, None, None, 0]
 
 
-def test_to_decimals() -> None:
+def test_to_decimals():
     assert _tried([999, 1000, -999], INT, _MONEY) == [Decimal(999), None, Decimal(-999)]
     rounded = [Decimal("999.99"), None, Decimal("2.68"), None, Decimal("0.10"), Decimal("0.00")]
     assert _tried([999.994, 999.995, 2.675, 1e300, 0.1, 1e-10], DOUBLE, _MONEY) == rounded
@@ -66,7 +66,7 @@ def test_to_decimals() -> None:
     assert evaluate_cast(([True, False, None], BOOLEAN), _MONEY) == [Decimal(1), Decimal(0), None]
 
 
-def test_to_and_from_doubles_the_nearest() -> None:
+def test_to_and_from_doubles_the_nearest():
     values = [Decimal("0.1"), Decimal("12345678901234567890.123456789012345678"), None, Decimal("-1E-18")]
     assert evaluate_cast((values, pa.decimal128(38, 18)), DOUBLE) == [0.1, 12345678901234567890.123456789, None, -1e-18]
     assert evaluate_cast(([2**63 - 1, 2**53 + 1], LONG), DOUBLE) == [2.0**63, 2.0**53]
@@ -75,14 +75,14 @@ def test_to_and_from_doubles_the_nearest() -> None:
     assert _tried([2.0**63, beyond, -(2.0**63), -beyond], DOUBLE, LONG) == [2**63 - 1, None, -(2**63), None]
 
 
-def test_to_booleans() -> None:
+def test_to_booleans():
     texts = ["t", " TRUE ", "y", "Yes", "1", "f", "false", "N", "no", "0", "2", "", None]
     assert _tried(texts, TEXT, BOOLEAN) == [True] * 5 + [False] * 5 + [None] * 3
     assert evaluate_cast(([0.0, -0.0, math.nan, 2.0, None], DOUBLE), BOOLEAN) == [False, False, True, True, None]
     assert evaluate_cast(([Decimal("0.00"), Decimal("0.01")], _MONEY), BOOLEAN) == [False, True]
 
 
-def test_to_text() -> None:
+def test_to_text():
     assert evaluate_cast(([True, False, None], BOOLEAN), TEXT) == ["true", "false", None]
     assert evaluate_cast(([-(2**63), 0], LONG), TEXT) == ["-9223372036854775808", "0"]
     assert evaluate_cast(([Decimal("-0.50"), Decimal("100.00")], _MONEY), TEXT) == ["-0.50", "100.00"]
@@ -92,7 +92,7 @@ def test_to_text() -> None:
         fails("not UTF-8", evaluate_cast, ([b"a", b"\xff"], BINARY), TEXT, try_=tried)
 
 
-def test_among_times_and_numbers() -> None:
+def test_among_times_and_numbers():
     before = datetime(1969, 12, 31, 23, 59, 58, 500_000, _UTC)
     assert evaluate_cast(([before, None], TIMESTAMP), DATE) == [date(1969, 12, 31), None]
     assert evaluate_cast(([before], TIMESTAMP), LONG) == [-2]
@@ -113,11 +113,11 @@ def test_among_times_and_numbers() -> None:
 
 
 @pytest.mark.parametrize("seconds", [253_402_300_800, -62_135_596_801, 2**62])
-def test_timestamps_outside_the_years_are_an_error_of_try_cast_too(seconds: int) -> None:
+def test_timestamps_outside_the_years_are_an_error_of_try_cast_too(seconds):
     fails("years 1 to 9999", evaluate_cast, ([seconds], LONG), TIMESTAMP, try_=True)
 
 
-def test_other_types_of_arrow_come_in_sparks_own() -> None:
+def test_other_types_of_arrow_come_in_sparks_own():
     stamps = pa.timestamp("ms", "Europe/Oslo")
     assert evaluate("year", ([datetime(1969, 12, 31, 23, 30, tzinfo=_UTC)], stamps)) == [1969]
     assert evaluate("add", ([200], pa.uint8()), ([100], pa.uint8())) == [300]
@@ -125,7 +125,7 @@ def test_other_types_of_arrow_come_in_sparks_own() -> None:
     assert evaluate("upper", (["a", None], pa.dictionary(INT, TEXT))) == ["A", None]
 
 
-def test_a_long_decimal_becomes_a_small_whole_number_by_way_of_a_double() -> None:
+def test_a_long_decimal_becomes_a_small_whole_number_by_way_of_a_double():
     """Spark does so for decimals that do not fit 64 bits, and not for BIGINT."""
     close = Decimal("364.999999999999994381")
     assert evaluate_cast(([close, -close, None], pa.decimal128(38, 18)), SHORT) == [365, -365, None]

@@ -30,17 +30,17 @@ _MONEY = pa.decimal128(5, 2)
         ([TEXT, TEXT], TEXT),
     ],
 )
-def test_common_type(types: list[pa.DataType], expected: pa.DataType) -> None:
+def test_common_type(types, expected):
     assert common(types) == expected
     assert common(types[::-1]) == expected
 
 
 @pytest.mark.parametrize("types", [[BOOLEAN, INT], [DATE, INT], [TIMESTAMP, BOOLEAN], [pa.binary(), INT]])
-def test_types_without_a_common_one_are_refused(types: list[pa.DataType]) -> None:
+def test_types_without_a_common_one_are_refused(types):
     unfit("no type in common", common, types)
 
 
-def test_a_constant_beside_a_decimal_has_no_more_digits_than_it_needs() -> None:
+def test_a_constant_beside_a_decimal_has_no_more_digits_than_it_needs():
     money = Field("m", _MONEY)
     left, right = numbers_of_both(money, Constant(100, INT)) or ()
     assert (left, right.type) == (money, pa.decimal128(3, 0))
@@ -50,7 +50,7 @@ def test_a_constant_beside_a_decimal_has_no_more_digits_than_it_needs() -> None:
         assert numbers_of_both(Field("s", TEXT), other) is None
 
 
-def test_text_is_cast_to_what_a_function_takes_and_a_time_to_no_number() -> None:
+def test_text_is_cast_to_what_a_function_takes_and_a_time_to_no_number():
     assert implicit(Field("s", TEXT), DATE) == Call("cast", (Field("s", TEXT),), DATE)
     assert implicit(Field("d", DATE), INT) is None
     assert implicit(Constant(None, NULL), INT) == Constant(None, INT)
@@ -60,5 +60,5 @@ def test_text_is_cast_to_what_a_function_takes_and_a_time_to_no_number() -> None
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(DATE, LONG), (TIMESTAMP, BOOLEAN), (BOOLEAN, DATE), (INT, DATE)])
-def test_casts_that_spark_does_not_have_are_refused(given: pa.DataType, wanted: pa.DataType) -> None:
+def test_casts_that_spark_does_not_have_are_refused(given, wanted):
     unfit("cannot be cast", cast, Field("x", given), wanted)

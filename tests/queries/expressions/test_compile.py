@@ -24,7 +24,7 @@ def _rows(a: Sequence[int | None], b: Sequence[int | None], s: Sequence[str | No
     return pl.DataFrame(pl.from_arrow(pa.table([a, b, s], schema=_SCHEMA)))
 
 
-def test_several_columns_at_once_are_those_of_each_by_itself() -> None:
+def test_several_columns_at_once_are_those_of_each_by_itself():
     total = call("add", [_A, _B])
     columns: list[tuple[str, Expression]] = [
         ("total", total),
@@ -44,7 +44,7 @@ def test_several_columns_at_once_are_those_of_each_by_itself() -> None:
         assert found[name].equals(compiled(expression, _SCHEMA).evaluate(frame).rename(name))
 
 
-def test_the_error_names_the_expression_and_the_values_of_its_row() -> None:
+def test_the_error_names_the_expression_and_the_values_of_its_row():
     made = compiled(call("divide", [_A, call("subtract", [_B, Constant(2, INT)])]), _SCHEMA)
     assert made.evaluate(_rows([1], [1], [None])).to_list() == [-1.0]
     with pytest.raises(QueryError) as caught:
@@ -54,12 +54,12 @@ def test_the_error_names_the_expression_and_the_values_of_its_row() -> None:
     assert made.evaluate(_rows([3], [3], [None])).to_list() == [3.0], "an error leaves nothing behind"
 
 
-def test_the_first_expression_that_fails_is_named_not_one_around_it() -> None:
+def test_the_first_expression_that_fails_is_named_not_one_around_it():
     made = compiled(call("add", [_S, _A]), _SCHEMA)
     fails(r"^cast\(s AS BIGINT\) has no value where a = 1, s = 'x'", made.evaluate, _rows([1], [1], ["x"]))
 
 
-def test_constants_are_computed_when_they_are_compiled_and_fail_with_a_row() -> None:
+def test_constants_are_computed_when_they_are_compiled_and_fail_with_a_row():
     made = compiled(call("divide", [Constant(1, INT), Constant(0, INT)]), _SCHEMA)
     assert made.evaluate(_rows([], [], [])).to_list() == []
     fails("division by zero", made.evaluate, _rows([1], [1], [None]))
@@ -67,7 +67,7 @@ def test_constants_are_computed_when_they_are_compiled_and_fail_with_a_row() -> 
     assert upper.evaluate(_rows([1, 2], [1, 2], [None] * 2)).to_list() == ["É", "É"]
 
 
-def test_no_rows_have_the_results_type() -> None:
+def test_no_rows_have_the_results_type():
     for expression in (cast(_A, pa.decimal128(12, 2)), call("eq", [_A, _B]), Constant(2.5, DOUBLE)):
         found = compiled(expression, _SCHEMA).evaluate(_rows([], [], []))
         assert found.to_arrow().cast(expression.type).type == expression.type
@@ -77,13 +77,13 @@ def test_no_rows_have_the_results_type() -> None:
     assert found.row(0) == ("0.0", "-0.0")
 
 
-def test_columns_have_to_be_there_with_their_type() -> None:
+def test_columns_have_to_be_there_with_their_type():
     unfit("no column z", compiled, Field("z", INT), _SCHEMA)
     unfit("column a is of type INT", compiled, Field("a", LONG), _SCHEMA)
     unfit("no function nothing", compiled, Call("nothing", (_A,), INT), _SCHEMA)
 
 
-def test_a_deep_expression_is_compiled_and_evaluated_in_proportion_to_its_size() -> None:
+def test_a_deep_expression_is_compiled_and_evaluated_in_proportion_to_its_size():
     """Each operand is used several times in a division, and would be computed twice as often with each level."""
     deep: Expression = Field("a", INT)
     for _ in range(40):
@@ -91,7 +91,7 @@ def test_a_deep_expression_is_compiled_and_evaluated_in_proportion_to_its_size()
     assert compiled(deep, _SCHEMA).evaluate(_rows([5, None], [3, 1], [None] * 2)).to_list() == [125, None]
 
 
-def test_every_function_is_evaluated() -> None:
+def test_every_function_is_evaluated():
     """Each name that can be typed has something that evaluates it; some want a constant where these have a column."""
     typed: dict[tuple[str, frozenset[str]], Expression] = {}
     for name, arguments in product(function_names(), _ARGUMENTS):
@@ -116,7 +116,7 @@ _ARGUMENTS: list[list[Field]] = [
 
 
 @pytest.mark.parametrize("module", ["calendar", "coercion", "compile", "kinds", "patterns", "typing"])
-def test_examples_of_docstrings(module: str) -> None:
+def test_examples_of_docstrings(module):
     found = doctest.testmod(importlib.import_module(f"upstream.queries.expressions.{module}"))
     assert found.attempted > 0
     assert found.failed == 0

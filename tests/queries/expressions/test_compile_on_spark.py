@@ -29,7 +29,7 @@ _CATALOG = Catalog().with_stream(Stream("given", SCHEMA, event_time="ts1"))
 
 
 @pytest.fixture(scope="module")
-def interpreted(spark: SparkSession) -> Iterator[SparkSession]:
+def interpreted(spark):
     with interpreted_session(spark) as session:
         yield session
 
@@ -73,7 +73,7 @@ def _of_both(spark: SparkSession, pairs: Iterable[Pair]) -> list[Pair]:
     return found
 
 
-def test_every_function_and_cast_is_that_of_spark(interpreted: SparkSession) -> None:
+def test_every_function_and_cast_is_that_of_spark(interpreted):
     sentences = Sentences(1)
     pairs = _of_both(interpreted, [*_ours(sentences.plain(4_000), times=3), *_ours(sentences.casts())])
     functions = set[str]().union(*(_functions(each.ours) for each in pairs))
@@ -83,7 +83,7 @@ def test_every_function_and_cast_is_that_of_spark(interpreted: SparkSession) -> 
     assert failures >= 20
 
 
-def test_nested_expressions_are_those_of_spark(interpreted: SparkSession) -> None:
+def test_nested_expressions_are_those_of_spark(interpreted):
     pairs = _of_both(interpreted, _ours([*Sentences(2).some(90, 2), *Sentences(3).some(90, 3)]))
     assert len(pairs) > 60, "the language refuses too much"
     values, failures = compare(interpreted, pairs, rows(40, 2), failures=10)
@@ -91,7 +91,7 @@ def test_nested_expressions_are_those_of_spark(interpreted: SparkSession) -> Non
     assert failures >= 10
 
 
-def test_spark_leaves_out_errors_that_its_optimizer_does_not_need(interpreted: SparkSession) -> None:
+def test_spark_leaves_out_errors_that_its_optimizer_does_not_need(interpreted):
     """So a comparison may take the optimizer's rules away: with them, an error depends on what is beside it."""
     interpreted.createDataFrame(rows(1, 1)).coalesce(1).createOrReplaceTempView("given")
     sql = "(1 / row > 0 OR dt1 <=> dt1)"
@@ -103,6 +103,6 @@ def test_spark_leaves_out_errors_that_its_optimizer_does_not_need(interpreted: S
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 160))
-def test_many_more(interpreted: SparkSession, seed: int) -> None:
+def test_many_more(interpreted, seed):
     pairs = _of_both(interpreted, _ours(Sentences(seed).some(400, 1 + seed % 4)))
     compare(interpreted, pairs, rows(60, seed), failures=20)

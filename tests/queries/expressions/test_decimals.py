@@ -41,9 +41,7 @@ _EXACT = {"add": add, "subtract": sub, "multiply": mul, "divide": truediv, "mod"
 @example(pairs=[(_long("33333334166666666666.666666666666666665"), _long("0.000000000000000003"))])
 @example(pairs=[(_long("250000125000000.000000000000000001"), _long("250000000000000.000000000000000001"))])
 @example(pairs=[(_long("3000001500000000.000000000000000001"), _long("3000000000000000.000000000000000001"))])
-def test_results_are_exact_and_rounded_half_away_from_zero(
-    function: str, pairs: list[tuple[tuple[Decimal, pa.Decimal128Type], tuple[Decimal, pa.Decimal128Type]]]
-) -> None:
+def test_results_are_exact_and_rounded_half_away_from_zero(function, pairs):
     for (a, one), (b, two) in pairs:
         if b == 0 and function in ("divide", "mod"):
             fails("division by zero", evaluate, function, ([a], one), ([b], two))
@@ -60,14 +58,14 @@ def test_results_are_exact_and_rounded_half_away_from_zero(
             fails("more digits", evaluate, function, ([a], one), ([b], two))
 
 
-def test_columns_of_small_and_of_very_many_digits_are_right_side_by_side() -> None:
+def test_columns_of_small_and_of_very_many_digits_are_right_side_by_side():
     dtype = pa.decimal128(38, 18)
     values = [Decimal("1.5"), Decimal("12345678901234567890.5"), None, Decimal(-2)]
     found = evaluate("multiply", (values, dtype), ([Decimal(2)] * 4, dtype))
     assert found == [Decimal(3), Decimal(24691357802469135781), None, Decimal(-4)]
 
 
-def test_whole_division_goes_towards_zero_and_pmod_is_not_negative() -> None:
+def test_whole_division_goes_towards_zero_and_pmod_is_not_negative():
     dtype = pa.decimal128(5, 2)
     values = [Decimal(v) for v in ("7.50", "-7.50", "0.99", "-999.99")]
     assert evaluate("div", (values, dtype), ([Decimal("2.00")] * 4, dtype)) == [3, -3, 0, -499]
@@ -80,7 +78,7 @@ def test_whole_division_goes_towards_zero_and_pmod_is_not_negative() -> None:
 
 
 @given(value=_decimals(), places=st.integers(-5, 20))
-def test_round_and_bround(value: tuple[Decimal, pa.Decimal128Type], places: int) -> None:
+def test_round_and_bround(value, places):
     number, dtype = value
     for function, rule in (("round", ROUND_HALF_UP), ("bround", ROUND_HALF_EVEN)):
         with localcontext() as context:
@@ -98,7 +96,7 @@ def test_round_and_bround(value: tuple[Decimal, pa.Decimal128Type], places: int)
 @example(value=(Decimal(-12345678901234567890123456789012345678), pa.decimal128(38, 0)))
 @example(value=(Decimal("9" * 38), pa.decimal128(38, 0)))
 @example(value=(Decimal("-" + "9" * 38), pa.decimal128(38, 0)))
-def test_floor_ceil_and_size(value: tuple[Decimal, pa.Decimal128Type]) -> None:
+def test_floor_ceil_and_size(value):
     number, dtype = value
     with localcontext() as context:
         context.prec = 100

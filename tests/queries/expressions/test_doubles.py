@@ -26,11 +26,11 @@ def _same(found: list[float | None], expected: list[float | None]) -> bool:
         ("cot", [0.0], [_INF]),
     ],
 )
-def test_of_one_number(name: str, given: list[float | None], expected: list[float | None]) -> None:
+def test_of_one_number(name, given, expected):
     assert _same(evaluate(name, (given, DOUBLE)), expected)
 
 
-def test_of_two_numbers_and_of_none() -> None:
+def test_of_two_numbers_and_of_none():
     assert evaluate("log", ([2.0, 0.0, 2.0], DOUBLE), ([8.0, 8.0, 0.0], DOUBLE)) == [3.0, None, None]
     assert evaluate("factorial", ([0, 20, 21, -1, None], INT)) == [1, math.factorial(20), None, None, None]
     assert str(call("pi", [])) == "3.141592653589793"
@@ -38,7 +38,7 @@ def test_of_two_numbers_and_of_none() -> None:
     assert evaluate("nanvl", ([_NAN, 1.0, None], DOUBLE), ([2.0, 2.0, 2.0], DOUBLE)) == [2.0, 1.0, None]
 
 
-def test_width_bucket() -> None:
+def test_width_bucket():
     values, low = [5.0, -1.0, 10.0, 5.0, 11.0, 5.0, 5.0, _NAN], [0.0, 0.0, 0.0, 10.0, 10.0, 1.0, 0.0, 0.0]
     high, counts = [10.0, 10.0, 10.0, 0.0, 0.0, 1.0, 10.0, 10.0], [4, 4, 4, 4, 4, 4, 0, 4]
     found = evaluate("width_bucket", (values, DOUBLE), (low, DOUBLE), (high, DOUBLE), (counts, LONG))

@@ -4,7 +4,7 @@ from ..failing import fails, unfit
 from .values import evaluate
 
 
-def test_digits_of_numbers_and_bytes() -> None:
+def test_digits_of_numbers_and_bytes():
     assert evaluate("hex", ([-1, 0, 255, None], LONG)) == ["F" * 16, "0", "FF", None]
     assert evaluate("hex", ([-1], BYTE)) == ["F" * 16]
     assert evaluate("hex", ([1.5], DOUBLE)) == ["1"]
@@ -15,7 +15,7 @@ def test_digits_of_numbers_and_bytes() -> None:
     assert evaluate("unhex", given) == [b"\n\xbc", None, b"", b"\x00\xff", None, None]
 
 
-def test_base64_and_parts_of_bytes() -> None:
+def test_base64_and_parts_of_bytes():
     assert evaluate("base64", ([b"abc", b"", b"\xff", None], BINARY)) == ["YWJj", "", "/w==", None]
     assert evaluate("unbase64", (["YWJj", "", "/w==", None], TEXT)) == [b"abc", b"", b"\xff", None]
     fails("base 64", evaluate, "unbase64", (["YWJ"], TEXT))
@@ -27,7 +27,7 @@ def test_base64_and_parts_of_bytes() -> None:
     assert evaluate("concat", given, ([b"\xff"] * 3, BINARY)) == [b"\x01\x02\x03\xff", b"\xff", None]
 
 
-def test_characters_and_their_codes() -> None:
+def test_characters_and_their_codes():
     assert evaluate("ascii", (["", "😀a", "A", None], TEXT)) == [0, 128512, 65, None]
     assert evaluate("chr", ([0, 65, 321, -1, 200, None], LONG)) == ["\0", "A", "A", "", "È", None]
     assert evaluate("encode", (["é"], TEXT), constants=[(["utf-8"], TEXT)]) == ["é".encode()]

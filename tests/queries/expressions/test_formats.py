@@ -20,12 +20,12 @@ _MORNING = datetime(2020, 1, 1, 10, 0, 0, 987654, _UTC)
         ("yyyy'%Y'", "2020%Y"),
     ],
 )
-def test_written(pattern: str, expected: str) -> None:
+def test_written(pattern, expected):
     assert evaluate("date_format", ([_MORNING, None], TIMESTAMP), constants=[([pattern], TEXT)]) == [expected, None]
 
 
 @pytest.mark.parametrize("pattern", ["S 'o''clock'", "YYYY", "EEEEE", "MMMMM", "yyyy-MM-dd'", "SSSSSSS", "z"])
-def test_formats_that_are_refused(pattern: str) -> None:
+def test_formats_that_are_refused(pattern):
     unfit("format", evaluate, "date_format", ([_MORNING], TIMESTAMP), constants=[([pattern], TEXT)])
 
 
@@ -46,7 +46,7 @@ _MIDNIGHT = datetime(2020, 1, 1, tzinfo=_UTC)
         ("yyyyMMdd", ["202001011", "٢٠٢٠0101"], None),
     ],
 )
-def test_read(pattern: str, texts: list[str], expected: datetime | None) -> None:
+def test_read(pattern, texts, expected):
     given, constants = ([*texts, None], TEXT), [([pattern], TEXT)]
     assert evaluate("try_to_timestamp", given, constants=constants) == [*[expected] * len(texts), None]
     days = [None if expected is None else expected.date()] * len(texts)
@@ -55,7 +55,7 @@ def test_read(pattern: str, texts: list[str], expected: datetime | None) -> None
         fails("no time in the format", evaluate, "to_timestamp", ([text], TEXT), constants=constants)
 
 
-def test_seconds_as_text_and_names_of_days() -> None:
+def test_seconds_as_text_and_names_of_days():
     assert evaluate("from_unixtime", ([0, -1], LONG), constants=[(["yyyy"], TEXT)]) == ["1970", "1969"]
     assert evaluate("unix_timestamp", (["2020-01-01 00:00:00"], TEXT)) == [1577836800]
     assert evaluate("unix_timestamp", (["2020"], TEXT), constants=[(["yyyy"], TEXT)]) == [1577836800]
@@ -70,7 +70,7 @@ def test_seconds_as_text_and_names_of_days() -> None:
     unfit("no day of the week", evaluate, "next_day", (week, DATE), constants=[(["xx"], TEXT)])
 
 
-def test_make_timestamp() -> None:
+def test_make_timestamp():
     parts, no_second = [([each], INT) for each in (2020, 1, 2, 3, 4)], [(["0"], TEXT)]
     for second, expected in (("5.678901", datetime(2020, 1, 2, 3, 4, 5, 678901)), ("60.0", datetime(2020, 1, 2, 3, 5))):
         assert evaluate("make_timestamp", *parts, constants=[([second], TEXT)]) == [expected.replace(tzinfo=_UTC)]

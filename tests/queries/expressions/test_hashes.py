@@ -1,6 +1,5 @@
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -36,7 +35,7 @@ _WIDE = pa.decimal128(38, 0)
         ([None], kinds.NULL, [42]),
     ],
 )
-def test_hash_is_that_of_spark(values: list[Any], dtype: pa.DataType, expected: list[int]) -> None:
+def test_hash_is_that_of_spark(values, dtype, expected):
     assert evaluate("hash", (values, dtype)) == expected
 
 
@@ -53,11 +52,11 @@ def test_hash_is_that_of_spark(values: list[Any], dtype: pa.DataType, expected: 
         ([-0.0], kinds.DOUBLE, -5252525462095825812),
     ],
 )
-def test_xxhash64_is_that_of_spark(values: list[Any], dtype: pa.DataType, expected: int) -> None:
+def test_xxhash64_is_that_of_spark(values, dtype, expected):
     assert evaluate("xxhash64", (values, dtype)) == [expected]
 
 
-def test_a_value_is_hashed_with_the_hash_of_those_before_it() -> None:
+def test_a_value_is_hashed_with_the_hash_of_those_before_it():
     assert evaluate("hash", ([1], kinds.BYTE), (["a"], kinds.TEXT)) == [-936062819]
     several = ([True], kinds.BOOLEAN), ([None], kinds.NULL), (["x"], kinds.TEXT)
     assert evaluate("xxhash64", *several) == [8510603489595372987]

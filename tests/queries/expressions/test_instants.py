@@ -1,6 +1,5 @@
 from datetime import date, datetime, timezone
 
-import pyarrow as pa
 import pytest
 
 from upstream.queries.expressions.instants import DAY, SECOND
@@ -13,7 +12,7 @@ _FIRST = datetime(1, 1, 1, tzinfo=timezone.utc)
 _LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, timezone.utc)
 
 
-def test_the_first_and_the_last_moment_are_inside() -> None:
+def test_the_first_and_the_last_moment_are_inside():
     first, last = -719_162 * DAY, 2_932_897 * DAY - 1
     assert DAY == 86_400 * SECOND
     assert evaluate("timestamp_micros", ([first, last, None], LONG)) == [_FIRST, _LAST, None]
@@ -27,5 +26,5 @@ def test_the_first_and_the_last_moment_are_inside() -> None:
         *(("date_from_unix_date", INT, each) for each in (-719_163, 2_932_897)),
     ],
 )
-def test_one_outside_is_an_error(function: str, dtype: pa.DataType, outside: int) -> None:
+def test_one_outside_is_an_error(function, dtype, outside):
     fails("outside the years", evaluate, function, ([0, outside], dtype))

@@ -6,7 +6,7 @@ from upstream.queries.expressions import kinds
 from ..failing import unfit
 
 
-def test_digits_of_results_and_of_constants() -> None:
+def test_digits_of_results_and_of_constants():
     assert kinds.adjusted_decimal(38, 38) == pa.decimal128(38, 38)
     assert kinds.adjusted_decimal(39, 38) == pa.decimal128(38, 37)
     assert kinds.adjusted_decimal(77, 36) == pa.decimal128(38, 6)
@@ -27,11 +27,11 @@ def test_digits_of_results_and_of_constants() -> None:
         (pa.decimal256(20, 3), pa.decimal128(20, 3)),
     ],
 )
-def test_other_types_of_arrow_have_one_that_holds_their_values(given: pa.DataType, expected: pa.DataType) -> None:
+def test_other_types_of_arrow_have_one_that_holds_their_values(given, expected):
     assert kinds.standard(given) == expected
 
 
-def test_names_are_those_of_spark() -> None:
+def test_names_are_those_of_spark():
     names = [
         kinds.spark_name(each) for each in (kinds.LONG, pa.decimal128(9, 1), kinds.TIMESTAMP, pa.list_(pa.string()))
     ]

@@ -1,7 +1,6 @@
 import calendar
 from datetime import date, datetime, timedelta, timezone
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -24,7 +23,7 @@ _ENDS = st.sampled_from([datetime(2020, 1, 31, tzinfo=UTC), datetime(2020, 2, 29
 @example(year=2021, month=2, day=29)
 @example(year=2000, month=2, day=29)
 @example(year=1900, month=2, day=29)
-def test_a_date_is_made_or_refused_as_python_does(year: int, month: int, day: int) -> None:
+def test_a_date_is_made_or_refused_as_python_does(year, month, day):
     columns = [([value, None], INT) for value in (year, month, day)]
     try:
         expected = date(year, month, day)
@@ -35,14 +34,14 @@ def test_a_date_is_made_or_refused_as_python_does(year: int, month: int, day: in
 
 
 @pytest.mark.parametrize("year", [0, -4, 10_000, 2**31 - 1, -(2**31)])
-def test_years_that_the_tables_do_not_hold_are_an_error(year: int) -> None:
+def test_years_that_the_tables_do_not_hold_are_an_error(year):
     fails("outside the years", evaluate, "make_date", ([2020, year], INT), ([2, 2], INT), ([29, 1], INT))
     assert evaluate("make_date", ([year], INT), ([None], INT), ([99], INT)) == [None]
 
 
 @given(times=st.lists(_TIMES | _ENDS | st.none(), min_size=1, max_size=4), count=st.integers(-400, 400))
 @pytest.mark.parametrize("unit", UNITS)
-def test_timestampadd(unit: str, times: list[datetime | None], count: int) -> None:
+def test_timestampadd(unit, times, count):
     given_, frame, schema = fields((times, TIMESTAMP), ([count] * len(times), LONG))
     made = call("timestampadd", [Constant(unit, TEXT), given_[1], given_[0]])
     months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}.get(unit)
@@ -63,7 +62,7 @@ def test_timestampadd(unit: str, times: list[datetime | None], count: int) -> No
 @example(start=datetime(9999, 12, 31, tzinfo=UTC), end=datetime(2020, 2, 29, 23, 59, 59, 999999, UTC))
 @example(start=datetime(9999, 12, 31, tzinfo=UTC), end=datetime(2020, 2, 29, tzinfo=UTC))
 @pytest.mark.parametrize("unit", [each for each in UNITS if each != "DAYOFYEAR"])
-def test_timestampdiff_counts_whole_units(unit: str, start: datetime, end: datetime) -> None:
+def test_timestampdiff_counts_whole_units(unit, start, end):
     given_, frame, schema = fields(([start, start, None], TIMESTAMP), ([end, None, end], TIMESTAMP))
 
     def between(one: datetime, other: datetime) -> int:
@@ -89,7 +88,7 @@ def test_timestampdiff_counts_whole_units(unit: str, start: datetime, end: datet
 
 
 @given(one=_TIMES | _ENDS, other=_TIMES | _ENDS, rounded=st.booleans())
-def test_months_between(one: datetime, other: datetime, rounded: bool) -> None:
+def test_months_between(one, other, rounded):
     columns = [([one, None], TIMESTAMP), ([other, other], TIMESTAMP)]
     months = float((one.year - other.year) * 12 + one.month - other.month)
     last = [calendar.monthrange(each.year, each.month)[1] == each.day for each in (one, other)]
@@ -105,7 +104,7 @@ def test_months_between(one: datetime, other: datetime, rounded: bool) -> None:
     assert evaluate("months_between", *columns)[0] == pytest.approx(months, abs=5.1e-9)
 
 
-def test_what_leaves_the_years_is_an_error_however_far() -> None:
+def test_what_leaves_the_years_is_an_error_however_far():
     for unit, count in (("YEAR", 2**62), ("MONTH", -(2**63)), ("WEEK", 2**63 - 1), ("MICROSECOND", 2**63 - 1)):
         given_, frame, schema = fields(([datetime(2020, 1, 1, tzinfo=UTC)], TIMESTAMP), ([count], LONG))
         fails(
@@ -113,7 +112,7 @@ def test_what_leaves_the_years_is_an_error_however_far() -> None:
         )
 
 
-def test_types_are_sparks() -> None:
+def test_types_are_sparks():
     unit, local, day = Constant("day", TEXT), Field("l", LOCAL_TIMESTAMP), Field("d", DATE)
     assert call("timestampadd", [unit, Constant(1, INT), day]).type == TIMESTAMP
     assert call("dateadd", [unit, Constant(1, INT), local]).type == LOCAL_TIMESTAMP
@@ -136,7 +135,7 @@ def test_types_are_sparks() -> None:
         ("months_between", (INT, DATE), "months_between"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(function: str, types: tuple[pa.DataType, ...], part: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(function, types, part):
     unfit(part, call, function, [Field("x", each) for each in types])
     unfit("TIMESTAMP or DATE", call, "timestampdiff", [Constant("DAY", TEXT), Field("x", BOOLEAN), Field("d", DATE)])
     unfit(

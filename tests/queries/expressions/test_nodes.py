@@ -38,11 +38,11 @@ def _call(function: str, *arguments: Expression, dtype: pa.DataType = _INT) -> C
         (Constant(timedelta(seconds=5), pa.duration("us")), "INTERVAL '0:00:05'"),
     ],
 )
-def test_text_is_sql(expression: Expression, text: str) -> None:
+def test_text_is_sql(expression, text):
     assert str(expression) == text
 
 
-def test_trees_are_walked_rewritten_and_cut_into_conditions() -> None:
+def test_trees_are_walked_rewritten_and_cut_into_conditions():
     inner = _call("add", _A, _ONE)
     assert list(walk(_call("negate", inner))) == [_call("negate", inner), inner, _A, _ONE]
     assert fields(_call("add", inner, _B)) == {"a", "b"}

@@ -40,7 +40,7 @@ def _integers(dtype: pa.DataType) -> st.SearchStrategy[int]:
 @pytest.mark.parametrize("dtype", [BYTE, SHORT, INT, LONG], ids=str)
 @pytest.mark.parametrize("function", sorted(_EXACT))
 @given(data=st.data())
-def test_whole_numbers_are_exact_or_an_error(function: str, dtype: pa.DataType, data: st.DataObject) -> None:
+def test_whole_numbers_are_exact_or_an_error(function, dtype, data):
     pairs = data.draw(st.lists(st.tuples(_integers(dtype), _integers(dtype)), min_size=1, max_size=8))
     result = LONG if function == "div" else dtype
     most = (1 << (result.bit_width - 1)) - 1
@@ -60,12 +60,12 @@ def test_whole_numbers_are_exact_or_an_error(function: str, dtype: pa.DataType, 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 @pytest.mark.parametrize("function", ["divide", "mod", "pmod"])
-def test_doubles_are_not_divided_by_zero(function: str, zero: float) -> None:
+def test_doubles_are_not_divided_by_zero(function, zero):
     fails("division by zero", evaluate, function, ([1.0], DOUBLE), ([zero], DOUBLE))
     assert evaluate("try_divide", ([1.0], DOUBLE), ([zero], DOUBLE)) == [None]
 
 
-def test_remainders_have_the_sign_of_the_dividend() -> None:
+def test_remainders_have_the_sign_of_the_dividend():
     columns = ([-7.5, 7.5, -7.0, _INF], DOUBLE), ([2.0, -2.0, 7.0, 2.0], DOUBLE)
     found = evaluate("mod", *columns)
     assert found[:3] == [-1.5, 1.5, 0.0]
@@ -78,7 +78,7 @@ def test_remainders_have_the_sign_of_the_dividend() -> None:
     assert evaluate("mod", ([None], INT), ([0], INT)) == [None]
 
 
-def test_sizes_overflow_and_the_floor_of_a_double_is_what_javas_cast_gives() -> None:
+def test_sizes_overflow_and_the_floor_of_a_double_is_what_javas_cast_gives():
     for function in ("negate", "abs"):
         assert evaluate(function, ([-127, None], BYTE)) == [127, None]
         fails("does not fit", evaluate, function, ([-128], BYTE))
@@ -90,7 +90,7 @@ def test_sizes_overflow_and_the_floor_of_a_double_is_what_javas_cast_gives() -> 
     assert evaluate("ceil", (values, DOUBLE)) == [2, -1, 0, most, least, most, least, most, None, 0]
 
 
-def test_round_of_whole_numbers_goes_away_from_zero_or_to_the_even_ten() -> None:
+def test_round_of_whole_numbers_goes_away_from_zero_or_to_the_even_ten():
     values = [15, 25, -15, -25, 14, None]
     assert evaluate("round", (values, INT), constants=[([-1], INT)]) == [20, 30, -20, -30, 10, None]
     assert evaluate("bround", (values, INT), constants=[([-1], INT)]) == [20, 20, -20, -20, 10, None]
@@ -98,7 +98,7 @@ def test_round_of_whole_numbers_goes_away_from_zero_or_to_the_even_ten() -> None
     fails("does not fit", evaluate, "round", ([127], BYTE), constants=[([-1], INT)])
 
 
-def test_functions_of_doubles_at_their_edges() -> None:
+def test_functions_of_doubles_at_their_edges():
     assert evaluate("sign", ([-3.5, 2.0, None], DOUBLE)) == [-1.0, 1.0, None]
     assert math.copysign(1, evaluate("sign", ([-0.0], DOUBLE))[0]) == -1
     assert evaluate("ln", ([1.0, 0.0, -1.0, None], DOUBLE)) == [0.0, None, None, None]
@@ -114,7 +114,7 @@ def test_functions_of_doubles_at_their_edges() -> None:
 @pytest.mark.parametrize("function", ["add", "sub", "mul"])
 @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE])
 @pytest.mark.parametrize("constant", [0.0, -0.0, 1.0])
-def test_zeros_beside_constants_have_their_sign(function: str, dtype: pa.DataType, constant: float) -> None:
+def test_zeros_beside_constants_have_their_sign(function, dtype, constant):
     values, name = [0.0, -0.0, 1.5, None], {"sub": "subtract", "mul": "multiply"}.get(function, function)
     (column,), frame, schema = fields((values, dtype))
     operation: Callable[[float, float], float] = getattr(operator, function)

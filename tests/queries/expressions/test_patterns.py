@@ -30,14 +30,14 @@ def _like(text: str, pattern: str) -> bool:
     texts=st.lists(st.sampled_from(_TEXTS) | st.text("ab%_\\.", max_size=6), min_size=1),
     parts=st.lists(st.sampled_from(["%", "_", "a", "b", ".", "[", "\\%", "\\_", "\\\\", "日", "\n"]), max_size=5),
 )
-def test_like(texts: list[str], parts: list[str]) -> None:
+def test_like(texts, parts):
     pattern = "".join(parts)
     found = evaluate("like", ([*texts, None], TEXT), constants=[([pattern], TEXT)])
     assert found == [*(_like(text, pattern) for text in texts), None]
     assert [bool(pl.Series([text]).str.contains(like_pattern(pattern)).item()) for text in texts] == found[:-1]
 
 
-def test_like_with_another_escape_and_without_regard_to_case() -> None:
+def test_like_with_another_escape_and_without_regard_to_case():
     column = ["a%b", "axb", "A%B", None], TEXT
     assert evaluate("like", column, constants=[(["a!%b"], TEXT), (["!"], TEXT)]) == [True, False, False, None]
     assert evaluate("ilike", column, constants=[(["A%b"], TEXT)]) == [True, True, True, None]
@@ -63,7 +63,7 @@ def test_like_with_another_escape_and_without_regard_to_case() -> None:
         ("[.$|]", "$", "x"),
     ],
 )
-def test_regular_expressions(pattern: str, yes: str, no: str) -> None:
+def test_regular_expressions(pattern, yes, no):
     assert evaluate("rlike", ([yes, no, None], TEXT), constants=[([pattern], TEXT)]) == [True, False, None]
 
 
@@ -72,7 +72,7 @@ _OTHERWISE += " *a \\ [z-a] [a-é] { [\\D] \\x41 (?<n>a) []"
 
 
 @pytest.mark.parametrize("pattern", _OTHERWISE.split())
-def test_what_java_and_rust_read_differently_is_refused(pattern: str) -> None:
+def test_what_java_and_rust_read_differently_is_refused(pattern):
     unfit("regular expression", rust_pattern, pattern)
 
 
@@ -82,7 +82,7 @@ def test_what_java_and_rust_read_differently_is_refused(pattern: str) -> None:
     ),
     text=st.text("ab1\n", max_size=6),
 )
-def test_simple_regular_expressions_are_pythons(parts: list[str], text: str) -> None:
+def test_simple_regular_expressions_are_pythons(parts, text):
     pattern = "".join(parts)
     try:
         made = rust_pattern(pattern)
@@ -91,7 +91,7 @@ def test_simple_regular_expressions_are_pythons(parts: list[str], text: str) -> 
     assert pl.Series([text]).str.contains(made).item() == bool(re.search(pattern, text))
 
 
-def test_groups_are_extracted_and_named_in_replacements_as_java_does() -> None:
+def test_groups_are_extracted_and_named_in_replacements_as_java_does():
     column = ["a1b2", "", None, "xx"], TEXT
     pattern = (["([a-z])(\\d)?"], TEXT)
     assert evaluate("regexp_extract", column, constants=[pattern]) == ["a", "", None, "x"]

@@ -6,7 +6,7 @@ from ..failing import unfit
 from .values import evaluate
 
 
-def test_locate() -> None:
+def test_locate():
     parts = [*["b"] * 5, "", "", "x", "b", None, None]
     texts = [*["abcb"] * 7, "é😀x", None, "a", None]
     starts = [1, 3, 5, 0, -1, 2, 9, 2, 1, 1, None]
@@ -20,7 +20,7 @@ def test_locate() -> None:
     ("count", "expected"),
     [(1, "a"), (2, "a.b"), (9, "a.b.c"), (0, ""), (-1, "c"), (-2, "b.c"), (-9, "a.b.c"), (None, None)],
 )
-def test_substring_index(count: int | None, expected: str | None) -> None:
+def test_substring_index(count, expected):
     given = ["a.b.c"], TEXT
     assert evaluate("substring_index", given, constants=[(["."], TEXT), ([count], INT)]) == [expected]
     assert evaluate("substring_index", given, constants=[([""], TEXT), ([count], INT)]) == [
@@ -29,7 +29,7 @@ def test_substring_index(count: int | None, expected: str | None) -> None:
     unfit("overlap", evaluate, "substring_index", given, constants=[(["aa"], TEXT), ([count], INT)])
 
 
-def test_overlay() -> None:
+def test_overlay():
     for place, expected in ((3, "abXYef"), (0, "XYbcdef"), (-2, "XYabcdef")):
         assert evaluate("overlay", (["abcdef"], TEXT), constants=[(["XY"], TEXT), ([place], INT)]) == [expected]
     for place, length, expected in ((3, 0, "abXYcdef"), (-2, 1, "XYf"), (10, 1, "abcdefXY"), (3, -1, "abXYef")):

@@ -25,7 +25,7 @@ def _expected(value: float, places: int, rule: str) -> float:
 @example(values=[2.675, 0.5, 1.5, -2.5, -0.4, 1e14, 4503599627370497.5, 0.49999999999999994], places=0)
 @example(values=[2.675, 1.005, 0.285, -1.115], places=2)
 @example(values=[5.0, 15.0, 25.0, -35.0, 149.99999999999997], places=-1)
-def test_doubles(even: bool, rule: str, values: list[float], places: int) -> None:
+def test_doubles(even, rule, values, places):
     frame = pl.DataFrame({"x": [*values, None]}, schema={"x": pl.Float64})
     found = frame.select(rounded_doubles(pl.col("x"), places, even=even, single=False)).to_series().to_list()
     assert found.pop() is None
@@ -35,7 +35,7 @@ def test_doubles(even: bool, rule: str, values: list[float], places: int) -> Non
         assert math.isnan(made) or math.copysign(1, made) == math.copysign(1, expected), (value, places)
 
 
-def test_floats_are_rounded_as_the_doubles_that_they_are() -> None:
+def test_floats_are_rounded_as_the_doubles_that_they_are():
     frame = pl.DataFrame({"x": pl.Series([2.675, 0.125, -1.5], dtype=pl.Float32)})
     found = frame.select(rounded_doubles(pl.col("x"), 2, even=False, single=True)).to_series()
     assert found.dtype == pl.Float32
@@ -43,7 +43,7 @@ def test_floats_are_rounded_as_the_doubles_that_they_are() -> None:
 
 
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), places=st.integers(1, 40), even=st.booleans())
-def test_whole_numbers(values: list[int], places: int, even: bool) -> None:
+def test_whole_numbers(values, places, even):
     frame = pl.DataFrame({"x": pl.Series(values, dtype=pl.Int128)})
     found = frame.select(rounded_integers(pl.col("x"), places, even=even)).to_series().to_list()
     with localcontext() as context:

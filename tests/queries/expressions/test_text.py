@@ -24,7 +24,7 @@ def _substring(text: str, start: int, length: int) -> str:
 @example(texts=["abcdef", "é😀x"], start=-3, length=2)
 @example(texts=["abcdef"], start=-8, length=3)
 @example(texts=["abcdef"], start=3, length=2**31 - 1)
-def test_substring_counts_from_one_or_from_the_end(texts: list[str | None], start: int, length: int) -> None:
+def test_substring_counts_from_one_or_from_the_end(texts, start, length):
     columns = (texts, TEXT), ([start] * len(texts), INT), ([length] * len(texts), INT)
     expected = [None if text is None else _substring(text, start, length) for text in texts]
     assert evaluate("substring", *columns) == expected
@@ -34,7 +34,7 @@ def test_substring_counts_from_one_or_from_the_end(texts: list[str | None], star
 
 
 @given(texts=_TEXTS, count=st.integers(-3, 12))
-def test_ends_padding_and_repetition(texts: list[str | None], count: int) -> None:
+def test_ends_padding_and_repetition(texts, count):
     column, number = (texts, TEXT), [([count], INT)]
 
     def expected(function: object) -> list[str | None]:
@@ -54,7 +54,7 @@ def test_ends_padding_and_repetition(texts: list[str | None], count: int) -> Non
 
 
 @given(texts=_TEXTS, part=st.sampled_from(["", "a", ",", "😀", "本"]))
-def test_places_of_a_part(texts: list[str | None], part: str) -> None:
+def test_places_of_a_part(texts, part):
     column, constants = (texts, TEXT), [([part], TEXT)]
     places = [None if text is None else text.find(part) + 1 for text in texts]
     assert evaluate("instr", column, constants=constants) == places
@@ -64,7 +64,7 @@ def test_places_of_a_part(texts: list[str | None], part: str) -> None:
         assert evaluate(function, column, ([part] * len(texts), TEXT)) == expected
 
 
-def test_parts_between_delimiters() -> None:
+def test_parts_between_delimiters():
     texts = ["a,b,,c", "", None, "x"]
     nothing = ["", "", None, ""]
     for number, expected in ((1, ["a", "", None, "x"]), (3, nothing), (-1, ["c", "", None, "x"]), (9, nothing)):
@@ -76,7 +76,7 @@ def test_parts_between_delimiters() -> None:
     assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]
 
 
-def test_blanks_and_other_characters_at_the_ends() -> None:
+def test_blanks_and_other_characters_at_the_ends():
     """The characters come before the text in trim, and after it in btrim."""
     texts = ["  a \t", "xaxbx", None, ""]
     assert evaluate("trim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
@@ -89,14 +89,14 @@ def test_blanks_and_other_characters_at_the_ends() -> None:
         assert run(call(name, [Constant("a", TEXT), given_[0]]), frame, schema) == [expected, None]
 
 
-def test_replacement_is_literal() -> None:
+def test_replacement_is_literal():
     texts = ["aXbX", "", None, "$1"]
     assert evaluate("replace", (texts, TEXT), constants=[(["X"], TEXT), (["$1"], TEXT)]) == ["a$1b$1", "", None, "$1"]
     assert evaluate("replace", (texts, TEXT), constants=[(["X"], TEXT)]) == ["ab", "", None, "$1"]
     assert evaluate("replace", (texts, TEXT), constants=[([""], TEXT), (["y"], TEXT)]) == texts
 
 
-def test_concatenation_with_and_without_nulls() -> None:
+def test_concatenation_with_and_without_nulls():
     columns = (["a", None, "é"], TEXT), ([1, 2, None], INT)
     assert evaluate("concat", *columns) == ["a1", None, None]
     given, frame, schema = fields(*columns)
@@ -105,7 +105,7 @@ def test_concatenation_with_and_without_nulls() -> None:
     assert run(separated, frame, schema) == ["a--1", "2", "é"]
 
 
-def test_upper_and_lower_of_special_letters() -> None:
+def test_upper_and_lower_of_special_letters():
     assert evaluate("upper", (["straße", "ŉ", None, "é"], TEXT)) == ["STRASSE", "ʼN", None, "É"]
     assert evaluate("lower", (["ΑΣ", "ΑΣΑ", "İ", "É"], TEXT)) == ["ας", "ασα", "i̇", "é"]
     given, frame, schema = fields((["ß", None], TEXT))
@@ -113,7 +113,7 @@ def test_upper_and_lower_of_special_letters() -> None:
         assert run(call(outer, [call(inner, given)]), frame, schema) == [expected, None]
 
 
-def test_what_has_to_be_a_constant_is_asked_for() -> None:
+def test_what_has_to_be_a_constant_is_asked_for():
     given, frame, schema = fields((["a"], TEXT), (["b"], TEXT))
     for function, arguments in (("replace", given), ("split_part", [*given, Field("n", INT)]), ("trim", given)):
         unfit("Expected: a constant", run, call(function, arguments), frame, pa.schema([*schema, ("n", INT)]))
@@ -122,14 +122,14 @@ def test_what_has_to_be_a_constant_is_asked_for() -> None:
 
 
 @given(texts=_TEXTS)
-def test_reverse_goes_by_code_points(texts: list[str | None]) -> None:
+def test_reverse_goes_by_code_points(texts):
     assert evaluate("reverse", (texts, TEXT)) == [None if text is None else text[::-1] for text in texts]
     assert evaluate("reverse", (["e\u0301x", "\r\n"], TEXT)) == ["x\u0301e", "\n\r"]
     assert evaluate("reverse", ([[1, None, 2], [], None], pa.list_(INT))) == [[2, None, 1], [], None]
 
 
 @given(words=st.lists(st.text(st.characters(max_codepoint=0x24F), max_size=5), max_size=4))
-def test_initcap_takes_words_between_spaces(words: list[str]) -> None:
+def test_initcap_takes_words_between_spaces(words):
     words = [word.replace(" ", "_") for word in words]
     expected = " ".join(word[:1].title() + (word.lower()[len(word[:1].lower()) :]) for word in words)
     assert evaluate("initcap", ([" ".join(words), None], TEXT)) == [expected, None]
@@ -139,9 +139,7 @@ def test_initcap_takes_words_between_spaces(words: list[str]) -> None:
 
 @given(texts=_TEXTS, letters=st.text("aé日,x", max_size=5), by=st.text("bé😀", max_size=4))
 @example(texts=["aab"], letters="aba", by="123")
-def test_translate_replaces_letter_by_letter_and_drops_what_has_none(
-    texts: list[str | None], letters: str, by: str
-) -> None:
+def test_translate_replaces_letter_by_letter_and_drops_what_has_none(texts, letters, by):
     table: dict[str, str] = {}
     for at, letter in enumerate(letters):
         table.setdefault(letter, by[at : at + 1])

@@ -26,7 +26,7 @@ def _each(function: object, times: list[datetime | None]) -> list[object]:
 
 @given(times=_TIMES)
 @example(times=[datetime.min.replace(tzinfo=_UTC), datetime.max.replace(tzinfo=_UTC), _BEFORE, _EPOCH])
-def test_fields(times: list[datetime | None]) -> None:
+def test_fields(times):
     column = times, TIMESTAMP
     assert evaluate("year", column) == _each(lambda t: t.year, times)
     assert evaluate("quarter", column) == _each(lambda t: (t.month + 2) // 3, times)
@@ -67,7 +67,7 @@ def _start(time: datetime, unit: str) -> datetime:
 @pytest.mark.parametrize("unit", _UNITS)
 @given(times=_TIMES)
 @example(times=[datetime.max.replace(tzinfo=_UTC), _BEFORE, _EPOCH, datetime(1, 1, 8, tzinfo=_UTC)])
-def test_starts_of_units(unit: str, times: list[datetime | None]) -> None:
+def test_starts_of_units(unit, times):
     given = [each for each in times if each is None or each.year > 1]
     if given:
         by_function = _trunc(unit.upper(), given)
@@ -79,7 +79,7 @@ def _trunc(unit: str | None, times: list[datetime | None]) -> list[object]:
     return run(call("date_trunc", [Constant(unit, TEXT), *given]), frame, schema)
 
 
-def test_starts_of_units_of_dates() -> None:
+def test_starts_of_units_of_dates():
     dates = [date(2020, 5, 6), None, date(1969, 12, 31)]
     for unit, expected in (
         ("year", [date(2020, 1, 1), None, date(1969, 1, 1)]),
@@ -93,7 +93,7 @@ def test_starts_of_units_of_dates() -> None:
 @given(day=st.dates(), months=st.integers(-500, 500))
 @example(day=date(2020, 1, 31), months=1)
 @example(day=date(9999, 12, 31), months=1)
-def test_later_months_end_with_their_last_day(day: date, months: int) -> None:
+def test_later_months_end_with_their_last_day(day, months):
     expected = later(day, months)
     columns = ([day], DATE), ([months], INT)
     interval = [([pa.MonthDayNano([months, 0, 0])], MONTHS)]
@@ -105,7 +105,7 @@ def test_later_months_end_with_their_last_day(day: date, months: int) -> None:
     assert evaluate("last_day", ([day], DATE)) == [day.replace(day=monthrange(day.year, day.month)[1])]
 
 
-def test_intervals_move_times_and_their_difference_is_one() -> None:
+def test_intervals_move_times_and_their_difference_is_one():
     later = [(_BEFORE + timedelta(days=1, seconds=-3)), None]
     interval = [([timedelta(days=1, seconds=-3)], DURATION)]
     assert evaluate("add", ([_BEFORE, None], TIMESTAMP), constants=interval) == later
@@ -119,7 +119,7 @@ def test_intervals_move_times_and_their_difference_is_one() -> None:
     fails("does not fit", evaluate, "multiply", ([timedelta(days=10**8)], DURATION), constants=[([10**6], LONG)])
 
 
-def test_counts_as_timestamps_and_days() -> None:
+def test_counts_as_timestamps_and_days():
     assert evaluate("timestamp_seconds", ([-2, None], LONG)) == [datetime(1969, 12, 31, 23, 59, 58, tzinfo=_UTC), None]
     assert evaluate("timestamp_millis", ([-1], LONG)) == [_EPOCH - timedelta(milliseconds=1)]
     halves = evaluate("timestamp_seconds", ([-1.5, float("nan"), None], DOUBLE))
@@ -138,7 +138,7 @@ def test_counts_as_timestamps_and_days() -> None:
         fails("years 1 to 9999", evaluate, function, (days, DATE), ([number] * 3, INT))
 
 
-def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time() -> None:
+def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time():
     given_, frame, schema = fields((["no time"], TEXT))
     time = cast(given_[0], TIMESTAMP)
     for unit in ("none", None):

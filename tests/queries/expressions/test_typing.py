@@ -65,7 +65,7 @@ def _field(name: str) -> Field:
         ("element_at", "arr i", kinds.INT),
     ],
 )
-def test_result_type(function: str, arguments: str, expected: pa.DataType) -> None:
+def test_result_type(function, arguments, expected):
     assert call(function, [_field(name) for name in arguments.split()]).type == expected
 
 
@@ -74,13 +74,13 @@ _UNFIT += "|substring t|year b|unix_timestamp t t t|to_date t t t|round d i|get 
 
 
 @pytest.mark.parametrize("written", _UNFIT.split("|"))
-def test_arguments_that_do_not_fit_are_refused(written: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(written):
     function, *arguments = written.split()
     with pytest.raises(SchemaError):
         call(function, [_field(name) for name in arguments])
 
 
-def test_unknown_functions_and_fields_are_refused_with_those_there_are() -> None:
+def test_unknown_functions_and_fields_are_refused_with_those_there_are():
     assert call("get_field", [_field("st"), Constant("x", kinds.TEXT)]).type == kinds.INT
     unfit("no field y", call, "get_field", [_field("st"), Constant("y", kinds.TEXT)])
     with pytest.raises(SchemaError, match="substring") as caught:
@@ -90,7 +90,7 @@ def test_unknown_functions_and_fields_are_refused_with_those_there_are() -> None
     assert list(function_names()) == sorted(set(function_names()))
 
 
-def test_what_is_written_by_other_functions() -> None:
+def test_what_is_written_by_other_functions():
     made = call("between", [_field("sh"), Constant(1, kinds.INT), _field("d")])
     assert str(made) == "((cast(sh AS INT) >= 1) AND (cast(sh AS DOUBLE) <= d))"
     made = call("nullif", [_field("sh"), Constant(0, kinds.INT)])
@@ -120,12 +120,12 @@ _DIFFERENCE = call("subtract", [_field("dt"), _field("dt")])
         (Constant(pa.MonthDayNano([0, 0, 1000]), kinds.MONTHS), kinds.TIMESTAMP),
     ],
 )
-def test_a_date_plus_whole_days_is_a_date(interval: Constant, expected: pa.DataType) -> None:
+def test_a_date_plus_whole_days_is_a_date(interval, expected):
     assert call("add", [_field("dt"), interval]).type == expected
     assert call("add", [interval, _field("ts")]).type == kinds.TIMESTAMP
 
 
-def test_null_takes_the_type_of_the_others() -> None:
+def test_null_takes_the_type_of_the_others():
     null = Constant(None, kinds.NULL)
     assert call("add", [null, _field("sh")]) == Call("add", (Constant(None, kinds.SHORT), _field("sh")), kinds.SHORT)
     assert call("divide", [null, _field("m")]).type == kinds.DOUBLE

@@ -26,7 +26,7 @@ def _run(expression: pl.Expr, numbers: list[int | None]) -> list[int | None]:
 
 
 @given(numbers=_NUMBERS)
-def test_there_and_back(numbers: list[int | None]) -> None:
+def test_there_and_back(numbers):
     dtype = pa.decimal128(38, 11)
     frame = pl.DataFrame({"x": pl.Series(numbers, dtype=pl.Int128)})
     there = frame.select(x=as_decimals(pl.col("x"), dtype))
@@ -37,14 +37,14 @@ def test_there_and_back(numbers: list[int | None]) -> None:
 @given(numbers=_NUMBERS)
 @example(numbers=[10**34 + 5, 10**34 + 15, 10**35 + 50, 10**36 + 500, 10**37 + 5_000, 10**37 + 15_000, LIMIT - 5_000])
 @example(numbers=[10**34 - 1, 10**34, 1 - 10**34, -(10**34) - 5, -(10**37) - 15_000, 10**37 + 5_001, 10**37 + 4_999])
-def test_java_keeps_34_digits(numbers: list[int | None]) -> None:
+def test_java_keeps_34_digits(numbers):
     with localcontext() as context:
         context.prec, context.rounding = 34, ROUND_HALF_EVEN
         expected = [None if each is None else int(+Decimal(each)) for each in numbers]
     assert _run(in_java_digits(pl.col("x"), 38), numbers) == expected
 
 
-def test_too_many_digits_are_null_and_signs_change_where_asked() -> None:
+def test_too_many_digits_are_null_and_signs_change_where_asked():
     frame = pl.DataFrame({"x": pl.Series([99999, 100000, -99999, -100000], dtype=pl.Int128)})
     found = frame.select(as_decimals(pl.col("x"), pa.decimal128(5, 2))).to_series().to_list()
     assert found == [Decimal("999.99"), None, Decimal("-999.99"), None]
@@ -52,7 +52,7 @@ def test_too_many_digits_are_null_and_signs_change_where_asked() -> None:
 
 
 @given(numbers=_NUMBERS, digits=st.integers(0, 40))
-def test_scaled_is_exact_or_null(numbers: list[int | None], digits: int) -> None:
+def test_scaled_is_exact_or_null(numbers, digits):
     most = (1 << 127) - 1
     exact = [None if each is None else each * 10**digits for each in numbers]
     expected = [None if each is None or abs(each) > most // 10**digits * 10**digits else each for each in exact]
@@ -62,7 +62,7 @@ def test_scaled_is_exact_or_null(numbers: list[int | None], digits: int) -> None
 @given(numbers=_NUMBERS, digits=st.integers(0, 40))
 @example(numbers=[5, -5, 4, 6, 15, -25, 0, None], digits=1)
 @example(numbers=[LIMIT // 2, LIMIT // 2 - 1, -LIMIT // 2], digits=38)
-def test_divided_rounds_half_away_from_zero(numbers: list[int | None], digits: int) -> None:
+def test_divided_rounds_half_away_from_zero(numbers, digits):
     def divided(number: int) -> int:
         size = (2 * abs(number) + 10**digits) // (2 * 10**digits)
         return size if number >= 0 else -size
@@ -71,7 +71,7 @@ def test_divided_rounds_half_away_from_zero(numbers: list[int | None], digits: i
     assert _run(divided_half_up(pl.col("x"), digits), numbers) == expected
 
 
-def test_pythons_integers_take_the_rows_that_do_not_fit() -> None:
+def test_pythons_integers_take_the_rows_that_do_not_fit():
     asked: list[tuple[int, int]] = []
 
     def slow(left: int, right: int) -> int | None:

@@ -13,7 +13,7 @@ from ..failing import fails
 from .values import evaluate, evaluate_cast
 
 
-def test_floating_point_numbers_have_the_fewest_digits() -> None:
+def test_floating_point_numbers_have_the_fewest_digits():
     values = [0.0, -0.0, 0.001, 0.0009999, 9999999.0, 10000000.0, 5e-324, math.inf, -math.inf, math.nan]
     texts = ["0.0", "-0.0", "0.001", "9.999E-4", "9999999.0", "1.0E7", "4.9E-324", "Infinity", "-Infinity", "NaN"]
     assert text_of_double(pl.Series(values)).to_list() == texts
@@ -22,7 +22,7 @@ def test_floating_point_numbers_have_the_fewest_digits() -> None:
 
 
 @given(values=st.lists(st.none() | st.floats(allow_nan=False), min_size=1))
-def test_each_double_is_read_back_from_its_text(values: list[float | None]) -> None:
+def test_each_double_is_read_back_from_its_text(values):
     texts = text_of_double(pl.Series(values, dtype=pl.Float64)).to_list()
     for value, text in zip(values, texts, strict=True):
         if value is None or text is None:
@@ -36,7 +36,7 @@ def test_each_double_is_read_back_from_its_text(values: list[float | None]) -> N
             assert digits[0] == digits[1], "the fewest digits"
 
 
-def test_times() -> None:
+def test_times():
     utc = timezone.utc
     times = [datetime(1, 1, 1, tzinfo=utc), datetime(2020, 1, 2, 3, 4, 5, 120_000, utc), None]
     times += [datetime(1969, 12, 31, 23, 59, 59, 1, utc), datetime(2020, 1, 2, 3, 0, 0, tzinfo=utc)]

@@ -27,13 +27,13 @@ MINUTE = 60_000_000
         ("[PARTITION BY SYM, n ROWS 2]", nodes.Rows(2, ("sym", "n"))),
     ],
 )
-def test_windows_in_brackets(window: str, expected: object) -> None:
+def test_windows_in_brackets(window, expected):
     assert relation(f"SELECT * FROM trade {window}") == nodes.Windowed(TRADE, expected)
     assert relation(f"SELECT * FROM trade {window} AS x") == nodes.Windowed(TRADE, expected)
     assert relation(f"SELECT * FROM trade x {window}") == nodes.Windowed(TRADE, expected)
 
 
-def test_latest_rows_are_one_relation_however_they_are_spelled() -> None:
+def test_latest_rows_are_one_relation_however_they_are_spelled():
     rank = "QUALIFY ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {} DESC)"
     keyed = nodes.Stream("keyed", TRADE.schema, key=("sym",), event_time="t")
     catalog = CATALOG.with_stream(keyed)
@@ -55,7 +55,7 @@ def test_latest_rows_are_one_relation_however_they_are_spelled() -> None:
     assert str(ranked.window.where) == "(speed > 1.0)"
 
 
-def test_predicate_before_the_cut_stands_in_the_window() -> None:
+def test_predicate_before_the_cut_stands_in_the_window():
     inside = relation("SELECT * FROM trade [PARTITION BY sym ROWS 2 WHERE n > 3]")
     outside = relation("SELECT * FROM trade [PARTITION BY sym ROWS 2] WHERE n > 3")
     assert inside.window.where is not None
@@ -67,7 +67,7 @@ def test_predicate_before_the_cut_stands_in_the_window() -> None:
     )
 
 
-def test_hop_and_tumble_hold_their_start() -> None:
+def test_hop_and_tumble_hold_their_start():
     hop = "HOP(trade, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)"
     plan = relation(f"SELECT sym, COUNT(*) AS n FROM {hop} GROUP BY sym")
     assert only(plan, nodes.Windowed).window == nodes.Hop(10 * MINUTE, MINUTE)
@@ -78,7 +78,7 @@ def test_hop_and_tumble_hold_their_start() -> None:
     assert tumble.schema.names[-2:] == ["window_start", "window_end"]
 
 
-def test_stream_operators_and_emit() -> None:
+def test_stream_operators_and_emit():
     inner = "SELECT sym, SUM(n) AS s FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE] GROUP BY sym"
     aggregate = relation(inner)
     assert bound(inner).plan == aggregate
@@ -92,7 +92,7 @@ def test_stream_operators_and_emit() -> None:
     assert (without.kind, without.every_us) == ("rstream", None)
 
 
-def test_window_close_needs_one_way_to_close() -> None:
+def test_window_close_needs_one_way_to_close():
     refused("SELECT sym FROM trade [RANGE 1 HOUR] EMIT ON WINDOW CLOSE", "no window of this query closes", "SLIDE")
     refused(
         "SELECT a.sym FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE] AS a JOIN quote [RANGE 1 HOUR SLIDE 2 MINUTES] AS b "
@@ -102,7 +102,7 @@ def test_window_close_needs_one_way_to_close() -> None:
     refused("ISTREAM(SELECT sym FROM trade [NOW]) EMIT CHANGES", "both turn the result into a stream", at="EMIT")
 
 
-def test_samples_stand_below_the_window() -> None:
+def test_samples_stand_below_the_window():
     for sql in (
         "SELECT * FROM trade [RANGE 1 HOUR] SAMPLE (1)",
         "SELECT * FROM trade SAMPLE (1) [RANGE 1 HOUR]",
@@ -115,7 +115,7 @@ def test_samples_stand_below_the_window() -> None:
     refused("SELECT * FROM trade TABLESAMPLE (5 ROWS)", "PERCENT", at="ROWS")
 
 
-def test_subqueries_are_relations_unless_a_window_follows() -> None:
+def test_subqueries_are_relations_unless_a_window_follows():
     inner = "SELECT sym, n FROM trade [RANGE 1 HOUR]"
     assert relation(f"SELECT * FROM ({inner}) x") == relation(inner)
     windowed = relation(f"SELECT * FROM ({inner}) x [RANGE 2 HOURS]")
@@ -130,7 +130,7 @@ def test_subqueries_are_relations_unless_a_window_follows() -> None:
     )
 
 
-def test_set_operations_give_both_sides_one_type() -> None:
+def test_set_operations_give_both_sides_one_type():
     plan = relation("SELECT n FROM trade [NOW] UNION ALL SELECT bid FROM quote [NOW]")
     assert isinstance(plan, nodes.SetOperation)
     assert (plan.kind, plan.all) == ("union", True)
@@ -139,7 +139,7 @@ def test_set_operations_give_both_sides_one_type() -> None:
     refused("SELECT n, px FROM trade [NOW] UNION SELECT bid FROM quote [NOW]", "2 and 1 columns")
 
 
-def test_intersect_binds_tighter_and_order_and_limit_are_of_the_whole() -> None:
+def test_intersect_binds_tighter_and_order_and_limit_are_of_the_whole():
     plan = relation(
         "SELECT sym FROM trade [NOW] UNION SELECT sym FROM quote [NOW] INTERSECT SELECT sym FROM trade [ROWS 2] "
         "ORDER BY sym LIMIT 2"
@@ -149,7 +149,7 @@ def test_intersect_binds_tighter_and_order_and_limit_are_of_the_whole() -> None:
     assert plan.source.right.kind == "intersect"
 
 
-def test_with_and_views_are_read_in_their_own_names() -> None:
+def test_with_and_views_are_read_in_their_own_names():
     by_view = relation("SELECT route_id, COUNT(*) AS n FROM FAST GROUP BY route_id")
     by_hand = relation(
         "WITH f AS (SELECT vehicle_id, route_id, speed FROM LATEST(buses) WHERE speed > 10) "
@@ -159,7 +159,7 @@ def test_with_and_views_are_read_in_their_own_names() -> None:
     assert below(only(by_view, nodes.Windowed)).window == nodes.Latest()
 
 
-def test_views_that_read_themselves_and_errors_in_views() -> None:
+def test_views_that_read_themselves_and_errors_in_views():
     looped = CATALOG.with_view("a", "SELECT * FROM b").with_view("b", "SELECT * FROM A")
     refused("SELECT * FROM a", "reads itself: a -> b -> a", catalog=looped)
     broken = CATALOG.with_view("bad", "SELECT speeed FROM LATEST(buses)")
@@ -194,7 +194,7 @@ test_unbounded_state_is_refused_at_the_source_that_grows = refusals(
         "SELECT sym, n FROM trade ORDER BY n DESC LIMIT 5",
     ],
 )
-def test_a_stream_without_a_window_is_taken_where_the_state_has_a_bound(sql: str) -> None:
+def test_a_stream_without_a_window_is_taken_where_the_state_has_a_bound(sql):
     """Its plan reads all rows: no window stands in for the one that was not written."""
     windows = [each for each in nodes.walk(bound(sql).plan) if isinstance(each, nodes.Windowed)]
     assert windows

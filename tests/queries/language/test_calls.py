@@ -12,7 +12,7 @@ from .refusals import refusals
     ("sql", "arguments", "distinct"),
     [("COUNT(*)", 0, False), ("COUNT(DISTINCT a, b)", 2, True), ("upper(a)", 1, False), ("SUM(a)", 1, False)],
 )
-def test_a_call_is_its_name_and_arguments(sql: str, arguments: int, distinct: bool) -> None:
+def test_a_call_is_its_name_and_arguments(sql, arguments, distinct):
     node = parse(f"SELECT {sql} FROM s").expressions[0]
     assert isinstance(node, exp.Anonymous)
     found = read_call(node, node, Text(sql))

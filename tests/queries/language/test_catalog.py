@@ -7,7 +7,7 @@ from upstream.queries.language import Catalog
 from upstream.queries.relations.nodes import Stream
 
 
-def test_names_are_found_without_regard_to_case() -> None:
+def test_names_are_found_without_regard_to_case():
     assert CATALOG.stream("TRADE") == TRADE
     assert CATALOG.stream("none") is None
     assert CATALOG.view("FAST")[0] == "fast"
@@ -18,7 +18,7 @@ def test_names_are_found_without_regard_to_case() -> None:
 
 
 @pytest.mark.parametrize("name", ["Trade", "FAST", "select", ""])
-def test_names_that_are_taken_or_words_of_the_language(name: str) -> None:
+def test_names_that_are_taken_or_words_of_the_language(name):
     with pytest.raises(OptionError):
         CATALOG.with_view(name, "SELECT * FROM trade")
     with pytest.raises(OptionError):
@@ -35,12 +35,12 @@ def test_names_that_are_taken_or_words_of_the_language(name: str) -> None:
         (Stream("s", pa.schema({"t": MOMENT, "T": MOMENT}), event_time="t"), "differ in more than case"),
     ],
 )
-def test_streams_that_cannot_be_read(stream: Stream, part: str) -> None:
+def test_streams_that_cannot_be_read(stream, part):
     with pytest.raises(SchemaError, match=part.replace("(", r"\(")):
         Catalog().with_stream(stream)
 
 
-def test_updates_need_a_key_and_stored_relations_no_time() -> None:
+def test_updates_need_a_key_and_stored_relations_no_time():
     with pytest.raises(OptionError, match="without a key"):
         Catalog().with_stream(Stream("s", TRADE.schema, event_time="t", updates=True))
     assert Catalog().with_stream(Stream("r", pa.schema({"k": pa.string()}), static=True)).names() == ["r"]

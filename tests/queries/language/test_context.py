@@ -1,7 +1,7 @@
 from kit.continuous import refused, relation
 
 
-def test_names_of_with_are_known_below_it_alone() -> None:
+def test_names_of_with_are_known_below_it_alone():
     refused(
         "WITH a AS (SELECT 1 FROM b), b AS (SELECT * FROM trade) SELECT * FROM a",
         "there is no stream, relation or view 'b'",

@@ -18,7 +18,7 @@ from upstream.queries.relations.fingerprints import fingerprint
 
 
 @pytest.mark.parametrize("sql", FORMS)
-def test_each_form_is_written_as_it_was_read(sql: str) -> None:
+def test_each_form_is_written_as_it_was_read(sql):
     tree = parse(sql)
     written = tree.sql(ContinuousSql)
     assert parse(written) == tree
@@ -26,7 +26,7 @@ def test_each_form_is_written_as_it_was_read(sql: str) -> None:
     assert fingerprint(bind(written, CATALOG).plan) == fingerprint(bind(sql, CATALOG).plan)
 
 
-def test_sqlglot_takes_the_dialect_by_its_class_and_copies_windows() -> None:
+def test_sqlglot_takes_the_dialect_by_its_class_and_copies_windows():
     tree = sqlglot.parse_one("ISTREAM(SELECT a FROM s [PARTITION BY k ROWS 5])", read=ContinuousSql)
     assert isinstance(tree, StreamOperator)
     assert tree.find(StreamWindow).args["rows"].name == "5"
@@ -38,14 +38,14 @@ def test_sqlglot_takes_the_dialect_by_its_class_and_copies_windows() -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT 'a FROM s", "SELECT a FROM s /* x", "SELECT `a FROM s", "SELECT a FROM s \\"])
-def test_text_without_an_end_or_nested_too_deeply_is_refused(sql: str) -> None:
+def test_text_without_an_end_or_nested_too_deeply_is_refused(sql):
     with pytest.raises(QueryRefusedError):
         parse(sql)
     with pytest.raises(QueryRefusedError, match="nested too deeply"):
         parse("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
 
 
-def test_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_sqlglot_is_refused(monkeypatch):
     refuse_compiled()
     monkeypatch.setattr(sqlglot.parser, "__file__", "/x/sqlglot/parser.cpython-311-x86_64-linux-gnu.so")
     with pytest.raises(EnvironmentMissingError, match="sqlglot"):
@@ -91,7 +91,7 @@ def _bag(sql: str) -> tuple[Counter[str], Counter[str]]:
 
 
 @given(mutations())
-def test_a_mutation_is_another_query_or_an_error_of_ours(sql: str) -> None:
+def test_a_mutation_is_another_query_or_an_error_of_ours(sql):
     try:
         plan = bind(sql, CATALOG).plan
     except QueryRefusedError as refusal:
@@ -109,6 +109,6 @@ def test_a_mutation_is_another_query_or_an_error_of_ours(sql: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
-def test_any_text_is_read_or_refused(sql: str) -> None:
+def test_any_text_is_read_or_refused(sql):
     with suppress(QueryRefusedError):
         assert bind(sql, CATALOG).reads

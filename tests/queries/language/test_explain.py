@@ -8,7 +8,7 @@ def explained(text: str) -> str:
     return plan_text(bind(text, CATALOG))
 
 
-def test_a_plan_of_groups() -> None:
+def test_a_plan_of_groups():
     assert explained(
         "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) WHERE speed > 1 GROUP BY route_id"
     ) == (
@@ -22,7 +22,7 @@ def test_a_plan_of_groups() -> None:
     )
 
 
-def test_plans_of_joins_show_what_each_side_keeps_and_what_stands_twice_once() -> None:
+def test_plans_of_joins_show_what_each_side_keeps_and_what_stands_twice_once():
     text = explained(
         "SELECT px, bid FROM trade a JOIN quote b ON a.sym = b.sym AND a.t BETWEEN b.t AND b.t + INTERVAL '5' MINUTES",
     )
@@ -44,7 +44,7 @@ def test_plans_of_joins_show_what_each_side_keeps_and_what_stands_twice_once() -
 
 
 @pytest.mark.parametrize("sql", FORMS)
-def test_each_form_is_explained(sql: str) -> None:
+def test_each_form_is_explained(sql):
     lines = explained(sql).split("\n")
     assert lines[0].startswith("result: a ")
     kept = lines[0].startswith("result: a relation")
@@ -64,5 +64,5 @@ def test_each_form_is_explained(sql: str) -> None:
         ("SELECT speed, vehicle_id AS v FROM LATEST(buses)", "\nkey: v\n"),
     ],
 )
-def test_what_the_result_is_and_what_identifies_its_rows(sql: str, part: str) -> None:
+def test_what_the_result_is_and_what_identifies_its_rows(sql, part):
     assert part in explained(sql)

@@ -25,14 +25,14 @@ BOTH = "trade [NOW] AS a {} quote [NOW] AS b"
         ("LEFT ANTI JOIN", "anti"),
     ],
 )
-def test_kinds_of_joins(join: str, how: str) -> None:
+def test_kinds_of_joins(join, how):
     made = only(relation(f"SELECT a.sym FROM {BOTH.format(join)} ON b.sym = a.sym AND a.px < b.bid"), Join)
     assert made.how == how
     assert made.on == ((Field("sym", pa.string()), Field("b.sym", pa.string())),)
     assert str(made.condition) == "(px < bid)"
 
 
-def test_columns_of_one_name_get_the_source_before_it_or_are_merged_by_using() -> None:
+def test_columns_of_one_name_get_the_source_before_it_or_are_merged_by_using():
     plan = only(relation(f"SELECT * FROM {BOTH.format('CROSS JOIN')}".replace("*", "a.sym AS x, b.sym AS y")), Join)
     assert plan.schema.names == ["sym", "px", "n", "t", "b.sym", "bid", "b.t"]
     assert isinstance(plan.right, Project)
@@ -63,7 +63,7 @@ test_joins_that_are_refused = refusals(
 )
 
 
-def test_equalities_are_pairs_of_both_sides() -> None:
+def test_equalities_are_pairs_of_both_sides():
     a, b = Field("a", pa.int64()), Field("b", pa.int64())
     same = Call("eq", (b, a), pa.bool_())
     less = Call("lt", (a, b), pa.bool_())

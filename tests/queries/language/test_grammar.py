@@ -32,14 +32,14 @@ test_refusals = refusals(
 )
 
 
-def test_the_error_points_at_the_place_in_a_text_of_several_lines() -> None:
+def test_the_error_points_at_the_place_in_a_text_of_several_lines():
     error = refused("SELECT sym,\n       pric\nFROM trade", "there is no column 'pric'")
     assert (error.line, error.column) == (2, 8)
     assert error.excerpt == "           pric\n           ^^^^"
     assert str(error).startswith("Line 2, column 8: ")
 
 
-def test_clauses_may_be_left_out_and_words_be_names() -> None:
+def test_clauses_may_be_left_out_and_words_be_names():
     tree = parse("SELECT date, timestamp, range, rows, `select`, t.end FROM s t")
     assert [each.name for each in tree.expressions] == ["date", "timestamp", "range", "rows", "select", "end"]
     assert parse("SELECT 1 FROM s;").sql(ContinuousSql) == "SELECT 1 FROM s"

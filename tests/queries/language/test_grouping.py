@@ -35,11 +35,11 @@ def sets(group: str) -> list[list[str]]:
         ("sym, ROLLUP (sym)", [["sym"], ["sym"]]),
     ],
 )
-def test_sets_are_sparks(group: str, expected: list[list[str]]) -> None:
+def test_sets_are_sparks(group, expected):
     assert sets(group) == expected
 
 
-def test_parts_are_a_union_of_rows_with_null_for_what_a_set_lacks() -> None:
+def test_parts_are_a_union_of_rows_with_null_for_what_a_set_lacks():
     plan = relation(
         f"SELECT sym, n, COUNT(*) AS c, GROUPING(n) AS g, GROUPING_ID(sym, n) AS i {NOW} GROUP BY CUBE (sym, n)"
     )
@@ -52,7 +52,7 @@ def test_parts_are_a_union_of_rows_with_null_for_what_a_set_lacks() -> None:
     assert [str(each.type) for each in plan.schema] == ["string", "int64", "int64", "int8", "int64"]
 
 
-def test_as_many_groupings_as_allowed() -> None:
+def test_as_many_groupings_as_allowed():
     five = "sym, n, px, t, upper(sym)"
     assert len(sets(f"CUBE ({five}), ROLLUP (n + 1)")) == 64
     refused(f"SELECT 1 AS x {NOW} GROUP BY CUBE ({five}), ROLLUP (n, px)", "96 groupings", "at most 64")

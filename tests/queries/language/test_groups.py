@@ -7,7 +7,7 @@ from .refusals import refusals
 NOW = "FROM trade [NOW]"
 
 
-def test_groups_by_name_alias_number_and_expression() -> None:
+def test_groups_by_name_alias_number_and_expression():
     expected = relation(f"SELECT upper(sym) AS u, COUNT(*) AS c {NOW} GROUP BY upper(sym)")
     assert isinstance(expected, Aggregate)
     assert [name for name, _ in expected.by] == ["u"]
@@ -18,7 +18,7 @@ def test_groups_by_name_alias_number_and_expression() -> None:
     assert [str(each) for _, each in only(shadowed, Aggregate).by] == ["n", "sym"]
 
 
-def test_expressions_having_and_order_have_aggregates_of_their_own() -> None:
+def test_expressions_having_and_order_have_aggregates_of_their_own():
     plan = relation(f"SELECT upper(sym) || 'x' AS u, SUM(px) / COUNT(*) AS r, SUM(px) AS s {NOW} GROUP BY upper(sym)")
     assert isinstance(plan, Project)
     aggregate = plan.source

@@ -5,7 +5,7 @@ from .refusals import refusals
 NOW = "FROM trade [NOW]"
 
 
-def test_names_of_columns_and_stars() -> None:
+def test_names_of_columns_and_stars():
     plan = relation(
         f"SELECT COUNT(*), COUNT(px), MAX(px), 1 + 1, CAST(sym AS STRING), COUNT(*) AS count_2 {NOW} GROUP BY sym"
     )

@@ -27,12 +27,12 @@ def item(sql: str) -> object:
         ("1E3", 1000.0, pa.float64()),
     ],
 )
-def test_numbers(written: str, value: object, kind: pa.DataType) -> None:
+def test_numbers(written, value, kind):
     found = number(item(written), Text(written))
     assert (found.value, found.type) == (value, kind)
 
 
-def test_intervals_and_lengths_of_windows() -> None:
+def test_intervals_and_lengths_of_windows():
     assert interval(item("INTERVAL '90' MINUTES"), Text("")).value == timedelta(minutes=90)
     assert interval(item("INTERVAL '1.5' SECONDS"), Text("")).value == timedelta(milliseconds=1500)
     assert interval(item("INTERVAL -2 WEEKS"), Text("")).value == timedelta(days=-14)
@@ -45,7 +45,7 @@ def test_intervals_and_lengths_of_windows() -> None:
     refused("SELECT * FROM trade [RANGE 1 YEAR]", "a year has no fixed length", "30 DAYS")
 
 
-def test_types_and_the_smallest_int() -> None:
+def test_types_and_the_smallest_int():
     kinds = {"DECIMAL": pa.decimal128(10, 0), "DECIMAL(5)": pa.decimal128(5, 0), "DECIMAL(5, 2)": pa.decimal128(5, 2)}
     kinds |= {"TIMESTAMP": pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ": pa.timestamp("us"), "LONG": pa.int64()}
     for name, kind in kinds.items():

@@ -12,7 +12,7 @@ def windows(sql: str) -> list[object]:
     return [each.window for each in nodes.walk(relation(sql)) if isinstance(each, nodes.Windowed)]
 
 
-def test_a_row_is_joined_with_the_groups_of_its_window() -> None:
+def test_a_row_is_joined_with_the_groups_of_its_window():
     sql = f"SELECT sym, n, SUM(n) OVER (PARTITION BY sym ORDER BY t {LAST}) AS s FROM trade WHERE px > 1"
     query = bound(sql)
     assert isinstance(query.plan, nodes.Changes)
@@ -27,7 +27,7 @@ def test_a_row_is_joined_with_the_groups_of_its_window() -> None:
     assert [str(one) for one, _ in join.on] == ["coalesce(sym, '')", "(sym IS NULL)"]
 
 
-def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came() -> None:
+def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came():
     limited = windows(f"SELECT SUM(n) OVER (ORDER BY t {LAST}) AS s FROM trade")
     assert limited == [nodes.Now(), nodes.Range(10 * MINUTE + 1), nodes.Unbounded()]
     # Without a frame, SQL takes all rows up to this one.
@@ -35,7 +35,7 @@ def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came() -> 
         assert windows(f"SELECT SUM(n) OVER ({over}) AS s FROM trade") == [nodes.Now(), *[nodes.Unbounded()] * 2]
 
 
-def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition() -> None:
+def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition():
     plan = relation("SELECT SUM(n) OVER (PARTITION BY sym, n ORDER BY t ROWS 3 PRECEDING) AS s FROM trade WHERE px > 1")
     now, rows, _ = windows("SELECT SUM(n) OVER (PARTITION BY sym, n ORDER BY t ROWS 3 PRECEDING) AS s FROM trade")
     assert (now, rows) == (nodes.Now(), nodes.Rows(4, ("sym", "n")))
@@ -50,7 +50,7 @@ def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition() -> None:
     assert windows(sql.format("UNBOUNDED PRECEDING"))[1] == nodes.Unbounded()
 
 
-def test_several_windows_and_expressions() -> None:
+def test_several_windows_and_expressions():
     plan = relation(
         f"SELECT n - AVG(n) OVER (ORDER BY t {LAST}) AS d, "
         "COUNT(*) FILTER (WHERE n > 1) OVER (PARTITION BY sym, n ORDER BY t), COUNT(*) OVER (ORDER BY t) FROM trade"

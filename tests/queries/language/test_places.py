@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from upstream.queries.language.places import Text, near
 
 
-def test_the_line_and_a_caret_below_it_whatever_its_end_and_length() -> None:
+def test_the_line_and_a_caret_below_it_whatever_its_end_and_length():
     error = Text("SELECT a,\n\tb\nFROM s").error((11, 11), "no b", expected="a", hint="write a")
     assert (error.line, error.column) == (2, 2)
     assert error.excerpt == "     b\n     ^"
@@ -19,13 +19,13 @@ def test_the_line_and_a_caret_below_it_whatever_its_end_and_length() -> None:
 
 
 @given(st.text(max_size=80), st.integers(-5, 100), st.integers(-5, 100))
-def test_any_place_in_any_text_can_be_shown(sql: str, start: int, end: int) -> None:
+def test_any_place_in_any_text_can_be_shown(sql, start, end):
     error = Text(sql).error((start, end), "x")
     assert error.line >= 1
     assert "^" in error.excerpt
 
 
-def test_errors_survive_the_way_to_another_process() -> None:
+def test_errors_survive_the_way_to_another_process():
     error = Text("SELECT", "v").error((0, 5), "no", hint="yes")
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
@@ -33,7 +33,7 @@ def test_errors_survive_the_way_to_another_process() -> None:
     assert "in the view 'v'" in str(again)
 
 
-def test_near_names() -> None:
+def test_near_names():
     assert near("prise", ["price", "size"]) == "did you mean 'price'?"
     assert near("PRICE", ["price"]) == "did you mean 'price'?"
     assert near("zzz", ["b", "a"], all_of="the columns are") == "the columns are: a, b"

@@ -25,7 +25,7 @@ def join_of(condition: str) -> Join:
         (f"EXISTS (SELECT 1 FROM {INNER})", "semi"),
     ],
 )
-def test_kinds(condition: str, how: str) -> None:
+def test_kinds(condition, how):
     made = join_of(condition)
     assert made.how == how
     assert [str(one) for one, _ in made.on] == ["sym"] * ("sym" in condition)
@@ -34,7 +34,7 @@ def test_kinds(condition: str, how: str) -> None:
     assert made.schema == made.left.schema
 
 
-def test_correlated_conditions_are_pairs_and_the_rest_after_what_is_compared() -> None:
+def test_correlated_conditions_are_pairs_and_the_rest_after_what_is_compared():
     made = join_of(f"EXISTS (SELECT * FROM {INNER} WHERE b.sym = a.sym AND b.bid > a.px AND b.bid > 3)")
     assert [str(one) for one, _ in made.on] == ["sym"]
     assert str(made.condition).endswith("> px)")
@@ -45,14 +45,14 @@ def test_correlated_conditions_are_pairs_and_the_rest_after_what_is_compared() -
     assert [str(one) for one, _ in made.on] == ["px", "sym"]
 
 
-def test_in_of_several_columns_and_of_types_that_differ() -> None:
+def test_in_of_several_columns_and_of_types_that_differ():
     pairs = join_of(f"(a.sym, a.n) IN (SELECT sym, bid FROM {INNER})").on
     assert [str(one) for one, _ in pairs] == ["sym", "cast(n AS DOUBLE)"]
     grouped = join_of(f"a.n IN (SELECT MAX(bid) FROM {INNER} GROUP BY sym HAVING COUNT(*) > 1)")
     assert grouped.how == "semi"
 
 
-def test_several_and_nested_subqueries() -> None:
+def test_several_and_nested_subqueries():
     plan = relation(
         OUTER.format(
             f"n > 1 AND sym IN (SELECT sym FROM {INNER} WHERE EXISTS (SELECT 1 FROM trade [NOW] AS c WHERE px = bid)) "

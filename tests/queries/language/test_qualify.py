@@ -7,7 +7,7 @@ from .refusals import refusals
 NOW = "FROM trade [NOW]"
 
 
-def test_qualify_with_a_condition_beside_the_rank() -> None:
+def test_qualify_with_a_condition_beside_the_rank():
     plan = relation(f"SELECT sym {NOW} QUALIFY ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px, n DESC) < 3 AND n > 1")
     top = only(plan, Top)
     assert (top.n, [str(each) for each in top.by]) == (2, ["sym"])

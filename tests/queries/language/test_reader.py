@@ -5,7 +5,7 @@ from upstream.queries.language.dialect import parse
 from upstream.queries.language.places import span
 
 
-def test_each_node_has_its_place() -> None:
+def test_each_node_has_its_place():
     sql = "SELECT a.x + 1 AS y FROM s [ROWS 5] WHERE NOT (b IN (1, 2)) AND c LIKE 'a%'"
     tree = parse(sql)
 
@@ -22,7 +22,7 @@ def test_each_node_has_its_place() -> None:
     assert text(tree.find(exp.Not)) == "NOT (b IN (1, 2))"
 
 
-def test_names_keep_their_form_and_what_is_none_is_named() -> None:
+def test_names_keep_their_form_and_what_is_none_is_named():
     tree = parse("SELECT `a b`, `select` FROM `my stream`")
     assert [each.name for each in tree.expressions] == ["a b", "select"]
     assert tree.args["from_"].this.name == "my stream"

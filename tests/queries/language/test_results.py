@@ -9,7 +9,7 @@ from .refusals import refusals
 NOW = "FROM trade [NOW]"
 
 
-def test_order_by_what_is_selected_and_what_is_not() -> None:
+def test_order_by_what_is_selected_and_what_is_not():
     plan = relation(f"SELECT DISTINCT sym, n AS m {NOW} ORDER BY m DESC, sym LIMIT 3")
     assert isinstance(plan, Top)
     assert isinstance(plan.source, Distinct)

@@ -33,11 +33,11 @@ def bound(sql: str) -> str:
         ("CASE WHEN n = 1 THEN 'a' END", "(CASE WHEN (n = cast(1 AS BIGINT)) THEN 'a' ELSE NULL END)"),
     ],
 )
-def test_expressions_are_typed(sql: str, expected: str) -> None:
+def test_expressions_are_typed(sql, expected):
     assert bound(sql).replace("- n", "-n").replace("(-n)", "(- n)") == expected
 
 
-def test_fields_of_structs_and_elements_of_lists() -> None:
+def test_fields_of_structs_and_elements_of_lists():
     catalog = CATALOG.with_stream(NESTED)
     plan = relation("SELECT s.a.b AS x, nested.s.a.b AS y, l[0] AS z FROM nested [NOW]", catalog)
     columns = dict(plan.columns)

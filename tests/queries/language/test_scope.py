@@ -10,7 +10,7 @@ X, Y, Z = (Field(name, pa.int64()) for name in "xyz")
 TEXT = Text("SELECT x")
 
 
-def test_names_with_and_without_a_table_and_unknown_ones() -> None:
+def test_names_with_and_without_a_table_and_unknown_ones():
     scope = Scope([Visible("a", "x", X), Visible("b", "Y", Y), Visible("b", "x", Z, plain=False)])
     assert scope.resolve("", "X", (0, 0), TEXT) == X
     assert scope.resolve("B", "y", (0, 0), TEXT) == Y
@@ -30,7 +30,7 @@ def test_names_with_and_without_a_table_and_unknown_ones() -> None:
         assert part in str(caught.value)
 
 
-def test_the_query_around_is_seen_last_and_marked() -> None:
+def test_the_query_around_is_seen_last_and_marked():
     around = Scope([Visible("a", "x", X), Visible("a", "y", Y)])
     scope = Scope([Visible("b", "x", Z)], around)
     assert scope.resolve("", "x", (0, 0), TEXT) == Z

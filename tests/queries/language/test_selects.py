@@ -25,11 +25,11 @@ from upstream.queries.relations.nodes import Changes
         ("SELECT sym FROM trade QUALIFY ROW_NUMBER() OVER (ORDER BY n) = 1", True),
     ],
 )
-def test_rows_of_a_stream_are_a_stream_by_default(sql: str, stream: bool) -> None:
+def test_rows_of_a_stream_are_a_stream_by_default(sql, stream):
     assert isinstance(bound(sql).plan, Changes) == stream
 
 
-def test_a_subquery_in_from_reads_no_column_of_the_query_around() -> None:
+def test_a_subquery_in_from_reads_no_column_of_the_query_around():
     for column, source in (
         ("x.n", "SELECT n FROM quote [NOW] WHERE a.sym = sym"),
         ("x.s", "SELECT a.sym AS s FROM quote [NOW]"),

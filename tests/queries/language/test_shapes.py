@@ -2,7 +2,7 @@ from upstream.queries.language.dialect import parse
 from upstream.queries.language.shapes import has_aggregate, has_query, has_window, unwrapped
 
 
-def test_what_an_expression_has_in_it() -> None:
+def test_what_an_expression_has_in_it():
     def item(sql: str) -> object:
         return parse(f"SELECT {sql} FROM s").expressions[0]
 

@@ -31,12 +31,12 @@ test_what_is_refused = refusals(
 )
 
 
-def test_stored_relations_are_whole() -> None:
+def test_stored_relations_are_whole():
     assert relation("SELECT * FROM domains") == Windowed(DOMAINS, Unbounded())
     assert relation("SELECT * FROM domains [RANGE UNBOUNDED]") == Windowed(DOMAINS, Unbounded())
 
 
-def test_samples_stand_below_and_make_a_subquery_a_stream() -> None:
+def test_samples_stand_below_and_make_a_subquery_a_stream():
     assert relation("SELECT * FROM LATEST(buses TABLESAMPLE (10 PERCENT))") == Windowed(Sample(BUSES, 10.0), Latest())
     seeded = relation("SELECT * FROM trade [NOW] TABLESAMPLE (2.5 PERCENT) REPEATABLE (7)")
     assert seeded.stream == Sample(TRADE, 2.5, 7)
@@ -46,7 +46,7 @@ def test_samples_stand_below_and_make_a_subquery_a_stream() -> None:
     assert plan.window == Unbounded()
 
 
-def test_the_newest_rows_of_a_key() -> None:
+def test_the_newest_rows_of_a_key():
     assert newest(BUSES, 1, ("vehicle_id",), None) == Latest()
     assert newest(BUSES, 2, ("vehicle_id",), None) == Rows(2, ("vehicle_id",))
     assert newest(TRADE, 1, (), None) == Rows(1)

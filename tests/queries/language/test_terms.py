@@ -73,7 +73,7 @@ def written(node: exp.Expr) -> str:
         ("COUNT(DISTINCT a, b) FILTER (WHERE c)", "COUNT(DISTINCT a, b) FILTER(WHERE c)"),
     ],
 )
-def test_precedence_is_sparks(expression: str, expected: str) -> None:
+def test_precedence_is_sparks(expression, expected):
     assert written(parse(f"SELECT {expression} FROM s").expressions[0]) == expected
 
 
@@ -100,7 +100,7 @@ test_what_is_no_expression_is_refused_at_its_place = refusals(
 )
 
 
-def test_units_are_words_and_literals_values() -> None:
+def test_units_are_words_and_literals_values():
     refused("SELECT TIMESTAMPADD('MONTH', 1, t) AS a FROM trade", "without quotes", at="'MONTH'")
     refused("SELECT DATEDIFF(FORTNIGHT, t, t) AS a FROM trade", "no unit of DATEDIFF", "QUARTER", at="FORTNIGHT")
     plan = relation("SELECT -5, 'it''s', TRUE, NULL FROM trade [NOW]")

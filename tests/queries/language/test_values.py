@@ -15,7 +15,7 @@ def joins(sql: str) -> list[Join]:
     return [each for each in walk(relation(sql)) if isinstance(each, Join)]
 
 
-def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares() -> None:
+def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares():
     (join,) = joins(f"SELECT sym, (SELECT MAX(bid) FROM {INNER}) AS top FROM trade [NOW] AS a")
     assert (join.how, join.on) == ("inner", ())
     assert isinstance(join.right, Aggregate)
@@ -30,20 +30,20 @@ def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares() -> Non
     assert relation(sql).schema.names == ["sym"]
 
 
-def test_a_count_without_rows_is_zero_and_other_aggregates_are_null() -> None:
+def test_a_count_without_rows_is_zero_and_other_aggregates_are_null():
     value = f"(SELECT COUNT(*) + MAX(bid) + a.n FROM {INNER} WHERE b.sym = a.sym)"
     (_, value) = relation(f"SELECT {value} AS v FROM trade [NOW] AS a").columns[0]
     assert str(value).count("coalesce(value#1, 0)") == 1
     assert "coalesce(value#2" not in str(value)
 
 
-def test_in_of_one_row_is_a_comparison_with_it() -> None:
+def test_in_of_one_row_is_a_comparison_with_it():
     sql = f"SELECT sym FROM trade [NOW] AS a WHERE px {{}} (SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
     for word, expected in (("IN", "(px = value#1)"), ("NOT IN", "(NOT (px = value#1))")):
         assert str(only(relation(sql.format(word)), Where).condition) == expected
 
 
-def test_values_beside_aggregates_and_inside_of_subqueries() -> None:
+def test_values_beside_aggregates_and_inside_of_subqueries():
     plan = relation(
         "SELECT sym, SUM(n) / (SELECT SUM(n) FROM trade [NOW]) AS p FROM trade [NOW] AS a "
         f"GROUP BY sym HAVING COUNT(*) > (SELECT COUNT(*) FROM {INNER})"
@@ -68,7 +68,7 @@ def test_values_beside_aggregates_and_inside_of_subqueries() -> None:
         ("SELECT MAX(x) FROM s UNION SELECT MAX(x) FROM s", False),
     ],
 )
-def test_one_row_have_aggregates_without_groups(sql: str, expected: bool) -> None:
+def test_one_row_have_aggregates_without_groups(sql, expected):
     tree = parse(sql)
     assert isinstance(tree, exp.Query)
     assert is_value(tree) == expected

@@ -1,10 +1,8 @@
-from pathlib import Path
-
 import pytest
 from kit.registries import begun
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> str:
+def checkpoint(tmp_path):
     """A registry that has begun."""
     return begun(tmp_path)

@@ -19,11 +19,11 @@ CHANGES = st.builds(
 
 
 @given(CHANGES)
-def test_changes_come_back(change: Change) -> None:
+def test_changes_come_back(change):
     assert Change.from_json(change.to_json()) == change
 
 
-def test_no_two_files_are_equal() -> None:
+def test_no_two_files_are_equal():
     change = Change("drop", "q")
     assert change.to_json() != change.to_json()
 
@@ -34,6 +34,6 @@ _DAMAGED += ['{"kind": "drop", "name": "q", "colour": 1, "nonce": "1"}']
 
 
 @pytest.mark.parametrize("content", _DAMAGED)
-def test_what_cannot_be_read_is_an_error(content: str) -> None:
+def test_what_cannot_be_read_is_an_error(content):
     with pytest.raises(CheckpointError, match="cannot be read"):
         Change.from_json(content.encode())

@@ -1,5 +1,4 @@
 import dataclasses
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -23,7 +22,7 @@ NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> str:
+def table(tmp_path):
     return write(str(tmp_path / "routes"), 1)
 
 
@@ -40,7 +39,7 @@ def version_read(checkpoint: str, query: str) -> int | None:
     return None if found is None else found.version
 
 
-def test_a_relation_is_what_its_table_is_when_it_is_declared(checkpoint: str, table: str) -> None:
+def test_a_relation_is_what_its_table_is_when_it_is_declared(checkpoint, table):
     write(table, 2)
     registry = declare(checkpoint, "routes", table)
     relation = registry.catalog.relations["routes"]
@@ -57,7 +56,7 @@ def test_a_relation_is_what_its_table_is_when_it_is_declared(checkpoint: str, ta
     assert "all rows of routes" in shown
 
 
-def test_a_refresh_restarts_the_queries_that_read_the_relation_and_no_other(checkpoint: str, table: str) -> None:
+def test_a_refresh_restarts_the_queries_that_read_the_relation_and_no_other(checkpoint, table):
     declare(checkpoint, "routes", table)
     record(checkpoint, Change("view", "names", "SELECT id, name FROM routes"))
     register(checkpoint, "named", NAMED)
@@ -77,7 +76,7 @@ def test_a_refresh_restarts_the_queries_that_read_the_relation_and_no_other(chec
     assert Journal(checkpoint).read([7])[0].restarts == ("named", "by_view")
 
 
-def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint: str, table: str, tmp_path: Path) -> None:
+def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint, table, tmp_path):
     declare(checkpoint, "routes", table)
     register(checkpoint, "named", NAMED)
     write_deltalake(table, pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
@@ -90,7 +89,7 @@ def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint: str, table: st
     misused("the view 'names' does not fit", refresh, checkpoint, "routes")
 
 
-def test_what_cannot_be_declared_is_refused(checkpoint: str, table: str, tmp_path: Path) -> None:
+def test_what_cannot_be_declared_is_refused(checkpoint, table, tmp_path):
     register(checkpoint, "q")
     for name, place, part in (
         ("routes", str(tmp_path / "none"), "no Delta table"),
@@ -108,7 +107,7 @@ def test_what_cannot_be_declared_is_refused(checkpoint: str, table: str, tmp_pat
     misused("did you mean 'routes'", refresh, checkpoint, "rotes")
 
 
-def test_a_relation_in_use_is_not_dropped(checkpoint: str, table: str) -> None:
+def test_a_relation_in_use_is_not_dropped(checkpoint, table):
     declare(checkpoint, "routes", table)
     register(checkpoint, "named", NAMED)
     register(checkpoint, "idle", NAMED, active=False)

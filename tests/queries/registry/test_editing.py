@@ -56,13 +56,13 @@ OF_A_TEXT: tuple[Any, ...] = (("register", "new"), ("view", "new"), ("alter", "s
         *((Change("alter", "slow", weight=each), "weight=", OptionError) for each in NO_WEIGHTS),
     ],
 )
-def test_what_is_refused(checkpoint: str, change: Change, part: str, error: type[Exception]) -> None:
+def test_what_is_refused(checkpoint, change, part, error):
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "slow")
     refused(checkpoint, change, part, error)
 
 
-def test_what_holds_already_is_not_journaled(checkpoint: str) -> None:
+def test_what_holds_already_is_not_journaled(checkpoint):
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", weight=2)
     for change in (
@@ -81,7 +81,7 @@ def test_what_holds_already_is_not_journaled(checkpoint: str) -> None:
     assert record(checkpoint, Change("register", "q", COUNTS)).version == 3, "what an operator stopped stays so"
 
 
-def test_an_alteration_of_both_is_one_change_of_the_query_whatever_the_case_of_its_name(checkpoint: str) -> None:
+def test_an_alteration_of_both_is_one_change_of_the_query_whatever_the_case_of_its_name(checkpoint):
     register(checkpoint, "Q")
     altered = record(checkpoint, Change("alter", "q", OTHER, weight=2))
     query = altered.queries["Q"]
@@ -90,7 +90,7 @@ def test_an_alteration_of_both_is_one_change_of_the_query_whatever_the_case_of_i
     assert record(checkpoint, Change("drop", "q")).queries == {}
 
 
-def test_a_view_in_use_stays(checkpoint: str) -> None:
+def test_a_view_in_use_stays(checkpoint):
     record(checkpoint, Change("view", "fast", FAST))
     record(checkpoint, Change("view", "faster", "SELECT * FROM fast WHERE speed > 20"))
     refused(checkpoint, Change("drop_view", "FAST"), "in use by the view 'faster'")
@@ -105,13 +105,13 @@ def test_a_view_in_use_stays(checkpoint: str) -> None:
     assert record(checkpoint, Change("drop_view", "Fast")).catalog.views == {}
 
 
-def test_a_view_may_be_a_stream(checkpoint: str) -> None:
+def test_a_view_may_be_a_stream(checkpoint):
     record(checkpoint, Change("view", "moves", f"ISTREAM({FAST})"))
     counts = "SELECT route_id, COUNT(*) AS n FROM moves [RANGE 1 HOUR] GROUP BY route_id"
     assert register(checkpoint, "q", counts).queries["q"].query.views == ("moves",)
 
 
-def test_two_writers_of_one_name_do_not_both_win(checkpoint: str) -> None:
+def test_two_writers_of_one_name_do_not_both_win(checkpoint):
     def attempt(at: int) -> str | None:
         try:
             record(checkpoint, Change("register", "q", COUNTS if at % 2 else OTHER))
@@ -128,9 +128,7 @@ def test_two_writers_of_one_name_do_not_both_win(checkpoint: str) -> None:
     assert {at % 2 for at in wrong} == {0 if registry.queries["q"].text == COUNTS else 1}
 
 
-def test_a_view_cannot_go_while_another_process_begins_to_use_it(
-    checkpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_cannot_go_while_another_process_begins_to_use_it(checkpoint, monkeypatch):
     """The change of the other comes between the check and the file."""
     record(checkpoint, Change("view", "fast", FAST))
     put, others = Journal.put, [Change("register", "q", OF_FAST)]
@@ -157,7 +155,7 @@ _ASKED = st.one_of(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(_ASKED, max_size=20))
-def test_what_is_accepted_always_binds(asked: list[Change], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_accepted_always_binds(asked, tmp_path_factory):
     checkpoint = begun(tmp_path_factory.mktemp("registry"))
     for change in asked:
         before = Journal(checkpoint).version()

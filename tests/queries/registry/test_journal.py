@@ -1,7 +1,6 @@
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from kit.continuous import TRADE
@@ -13,7 +12,7 @@ from upstream.queries.registry.journal import Journal
 from upstream.queries.registry.settings import Settings
 
 
-def test_versions_follow_each_other(tmp_path: Path) -> None:
+def test_versions_follow_each_other(tmp_path):
     journal = Journal(str(tmp_path / "cp"))
     assert journal.version() == 0
     changes = [Change("register", f"q{at}", "text") for at in range(12)]
@@ -26,7 +25,7 @@ def test_versions_follow_each_other(tmp_path: Path) -> None:
     assert again.read([7, 2]) == [changes[6], changes[1]]
 
 
-def test_a_version_that_is_there_stays_and_what_others_write_is_seen(tmp_path: Path) -> None:
+def test_a_version_that_is_there_stays_and_what_others_write_is_seen(tmp_path):
     one, two = Journal(str(tmp_path / "cp")), Journal(str(tmp_path / "cp"))
     assert one.put(1, Change("drop", "q"))
     assert not two.put(1, Change("drop", "q")), "an equal change is still another's"
@@ -36,7 +35,7 @@ def test_a_version_that_is_there_stays_and_what_others_write_is_seen(tmp_path: P
     assert two.version() == 3
 
 
-def test_of_many_writers_one_wins_each_version(tmp_path: Path) -> None:
+def test_of_many_writers_one_wins_each_version(tmp_path):
     checkpoint = str(tmp_path / "cp")
 
     def write(name: str) -> list[int]:
@@ -55,7 +54,7 @@ def test_of_many_writers_one_wins_each_version(tmp_path: Path) -> None:
         assert [at for at, change in enumerate(changes, 1) if change.name == name] == versions
 
 
-def test_files_of_others_are_no_versions_and_one_that_is_gone_is_an_error(tmp_path: Path) -> None:
+def test_files_of_others_are_no_versions_and_one_that_is_gone_is_an_error(tmp_path):
     journal = Journal(str(tmp_path / "cp"))
     journal.put(1, Change("drop", "q"))
     folder = tmp_path / "cp" / "queries" / "changes"
@@ -66,7 +65,7 @@ def test_files_of_others_are_no_versions_and_one_that_is_gone_is_an_error(tmp_pa
         journal.read([1, 2])
 
 
-def test_settings_come_back_and_are_fixed_once_the_job_has_run(tmp_path: Path) -> None:
+def test_settings_come_back_and_are_fixed_once_the_job_has_run(tmp_path):
     journal = Journal(str(tmp_path / "cp"))
     assert journal.settings() is None
     checkpoint = begun(tmp_path)
@@ -85,7 +84,7 @@ def test_settings_come_back_and_are_fixed_once_the_job_has_run(tmp_path: Path) -
     assert Journal(checkpoint).version() == 0
 
 
-def test_what_a_registry_in_a_store_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_registry_in_a_store_lacks_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(EnvironmentMissingError, match="s3://without-extra/cp"):
         Journal("s3://without-extra/cp").put(1, Change("drop", "slow"))

@@ -10,7 +10,7 @@ from upstream.queries.registry.listing import listed, text_of
 from ..failing import misused
 
 
-def test_queries_are_listed_in_the_order_of_registration(checkpoint: str) -> None:
+def test_queries_are_listed_in_the_order_of_registration(checkpoint):
     for name in ("z", "a", "m"):
         registry = register(checkpoint, name)
     assert listed(registry, {}, 0)["name"].to_list() == ["z", "a", "m"]
@@ -26,7 +26,7 @@ class Report:
     waiting_since_us: int | None = None
 
 
-def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older(checkpoint: str) -> None:
+def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older(checkpoint):
     for name in ("a", "b", "c", "d"):
         registry = register(checkpoint, name)
     waits = Report(1_700_000_000_000_000, 0.25, 3_000_000)
@@ -43,7 +43,7 @@ def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older
     assert listed(resting, reports, 7_000_000).row(2)[-1] is None
 
 
-def test_texts_are_found_by_name(checkpoint: str) -> None:
+def test_texts_are_found_by_name(checkpoint):
     record(checkpoint, Change("view", "fast", FAST))
     registry = register(checkpoint, "per-route")
     assert text_of("Per-Route", registry) == COUNTS

@@ -15,7 +15,7 @@ from upstream.queries.registry.opening import SHARDS, define_stream, opened
 from ..failing import misused, unfit
 
 
-def test_a_checkpoint_begins_once(tmp_path: Path) -> None:
+def test_a_checkpoint_begins_once(tmp_path):
     checkpoint = str(tmp_path / "cp")
     misused("'to' is missing", opened, checkpoint, None, None)
     first = opened(checkpoint, "/lake", None)
@@ -26,7 +26,7 @@ def test_a_checkpoint_begins_once(tmp_path: Path) -> None:
     assert opened(str(tmp_path / "other"), "/lake", 3).shards == 3
 
 
-def test_streams_are_added_and_defined_otherwise_before_the_job_runs(tmp_path: Path) -> None:
+def test_streams_are_added_and_defined_otherwise_before_the_job_runs(tmp_path):
     checkpoint = str(tmp_path / "cp")
     opened(checkpoint, "/lake", None)
     define_stream(checkpoint, BUSES)
@@ -37,7 +37,7 @@ def test_streams_are_added_and_defined_otherwise_before_the_job_runs(tmp_path: P
     assert register(checkpoint, "q", "SELECT MAX(more) AS m FROM LATEST(buses)").active.keys() == {"q"}
 
 
-def test_a_definition_that_queries_do_not_fit_is_refused(checkpoint: str) -> None:
+def test_a_definition_that_queries_do_not_fit_is_refused(checkpoint):
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", OF_FAST)
     shorter = dataclasses.replace(BUSES, schema=BUSES.schema.remove(BUSES.schema.get_field_index("speed")))
@@ -47,7 +47,7 @@ def test_a_definition_that_queries_do_not_fit_is_refused(checkpoint: str) -> Non
     assert define_stream(checkpoint, shorter).stream("buses") == shorter
 
 
-def test_names_of_streams_are_words_that_nothing_else_has(checkpoint: str) -> None:
+def test_names_of_streams_are_words_that_nothing_else_has(checkpoint):
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", COUNTS)
     for name, part in (("Q", "'q' already"), ("FAST", "'fast' already"), ("Trade", "taken"), ("a/b", "cannot name")):
@@ -55,7 +55,7 @@ def test_names_of_streams_are_words_that_nothing_else_has(checkpoint: str) -> No
     unfit("no column", define_stream, checkpoint, dataclasses.replace(TRADE, name="t2", event_time="when"))
 
 
-def test_streams_are_fixed_once_the_job_has_run(checkpoint: str) -> None:
+def test_streams_are_fixed_once_the_job_has_run(checkpoint):
     (Path(checkpoint) / "offsets").mkdir()
     (Path(checkpoint) / "offsets" / "0").write_text("v1")
     assert define_stream(checkpoint, TRADE).stream("trade") == TRADE

@@ -1,5 +1,4 @@
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from upstream.queries.registry.settings import Settings
 
 
 @pytest.fixture
-def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def bound(monkeypatch):
     """The texts that are bound when a journal is folded."""
     texts: list[str] = []
 
@@ -29,7 +28,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def test_queries_have_plans_and_places(checkpoint: str) -> None:
+def test_queries_have_plans_and_places(checkpoint):
     register(checkpoint, "per_route", weight=2, buckets=3)
     registry = register(checkpoint, "idle", active=False)
     assert registry.version == 2
@@ -43,7 +42,7 @@ def test_queries_have_plans_and_places(checkpoint: str) -> None:
         _ = registry.queries["idle"].query
 
 
-def test_every_version_can_be_had_in_any_order(checkpoint: str, tmp_path: Path) -> None:
+def test_every_version_can_be_had_in_any_order(checkpoint, tmp_path):
     for change in (
         Change("register", "a", COUNTS),
         Change("view", "fast", FAST),
@@ -72,7 +71,7 @@ def test_every_version_can_be_had_in_any_order(checkpoint: str, tmp_path: Path) 
     assert seen[10].catalog.names() == sorted(each.name for each in STREAMS)
 
 
-def test_many_queries_bind_once_each(checkpoint: str, bound: list[str]) -> None:
+def test_many_queries_bind_once_each(checkpoint, bound):
     journal = Journal(checkpoint)
     texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(100)]
     for at, text in enumerate(texts):
@@ -92,7 +91,7 @@ def test_many_queries_bind_once_each(checkpoint: str, bound: list[str]) -> None:
     assert registry_at(checkpoint, 100) is before
 
 
-def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint: str, bound: list[str]) -> None:
+def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint, bound):
     changes = [
         Change("register", "a", FORMS[0]),
         Change("alter", "a", COUNTS),
@@ -106,7 +105,7 @@ def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint: str, bound:
     assert bound == [COUNTS]
 
 
-def test_a_query_that_no_longer_binds_is_not_active(checkpoint: str) -> None:
+def test_a_query_that_no_longer_binds_is_not_active(checkpoint):
     register(checkpoint, "good")
     Journal(checkpoint).put(2, Change("register", "bad", "SELECT vehicel_id FROM LATEST(buses)"))
     registry = registry_at(checkpoint, 2)
@@ -117,7 +116,7 @@ def test_a_query_that_no_longer_binds_is_not_active(checkpoint: str) -> None:
     assert record(checkpoint, Change("alter", "bad", weight=2)).queries["bad"].reason is not None
 
 
-def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(checkpoint: str, tmp_path: Path) -> None:
+def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(checkpoint, tmp_path):
     register(checkpoint, "first")
     kept = registry_at(checkpoint, 1)
     shutil.rmtree(checkpoint)
@@ -130,7 +129,7 @@ def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(checkp
     assert kept.settings.nonce != fresh.settings.nonce
 
 
-def test_with_the_nonce_nothing_is_read(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_nonce_nothing_is_read(checkpoint, monkeypatch):
     registry = register(checkpoint, "q")
 
     def refused(self: Journal) -> Settings | None:
@@ -142,13 +141,13 @@ def test_with_the_nonce_nothing_is_read(checkpoint: str, monkeypatch: pytest.Mon
         registry_at(checkpoint, 1, nonce="another")
 
 
-def test_a_stream_more_is_seen(checkpoint: str) -> None:
+def test_a_stream_more_is_seen(checkpoint):
     for streams in ((), STREAMS[:1]):
         Journal(checkpoint).write_settings(Settings("/lake", 8, streams))
         assert registry_at(checkpoint, 0).catalog.names() == [each.name for each in streams]
 
 
-def test_what_was_known_long_ago_is_folded_again(checkpoint: str, tmp_path: Path) -> None:
+def test_what_was_known_long_ago_is_folded_again(checkpoint, tmp_path):
     known = register(checkpoint, "q0")
     for at in range(1, 40):
         register(checkpoint, f"q{at}")
@@ -160,7 +159,7 @@ def test_what_was_known_long_ago_is_folded_again(checkpoint: str, tmp_path: Path
     assert registry_at(checkpoint, 1) is not again
 
 
-def test_a_place_without_a_registry_is_an_error(tmp_path: Path) -> None:
+def test_a_place_without_a_registry_is_an_error(tmp_path):
     with pytest.raises(CheckpointError, match="no registry"):
         registry_at(str(tmp_path), 0)
     with pytest.raises(CheckpointError, match="no change 1"):

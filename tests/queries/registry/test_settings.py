@@ -26,7 +26,7 @@ NESTED = Stream(
 )
 
 
-def test_streams_come_back_with_the_nonce_of_their_definition() -> None:
+def test_streams_come_back_with_the_nonce_of_their_definition():
     settings = Settings("/lake", 8, (TRADE, BUSES, DOMAINS, NESTED))
     read = Settings.from_json(settings.to_json())
     assert read == settings
@@ -38,7 +38,7 @@ def test_streams_come_back_with_the_nonce_of_their_definition() -> None:
     assert one.with_stream(TRADE).nonce not in (one.nonce, two.nonce)
 
 
-def test_streams_are_added_and_replaced_and_what_is_fixed_is_compared() -> None:
+def test_streams_are_added_and_replaced_and_what_is_fixed_is_compared():
     settings = Settings("/lake", 8).with_stream(TRADE).with_stream(BUSES)
     assert settings.stream("trade") == TRADE
     assert settings.stream("TRADE") is None
@@ -53,7 +53,7 @@ def test_streams_are_added_and_replaced_and_what_is_fixed_is_compared() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda text: text[:-9], lambda text: text.replace('"shards"', '"parts"')])
-def test_a_damaged_file_is_an_error(spoil: object) -> None:
+def test_a_damaged_file_is_an_error(spoil):
     text = Settings("/lake", 8, (TRADE,)).to_json().decode()
     with pytest.raises(CheckpointError, match="cannot be read"):
         Settings.from_json(spoil(text).encode())  # type: ignore[operator]

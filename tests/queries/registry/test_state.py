@@ -27,7 +27,7 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(CHANGES, max_size=12), st.data())
-def test_changes_add_up_the_same_however_they_are_cut(changes: list[Change], data: st.DataObject) -> None:
+def test_changes_add_up_the_same_however_they_are_cut(changes, data):
     whole = State().after(changes)
     assert whole.version == len(changes)
     cut = data.draw(st.integers(0, len(changes)))
@@ -52,7 +52,7 @@ def _is_there(kinds: list[str]) -> bool:
 @example([Change("register", "a", "one"), Change("alter", "a", "two"), Change("fail", "a", reason="old", id=1)])
 @example([Change("register", "a", "one"), Change("alter", "a", "one", weight=3.0), Change("activate", "a")])
 @example([Change("register", "a", "one"), Change("fail", "a", reason="x", id=1), Change("activate", "a")])
-def test_each_query_is_what_its_own_last_changes_say(changes: list[Change]) -> None:
+def test_each_query_is_what_its_own_last_changes_say(changes):
     """Against a second reading: of one name at a time, from its last registration on."""
     state = State().after(changes)
     for name in "abc":
@@ -82,7 +82,7 @@ def test_each_query_is_what_its_own_last_changes_say(changes: list[Change]) -> N
         assert (found.text, found.weight) == (text, weight)
 
 
-def test_incarnations_that_have_failed_are_remembered() -> None:
+def test_incarnations_that_have_failed_are_remembered():
     register, failed = Change("register", "q", "one"), Change("fail", "q", reason="overflow", id=1)
     state = State().after([register, failed, Change("activate", "q")])
     assert state.failed == {1}

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,7 +12,7 @@ from upstream.queries.registry.stored import change_to, pinned, relation_of
 from ..failing import unfit
 
 
-def test_a_relation_comes_back_from_the_journal(tmp_path: Path) -> None:
+def test_a_relation_comes_back_from_the_journal(tmp_path):
     place = str(tmp_path / "table")
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("at", pa.timestamp("us", "UTC"))])
     write_deltalake(place, pa.table({"k": [1], "at": [None]}, schema=schema))
@@ -29,20 +28,20 @@ def test_a_relation_comes_back_from_the_journal(tmp_path: Path) -> None:
     assert State().after([change, Change("drop_relation", "r")]).relations == {}
 
 
-def test_a_table_of_nothing_but_own_columns_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_nothing_but_own_columns_is_refused(tmp_path):
     place = str(tmp_path / "table")
     write_deltalake(place, pa.table({"_upstream_bucket": [1]}))
     unfit("has no column", pinned, "r", place)
 
 
-def test_what_is_damaged_is_told() -> None:
+def test_what_is_damaged_is_told():
     with pytest.raises(CheckpointError, match="the relation 'r' in the journal"):
         relation_of(Change("relation", "r", stream={"name": "r"}))
     with pytest.raises(CheckpointError, match="a change of the registry cannot be read"):
         Change.from_json(Change("relation", "r").to_json())
 
 
-def test_each_query_that_begins_again_has_a_number_of_its_own(tmp_path: Path) -> None:
+def test_each_query_that_begins_again_has_a_number_of_its_own(tmp_path):
     """Results go by these numbers, which grow; the table of a query that is dropped has no greater one."""
     write_deltalake(str(tmp_path), pa.table({"k": [1]}))
     relation = change_to(pinned("r", str(tmp_path)))

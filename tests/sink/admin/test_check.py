@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ KEYS = 40
 
 
 @pytest.fixture
-def full(sink: Any) -> Any:
+def full(sink):
     """38 rows in 4 buckets, two deleted keys; made just now, so that what the second batch replaced is kept."""
     sink.now_us = now_us()
     sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in range(KEYS)])])
@@ -82,7 +81,7 @@ def mended(sink: Any, **options: Any) -> list[str]:
     return list(repairs.done)
 
 
-def test_a_table_that_is_right(full: Any) -> None:
+def test_a_table_that_is_right(full):
     report = check_table(str(full.path))
     assert report.healthy
     assert (report.rows, report.buckets, report.tombstones, report.version) == (38, 4, 2, 2)
@@ -91,7 +90,7 @@ def test_a_table_that_is_right(full: Any) -> None:
     assert full.version() == version
 
 
-def test_keys_that_are_there_twice(full: Any) -> None:
+def test_keys_that_are_there_twice(full):
     held = rows_of(full, 2)
     older = held.set_column(1, "t", pa.array([5] * held.num_rows, pa.int64()))
     newer = held.slice(0, 1).set_column(1, "t", pa.array([12], pa.int64()))
@@ -105,7 +104,7 @@ def test_keys_that_are_there_twice(full: Any) -> None:
     assert full.latest() == expected() | {key: (12, f"v{key}")}
 
 
-def test_rows_in_a_bucket_that_is_not_theirs(full: Any) -> None:
+def test_rows_in_a_bucket_that_is_not_theirs(full):
     moved = rows_of(full, 1)
     newer = moved.slice(0, 2).set_column(1, "t", pa.array([20, 20], pa.int64()))
     add_file(full, 3, pa.concat_tables([newer, moved.slice(2)]))
@@ -133,7 +132,7 @@ def exchange(path: Path) -> None:
     [(remove, "it is not there"), (cut_short, "cannot be read"), (exchange, "bytes, and the log says")],
 )
 @pytest.mark.parametrize("more", [False, True], ids=["alone", "beside others"])
-def test_a_file_that_is_damaged(full: Any, damage: Callable[[Path], None], says: str, more: bool) -> None:
+def test_a_file_that_is_damaged(full, damage, says, more):
     path = full.path / live(full, 0)
     lost = set(rows_of(full, 0).column("k").to_pylist())
     damage(path)
@@ -151,9 +150,7 @@ def test_a_file_that_is_damaged(full: Any, damage: Callable[[Path], None], says:
 
 @pytest.mark.parametrize("failing", range(1, 14))
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), pa.ArrowInvalid("Timeout was reached")])
-def test_a_file_that_cannot_be_read_for_a_moment_is_not_dropped(
-    full: Any, monkeypatch: pytest.MonkeyPatch, failing: int, error: Exception
-) -> None:
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_dropped(full, monkeypatch, failing, error):
     """One key is there twice, so there is something to mend; whichever file fails to open, once, no other row goes."""
     add_file(full, 2, rows_of(full, 2).slice(0, 1).set_column(1, "t", pa.array([5], pa.int64())))
     opened = pq.ParquetFile.__init__
@@ -177,7 +174,7 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_not_dropped(
     assert full.latest() == expected()
 
 
-def test_damage_that_nothing_proves_is_not_repaired(full: Any) -> None:
+def test_damage_that_nothing_proves_is_not_repaired(full):
     """Bytes in the middle of a file of the right size, with a whole footer: the disk may give others next time."""
     path = full.path / live(full, 0)
     content = bytearray(path.read_bytes())
@@ -192,7 +189,7 @@ def test_damage_that_nothing_proves_is_not_repaired(full: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "overruled"])
-def test_rows_that_are_no_duplicates_go_with_force_alone(full: Any, how: str) -> None:
+def test_rows_that_are_no_duplicates_go_with_force_alone(full, how):
     if how == "gone":
         os.remove(full.path / live(full, 0))
     else:
@@ -206,7 +203,7 @@ def test_rows_that_are_no_duplicates_go_with_force_alone(full: Any, how: str) ->
     mended(full)
 
 
-def test_a_repair_that_would_lose_rows_is_given_up(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repair_that_would_lose_rows_is_given_up(full, monkeypatch):
     held = rows_of(full, 2)
     add_file(full, 2, held.slice(0, 1))
     version, files = full.version(), full.files()
@@ -216,7 +213,7 @@ def test_a_repair_that_would_lose_rows_is_given_up(full: Any, monkeypatch: pytes
     assert (full.version(), full.files()) == (version, files)
 
 
-def test_rows_that_a_deletion_overrules(full: Any) -> None:
+def test_rows_that_a_deletion_overrules(full):
     bucket, key = next(iter(deleted_keys(full).items()))
     row = rows_of(full, bucket).slice(0, 1)
     add_file(full, bucket, row.set_column(0, "k", pa.array([key], pa.int64())))
@@ -228,7 +225,7 @@ def test_rows_that_a_deletion_overrules(full: Any) -> None:
     assert check_table(str(full.path)).healthy
 
 
-def test_deletions_that_cannot_be_read(full: Any) -> None:
+def test_deletions_that_cannot_be_read(full):
     paths = [path for path in full.files() if path.startswith(FOLDER)]
     os.remove(full.path / paths[0])
     found = texts(check_table(str(full.path)))
@@ -241,14 +238,14 @@ def test_deletions_that_cannot_be_read(full: Any) -> None:
         check_table(str(full.path))
 
 
-def test_a_count_that_is_wrong(full: Any) -> None:
+def test_a_count_that_is_wrong(full):
     DeltaTable(str(full.path)).delete("k = 7")
     found = texts(check_table(str(full.path)))
     assert found == ["the summary of version 2 counts 38 rows, and the table has 37; commits since then: DELETE"]
     assert mended(full) == ["a count of 37 rows is recorded in place of 38"]
 
 
-def test_a_log_that_is_damaged(full: Any) -> None:
+def test_a_log_that_is_damaged(full):
     table = DeltaTable(str(full.path))
     table.create_checkpoint()
     log = full.path / "_delta_log"
@@ -263,13 +260,13 @@ def test_a_log_that_is_damaged(full: Any) -> None:
     assert repair_table(str(full.path)).left == (text,)
 
 
-def test_a_log_that_cannot_be_opened(full: Any) -> None:
+def test_a_log_that_cannot_be_opened(full):
     os.remove(full.path / "_delta_log" / f"{1:020d}.json")
     with pytest.raises(TableError, match=r"cannot be read.*put the missing or broken entry back"):
         check_table(str(full.path))
 
 
-def test_orphans_go_when_they_are_old(full: Any) -> None:
+def test_orphans_go_when_they_are_old(full):
     orphan = full.path / f"{BUCKET}=0" / "part-left-behind.parquet"
     hidden = full.path / FOLDER / f"{BUCKET}=0" / "part-left-behind.parquet"
     for path in (orphan, hidden):
@@ -288,7 +285,7 @@ def test_orphans_go_when_they_are_old(full: Any) -> None:
     assert full.latest() == expected()
 
 
-def test_nothing_newer_is_lost(full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_newer_is_lost(full, tmp_path, monkeypatch):
     monkeypatch.setattr(spilling, "_MOST_ROWS", 5)
     keys = np.arange(KEYS)
     given = pa.table({"v": keys.astype(str), "t": np.full(KEYS, 10), "k": keys})
@@ -311,7 +308,7 @@ def test_nothing_newer_is_lost(full: Any, tmp_path: Path, monkeypatch: pytest.Mo
         check_table(str(full.path), source=str(tmp_path / "none"))
 
 
-def test_a_table_of_several_rows_per_key(make_sink: Any, tmp_path: Path) -> None:
+def test_a_table_of_several_rows_per_key(make_sink, tmp_path):
     sink = make_sink(keep="latest 2")
     sink.batch(0, [sink.rows([(key, time, "v") for key in range(9) for time in (1, 2, 3)])])
     pq.write_table(pa.table({"k": range(9), "t": [3] * 9}), tmp_path / "a.parquet")
@@ -325,7 +322,7 @@ def test_a_table_of_several_rows_per_key(make_sink: Any, tmp_path: Path) -> None
     mended(sink)
 
 
-def test_a_table_of_all_rows(make_sink: Any) -> None:
+def test_a_table_of_all_rows(make_sink):
     sink = make_sink(keep="all", key="")
     sink.batch(0, [sink.rows([(1, 1, "a"), (1, 1, "a")])])
     assert check_table(str(sink.path)).healthy

@@ -77,7 +77,7 @@ def retire(folder: Path, days: int) -> None:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_no_file_holds_the_key_when_the_retention_is_over(make_sink: Any, tmp_path: Path, key: str) -> None:
+def test_no_file_holds_the_key_when_the_retention_is_over(make_sink, tmp_path, key):
     sink = grown(make_sink, tmp_path)
     before = sink.latest()
     for place in ("table", "late", "conflicts", "texts"):
@@ -106,7 +106,7 @@ def test_no_file_holds_the_key_when_the_retention_is_over(make_sink: Any, tmp_pa
     assert check_table(str(sink.path)).healthy
 
 
-def test_a_batch_under_way_is_refused_with_words_and_goes_on_elsewhere(make_sink: Any, tmp_path: Path) -> None:
+def test_a_batch_under_way_is_refused_with_words_and_goes_on_elsewhere(make_sink, tmp_path):
     sink = grown(make_sink, tmp_path)
     same, other = sink.tasks([sink.rows([(KEYS[1], 9, "e")], seq=400)]), "other1@example.org"
     erase(sink, KEYS[1])
@@ -124,7 +124,7 @@ def test_a_batch_under_way_is_refused_with_words_and_goes_on_elsewhere(make_sink
     assert other in sink.latest()
 
 
-def test_a_commit_in_between_is_heeded(make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_in_between_is_heeded(make_sink, tmp_path, monkeypatch):
     sink, put, raced = grown(make_sink, tmp_path), table_change.put_entry, list[int]()
 
     def race(*given: Any) -> bool:
@@ -141,7 +141,7 @@ def test_a_commit_in_between_is_heeded(make_sink: Any, tmp_path: Path, monkeypat
     assert check_table(str(sink.path)).healthy
 
 
-def test_a_dry_run_changes_nothing(make_sink: Any, tmp_path: Path) -> None:
+def test_a_dry_run_changes_nothing(make_sink, tmp_path):
     sink = grown(make_sink, tmp_path)
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()}
     done = erase(sink, KEYS[1], dry_run=True)
@@ -150,7 +150,7 @@ def test_a_dry_run_changes_nothing(make_sink: Any, tmp_path: Path) -> None:
     assert not erase(sink, "nobody", dry_run=True).found
 
 
-def test_what_a_dead_query_had_not_yet_put_out_is_erased_too(make_sink: Any, tmp_path: Path) -> None:
+def test_what_a_dead_query_had_not_yet_put_out_is_erased_too(make_sink, tmp_path):
     sink = grown(make_sink, tmp_path)
     # It dies after its commit, before the late rows are in their table.
     assert sink.batch(4, [sink.rows([(KEYS[1], 3, "late again")], seq=400)]).late == 1
@@ -191,7 +191,7 @@ for moment in map(int, sys.stdin):
 
 
 @pytest.mark.fault
-def test_killed_anywhere_it_is_as_before_or_without_the_key(make_sink: Any, tmp_path: Path) -> None:
+def test_killed_anywhere_it_is_as_before_or_without_the_key(make_sink, tmp_path):
     sink = grown(make_sink, tmp_path)
     before = sink.latest()
     without = {other: row for other, row in before.items() if other != KEYS[1]}
@@ -240,7 +240,7 @@ def cli(*given: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_composite_and_nested_keys_of_any_type_from_the_command_line(tmp_path: Path, kind: str) -> None:
+def test_composite_and_nested_keys_of_any_type_from_the_command_line(tmp_path, kind):
     value_type, value, text = VALUES[kind]
     struct = pa.struct([("id", value_type), ("x", pa.int32())])
     columns = pa.schema([("s", struct), ("b", pa.int32()), ("t", pa.int64())])
@@ -254,7 +254,7 @@ def test_composite_and_nested_keys_of_any_type_from_the_command_line(tmp_path: P
     assert erase_key(str(sink.path), value, 3, index_location=str(tmp_path / "index")).rows == 1
 
 
-def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_key_is_refused(tmp_path):
     sink = Sink(tmp_path)
     sink.batch(0, [sink.rows([(1, 1, "x")])])
     version = sink.version()

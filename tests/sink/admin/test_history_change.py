@@ -38,7 +38,7 @@ def held(sink: Any) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(ROWS | st.integers(1, 4), min_size=2, max_size=7), first=st.integers(1, 3))
-def test_a_table_holds_the_newest_of_what_it_had_and_what_came(new_sink: Any, steps: list[Any], first: int) -> None:
+def test_a_table_holds_the_newest_of_what_it_had_and_what_came(new_sink, steps, first):
     expected: dict[int, dict[int, str]] = {}
     sink = new_sink(keep=named(first), buckets="2")
     count = first
@@ -66,7 +66,7 @@ def grown(sink: Any) -> Any:
     return sink
 
 
-def test_fewer_rows_leave_at_once_and_earlier_versions_have_them(make_sink: Any) -> None:
+def test_fewer_rows_leave_at_once_and_earlier_versions_have_them(make_sink):
     sink = grown(make_sink(keep="latest 3"))
     version, files = sink.version(), sink.live_files()
     assert change_keep(str(sink.path), "Latest") == version + 1 == sink.version()
@@ -80,7 +80,7 @@ def test_fewer_rows_leave_at_once_and_earlier_versions_have_them(make_sink: Any)
     assert held(sink) == [(1, 7, "e"), (2, 8, "g"), (3, 5, "c")]
 
 
-def test_more_rows_stay_from_then_on(sink: Any) -> None:
+def test_more_rows_stay_from_then_on(sink):
     deleted = np.array([True])
     sink.batch(0, [sink.rows([(1, 5, "a"), (2, 5, "b")])])
     sink.batch(1, [sink.rows([(2, 6, None)], seq=10, deleted=deleted)])
@@ -93,7 +93,7 @@ def test_more_rows_stay_from_then_on(sink: Any) -> None:
 
 
 @pytest.mark.parametrize("keep", ["latest 2", "latest 4"])
-def test_followers_go_on(make_sink: Any, keep: str) -> None:
+def test_followers_go_on(make_sink, keep):
     sink = grown(make_sink(keep="latest 3"))
     sink.batch(2, [sink.punctuation(4)])
     version = change_keep(str(sink.path), keep)
@@ -105,7 +105,7 @@ def test_followers_go_on(make_sink: Any, keep: str) -> None:
 
 
 @pytest.mark.parametrize("keep", ["latest 2", "latest 4"])
-def test_a_batch_under_way_is_not_committed_upon_it(make_sink: Any, keep: str) -> None:
+def test_a_batch_under_way_is_not_committed_upon_it(make_sink, keep):
     sink = grown(make_sink(keep="latest 3"))
     results = sink.tasks([sink.rows([(1, 1, "x"), (9, 1, "x")], seq=30)])
     change_keep(str(sink.path), keep)
@@ -128,9 +128,7 @@ def test_a_batch_under_way_is_not_committed_upon_it(make_sink: Any, keep: str) -
         ({}, "newest", OptionError, "keep 'newest' is not among"),
     ],
 )
-def test_what_is_not_well_defined_is_refused(
-    make_sink: Any, options: dict[str, str], keep: str, error: type[Exception], message: str
-) -> None:
+def test_what_is_not_well_defined_is_refused(make_sink, options, keep, error, message):
     sink = make_sink(**options)
     sink.batch(0, [sink.rows([(1, 5, "a")])])
     version = sink.version()

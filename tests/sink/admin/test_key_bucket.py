@@ -2,7 +2,6 @@
 
 import datetime as dt
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -24,7 +23,7 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_it_is_where_the_rows_are(tmp_path: Path, kind: str) -> None:
+def test_it_is_where_the_rows_are(tmp_path, kind):
     value_type, values = KEYS[kind]
     columns = pa.schema([("a", value_type), ("b", pa.int32()), ("t", pa.int64())])
     sink = Sink(tmp_path, columns, options=OPTIONS | {"key": "a,b"})
@@ -35,7 +34,7 @@ def test_it_is_where_the_rows_are(tmp_path: Path, kind: str) -> None:
     assert len(set(found.values())) > 1
 
 
-def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_key_is_refused(tmp_path):
     sink = Sink(tmp_path)
     sink.batch(0, [sink.rows([(1, 1, "x")])])
     path = str(sink.path)

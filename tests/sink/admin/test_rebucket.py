@@ -38,7 +38,7 @@ def with_buckets(sink: Any, buckets: int) -> Any:
 
 
 @pytest.mark.parametrize("buckets", [1, 3, 4, 8, 6])
-def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
+def test_rows_deletions_and_counts_stay(sink, buckets):
     filled(sink)
     before, files = sink.latest(), sink.live_files()
     version = rebucket_table(str(sink.path), buckets)
@@ -55,7 +55,7 @@ def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
     assert check_table(str(sink.path)).healthy
 
 
-def test_a_batch_under_way_is_not_committed_upon_it(sink: Any) -> None:
+def test_a_batch_under_way_is_not_committed_upon_it(sink):
     filled(sink)
     results, before = sink.tasks([sink.rows([(1, 20, "x")], seq=300)]), sink.latest()
     rebucket_table(str(sink.path), 8)
@@ -67,7 +67,7 @@ def test_a_batch_under_way_is_not_committed_upon_it(sink: Any) -> None:
     assert sink.latest() == before | {1: (20, "x")}
 
 
-def test_followers_see_that_no_row_has_changed(sink: Any) -> None:
+def test_followers_see_that_no_row_has_changed(sink):
     filled(sink)
     version = rebucket_table(str(sink.path), 8)
     found = TableLog(TableFolder(str(sink.path))).delivered(version, str(DeltaTable(sink.path).metadata().id))
@@ -78,9 +78,7 @@ def test_followers_see_that_no_row_has_changed(sink: Any) -> None:
 @pytest.mark.parametrize(
     ("put", "match"), [(lambda *_: False, "somebody else"), (no_room, r"cannot be committed.*No space left")]
 )
-def test_what_cannot_be_committed_leaves_nothing_behind(
-    sink: Any, monkeypatch: pytest.MonkeyPatch, put: Any, match: str
-) -> None:
+def test_what_cannot_be_committed_leaves_nothing_behind(sink, monkeypatch, put, match):
     filled(sink)
     files, before = sink.files(), sink.latest()
     monkeypatch.setattr(table_change, "put_entry", put)
@@ -89,7 +87,7 @@ def test_what_cannot_be_committed_leaves_nothing_behind(
     assert (sink.files(), sink.latest()) == (files, before)
 
 
-def test_what_cannot_be_is_refused(sink: Any) -> None:
+def test_what_cannot_be_is_refused(sink):
     filled(sink)
     with pytest.raises(OptionError, match="buckets=0"):
         rebucket_table(str(sink.path), 0)
@@ -100,7 +98,7 @@ def test_what_cannot_be_is_refused(sink: Any) -> None:
         rebucket_table(str(sink.path), 8)
 
 
-def test_a_table_that_has_outgrown_its_buckets_is_reported(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_has_outgrown_its_buckets_is_reported(sink, monkeypatch):
     assert buckets_outgrown(16_000_000, 16) is None
     assert buckets_outgrown(16_000_001, 16) == 33
     filled(sink)
@@ -110,5 +108,5 @@ def test_a_table_that_has_outgrown_its_buckets_is_reported(sink: Any, monkeypatc
     assert (report.wanted_buckets, report.healthy) == (16, True)
 
 
-def test_buckets_by_the_keys_that_are_expected() -> None:
+def test_buckets_by_the_keys_that_are_expected():
     assert [buckets_for(keys) for keys in (None, 1, 8_000_000, 8_000_001, 50_000_000)] == [16, 16, 16, 17, 100]

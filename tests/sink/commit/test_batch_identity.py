@@ -23,7 +23,7 @@ def plan(sink: Any, batch_id: int, offsets: str) -> None:
     (folder / str(batch_id)).write_text(f'v1\n{{"batchTimestampMs":{batch_id}}}\n{offsets}')
 
 
-def test_a_checkpoint_put_back_from_a_copy_is_refused(sink: Any) -> None:
+def test_a_checkpoint_put_back_from_a_copy_is_refused(sink):
     for batch in range(3):
         plan(sink, batch, f"up to {batch}")
         sink.batch(batch, [sink.rows([(batch, 1, "x")])])
@@ -40,7 +40,7 @@ def test_a_checkpoint_put_back_from_a_copy_is_refused(sink: Any) -> None:
     assert not sink.files() - sink.live_files() - sink.live_files(1) - sink.live_files(2), "what was staged is gone"
 
 
-def test_a_checkpoint_one_batch_old_is_refused_by_its_offsets(sink: Any) -> None:
+def test_a_checkpoint_one_batch_old_is_refused_by_its_offsets(sink):
     plan(sink, 0, "up to 3")
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     plan(sink, 1, "up to 5")
@@ -57,7 +57,7 @@ def test_a_checkpoint_one_batch_old_is_refused_by_its_offsets(sink: Any) -> None
 
 
 @pytest.mark.parametrize("missing", ["when it was written", "when it is repeated"])
-def test_where_there_is_nothing_to_compare_the_number_tells(sink: Any, missing: str) -> None:
+def test_where_there_is_nothing_to_compare_the_number_tells(sink, missing):
     if missing == "when it is repeated":
         plan(sink, 0, "up to 3")
     sink.batch(0, [sink.rows([(1, 1, "a")])])
@@ -68,7 +68,7 @@ def test_where_there_is_nothing_to_compare_the_number_tells(sink: Any, missing: 
     assert sink.batch(0, [sink.rows([(1, 1, "a")])]) is None
 
 
-def test_a_fingerprint_of_another_batch_proves_nothing(sink: Any) -> None:
+def test_a_fingerprint_of_another_batch_proves_nothing(sink):
     """An earlier release has written in between, and left the fingerprint as it was."""
     plan(sink, 0, "up to 3")
     sink.batch(0, [sink.rows([(1, 1, "a")])])
@@ -84,7 +84,7 @@ def test_a_fingerprint_of_another_batch_proves_nothing(sink: Any) -> None:
     assert sink.batch(1, [sink.rows([(1, 2, "b")])]) is None
 
 
-def test_numbers_of_fingerprints_fit_a_transaction() -> None:
+def test_numbers_of_fingerprints_fit_a_transaction():
     for batch in (0, 1, 65_535, 65_536, 2**40):
         for offsets, columns in ((None, "[]"), ("", ""), ("x" * 1000, "columns")):
             made = Fingerprint.of(batch, offsets, columns)
@@ -106,7 +106,7 @@ def of_query(number: int, call: int = 0, offsets: str | None = None) -> BatchNam
     return BatchName("query", number, of_query=True, call=call, offsets=offsets)
 
 
-def test_two_writes_of_one_batch_are_both_applied_once(make_sink: Any) -> None:
+def test_two_writes_of_one_batch_are_both_applied_once(make_sink):
     plain = make_sink(system=False)
     deletes = make_sink(pa.schema([*plain.columns, ("gone", pa.bool_())]), system=False, deleteWhen="gone")
     for _ in range(2):  # and repeated
@@ -119,7 +119,7 @@ def test_two_writes_of_one_batch_are_both_applied_once(make_sink: Any) -> None:
     assert [table.transaction_version(name) for name in ("upstream-query", "upstream-query/2")] == [0, 0]
 
 
-def test_a_death_between_the_two(make_sink: Any) -> None:
+def test_a_death_between_the_two(make_sink):
     plain = make_sink(system=False, keep="all", time="t")
     write(plain, of_query(0, 0), plain.rows([(1, 10, "first")]))
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_a_death_between_the_two(make_sink: Any) -> None:
         assert sorted(plain.table().column("v").to_pylist()) == ["first", "second"]
 
 
-def test_a_repeat_in_another_order_is_refused_where_it_can_be_seen(make_sink: Any) -> None:
+def test_a_repeat_in_another_order_is_refused_where_it_can_be_seen(make_sink):
     plain = make_sink(system=False)
     deletes = make_sink(pa.schema([*plain.columns, ("gone", pa.bool_())]), system=False, deleteWhen="gone")
     write(plain, of_query(0, 0), plain.rows([(1, 10, "a"), (2, 10, "b")]))
@@ -144,14 +144,14 @@ def test_a_repeat_in_another_order_is_refused_where_it_can_be_seen(make_sink: An
     assert plain.latest().keys() == {1, 3}
 
 
-def test_an_option_of_ours_is_refused_from_others(make_sink: Any) -> None:
+def test_an_option_of_ours_is_refused_from_others(make_sink):
     plain = make_sink(system=False)
     given = {"path": str(plain.path), **plain.options, "txnAppId": "x", "txnVersion": "1", WRITE_OPTION: "what"}
     with pytest.raises(OptionError, match=f"{WRITE_OPTION}='what'"):
         batch_writer(given, plain.schema, overwrite=False)
 
 
-def test_calls_of_a_batch_are_counted_where_they_succeed() -> None:
+def test_calls_of_a_batch_are_counted_where_they_succeed():
     calls = Calls()
     first = RunningBatch(of_query(0), "run")
 
@@ -174,7 +174,7 @@ def test_calls_of_a_batch_are_counted_where_they_succeed() -> None:
     assert made(first) == 1
 
 
-def test_writes_of_one_batch_are_numbered_alike(make_sink: Any) -> None:
+def test_writes_of_one_batch_are_numbered_alike(make_sink):
     sink = make_sink()
     sink.batch(0, [sink.rows([(9, 1, "x")], seq=500)])
     running = BatchName("query", 0, of_query=True, offsets="up to 3")
@@ -188,7 +188,7 @@ def test_writes_of_one_batch_are_numbered_alike(make_sink: Any) -> None:
     assert sorted(sink.table().column("_upstream_seq").to_pylist()) == [500, 501 + 7, 501 + 8]
 
 
-def test_a_batch_of_no_query_arrives_after_all_that_is_there(make_sink: Any) -> None:
+def test_a_batch_of_no_query_arrives_after_all_that_is_there(make_sink):
     sink = make_sink()
     sink.batch(0, [sink.rows([(1, 10, "stream")], seq=500)])
     given = {"path": str(sink.path), **sink.options}

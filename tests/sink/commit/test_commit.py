@@ -1,5 +1,4 @@
 import dataclasses
-from typing import Any
 
 import pytest
 from deltalake import write_deltalake
@@ -13,7 +12,7 @@ from upstream.sink.merge import small_files as folding
 ENGINES = ("rewrite", "vectors")
 
 
-def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any, engine: str) -> None:
+def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink, engine):
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
     before = sink.live_files()
     summary = sink.batch(1, [sink.rows([(key, 9, "late") for key in range(20)], seq=100)])
@@ -26,9 +25,7 @@ def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any, engine: str) 
 
 
 @pytest.mark.parametrize("same_bucket", [True, False])
-def test_a_commit_between_the_check_and_ours(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, engine: str, same_bucket: bool
-) -> None:
+def test_a_commit_between_the_check_and_ours(make_sink, monkeypatch, engine, same_bucket):
     sink, other = make_sink(buckets="64"), make_sink(query_id="query-2", buckets="64")
     expected = dict.fromkeys(range(300), (10, "a"))
     sink.batch(0, [sink.rows([(key, *row) for key, row in expected.items()])])
@@ -49,7 +46,7 @@ def test_a_commit_between_the_check_and_ours(
     assert vectors == (0 if engine == "rewrite" else 1 if same_bucket else 2), "what the lost attempt wrote is gone"
 
 
-def test_a_foreign_append_is_not_passed_over(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_append_is_not_passed_over(sink, monkeypatch):
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
     commit_between(monkeypatch, lambda: write_deltalake(str(sink.path), sink.table(), mode="append"))
@@ -57,7 +54,7 @@ def test_a_foreign_append_is_not_passed_over(sink: Any, monkeypatch: pytest.Monk
         sink.commit(results, 1)
 
 
-def test_abort_removes_what_was_staged_but_nothing_committed(sink: Any) -> None:
+def test_abort_removes_what_was_staged_but_nothing_committed(sink):
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     files = sink.files()
     sink.writer().abort([*sink.tasks([sink.rows([(1, 11, "b")], seq=5)]), None], 1)
@@ -69,7 +66,7 @@ def test_abort_removes_what_was_staged_but_nothing_committed(sink: Any) -> None:
     assert sink.latest() == {1: (11, "b")}
 
 
-def test_a_task_that_fails_leaves_no_file(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_fails_leaves_no_file(sink, monkeypatch):
     # The engine that only marks rows as dead need not read a file to do so, unless it puts it together with others.
     monkeypatch.setattr(folding, "_FREE_ROWS", 1000)
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
@@ -81,7 +78,7 @@ def test_a_task_that_fails_leaves_no_file(sink: Any, monkeypatch: pytest.MonkeyP
     assert sink.files() == before
 
 
-def test_batches_that_bring_nothing(sink: Any) -> None:
+def test_batches_that_bring_nothing(sink):
     assert sink.batch(0, []) is None
     assert not (sink.path / "_delta_log").exists()
     sink.batch(1, [sink.rows([(1, 10, "a")]), sink.punctuation(9)])
@@ -95,7 +92,7 @@ def test_batches_that_bring_nothing(sink: Any) -> None:
     assert sink.batch(4, [sink.rows([(2, 1, "x")])]) is None
 
 
-def test_low_watermarks_carry_over_and_never_go_back(make_sink: Any) -> None:
+def test_low_watermarks_carry_over_and_never_go_back(make_sink):
     sink = make_sink()
     sink.batch(0, [sink.punctuation(9, "a"), sink.punctuation(4, "a")], [sink.punctuation(5, "b")])
     summary = sink.batch(1, [sink.rows([(1, 10, "x")], feed="b"), sink.punctuation(7, "a"), sink.punctuation(6, "b")])
@@ -114,7 +111,7 @@ def test_low_watermarks_carry_over_and_never_go_back(make_sink: Any) -> None:
     ]  # fmt: skip
 
 
-def test_the_account_of_a_commit(sink: Any) -> None:
+def test_the_account_of_a_commit(sink):
     first_us = [1_699_999_990_000_000, 1_699_999_999_000_000, 1_699_999_998_000_000]
     rows = sink.rows([(1, 10, "a"), (1, 11, "b"), (2, 1, "c")], first_arrival_us=first_us, covered=[5, 1, 2])
     summary = sink.batch(0, [rows])
@@ -125,7 +122,7 @@ def test_the_account_of_a_commit(sink: Any) -> None:
     assert read_summaries(str(sink.path), 1) == []
 
 
-def test_a_checkpoint_that_cannot_be_read(sink: Any) -> None:
+def test_a_checkpoint_that_cannot_be_read(sink):
     (sink.checkpoint / "metadata").unlink()
     with pytest.raises(CheckpointError, match="metadata"):
         sink.batch(0, [sink.rows([(1, 10, "a")])])

@@ -28,7 +28,7 @@ def remembered(sink: Any) -> dict[str, Any]:
     return json.loads((sink.checkpoint / SINK / "last-commit.json").read_text())
 
 
-def test_the_checkpoint_knows_its_last_commit(sink: Any) -> None:
+def test_the_checkpoint_knows_its_last_commit(sink):
     fill(sink)
     table = DeltaTable(str(sink.path))
     assert remembered(sink) == {"table_id": str(table.metadata().id), "version": 3, "batch_id": 2}
@@ -55,7 +55,7 @@ LOSSES = ["deleted", "made anew", "put back from a copy", "restored", "restored,
 
 @pytest.mark.parametrize("how", LOSSES)
 @pytest.mark.parametrize("when", ["between batches", "during a batch", "before the repeat of the last batch"])
-def test_a_table_that_lost_commits_is_refused(sink: Any, how: str, when: str) -> None:
+def test_a_table_that_lost_commits_is_refused(sink, how, when):
     sink.batch(0, [sink.rows([(0, 1, "x"), (1, 10, "v0")])])
     sink.batch(1, [sink.rows([(1, 11, "v1")], seq=10)])
     shutil.copytree(sink.path, sink.folder / "copy")
@@ -78,7 +78,7 @@ def test_a_table_that_lost_commits_is_refused(sink: Any, how: str, when: str) ->
     assert {key: row for key, row in again.latest().items() if key != 7} == expected
 
 
-def test_who_wants_to_go_on_without_the_lost_rows_can(sink: Any) -> None:
+def test_who_wants_to_go_on_without_the_lost_rows_can(sink):
     fill(sink)
     DeltaTable(str(sink.path)).restore(2)
     with pytest.raises(TableError, match=f"To go on without those rows, remove {SINK}/last-commit.json"):
@@ -88,7 +88,7 @@ def test_who_wants_to_go_on_without_the_lost_rows_can(sink: Any) -> None:
     assert sink.latest() == {0: (1, "x"), 1: (11, "v1"), 5: (1, "x")}
 
 
-def test_what_others_do_without_losing_anything_is_no_loss(sink: Any) -> None:
+def test_what_others_do_without_losing_anything_is_no_loss(sink):
     fill(sink)
     table = DeltaTable(str(sink.path))
     table.delete("k = 1")
@@ -100,7 +100,7 @@ def test_what_others_do_without_losing_anything_is_no_loss(sink: Any) -> None:
     assert remembered(sink)["version"] == sink.version()
 
 
-def test_a_death_before_it_was_remembered_does_not_hide_a_restore(sink: Any) -> None:
+def test_a_death_before_it_was_remembered_does_not_hide_a_restore(sink):
     fill(sink)
     before = (sink.checkpoint / SINK / "last-commit.json").read_text()
     sink.batch(3, [sink.rows([(4, 1, "x")])])
@@ -110,7 +110,7 @@ def test_a_death_before_it_was_remembered_does_not_hide_a_restore(sink: Any) -> 
         sink.batch(3, [sink.rows([(4, 1, "x")])])
 
 
-def test_memory_that_cannot_be_read_or_written(sink: Any) -> None:
+def test_memory_that_cannot_be_read_or_written(sink):
     (sink.checkpoint / SINK).write_text("a file where the folder should be")
     with pytest.raises(CheckpointError, match=r"cannot be kept in .*upstream-sink"):
         sink.batch(0, [sink.rows([(1, 1, "x")])])
@@ -122,7 +122,7 @@ def test_memory_that_cannot_be_read_or_written(sink: Any) -> None:
     assert sink.latest() == {1: (1, "x")}
 
 
-def test_a_new_checkpoint_is_not_taken_for_a_repeat(make_sink: Any) -> None:
+def test_a_new_checkpoint_is_not_taken_for_a_repeat(make_sink):
     old, new = make_sink(), make_sink(query_id="query-2")
     fill(old)
     assert new.batch(0, [new.rows([(1, 20, "new")], seq=99)]) is not None
@@ -131,7 +131,7 @@ def test_a_new_checkpoint_is_not_taken_for_a_repeat(make_sink: Any) -> None:
     assert (table.transaction_version("upstream-query-1"), table.transaction_version("upstream-query-2")) == (2, 0)
 
 
-def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink: Any) -> None:
+def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink):
     old, new = make_sink(), make_sink(query_id="query-2")
     old.batch(0, [old.rows([(1, 10, "a")], seq=99)])
     table = DeltaTable(str(new.path))
@@ -145,7 +145,7 @@ def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink: Any
     assert new.table().column("_upstream_seq").to_pylist() == [102]
 
 
-def test_a_table_of_an_earlier_release(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_an_earlier_release(make_sink, monkeypatch):
     old, new = make_sink(), make_sink(query_id="query-2")
     with monkeypatch.context() as earlier:
         earlier.setattr(Numbering, "transactions", lambda *_, **__: {})
@@ -160,7 +160,7 @@ def test_a_table_of_an_earlier_release(make_sink: Any, monkeypatch: pytest.Monke
     assert (old.latest()[3], old.latest()[4]) == ((10, "a"), (10, "a"))
 
 
-def test_two_queries_whose_first_batches_meet(make_sink: Any) -> None:
+def test_two_queries_whose_first_batches_meet(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
     one, two = make_sink(columns), make_sink(columns, query_id="query-2")
     first, second = one.tasks([one.rows([(1, 10, "a")], seq=5)]), two.tasks([two.rows([(2, 10, "b")], seq=5)])
@@ -177,9 +177,7 @@ updates = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(updates, min_size=1, max_size=4), cuts=st.integers(4, 20), timed=st.booleans())
-def test_replaying_all_input_changes_no_row(
-    tmp_path_factory: pytest.TempPathFactory, batches: list[Updates], cuts: int, timed: bool
-) -> None:
+def test_replaying_all_input_changes_no_row(tmp_path_factory, batches, cuts, timed):
     """With a new checkpoint, cut into other batches: every row stays as it is, but for the number of its arrival."""
     folder: Path = tmp_path_factory.mktemp("replay")
     options = {"key": "k", "buckets": "2"} | ({"time": "t"} if timed else {})
@@ -214,9 +212,7 @@ def test_replaying_all_input_changes_no_row(
 )
 @example(runs=[[[(0, 0, False), (0, 1, True), (0, 1, False)]], [[]]], keep="latest 2")
 @example(runs=[[[(0, 0, False)], [(0, 1, True)]], [[(0, 1, False)], [(0, 0, False)]]], keep="latest 2")
-def test_over_checkpoints_the_later_arrival_stays(
-    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Updates]], keep: str
-) -> None:
+def test_over_checkpoints_the_later_arrival_stays(tmp_path_factory, runs, keep):
     folder: Path = tmp_path_factory.mktemp("checkpoints")
     arrived: dict[tuple[int, int], str | None] = {}
     deleted: set[tuple[int, int]] = set()

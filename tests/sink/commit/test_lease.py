@@ -28,11 +28,11 @@ ELSEWHERE = Process("elsewhere", "another machine", 7, 7)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> TableFolder:
+def folder(tmp_path):
     return TableFolder(str(tmp_path / "table"))
 
 
-def test_a_second_query_is_refused_until_the_first_renews_no_more(folder: TableFolder) -> None:
+def test_a_second_query_is_refused_until_the_first_renews_no_more(folder):
     hold_lease(folder, "first", ELSEWHERE, TERM, 0)
     with pytest.raises(TableError, match="written by another query, first, of process 7 on elsewhere") as caught:
         hold_lease(folder, "second", HERE, TERM, 50 * S)
@@ -45,13 +45,13 @@ def test_a_second_query_is_refused_until_the_first_renews_no_more(folder: TableF
         hold_lease(folder, "first", ELSEWHERE, TERM, 126 * S)
 
 
-def test_a_restarted_query_goes_on_at_once_wherever_it_is(folder: TableFolder) -> None:
+def test_a_restarted_query_goes_on_at_once_wherever_it_is(folder):
     hold_lease(folder, "first", ELSEWHERE, TERM, 0)
     hold_lease(folder, "first", HERE, TERM, 1)
     assert read_lease(folder) == Lease("first", HERE, 1, TERM)
 
 
-def test_a_process_that_is_gone_holds_nothing(folder: TableFolder) -> None:
+def test_a_process_that_is_gone_holds_nothing(folder):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         process = Process.of(child.pid)
         hold_lease(folder, "first", process, TERM, 0)
@@ -65,7 +65,7 @@ def test_a_process_that_is_gone_holds_nothing(folder: TableFolder) -> None:
     assert read_lease(folder) == Lease("second", HERE, 2, TERM)
 
 
-def test_numbers_of_processes_that_are_used_again_mean_nothing() -> None:
+def test_numbers_of_processes_that_are_used_again_mean_nothing():
     assert dataclasses.replace(HERE, started=HERE.started + 1).is_gone()
     assert not dataclasses.replace(HERE, machine="another", started=1).is_gone()
     assert not dataclasses.replace(HERE, machine="").is_gone()
@@ -76,9 +76,7 @@ def test_numbers_of_processes_that_are_used_again_mean_nothing() -> None:
     steps=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 90 * S)), max_size=30),
     skews=st.tuples(*[st.integers(0, TERM // 4)] * 3),
 )
-def test_never_two_hold_it_while_clocks_differ_by_less_than_the_allowance(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], skews: tuple[int, int, int]
-) -> None:
+def test_never_two_hold_it_while_clocks_differ_by_less_than_the_allowance(tmp_path_factory, steps, skews):
     folder = TableFolder(str(tmp_path_factory.mktemp("lease")))
     skew = dict(zip("abc", skews, strict=True))
     wrote: dict[str, int] = {}
@@ -93,7 +91,7 @@ def test_never_two_hold_it_while_clocks_differ_by_less_than_the_allowance(
         wrote[name] = now
 
 
-def test_nothing_is_written_between_renewals(folder: TableFolder) -> None:
+def test_nothing_is_written_between_renewals(folder):
     hold_lease(folder, "first", HERE, TERM, 0)
     hold_lease(folder, "first", HERE, TERM, 19 * S)
     assert read_lease(folder) == Lease("first", HERE, 0, TERM)
@@ -103,7 +101,7 @@ def test_nothing_is_written_between_renewals(folder: TableFolder) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"query_id": "x"}', "null"])
-def test_a_broken_lease_is_none(folder: TableFolder, content: str) -> None:
+def test_a_broken_lease_is_none(folder, content):
     os.makedirs(folder.location)
     Path(folder.location, PLACE).write_text(content)
     assert read_lease(folder) is None
@@ -112,13 +110,13 @@ def test_a_broken_lease_is_none(folder: TableFolder, content: str) -> None:
     assert release_lease(folder) is None
 
 
-def test_a_folder_that_cannot_be_written_to(folder: TableFolder) -> None:
+def test_a_folder_that_cannot_be_written_to(folder):
     Path(folder.location).write_text("a file")
     with pytest.raises(TableError, match=r"cannot be written to _upstream_lease\.json"):
         hold_lease(folder, "first", HERE, TERM, 0)
 
 
-def test_two_that_find_it_free_at_once(folder: TableFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_that_find_it_free_at_once(folder, monkeypatch):
     hold_lease(folder, "second", HERE, TERM, 0)
     place = Path(folder.location, PLACE)
     theirs = place.read_bytes()
@@ -134,7 +132,7 @@ def test_two_that_find_it_free_at_once(folder: TableFolder, monkeypatch: pytest.
         hold_lease(folder, "first", HERE, TERM, 0)
 
 
-def test_the_keeper_renews_what_runs_and_gives_up_what_has_ended(folder: TableFolder) -> None:
+def test_the_keeper_renews_what_runs_and_gives_up_what_has_ended(folder):
     now = [0]
     keeper = LeaseKeeper(HERE, lambda: (), lambda: now[0])
     assert keeper.look_at(folder, ["first"]) is None
@@ -150,7 +148,7 @@ def test_the_keeper_renews_what_runs_and_gives_up_what_has_ended(folder: TableFo
     assert read_lease(folder) == Lease("second", ELSEWHERE, now[0], TERM)
 
 
-def test_the_keepers_thread_ends_with_spark(folder: TableFolder) -> None:
+def test_the_keepers_thread_ends_with_spark(folder):
     stopped: list[bool] = []
 
     def running() -> list[str]:
@@ -169,7 +167,7 @@ def test_the_keepers_thread_ends_with_spark(folder: TableFolder) -> None:
     wait_for(lambda: not thread.is_alive())
 
 
-def test_the_sink_refuses_before_any_row_is_read(make_sink: Any) -> None:
+def test_the_sink_refuses_before_any_row_is_read(make_sink):
     first = dataclasses.replace(make_sink(), lease="1 minute")
     second = dataclasses.replace(make_sink(query_id="query-2"), lease="1 minute")
     first.batch(0, [first.rows([(1, 10, "a")])])
@@ -183,7 +181,7 @@ def test_the_sink_refuses_before_any_row_is_read(make_sink: Any) -> None:
     assert first.latest() == {1: (12, "c")}
 
 
-def test_readers_and_vacuum_pass_over_it(make_sink: Any) -> None:
+def test_readers_and_vacuum_pass_over_it(make_sink):
     sink = dataclasses.replace(make_sink(), lease="1 minute")
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     table = DeltaTable(str(sink.path))

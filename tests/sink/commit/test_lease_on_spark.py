@@ -30,7 +30,7 @@ def started(df: DataFrame, tmp_path: Path, name: str, **more: Any) -> StreamingQ
     return write_latest(df, tmp_path / "table", key="k", event_time="t", buckets=2, **options).queryName(name).start()
 
 
-def test_the_second_query_is_refused_while_the_first_lives(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_second_query_is_refused_while_the_first_lives(spark, tmp_path):
     feed, table = tmp_path / "feed", tmp_path / "table"
     feed.mkdir()
     (feed / "1.json").write_text('{"k": 1, "t": 1}\n')

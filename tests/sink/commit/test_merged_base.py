@@ -1,13 +1,11 @@
 """What tasks merged with, beside what the table has at the commit. The commit's own tests go through it, too."""
 
-from typing import Any
-
 import pyarrow as pa
 
 ENGINES = ("rewrite", "vectors")
 
 
-def test_without_a_time_deletions_meet_the_rows_of_other_tasks_by_arrival(make_sink: Any) -> None:
+def test_without_a_time_deletions_meet_the_rows_of_other_tasks_by_arrival(make_sink):
     sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), time="", buckets="1")
     for batch, (deleted_us, kept) in enumerate([(300, set()), (100, {1, 2})]):
         sink.batch(2 * batch, [sink.rows([(1, "held")], arrival_us=[10])])

@@ -26,7 +26,7 @@ NOW_S = 1_700_000_000
 
 
 @pytest.fixture
-def metered(make_sink: Any, tmp_path: Path) -> Any:
+def metered(make_sink, tmp_path):
     return make_sink(metricsLocation=str(tmp_path / "metrics"), target="p99 < 5 s")
 
 
@@ -42,7 +42,7 @@ def batches(folder: Path) -> list[int]:
     return sorted(table.column("batch_id").to_pylist())
 
 
-def test_a_row_for_each_commit(metered: Any, tmp_path: Path) -> None:
+def test_a_row_for_each_commit(metered, tmp_path):
     for batch_id in range(3):
         write(metered, batch_id)
     duckdb.register("metrics", DeltaTable(str(tmp_path / "metrics")).to_pyarrow_dataset())
@@ -61,9 +61,7 @@ def test_a_row_for_each_commit(metered: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dies_at", [Step.PUT_OUT, Step.MEASURED])
-def test_a_death_before_or_after_the_append_or_many_of_them_in_a_row(
-    metered: Any, tmp_path: Path, dies_at: Step
-) -> None:
+def test_a_death_before_or_after_the_append_or_many_of_them_in_a_row(metered, tmp_path, dies_at):
     write(metered, 0)
     with dying_at(dies_at):
         write(metered, 1)
@@ -79,7 +77,7 @@ def test_a_death_before_or_after_the_append_or_many_of_them_in_a_row(
     assert batches(tmp_path) == list(range(41))
 
 
-def test_few_files_after_many_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_files_after_many_commits(metered, tmp_path, monkeypatch):
     monkeypatch.setattr(metrics_module, "_COMPACT_EVERY", 10)
     for batch_id in range(25):
         write(metered, batch_id)
@@ -88,9 +86,7 @@ def test_few_files_after_many_commits(metered: Any, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("other", ["query-1", "query-2"])
-def test_somebody_appends_between_the_look_and_the_append(
-    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
-) -> None:
+def test_somebody_appends_between_the_look_and_the_append(make_sink, tmp_path, monkeypatch, other):
     shared = str(tmp_path / "metrics")
     sinks = {name: make_sink(metricsLocation=shared, query_id=name) for name in ("query-1", other)}
     for name, sink in sinks.items():
@@ -111,7 +107,7 @@ def test_somebody_appends_between_the_look_and_the_append(
     assert sorted(table.select("query_id", "batch_id").rows()) == [(n, b) for n in sorted(sinks) for b in range(2)]
 
 
-def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> None:
+def test_a_place_that_holds_something_else(make_sink, tmp_path):
     write_deltalake(str(tmp_path / "other"), pa.table({"rows": ["x"]}))
     sink = make_sink(metricsLocation=str(tmp_path / "other"))
     with pytest.raises(TableError, match=r"lacks query_id.*type: rows"):
@@ -121,7 +117,7 @@ def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> No
         check_sink(same.given, same.schema)
 
 
-def test_a_table_of_an_earlier_version_gets_the_new_columns(metered: Any, tmp_path: Path) -> None:
+def test_a_table_of_an_earlier_version_gets_the_new_columns(metered, tmp_path):
     write(metered, 0)
     old = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().drop_columns(["needed_budget", "area_most"])
 
@@ -131,9 +127,7 @@ def test_a_table_of_an_earlier_version_gets_the_new_columns(metered: Any, tmp_pa
     assert set(DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names) == set(METRICS_SCHEMA.names)
 
 
-def test_an_append_that_takes_place_although_it_seems_to_fail(
-    metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_that_takes_place_although_it_seems_to_fail(metered, tmp_path, monkeypatch):
     write(metered, 0)
     metered.batch(1, [metered.rows([(1, 10, "a")], seq=1)])
     transact = DeltaTable.create_write_transaction
@@ -148,7 +142,7 @@ def test_an_append_that_takes_place_although_it_seems_to_fail(
     assert batches(tmp_path) == [0, 1]
 
 
-def test_what_cannot_be_written_is_said_and_caught_up(metered: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_said_and_caught_up(metered, tmp_path):
     metered.batch(0, [metered.rows([(0, 10, "a")])])
     (tmp_path / "metrics").write_text("a file, not a folder")
     with pytest.raises(TableError, match=r"metrics cannot be used.*no figures are lost"):

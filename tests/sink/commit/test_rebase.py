@@ -25,7 +25,7 @@ _SAME = ("rows", "delivered", "superseded", "older", "keys", "deleted", "absent"
 
 
 @pytest.fixture(autouse=True)
-def all_written_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_written_anew(monkeypatch):
     """Files that need it or not: each becomes another one."""
     monkeypatch.setattr(compacting, "_groups", lambda held, _vectors, _small: [[path] for path in sorted(held)])
 
@@ -60,9 +60,7 @@ def second(sink: Sink) -> list[Any]:
 
 @pytest.mark.parametrize("options", [{}, {"keep": "latest 3"}, {"guard": "arrival"}], ids=["latest", "few", "arrival"])
 @pytest.mark.parametrize("when", ["before the commit", "in the midst of it"])
-def test_it_is_what_it_would_be_had_nobody_touched_the_files(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], when: str
-) -> None:
+def test_it_is_what_it_would_be_had_nobody_touched_the_files(make_sink, monkeypatch, options, when):
     figures: list[dict[str, Any]] = []
     tables: list[list[dict[str, Any]]] = []
     for name in ("left alone", "moved"):
@@ -88,7 +86,7 @@ def test_it_is_what_it_would_be_had_nobody_touched_the_files(
     assert tables[0] == tables[1]
 
 
-def test_a_change_of_rows_is_refused_whatever_else_was_done(make_sink: Any) -> None:
+def test_a_change_of_rows_is_refused_whatever_else_was_done(make_sink):
     sink = filled(make_sink, "query-1")
     other = dataclasses.replace(sink, query_id="query-2")
     for number, by_others in enumerate(
@@ -111,9 +109,7 @@ def test_a_change_of_rows_is_refused_whatever_else_was_done(make_sink: Any) -> N
         assert sink.table().num_rows == before
 
 
-def test_another_number_of_buckets_is_refused_even_where_it_is_not_looked_at(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_number_of_buckets_is_refused_even_where_it_is_not_looked_at(make_sink, monkeypatch):
     sink = filled(make_sink, "query-1")
     results, before = second(sink), sink.latest()
     monkeypatch.setattr("upstream.sink.spec.layout.Layout.check_recorded", lambda *_: None)
@@ -123,7 +119,7 @@ def test_another_number_of_buckets_is_refused_even_where_it_is_not_looked_at(
     assert sink.latest() == before
 
 
-def test_what_cannot_be_followed_back_is_refused(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_followed_back_is_refused(make_sink, monkeypatch):
     sink = filled(make_sink, "query-1")
     results = second(sink)
     put_together(sink)
@@ -134,7 +130,7 @@ def test_what_cannot_be_followed_back_is_refused(make_sink: Any, monkeypatch: py
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_order_of_batches_and_of_files_put_together(new_sink: Any, data: st.DataObject) -> None:
+def test_any_order_of_batches_and_of_files_put_together(new_sink, data):
     sink = new_sink(buckets="3")
     model: dict[int, tuple[int, str]] = dict.fromkeys(range(60), (0, "v"))
     sink.batch(0, [sink.rows([(key, *row) for key, row in model.items()])])

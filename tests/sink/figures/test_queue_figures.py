@@ -44,7 +44,7 @@ def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:
     return summary
 
 
-def test_two_queues_one_after_the_other(sink: Any) -> None:
+def test_two_queues_one_after_the_other(sink):
     """Rows arrive at the first and leave the last; what waits, waits in either."""
     late = Ages.of(np.array([9_000_000]))
     report(sink, 0, 4, 7.5, waiting=2, arrived=10, delivered=6, superseded=2, ages=Ages.of(np.array([1_000_000])))
@@ -57,7 +57,7 @@ def test_two_queues_one_after_the_other(sink: Any) -> None:
     assert (summary.pending, summary.oldest) == (5, 20.0)
 
 
-def test_shards_of_the_batch_are_summed_and_the_others_still_wait(sink: Any) -> None:
+def test_shards_of_the_batch_are_summed_and_the_others_still_wait(sink):
     ages = Ages.of(np.array([1_000_000, 3_000_000]))
     report(sink, 0, 4, 7.5, waiting=2, arrived=10, delivered=2, superseded=5, older=1, conflicts=1, shed=3, ages=ages)
     report(sink, 1, 4, arrived=1, delivered=1, ages=Ages.of(np.array([8_000_000])))
@@ -71,7 +71,7 @@ def test_shards_of_the_batch_are_summed_and_the_others_still_wait(sink: Any) -> 
     assert (summary.pending, summary.oldest) == (7, 90.0)
 
 
-def test_reports_that_are_left_from_before_say_nothing(sink: Any) -> None:
+def test_reports_that_are_left_from_before_say_nothing(sink):
     report(sink, 0, 3, 7.5, waiting=2)
     assert commit(sink, 4).pending is None
     report(sink, 0, -1, 7.5, waiting=2)  # a report of a version that did not say which batch
@@ -84,7 +84,7 @@ def test_reports_that_are_left_from_before_say_nothing(sink: Any) -> None:
     assert (summary.queue, summary.pending, summary.oldest, summary.target_met) == (None, None, None, None)
 
 
-def test_a_target_and_what_it_would_take(make_sink: Any) -> None:
+def test_a_target_and_what_it_would_take(make_sink):
     sink = make_sink(target="p99 < 6 s")
     report(sink, 0, 0, 9.0, waiting=100, delivered=50)
     summary = commit(sink, 0)
@@ -105,9 +105,7 @@ def test_a_target_and_what_it_would_take(make_sink: Any) -> None:
         ("mean < 2 s", {}, None, None),  # nothing says when rows arrived
     ],
 )
-def test_what_a_target_goes_by(
-    make_sink: Any, target: str, report_of: dict[str, Any], age_s: float | None, met: bool | None
-) -> None:
+def test_what_a_target_goes_by(make_sink, target, report_of, age_s, met):
     sink = make_sink(target=target, system=age_s is not None)
     report(sink, 0, 0, delivered=50, **report_of)
     summary = sink.batch(0, [sink.rows([(1, 10, "a")])]) if age_s is None else commit(sink, 0, age_s)
@@ -115,7 +113,7 @@ def test_what_a_target_goes_by(
     assert report_of or summary.needed_rows_per_s is None, "more rows a second would not help"
 
 
-def test_the_figures_of_a_run(make_sink: Any) -> None:
+def test_the_figures_of_a_run(make_sink):
     sink = make_sink(target="mean < 8 s")
     assert run_figures([]) is None
     for batch_id, age in enumerate([4.0, 6.0, 20.0]):

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from upstream.sink.spec.steps import Step
 from ..deaths import dying_at
 
 
-def test_json_round_trip_and_later_versions() -> None:
+def test_json_round_trip_and_later_versions():
     summary = CommitSummary(3, "q", 5, 10, 12, 4, 8, 1, 99, {"a": "2024", "b": None}, "2024", Staleness(1, 2, 3, 4), 0)
     assert CommitSummary.from_json({**summary.to_json(), "unknown": 1}) == summary
 
 
-def test_reading_what_is_new(sink: Any) -> None:
+def test_reading_what_is_new(sink):
     assert read_summaries(str(sink.path)) == []
     for batch_id in range(5):
         sink.batch(batch_id, [sink.rows([(batch_id, 10, "a")], seq=batch_id)])
@@ -46,9 +45,7 @@ def others_commit(sink: Any, times: int) -> None:
 
 @pytest.mark.parametrize("remembered", [True, False], ids=["remembered", "forgotten"])
 @pytest.mark.parametrize("times", [255, 256, 300])
-def test_low_watermarks_outlive_any_number_of_foreign_commits(
-    make_sink: Any, tmp_path: Path, remembered: bool, times: int
-) -> None:
+def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, tmp_path, remembered, times):
     sink = make_sink(lateOutput=str(tmp_path / "late"))
     sink.write(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     others_commit(sink, times)
@@ -63,7 +60,7 @@ def test_low_watermarks_outlive_any_number_of_foreign_commits(
     assert late.column("v").to_pylist() == ["late"]
 
 
-def test_late_rows_are_put_out_however_much_others_have_committed(make_sink: Any, tmp_path: Path) -> None:
+def test_late_rows_are_put_out_however_much_others_have_committed(make_sink, tmp_path):
     sink = make_sink(lateOutput=str(tmp_path / "late"))
     sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     rows = [sink.rows([(2, 9, "late")], seq=10)]

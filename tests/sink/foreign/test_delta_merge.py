@@ -25,7 +25,7 @@ from upstream.sink.commit.batch_name import BatchName
 from upstream.sink.foreign.delta_merge import check_merge
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +38,7 @@ Row = tuple[int, int, str | None]
 
 
 @pytest.fixture
-def ordinary(tmp_path: Path) -> str:
+def ordinary(tmp_path):
     path = str(tmp_path / "ordinary")
     columns = [("t", pa.int64()), ("v", pa.string()), ("k", pa.int64()), ("more", pa.string())]
     DeltaTable.create(path, pa.schema(columns))
@@ -71,14 +71,14 @@ ARRIVAL: list[list[Row]] = [[(1, 10, "a"), (1, 5, "later")], [(2, 1, "b"), (1, 1
     ids=["newer wins, and deletions", "arrival"],
 )
 def test_the_same_table_either_way(
-    spark: SparkSession,
-    make_sink: Any,
-    ordinary: str,
-    tmp_path: Path,
-    time: str,
-    batches: list[list[Row]],
-    holds: dict[int, tuple[int, str]],
-) -> None:
+    spark,
+    make_sink,
+    ordinary,
+    tmp_path,
+    time,
+    batches,
+    holds,
+):
     sink = make_sink(time=time)
     feed = tmp_path / "feed"
     for number, rows in enumerate(batches):
@@ -91,7 +91,7 @@ def test_the_same_table_either_way(
     assert [spark.conf.get(name, None) for name in CONFS] == [None, None, None]
 
 
-def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path) -> None:
+def test_a_query_exactly_once(spark, make_sink, ordinary, tmp_path):
     sink, feed = make_sink(), tmp_path / "feed"
     checkpoint = tmp_path / "checkpoint"
 
@@ -139,9 +139,7 @@ def held_back(folder: Path) -> Callable[..., Any]:
     return F.udf(wait, "string", useArrow=False)
 
 
-def test_the_name_of_a_write_reaches_no_other_write_of_the_session(
-    spark: SparkSession, ordinary: str, tmp_path: Path
-) -> None:
+def test_the_name_of_a_write_reaches_no_other_write_of_the_session(spark, ordinary, tmp_path):
     """While one thread merges, another one does, and a third write knows nothing of either."""
     second, plain = str(tmp_path / "second"), str(tmp_path / "plain")
     DeltaTable.create(second, DeltaTable(ordinary).schema())
@@ -163,7 +161,7 @@ def test_the_name_of_a_write_reaches_no_other_write_of_the_session(
     assert during == [None, None, None]
 
 
-def test_names_of_the_user_stay(spark: SparkSession, ordinary: str) -> None:
+def test_names_of_the_user_stay(spark, ordinary):
     given_confs = dict(zip(CONFS, ("mine", "3", '{"job": "nightly"}'), strict=True))
     try:
         for name, value in given_confs.items():
@@ -181,7 +179,7 @@ def test_names_of_the_user_stay(spark: SparkSession, ordinary: str) -> None:
             spark.conf.unset(name)
 
 
-def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str) -> None:
+def test_a_batch_that_is_no_repeat_is_refused(spark, ordinary):
     rows = spark.createDataFrame([(1, 1, "a")], PLAIN)
     others = spark.createDataFrame([(2, 1, "lost without this")], PLAIN)
 
@@ -215,7 +213,7 @@ def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str
     assert read_by_key(ordinary, "k", "t", "v").keys() == before.keys() | {1}
 
 
-def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
+def test_deletions_by_a_condition(spark, ordinary):
     write_deltalake(ordinary, pa.table({"t": [1, 1], "v": ["a", "b"], "k": [1, 2], "more": ["", ""]}), mode="append")
     df = spark.createDataFrame([(1, 2, "gone"), (2, 0, "gone")], "k BIGINT, t BIGINT, v STRING")
     write_batch(
@@ -224,7 +222,7 @@ def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
     assert read_by_key(ordinary, "k", "t", "v") == {2: (1, "b")}
 
 
-def test_what_is_refused(spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path) -> None:
+def test_what_is_refused(spark, make_sink, ordinary, tmp_path):
     df = spark.createDataFrame([(1, 1, "a")], "k BIGINT, t BIGINT, v STRING")
     with pytest.raises(TableError, match="there is no Delta table"):
         write_batch(df, tmp_path / "none", key="k", engine="merge")

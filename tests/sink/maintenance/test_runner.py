@@ -5,12 +5,10 @@ import json
 import os
 import random
 import time
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from deltalake import DeltaTable, write_deltalake
 from kit.deaths import ProcessDied
 from kit.invalid_text import not_utf_8
@@ -77,7 +75,7 @@ def aged(make_sink: Any, batches: int) -> tuple[Any, int]:
     return sink, now
 
 
-def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_sink: Any) -> None:
+def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_sink):
     sink, now = aged(make_sink, 30)
     held = {version: at(sink, version) for version in (20, 22, 27, 30)}
     rules = MaintenanceRules(8 * HOUR, every=5)
@@ -104,7 +102,7 @@ def deletions(sink: Any, version: int) -> list[str]:
     return list(info.get("upstreamDelivered", {}).get("deletions", {}))
 
 
-def test_the_number_of_versions_binds_however_young_they_are(make_sink: Any) -> None:
+def test_the_number_of_versions_binds_however_young_they_are(make_sink):
     sink = make_sink(maintenance="off")
     checkpoint_every(sink, range(24), every=4)
     now = time.time_ns() // 1000
@@ -117,7 +115,7 @@ def test_the_number_of_versions_binds_however_young_they_are(make_sink: Any) -> 
     assert at(sink, 25) == at(sink, 24)
 
 
-def test_without_a_checkpoint_that_is_old_enough_nothing_goes(make_sink: Any) -> None:
+def test_without_a_checkpoint_that_is_old_enough_nothing_goes(make_sink):
     sink = make_sink(maintenance="off")
     write(sink, range(6))
     files, now = sink.files(), time.time_ns() // 1000 + 30 * DAY
@@ -130,7 +128,7 @@ def test_without_a_checkpoint_that_is_old_enough_nothing_goes(make_sink: Any) ->
     assert sink.files() < files
 
 
-def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink, monkeypatch):
     sink, now = aged(make_sink, 20)
     rules = MaintenanceRules(5 * HOUR, every=5)
     promised = {version: at(sink, version) for version in (15, 20)}
@@ -164,7 +162,7 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
     assert done.oldest >= 15
 
 
-def test_time_that_runs_out_leaves_the_rest_for_the_next_time(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_that_runs_out_leaves_the_rest_for_the_next_time(make_sink, monkeypatch):
     sink, now = aged(make_sink, 20)
     monkeypatch.setattr(removal, "_CHUNK", 4)
     entries, rounds = [], 0
@@ -178,7 +176,7 @@ def test_time_that_runs_out_leaves_the_rest_for_the_next_time(make_sink: Any, mo
     assert sum(count for count, _ in entries) == 15
 
 
-def test_orphans_go_when_no_batch_can_still_name_them(make_sink: Any) -> None:
+def test_orphans_go_when_no_batch_can_still_name_them(make_sink):
     sink, now = aged(make_sink, 20)
     staged = sink.tasks([sink.rows([(key, 99, "never committed") for key in range(8)], seq=900)])
     orphans = {file.path for result in staged for file in result.staged}
@@ -215,7 +213,7 @@ def test_orphans_go_when_no_batch_can_still_name_them(make_sink: Any) -> None:
     assert sink.latest() == rows
 
 
-def test_files_that_a_restore_brought_back_stay(make_sink: Any) -> None:
+def test_files_that_a_restore_brought_back_stay(make_sink):
     sink = make_sink(maintenance="off")
     checkpoint_every(sink, range(20), every=5)
     before = at(sink, 8)
@@ -241,7 +239,7 @@ def test_files_that_a_restore_brought_back_stay(make_sink: Any) -> None:
     assert upkeep(sink, rules, later).run().entries > 0
 
 
-def test_small_files_of_a_table_with_mapped_names_become_few(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_of_a_table_with_mapped_names_become_few(make_sink, monkeypatch):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
     sink = make_sink(columns, keep="all", buckets="1", maintenance="off", engine="rewrite")
     for number in range(9):
@@ -267,7 +265,7 @@ def test_small_files_of_a_table_with_mapped_names_become_few(make_sink: Any, mon
     assert sink.table().num_rows == 10
 
 
-def test_small_files_with_text_that_is_not_utf_8_become_one(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_with_text_that_is_not_utf_8_become_one(make_sink, monkeypatch):
     monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
     sink = make_sink(buckets="1", maintenance="off", engine="rewrite")
     for number in range(9):
@@ -279,7 +277,7 @@ def test_small_files_with_text_that_is_not_utf_8_become_one(make_sink: Any, monk
     assert pq.read_table(sink.path / path).column("v").cast(pa.binary()).to_pylist() == [b"\xff"] * 9
 
 
-def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_looks_after_its_table_by_itself(make_sink, monkeypatch):
     monkeypatch.setattr(MaintenanceRules.__init__, "__defaults__", (7 * DAY, 40, 2.0, 10))
     monkeypatch.setattr(MaintenanceRules, "versions", 40)
     sink = make_sink(buckets="2")
@@ -307,9 +305,7 @@ def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: py
     assert len(os.listdir(sink.path / "_delta_log")) >= count + 13
 
 
-def test_who_writes_without_saying_so_keeps_what_the_table_records(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_writes_without_saying_so_keeps_what_the_table_records(make_sink, monkeypatch):
     write(make_sink(retention="30 days", retentionVersions="5000"), range(2))
     monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
     sink = make_sink(query_id="backfill")
@@ -328,7 +324,7 @@ def test_who_writes_without_saying_so_keeps_what_the_table_records(
     assert sink.version() == version + 3
 
 
-def test_accounts_are_of_the_last_commit_alone(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounts_are_of_the_last_commit_alone(sink, monkeypatch):
     write(sink, range(2))
     target = parse_sink_options(sink.given)
     with monkeypatch.context() as patch:
@@ -340,9 +336,7 @@ def test_accounts_are_of_the_last_commit_alone(sink: Any, monkeypatch: pytest.Mo
     assert upkeep_module.last_maintained(str(sink.path)) is None
 
 
-def test_a_table_that_somebody_else_made_is_left_to_him(
-    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_somebody_else_made_is_left_to_him(make_sink, tmp_path, monkeypatch):
     theirs = tmp_path / "theirs"
     write_deltalake(str(theirs), pa.table({"a": [1]}))
     monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
@@ -351,9 +345,7 @@ def test_a_table_that_somebody_else_made_is_left_to_him(
     assert DeltaTable(str(theirs)).version() == 0
 
 
-def test_long_entries_get_checkpoints_before_maintenance_is_due(
-    make_sink: Any, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_entries_get_checkpoints_before_maintenance_is_due(make_sink, engine, monkeypatch):
     sink = make_sink(engine=engine)
     write(sink, range(8))
     log = sink.path / "_delta_log"

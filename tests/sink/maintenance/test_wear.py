@@ -13,7 +13,7 @@ WORN = st.dictionaries(
 
 
 @given(WORN)
-def test_what_remains_is_little_and_what_is_written_is_worth_it(worn: dict[int, Wear]) -> None:
+def test_what_remains_is_little_and_what_is_written_is_worth_it(worn):
     chosen = worst_buckets(worn)
     counted = {bucket: each for bucket, each in worn.items() if each.live + each.dead >= WORTH}
     live = sum(each.live for each in counted.values())
@@ -25,13 +25,13 @@ def test_what_remains_is_little_and_what_is_written_is_worth_it(worn: dict[int, 
     assert sum(worn[each].live for each in chosen) <= SHARE * (sum(worn[each].burden for each in chosen) + len(chosen))
 
 
-def test_small_buckets_are_left_alone() -> None:
+def test_small_buckets_are_left_alone():
     assert worst_buckets({0: Wear(100, WORTH, 9), 1: Wear(100, 50, 5)}) == [0]
     assert worst_buckets({1: Wear(100, 50, 5)}) == []
     assert worst_buckets({}) == []
 
 
-def test_a_batch_that_changes_much_has_much_written_anew() -> None:
+def test_a_batch_that_changes_much_has_much_written_anew():
     worn = {bucket: Wear(100_000, 50_000, 1) for bucket in range(8)}
     assert len(worst_buckets(worn)) == 7
     assert worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 12) for bucket in range(3)}) == []

@@ -7,7 +7,7 @@ from upstream.sink.merge.contest import contest
 from .rows import data, layout
 
 
-def test_who_wins_against_what_is_held() -> None:
+def test_who_wins_against_what_is_held():
     held = data(("a", 5, "", 3), ("b", 5, "", 3), ("c", 5, "", 3), ("d", 5, "", 3))
     new = data(("d", 4, "", 9), ("c", 5, "", 2), ("b", 5, "", 3), ("e", 0, "", 0), ("a", 6, "", 0), ("x", 1, "", None))
     found = contest(held, new, layout())

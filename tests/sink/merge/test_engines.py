@@ -32,7 +32,7 @@ def protocol_of(sink: Any) -> tuple[int, int]:
     return protocol.min_reader_version, protocol.min_writer_version
 
 
-def test_the_protocol_is_raised_by_the_first_commit_that_marks_a_row(make_sink: Any) -> None:
+def test_the_protocol_is_raised_by_the_first_commit_that_marks_a_row(make_sink):
     sink = make_sink(buckets="1")
     sink.options = {**sink.options, "engine": "rewrite"}
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
@@ -58,9 +58,7 @@ def test_the_protocol_is_raised_by_the_first_commit_that_marks_a_row(make_sink: 
     assert not vectors_of(sink), "every reader can read such files again"
 
 
-def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(make_sink, monkeypatch, caplog):
     monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)
     sink = make_sink(buckets="1", engine="auto", expectedKeys="100")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(99)])])
@@ -78,8 +76,8 @@ def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(
 
 @pytest.mark.parametrize("expected", ["", "99"])
 def test_a_table_never_gets_vectors_by_itself_and_reports_once_that_they_would_pay_off(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, expected: str
-) -> None:
+    make_sink, monkeypatch, caplog, expected
+):
     monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)
     sink = make_sink(buckets="1", engine="auto", expectedKeys=expected)
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(99)])])
@@ -99,9 +97,7 @@ def test_a_table_never_gets_vectors_by_itself_and_reports_once_that_they_would_p
     assert sum(vectors_of(sink).values()) == 2
 
 
-def test_a_property_of_the_table_forbids_them(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_property_of_the_table_forbids_them(make_sink, monkeypatch, caplog):
     monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)
     sink = make_sink(buckets="1", engine="auto")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(200)])])
@@ -121,7 +117,7 @@ def test_a_property_of_the_table_forbids_them(
         sink.batch(3, [sink.rows([(3, 2, "b")], seq=5000)])
 
 
-def test_vectors_lie_where_trino_reads_them_and_are_put_back_when_vacuum_takes_them(make_sink: Any) -> None:
+def test_vectors_lie_where_trino_reads_them_and_are_put_back_when_vacuum_takes_them(make_sink):
     sink = make_sink(buckets="1", maintenance="off")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
     sink.batch(1, [sink.rows([(0, 2, "b")], seq=500)])
@@ -143,7 +139,7 @@ def test_vectors_lie_where_trino_reads_them_and_are_put_back_when_vacuum_takes_t
     assert sink.latest() == rows | {1: (2, "b")}
 
 
-def test_copies_go_with_their_vectors(make_sink: Any) -> None:
+def test_copies_go_with_their_vectors(make_sink):
     sink = make_sink(buckets="1", maintenance="off")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
     for number in range(1, 6):
@@ -158,9 +154,7 @@ def test_copies_go_with_their_vectors(make_sink: Any) -> None:
     assert len(sink.latest()) == 100
 
 
-def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(
-    make_sink: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(make_sink, monkeypatch):
     sink = make_sink(buckets="1")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
     before, files = sink.latest(), sink.files()
@@ -178,7 +172,7 @@ def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(
     assert sink.latest() == before | {0: (2, "b")}
 
 
-def test_a_checkpoint_is_made_now_and_then_and_read(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_made_now_and_then_and_read(make_sink, monkeypatch):
     monkeypatch.setattr(entry_commit, "_CHECKPOINT_EVERY", 4)
     sink = make_sink(buckets="2", maintenance="off")
     expected = dict.fromkeys(range(40), (1, "a"))

@@ -13,7 +13,7 @@ from upstream.sink.merge.feed_bounds import bound_values, later_bound
 from .rows import LEAST
 
 
-def test_bounds_as_text_and_numbers() -> None:
+def test_bounds_as_text_and_numbers():
     def bounds(kind: pa.DataType, *values: Any) -> list[Any]:
         return bound_values(pa.chunked_array([pa.array(values, kind)]))
 
@@ -25,7 +25,7 @@ def test_bounds_as_text_and_numbers() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.int16(), pa.float32()])
-def test_bounds_compare_as_the_times_do(kind: pa.DataType) -> None:
+def test_bounds_compare_as_the_times_do(kind):
     numbers = [3, -400, 0, 20_000, 7]
     column = pa.chunked_array([pa.array(numbers, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)])
     bounds = bound_values(column)
@@ -33,7 +33,7 @@ def test_bounds_compare_as_the_times_do(kind: pa.DataType) -> None:
     assert bound_values(pa.chunked_array([pa.array([None], kind)])) == [None]
 
 
-def test_a_feed_of_which_nothing_is_known_is_below_all_bounds() -> None:
+def test_a_feed_of_which_nothing_is_known_is_below_all_bounds():
     kind = pa.timestamp("us", "UTC")
     (least,) = bound_values(pa.chunked_array([pa.array([beginning(kind).as_py()], kind)]))
     assert least == NOTHING_YET

@@ -22,7 +22,7 @@ def incoming(**more: Any) -> Incoming:
     return Incoming(more.pop("layout", layout()), DATA, **more)
 
 
-def test_what_a_task_is_given_is_counted_and_numbered() -> None:
+def test_what_a_task_is_given_is_counted_and_numbered():
     gathered = incoming(base=1000)
     assert (gathered.highest, gathered.rows, gathered.updates, gathered.bounds, gathered.kept) == (-1, 0, 0, {}, (0, 0))
     assert gathered.drain().rows.num_rows == 0
@@ -38,7 +38,7 @@ def test_what_a_task_is_given_is_counted_and_numbered() -> None:
     assert gathered.drain().rows.num_rows == 0, "they are held no more"
 
 
-def test_rows_without_the_system_column() -> None:
+def test_rows_without_the_system_column():
     gathered = incoming()
     gathered.add(data(("a", 1, "x", 0)).drop_columns(SEQ).to_batches()[0])
     newest = gathered.drain()
@@ -47,7 +47,7 @@ def test_rows_without_the_system_column() -> None:
     assert (gathered.highest, gathered.rows, gathered.updates) == (-1, 1, 1)
 
 
-def test_rows_that_do_not_say_when_they_came() -> None:
+def test_rows_that_do_not_say_when_they_came():
     given = batch(("a", 1, "x"), ("b", 1, "y"))
     system = given.column(SYSTEM)
     names = [field.name for field in system.type]
@@ -64,7 +64,7 @@ def test_rows_that_do_not_say_when_they_came() -> None:
     assert gathered.highest == -1
 
 
-def test_punctuation_is_taken_out_and_speaks_for_its_feed() -> None:
+def test_punctuation_is_taken_out_and_speaks_for_its_feed():
     gathered = incoming()
     for time, source in ((5, "one"), (9, "one"), (7, "one"), (4, "two"), (None, "three")):
         gathered.add(batch((None, time, None), source=source, punctuation=True))
@@ -83,7 +83,7 @@ def test_punctuation_is_taken_out_and_speaks_for_its_feed() -> None:
     assert untimed.bounds == {}
 
 
-def test_deletions_by_either_column() -> None:
+def test_deletions_by_either_column():
     gathered = incoming()
     gathered.add(batch(("a", 1, "x"), ("b", 1, "y"), deleted=np.array([False, True])))
     deleted = gathered.drain().deleted
@@ -123,7 +123,7 @@ class Noted:
         self._note("lost", rows.rows, None, rows.deleted)
 
 
-def test_what_is_put_aside_is_reported_with_its_marks() -> None:
+def test_what_is_put_aside_is_reported_with_its_marks():
     side_rows: Any = Noted()
     gathered = incoming(side_rows=side_rows)
     rows = batch(("a", 1, "x"), ("b", 1, "y"), deleted=np.array([False, True]))
@@ -139,7 +139,7 @@ def test_what_is_put_aside_is_reported_with_its_marks() -> None:
     assert (gathered.rows, shown(gathered.drain())) == (6, [("b", 1, "y", 1), ("a", 1, "x", 3)])
 
 
-def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch):
     monkeypatch.setattr(incoming_module, "_COALESCE_AT", 3)
     gathered = incoming()
     gathered.add(batch(("a", 1, "x"), ("a", 2, "y")))
@@ -160,7 +160,7 @@ def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.Monkey
     assert gathered.kept[0] == 1
 
 
-def test_rows_that_cannot_be_taken() -> None:
+def test_rows_that_cannot_be_taken():
     for bad, message in (((None, 1, "x"), "null in the key column 'k'"), (("a", None, "x"), "no usable time")):
         with pytest.raises(MalformedRowError, match=f"1 of 2 rows have (a )?{message}"):
             incoming().add(batch(bad, ("b", 1, "x")))

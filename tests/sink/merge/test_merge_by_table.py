@@ -53,16 +53,16 @@ class Row:
     mixed=st.booleans(),
 )
 def test_the_table_is_that_of_a_plain_computation(
-    make_sink: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-    engine: str,
-    data: st.DataObject,
-    key: str,
-    arrivals: list[tuple[int, int, bool]],
-    timed: bool,
-    few_hashes: bool,
-    mixed: bool,
-) -> None:
+    make_sink,
+    tmp_path_factory,
+    engine,
+    data,
+    key,
+    arrivals,
+    timed,
+    few_hashes,
+    mixed,
+):
     columns, value_of = KEYS[key]
     schema = pa.schema([*columns, ("t", pa.int64()), ("v", VALUE)])
     home = tmp_path_factory.mktemp("table")

@@ -6,7 +6,7 @@ from upstream.sink.merge.pending import as_pending
 from .rows import data, full, layout, shown
 
 
-def test_the_newest_row_of_a_key_stands_for_all() -> None:
+def test_the_newest_row_of_a_key_stands_for_all():
     rows = full(
         ("a", 5, "later", 9, 10, 7, 2, False),
         ("b", 1, "only", 3, 11, 8, 3, True),
@@ -29,7 +29,7 @@ def test_the_newest_row_of_a_key_stands_for_all() -> None:
     assert shown(in_order) == [("a", 1, "y", 2), ("b", 1, "z", 1)]
 
 
-def test_several_rows_of_a_key_stand_for_themselves() -> None:
+def test_several_rows_of_a_key_stand_for_themselves():
     rows = full(
         ("a", 5, "1st", 9, 10, 7, 2, False),
         ("a", 6, "2nd", 4, 12, 5, 4, False),

@@ -24,7 +24,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from
 
 
 @pytest.fixture
-def declared(make_sink: Any, tmp_path: Path) -> Any:
+def declared(make_sink, tmp_path):
     return make_sink(lateOutput=str(tmp_path / "late"), conflictOutput=str(tmp_path / "conflicts"))
 
 
@@ -40,7 +40,7 @@ def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     return sink.rows([row[:3] for row in rows], seq=[row[4] for row in rows], deleted=marks)
 
 
-def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink: Any) -> None:
+def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("f", pa.float64()), ("l", pa.list_(pa.int64()))])
     sink = make_sink(columns)
     rows = [(0, 1, float("nan"), [1, None]), (1, 1, None, None), (2, 1, 0.5, []), (3, 1, 1.0, [1]), (4, 1, 1.0, [1])]
@@ -50,7 +50,7 @@ def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink: Any
     assert sink.batch(2, [sink.rows(others, seq=20)]).conflicts == 5
 
 
-def test_late_rows_are_counted_copied_and_take_part(declared: Any) -> None:
+def test_late_rows_are_counted_copied_and_take_part(declared):
     declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10), declared.punctuation(3, feed="slow")])
     batch = [
         declared.rows([(2, 9, "late"), (2, 10, "in time"), (3, 1, "late, and new")], seq=10),
@@ -71,7 +71,7 @@ def test_late_rows_are_counted_copied_and_take_part(declared: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.float64()])
-def test_late_by_any_kind_of_time(make_sink: Any, tmp_path: Path, kind: pa.DataType) -> None:
+def test_late_by_any_kind_of_time(make_sink, tmp_path, kind):
     sink = make_sink(pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())]), lateOutput=str(tmp_path / "late"))
     at = [
         pa.array([day], pa.int32()).cast(pa.date32()).cast(kind)[0].as_py()
@@ -85,9 +85,7 @@ def test_late_by_any_kind_of_time(make_sink: Any, tmp_path: Path, kind: pa.DataT
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), rows=ROWS, keep=st.sampled_from(["latest", "latest 2"]))
-def test_each_is_put_aside_once_wherever_a_process_dies(
-    new_sink: Any, data: st.DataObject, rows: list[tuple[int, int, str, bool]], keep: str
-) -> None:
+def test_each_is_put_aside_once_wherever_a_process_dies(new_sink, data, rows, keep):
     numbered = [(*row, seq) for seq, row in enumerate(rows)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
@@ -142,7 +140,7 @@ def conflict(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return one[1] == other[1] and (one[3] != other[3] or (not one[3] and one[2] != other[2]))
 
 
-def test_an_output_given_up_still_gets_what_its_last_commit_named(declared: Any) -> None:
+def test_an_output_given_up_still_gets_what_its_last_commit_named(declared):
     declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10)])
     with dying_at(Step.MAINTAINED):
         declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
@@ -153,7 +151,7 @@ def test_an_output_given_up_still_gets_what_its_last_commit_named(declared: Any)
     assert [row["v"] for row in put_aside(declared, "late")] == ["late"]
 
 
-def test_others_append_at_the_same_moment(declared: Any, make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_append_at_the_same_moment(declared, make_sink, monkeypatch):
     other = make_sink(
         query_id="query-2", **{name: value for name, value in declared.options.items() if name.endswith("Output")}
     )
@@ -172,14 +170,14 @@ def test_others_append_at_the_same_moment(declared: Any, make_sink: Any, monkeyp
     assert sorted(row["v"] for row in put_aside(declared, "conflicts")) == ["a", "c"]
 
 
-def test_a_failed_task_leaves_no_file(declared: Any) -> None:
+def test_a_failed_task_leaves_no_file(declared):
     with pytest.raises(Exception, match="null in the key"):
         declared.batch(0, [declared.rows([(1, 5, "a"), (1, 5, "b")]), declared.rows([(None, 5, "c")])])
     declared.write(0, [])
     assert not list(Path(declared.options["conflictOutput"]).rglob("*.parquet"))
 
 
-def test_outputs_that_cannot_be(make_sink: Any, tmp_path: Path) -> None:
+def test_outputs_that_cannot_be(make_sink, tmp_path):
     with pytest.raises(OptionError, match="path and lateOutput are both"):
         make_sink(lateOutput=str(tmp_path / "table")).writer()
     with pytest.raises(OptionError, match="lateOutput and conflictOutput are both"):
@@ -194,7 +192,7 @@ def test_outputs_that_cannot_be(make_sink: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["k", "v"])
-def test_rows_with_text_that_is_none_are_kept_out(make_sink: Any, tmp_path: Path, column: str) -> None:
+def test_rows_with_text_that_is_none_are_kept_out(make_sink, tmp_path, column):
     columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
     sink = make_sink(columns, textOutput=str(tmp_path / "no_text"), buckets="2")
     rows = [("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), ("d", None, "no time, either")]

@@ -11,7 +11,7 @@ from upstream.sink.merge.pending import UNKNOWN, as_pending, concat_pending, seq
 from .rows import LEAST, data, full, shown
 
 
-def test_rows_of_which_only_the_columns_are_known() -> None:
+def test_rows_of_which_only_the_columns_are_known():
     pending = as_pending(data(("a", 1, "x", 0), ("b", 2, "y", 1)))
     assert (pending.arrival_us, pending.first_arrival_us, pending.deleted) == (None, None, None)
     assert pending.covered.tolist() == [1, 1]
@@ -23,7 +23,7 @@ THREE = full(("a", 1, "x", 0, 10, 7, 2, False), ("b", 2, "y", 1, 11, 8, 3, True)
 
 
 @pytest.mark.parametrize("how", ["take", "chosen", "slice"])
-def test_some_rows_take_along_what_they_stand_for(how: str) -> None:
+def test_some_rows_take_along_what_they_stand_for(how):
     given: tuple[Any, ...] = {
         "take": (np.array([1, 2]),),
         "chosen": (np.array([False, True, True]),),
@@ -36,7 +36,7 @@ def test_some_rows_take_along_what_they_stand_for(how: str) -> None:
     assert some.deleted.tolist() == [True, False]
 
 
-def test_rows_of_several_tasks_as_one() -> None:
+def test_rows_of_several_tasks_as_one():
     plain = as_pending(data(("d", 4, "w", 3)))
     assert concat_pending([THREE]) is THREE
     both = concat_pending([THREE, plain])
@@ -51,7 +51,7 @@ def test_rows_of_several_tasks_as_one() -> None:
     assert (twice.arrival_us.tolist(), twice.first_arrival_us.tolist()) == ([10, 11, 12] * 2, [7, 8, 9] * 2)
 
 
-def test_rows_without_a_number_came_after_what_is_held() -> None:
+def test_rows_without_a_number_came_after_what_is_held():
     table = data(("a", 1, "", None), ("a", 1, "", 5), ("a", 1, "", None), ("a", 1, "", 6))
     assert seq_in_order(table, 2).tolist() == [LEAST, 5, UNKNOWN, 6]
     assert table.column(SEQ).null_count == 2

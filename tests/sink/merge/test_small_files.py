@@ -13,7 +13,7 @@ FILES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), max_si
 
 
 @given(FILES, st.integers(0, 10**5))
-def test_without_the_turn_the_work_follows_what_comes(files: list[tuple[int, int]], fresh: int) -> None:
+def test_without_the_turn_the_work_follows_what_comes(files, fresh):
     live, rows = [each[0] for each in files], [sum(each) for each in files]
     chosen = files_to_fold(live, rows, fresh, turn=False)
     assert sum(live[at] for at in chosen) <= 16 * fresh + 4096
@@ -23,7 +23,7 @@ def test_without_the_turn_the_work_follows_what_comes(files: list[tuple[int, int
 
 
 @given(FILES, st.integers(1, 10**5))
-def test_at_the_turn_what_remains_grows_geometrically(files: list[tuple[int, int]], fresh: int) -> None:
+def test_at_the_turn_what_remains_grows_geometrically(files, fresh):
     live, rows = [each[0] for each in files], [sum(each) for each in files]
     chosen = files_to_fold(live, rows, fresh, turn=True)
     smaller = fresh
@@ -34,7 +34,7 @@ def test_at_the_turn_what_remains_grows_geometrically(files: list[tuple[int, int
         smaller += live[at]
 
 
-def test_one_file_alone_is_not_written_for_nothing() -> None:
+def test_one_file_alone_is_not_written_for_nothing():
     assert files_to_fold([5], [5], 0, turn=True) == []
     assert files_to_fold([5], [5], 0, turn=False) == []
     assert files_to_fold([5], [7], 0, turn=True) == [0]
@@ -43,7 +43,7 @@ def test_one_file_alone_is_not_written_for_nothing() -> None:
 
 @pytest.mark.parametrize("buckets", [2, 16, 64, 100])
 @pytest.mark.parametrize("stride", [1, 2, 15, 16, 64])
-def test_each_bucket_has_its_turn_however_many_versions_others_make(buckets: int, stride: int) -> None:
+def test_each_bucket_has_its_turn_however_many_versions_others_make(buckets, stride):
     """Where another writer commits between any two batches, a query sees every second version alone."""
     turns = min(buckets, 64)
     waits = dict.fromkeys(range(buckets), 0)

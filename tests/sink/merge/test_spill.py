@@ -36,7 +36,7 @@ def put_aside_early(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def small(monkeypatch, tmp_path):
     """The folder where everything is put aside."""
     put_aside_early(monkeypatch)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/there/is/none,{tmp_path}")
@@ -45,9 +45,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @settings(max_examples=100, deadline=None)
 @given(rows=ROWS, width=st.integers(1, 7), timed=st.booleans(), system=st.booleans(), data=st.data())
-def test_as_if_all_had_stayed_in_memory(
-    rows: list[Row], width: int, timed: bool, system: bool, data: st.DataObject
-) -> None:
+def test_as_if_all_had_stayed_in_memory(rows, width, timed, system, data):
     layout = TIMED if timed else UNTIMED
     order = data.draw(st.permutations(range(len(rows))))
     parts = [_part(rows, order[start : start + width], system) for start in range(0, len(rows), width)]
@@ -57,7 +55,7 @@ def test_as_if_all_had_stayed_in_memory(
         assert _gathered(layout, parts) == whole
 
 
-def test_nothing_of_it_stays_on_the_disk(small: Path) -> None:
+def test_nothing_of_it_stays_on_the_disk(small):
     with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
         for start in range(0, 40, 4):
             gathering.add(_part([(f"key {n}", n, False) for n in range(40)], range(start, start + 4), True))
@@ -68,7 +66,7 @@ def test_nothing_of_it_stays_on_the_disk(small: Path) -> None:
     assert list(small.iterdir()) == []
 
 
-def test_a_disk_that_does_not_take_them_is_named(small: Path) -> None:
+def test_a_disk_that_does_not_take_them_is_named(small):
     part = [_part([(f"key {n}", n, False) for n in range(20)], range(start, start + 5), True) for start in (0, 5, 10)]
     with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
         gathering.add(part[0])
@@ -78,7 +76,7 @@ def test_a_disk_that_does_not_take_them_is_named(small: Path) -> None:
             gathering.add(part[1])
 
 
-def test_a_table_from_runs_is_the_table_from_memory(make_sink: Any, small: Path) -> None:
+def test_a_table_from_runs_is_the_table_from_memory(make_sink, small):
     sink = make_sink()
     rows = [(key % 37, key, str(key)) for key in range(300)]
     summary = sink.batch(0, [sink.rows(rows[start : start + 20], seq=start) for start in range(0, 300, 20)])
@@ -87,7 +85,7 @@ def test_a_table_from_runs_is_the_table_from_memory(make_sink: Any, small: Path)
     assert [path for path in small.iterdir() if path.name.startswith("upstream-")] == []
 
 
-def test_rows_are_chosen_where_one_column_is_too_large_to_be_one_array() -> None:
+def test_rows_are_chosen_where_one_column_is_too_large_to_be_one_array():
     # What matters is that no step joins the chunks of a column: 2 GB of text would not fit one array of strings.
     rows = pa.table(
         {"k": ["a", "b", "a"], "t": [1, 1, 2], "v": pa.chunked_array([["x"], ["y"], ["z"]]), incoming.SEQ: [0, 1, 2]}
@@ -137,7 +135,7 @@ def megabytes_taken(folder: Path, rows: int, buckets: int) -> int:
 
 
 @pytest.mark.long
-def test_many_rows_take_the_memory_of_few(tmp_path: Path) -> None:
+def test_many_rows_take_the_memory_of_few(tmp_path):
     small, large = megabytes_taken(tmp_path / "1", 2_500_000, 32), megabytes_taken(tmp_path / "2", 10_000_000, 128)
     # Four times the rows, in buckets of one size: what a task holds is the same but for what the system gives back
     # late.

@@ -11,7 +11,7 @@ from upstream.sink.merge.pending import UNKNOWN
 from upstream.sink.merge.staleness import Arrivals
 
 
-def test_ages_by_nearest_rank() -> None:
+def test_ages_by_nearest_rank():
     found = Arrivals.of(np.array([8_000_000, 0, 9_000_000, 9_000_000, UNKNOWN])).staleness(10_000_000)
     assert found == Staleness(mean=3.5, p50=1.0, p99=10.0, max=10.0)
     # No rows, and a clock that was set back.
@@ -22,13 +22,13 @@ def test_ages_by_nearest_rank() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 10**9), min_size=1), min_size=1, max_size=4))
-def test_tasks_together_are_as_one(parts: list[list[int]]) -> None:
+def test_tasks_together_are_as_one(parts):
     together = Arrivals.together([Arrivals.of(np.array(part)) for part in parts])
     whole = Arrivals.of(np.concatenate([np.array(part) for part in parts]))
     assert together.staleness(10**9) == whole.staleness(10**9)
 
 
-def test_many_arrivals_stay_small_and_nearly_right() -> None:
+def test_many_arrivals_stay_small_and_nearly_right():
     arrivals = np.random.default_rng(1).integers(0, 10**9, 200_000)
     found = Arrivals.together([Arrivals.of(arrivals[:50_000]), Arrivals.of(arrivals[50_000:])])
     assert len(found.at_us) <= 4096 + 1
@@ -52,9 +52,7 @@ def a_run(draw: Any) -> tuple[int, list[tuple[int, int]], list[int]]:
 
 
 @given(run=a_run(), budget=st.integers(1, 4), share=st.floats(0, 1))
-def test_area_of_commits_encloses_that_of_the_account(
-    run: tuple[int, list[tuple[int, int]], list[int]], budget: int, share: float
-) -> None:
+def test_area_of_commits_encloses_that_of_the_account(run, budget, share):
     """Batches planned at some moments and committed later, each serving the keys that are stale longest."""
     keys, arrivals, plans = run
     account, least, most, previous = StalenessAccount(keys), 0.0, 0.0, None

@@ -12,7 +12,7 @@ from upstream.storage.folder import TableFolder
 
 
 @pytest.mark.parametrize("anew", [True, False])
-def test_a_table_that_was_deleted_is_not_made_anew_with_the_changes_alone(hosted: Hosted, anew: bool) -> None:
+def test_a_table_that_was_deleted_is_not_made_anew_with_the_changes_alone(hosted, anew):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x"), (2, "x")]})
     if anew:
@@ -26,7 +26,7 @@ def test_a_table_that_was_deleted_is_not_made_anew_with_the_changes_alone(hosted
 
 
 @pytest.mark.parametrize(("how", "says"), [("restored", "has restored it"), ("put back from a copy", "at version 0")])
-def test_a_table_that_was_set_back_is_refused(hosted: Hosted, how: str, says: str) -> None:
+def test_a_table_that_was_set_back_is_refused(hosted, how, says):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(0, "x")]})
     shutil.copytree(a.location, hosted.folder / "copy")
@@ -44,7 +44,7 @@ def test_a_table_that_was_set_back_is_refused(hosted: Hosted, how: str, says: st
     assert hosted.rows(a) == [(9, "x")]
 
 
-def test_a_table_of_the_same_name_and_another_checkpoint_is_refused(hosted: Hosted) -> None:
+def test_a_table_of_the_same_name_and_another_checkpoint_is_refused(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     shutil.rmtree(a.location)
@@ -54,7 +54,7 @@ def test_a_table_of_the_same_name_and_another_checkpoint_is_refused(hosted: Host
     assert hosted.rows(a) == [(2, "x")]
 
 
-def test_only_queries_in_force_are_remembered(hosted: Hosted) -> None:
+def test_only_queries_in_force_are_remembered(hosted):
     a, b = hosted.table("a", 3), hosted.table("b", 4)
     hosted.batch(0, [a, b], {"a": [(1, "x")]})
     hosted.batch(1, [a, b], {"a": [(2, "x")]})
@@ -68,7 +68,7 @@ def test_only_queries_in_force_are_remembered(hosted: Hosted) -> None:
     assert read_begun(folder) == {"b": found["b"]}
 
 
-def test_a_memory_that_cannot_be_read_or_written_is_an_error(hosted: Hosted) -> None:
+def test_a_memory_that_cannot_be_read_or_written_is_an_error(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a])
     place = hosted.checkpoint / "upstream-sink" / "result-tables.json"

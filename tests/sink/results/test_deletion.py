@@ -6,14 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kit.result_tables import Hosted
 
 from upstream.conf.errors import TableError
 from upstream.sink.results import deletion
 from upstream.sink.results.deletion import delete_table, refuse_foreign
 
 
-def test_the_table_goes_with_its_folder(hosted: Hosted) -> None:
+def test_the_table_goes_with_its_folder(hosted):
     a, b = hosted.table("a", 3), hosted.table("b", 4)
     hosted.batch(0, [a, b], {"a": [(1, "x")], "b": [(1, "y")]})
     (hosted.folder / "others").mkdir()
@@ -29,7 +28,7 @@ def test_the_table_goes_with_its_folder(hosted: Hosted) -> None:
     assert (hosted.folder / "others" / "file").read_text() == "mine", "the link goes, and what it names stays"
 
 
-def test_what_the_query_has_not_written_is_refused(hosted: Hosted, tmp_path: Path) -> None:
+def test_what_the_query_has_not_written_is_refused(hosted, tmp_path):
     a = hosted.table("a", 3)
     hosted.batch(0, [a], {"a": [(1, "x")]})
     (tmp_path / "texts").mkdir()
@@ -50,9 +49,7 @@ def test_what_the_query_has_not_written_is_refused(hosted: Hosted, tmp_path: Pat
 
 
 @pytest.mark.parametrize("done", range(8))
-def test_what_a_process_that_died_has_left_goes_with_the_next_one(
-    hosted: Hosted, monkeypatch: pytest.MonkeyPatch, done: int
-) -> None:
+def test_what_a_process_that_died_has_left_goes_with_the_next_one(hosted, monkeypatch, done):
     a = hosted.table("a", 3, buckets=2)
     for batch in range(3):
         hosted.batch(batch, [a], {"a": [(batch, "x"), (batch + 7, "y")]})
@@ -76,7 +73,7 @@ def test_what_a_process_that_died_has_left_goes_with_the_next_one(
     assert not Path(a.location).exists()
 
 
-def test_what_cannot_be_deleted_is_told(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_deleted_is_told(hosted, monkeypatch):
     a = hosted.table("a", 3)
     hosted.batch(0, [a], {"a": [(1, "x")]})
     with monkeypatch.context() as patched:

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from kit.result_tables import Hosted
 
 from upstream.sink.results import kept_files as kept_module
 from upstream.sink.results.kept_files import KeptFiles
@@ -25,11 +24,11 @@ def rows_of(files: DataFiles, count: int, first: int = 0) -> pa.Table:
 
 
 @pytest.fixture
-def table(hosted: Hosted) -> ResultTable:
+def table(hosted):
     return hosted.table("a")
 
 
-def test_rows_are_those_that_the_files_have(table: ResultTable) -> None:
+def test_rows_are_those_that_the_files_have(table):
     kept, read = files_of(table)
     paths = [kept.stage(rows_of(kept, 3, first), 0, 3).path for first in (0, 5)]
     for columns in (None, ["k"], ["_upstream_seq", "k"]):
@@ -38,7 +37,7 @@ def test_rows_are_those_that_the_files_have(table: ResultTable) -> None:
     assert kept.open(paths).rows == read.open(paths).rows == 6
 
 
-def test_they_are_read_once_more_only_where_they_must_be(table: ResultTable) -> None:
+def test_they_are_read_once_more_only_where_they_must_be(table):
     kept, _ = files_of(table)
     known, many = (kept.stage(rows_of(kept, count), 0, count).path for count in (3, kept_module._MOST_ROWS + 1))
     dead = np.array([True, False, False])
@@ -54,7 +53,7 @@ def test_they_are_read_once_more_only_where_they_must_be(table: ResultTable) -> 
         kept.read_rows([known])
 
 
-def test_together_they_are_few(table: ResultTable) -> None:
+def test_together_they_are_few(table):
     kept, _ = files_of(table)
     half = kept_module._MOST_ROWS // 2 + 1
     paths = [kept.stage(rows_of(kept, half), 0, half).path for _ in range(2)]
@@ -64,7 +63,7 @@ def test_together_they_are_few(table: ResultTable) -> None:
         kept.open(paths)
 
 
-def test_those_wanted_last_stay_when_there_is_no_more_room(table: ResultTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_wanted_last_stay_when_there_is_no_more_room(table, monkeypatch):
     kept_module._kept = kept_module._Kept()
     kept, _ = files_of(table)
     rows = rows_of(kept, 100)
@@ -75,7 +74,7 @@ def test_those_wanted_last_stay_when_there_is_no_more_room(table: ResultTable, m
     assert [kept_module._kept.get(path) is not None for path in (first, second, third)] == [True, False, True]
 
 
-def test_a_few_rows_of_many_do_not_keep_the_others(table: ResultTable) -> None:
+def test_a_few_rows_of_many_do_not_keep_the_others(table):
     kept, _ = files_of(table)
     many = rows_of(kept, 100_000)
     for few in (many.slice(7, 3), pa.concat_tables([many.slice(7, 3), many.slice(50, 3)])):

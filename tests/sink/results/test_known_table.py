@@ -20,7 +20,7 @@ def _as_delta_rs_sees_it(table: ResultTable) -> Snapshot:
     return take_snapshot(loaded, DataFiles(target, table.schema), target)
 
 
-def test_it_is_what_delta_rs_finds_after_each_commit(hosted: Hosted) -> None:
+def test_it_is_what_delta_rs_finds_after_each_commit(hosted):
     a = hosted.table("a", buckets=3)
     for number in range(4):
         hosted.batch(number, [a], {"a": [(key, f"{number}") for key in range(number, 9)]}, {"a": list(range(number))})
@@ -30,7 +30,7 @@ def test_it_is_what_delta_rs_finds_after_each_commit(hosted: Hosted) -> None:
             assert known.table_id == str(DeltaTable(a.location).metadata().id)
 
 
-def test_its_own_commits_are_not_read_again(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_own_commits_are_not_read_again(hosted, monkeypatch):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     with monkeypatch.context() as patched:
@@ -41,7 +41,7 @@ def test_its_own_commits_are_not_read_again(hosted: Hosted, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("shortened", [False, True], ids=["as it is", "shortened behind a checkpoint"])
-def test_commits_of_others_are_followed(hosted: Hosted, shortened: bool) -> None:
+def test_commits_of_others_are_followed(hosted, shortened):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     known = known_table(target_of(a))
@@ -58,7 +58,7 @@ def test_commits_of_others_are_followed(hosted: Hosted, shortened: bool) -> None
     assert hosted.rows(a) == [(1, "x"), (2, "y")]
 
 
-def test_a_table_that_is_gone_or_made_anew_is_noticed(hosted: Hosted) -> None:
+def test_a_table_that_is_gone_or_made_anew_is_noticed(hosted):
     a = hosted.table("a")
     for number in range(3):
         hosted.batch(number, [a], {"a": [(number, "x")]})
@@ -78,7 +78,7 @@ def test_a_table_that_is_gone_or_made_anew_is_noticed(hosted: Hosted) -> None:
     assert known.snapshot() == _as_delta_rs_sees_it(a)
 
 
-def test_the_last_account_is_found_by_another_process(hosted: Hosted) -> None:
+def test_the_last_account_is_found_by_another_process(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     DeltaTable(a.location).alter.set_table_properties({"delta.note": "x"}, raise_if_not_exists=False)
@@ -90,7 +90,7 @@ def test_the_last_account_is_found_by_another_process(hosted: Hosted) -> None:
         assert KnownTable(target_of(a)).last_summary("host/b") is None
 
 
-def test_a_process_forgets_the_tables_that_it_met_first(hosted: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_forgets_the_tables_that_it_met_first(hosted, monkeypatch):
     monkeypatch.setattr(module, "_known", {})
     monkeypatch.setattr(module, "_MOST", 2)
     tables = [hosted.table(name) for name in "abc"]

@@ -1,13 +1,12 @@
 """What a query's table is, by its own words."""
 
 import pytest
-from kit.result_tables import Hosted
 
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.sink.results.result_table import layout_of, table_writer, target_of
 
 
-def test_options_of_the_sink_reach_the_table(hosted: Hosted) -> None:
+def test_options_of_the_sink_reach_the_table(hosted):
     table = hosted.table("a", options=(("durability", "power"), ("storage.region", "eu")))
     target = target_of(table)
     assert (target.is_durable, target.storage, target.options.retention_versions) == (True, {"region": "eu"}, 1_000)
@@ -17,7 +16,7 @@ def test_options_of_the_sink_reach_the_table(hosted: Hosted) -> None:
         target_of(hosted.table("a", options=(("durabilty", "power"),)))
 
 
-def test_key_kind_and_buckets_make_the_layout(hosted: Hosted) -> None:
+def test_key_kind_and_buckets_make_the_layout(hosted):
     layout = layout_of(hosted.table("a", buckets=5))
     assert (layout.key, layout.time, layout.buckets, layout.keep.count) == (("k",), None, 5, 1)
     feed = layout_of(hosted.table("a", key=(), keep="all", buckets=5))
@@ -26,7 +25,7 @@ def test_key_kind_and_buckets_make_the_layout(hosted: Hosted) -> None:
         layout_of(hosted.table("a", key=("x",)))
 
 
-def test_equal_tables_share_what_writes_them(hosted: Hosted) -> None:
+def test_equal_tables_share_what_writes_them(hosted):
     one, other = hosted.table("a"), hosted.table("a")
     assert table_writer(one, None) is table_writer(other, None)
     assert table_writer(one, None) is not table_writer(hosted.table("a", 2), None)

@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,7 @@ from kit.result_tables import Hosted
 from upstream.conf.errors import TableError
 
 
-def test_a_batch_without_rows_for_a_table_does_not_look_at_it(hosted: Hosted) -> None:
+def test_a_batch_without_rows_for_a_table_does_not_look_at_it(hosted):
     a, b = hosted.table("a"), hosted.table("b")
     assert hosted.batch(0, [a, b], {"a": [(1, "x")]})["b"].keys == 0, "an empty result is a table"
     assert hosted.batch(0, [a, b], {"a": [(1, "x")]}) == {}
@@ -24,7 +23,7 @@ def test_a_batch_without_rows_for_a_table_does_not_look_at_it(hosted: Hosted) ->
     assert not Path(b.location).exists()
 
 
-def test_several_refusals_are_one_error(hosted: Hosted) -> None:
+def test_several_refusals_are_one_error(hosted):
     tables = [hosted.table(name) for name in ("a", "b", "c")]
     for table in tables[:2]:
         write_deltalake(table.location, pa.table({"k": [1]}))
@@ -33,7 +32,7 @@ def test_several_refusals_are_one_error(hosted: Hosted) -> None:
     assert hosted.rows(tables[2]) == []
 
 
-def test_many_threads_commit_the_same(tmp_path: Path) -> None:
+def test_many_threads_commit_the_same(tmp_path):
     hosted = Hosted(tmp_path, threads=8)
     tables = [hosted.table(f"t{number}") for number in range(24)]
     for batch in range(3):
@@ -45,7 +44,7 @@ def test_many_threads_commit_the_same(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_any_batches_repeats_restarts_and_beginnings(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+def test_any_batches_repeats_restarts_and_beginnings(tmp_path_factory, data):
     hosted = Hosted(tmp_path_factory.mktemp("any"))
     names = ("a", "b", "c")
     model: dict[str, dict[int, str]] = {name: {} for name in names}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from kit.result_tables import COLUMNS, Hosted, result_rows_of
+from kit.result_tables import COLUMNS, result_rows_of
 
 from upstream.conf.errors import MalformedRowError, TableError
 from upstream.sink.latest_table import LatestTable
@@ -14,7 +14,7 @@ from upstream.sink.merge import rewrite_engine
 from upstream.sink.results.staging import SeenTable, stage
 
 
-def test_what_is_not_committed_is_removed(hosted: Hosted) -> None:
+def test_what_is_not_committed_is_removed(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     before = set(Path(a.location).rglob("*.parquet"))
@@ -24,7 +24,7 @@ def test_what_is_not_committed_is_removed(hosted: Hosted) -> None:
     assert set(Path(a.location).rglob("*.parquet")) == before
 
 
-def test_files_with_other_numbers_of_columns_than_the_table_has_are_refused(hosted: Hosted) -> None:
+def test_files_with_other_numbers_of_columns_than_the_table_has_are_refused(hosted):
     a = hosted.table("a", schema=COLUMNS.append(pa.field("a b", pa.int64())))
     hosted.batch(0, [a], {"a": [(1, "x", 1)]})
     seen = hosted.tables.look([a]).tables["a"]
@@ -38,7 +38,7 @@ def test_files_with_other_numbers_of_columns_than_the_table_has_are_refused(host
     assert LatestTable(a.location).check().healthy
 
 
-def test_rows_without_a_key_or_with_too_high_a_number_are_refused(hosted: Hosted) -> None:
+def test_rows_without_a_key_or_with_too_high_a_number_are_refused(hosted):
     a = hosted.table("a")
     seen = hosted.tables.look([a]).tables["a"]
     with pytest.raises(MalformedRowError, match="1 of 2 rows have a null in the key column 'k'"):
@@ -50,7 +50,7 @@ def test_rows_without_a_key_or_with_too_high_a_number_are_refused(hosted: Hosted
         stage(a, seen, dataclasses.replace(came, seq=np.array([highest + 1])))
 
 
-def test_of_two_shards_rows_with_one_key_the_greater_number_stays(hosted: Hosted) -> None:
+def test_of_two_shards_rows_with_one_key_the_greater_number_stays(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "old")]})
     seen = hosted.tables.look([a]).tables["a"]
@@ -63,9 +63,7 @@ def test_of_two_shards_rows_with_one_key_the_greater_number_stays(hosted: Hosted
 
 
 @pytest.mark.parametrize("held", [3, 4])
-def test_a_bucket_is_the_same_whether_it_is_read_at_once_or_not(
-    hosted: Hosted, monkeypatch: pytest.MonkeyPatch, held: int
-) -> None:
+def test_a_bucket_is_the_same_whether_it_is_read_at_once_or_not(hosted, monkeypatch, held):
     monkeypatch.setattr(rewrite_engine, "_FEW_ROWS", 3)
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(key, "old") for key in range(held)]})

@@ -19,7 +19,7 @@ from upstream.sink.spec import steps
 from upstream.storage.folder import TableFolder
 
 
-def test_a_repeated_batch_is_passed_over_and_leaves_no_file(hosted: Hosted) -> None:
+def test_a_repeated_batch_is_passed_over_and_leaves_no_file(hosted):
     a, feed = hosted.table("a"), hosted.table("feed", key=(), keep="all")
     rows = {"a": [(1, "x")], "feed": [(1, "x")]}
     hosted.batch(0, [a, feed], rows)
@@ -33,7 +33,7 @@ def test_a_repeated_batch_is_passed_over_and_leaves_no_file(hosted: Hosted) -> N
     assert len(_files(feed)) == len(DeltaTable(feed.location).file_uris())
 
 
-def test_a_batch_with_other_input_than_the_table_has_is_refused(hosted: Hosted) -> None:
+def test_a_batch_with_other_input_than_the_table_has_is_refused(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     hosted.batch(1, [a], {"a": [(1, "y")]})
@@ -45,7 +45,7 @@ def test_a_batch_with_other_input_than_the_table_has_is_refused(hosted: Hosted) 
 
 
 @pytest.mark.parametrize("name", ["12345", "7/3"])
-def test_a_query_named_by_digits_is_no_call_of_a_batch(hosted: Hosted, name: str) -> None:
+def test_a_query_named_by_digits_is_no_call_of_a_batch(hosted, name):
     first, table = hosted.table("q"), hosted.table(name)
     hosted.batch(0, [first, table], {"q": [(1, "x")], name: [(1, "x")]})
     # The program was changed: the columns of a repeat are others.
@@ -57,7 +57,7 @@ def test_a_query_named_by_digits_is_no_call_of_a_batch(hosted: Hosted, name: str
     assert hosted.rows(table) == [(1, "x"), (2, "x")]
 
 
-def test_others_may_put_files_together_between_look_and_commit(hosted: Hosted) -> None:
+def test_others_may_put_files_together_between_look_and_commit(hosted):
     a = hosted.table("a")
     feed = hosted.table("feed", key=(), keep="all")
     for number in range(3):
@@ -70,7 +70,7 @@ def test_others_may_put_files_together_between_look_and_commit(hosted: Hosted) -
     assert hosted.rows(feed) == [(0, "x"), (0, "y"), (1, "x"), (2, "x")]
 
 
-def test_a_foreign_change_of_rows_during_the_batch_is_refused(hosted: Hosted) -> None:
+def test_a_foreign_change_of_rows_during_the_batch_is_refused(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x"), (2, "x")]})
     results = hosted.results([a], {"a": [(1, "y")]})
@@ -82,7 +82,7 @@ def test_a_foreign_change_of_rows_during_the_batch_is_refused(hosted: Hosted) ->
     assert hosted.rows(a) == [(1, "y")]
 
 
-def test_who_follows_a_table_hears_what_another_incarnation_took_away(hosted: Hosted) -> None:
+def test_who_follows_a_table_hears_what_another_incarnation_took_away(hosted):
     a = hosted.table("a", buckets=2)
     hosted.batch(0, [a], {"a": [(key, "old") for key in range(6)]})
     hosted.batch(1, [hosted.table("a", 2, buckets=2)], {"a": [(0, "new"), (9, "new")]})
@@ -96,7 +96,7 @@ def _files(table: Any) -> set[str]:
     return {str(path.relative_to(table.location)) for path in Path(table.location).rglob("part-*.parquet")}
 
 
-def test_only_what_commits_name_stays(hosted: Hosted) -> None:
+def test_only_what_commits_name_stays(hosted):
     a = hosted.table("a", buckets=2)
     named: set[str] = set()
     for number in range(3):
@@ -114,9 +114,7 @@ def test_only_what_commits_name_stays(hosted: Hosted) -> None:
     assert any("deleted/" in path for path in named)
 
 
-def test_files_are_on_the_disk_before_the_entry_that_names_them(
-    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_on_the_disk_before_the_entry_that_names_them(hosted, monkeypatch):
     a = hosted.table("a", buckets=2, options=(("durability", "power"),))
     synced: set[str] = set()
     put, sync = TableFolder.put_new, TableFolder.sync
@@ -156,9 +154,7 @@ def _scenario(hosted: Hosted) -> Callable[[], Any]:
     return batch
 
 
-def test_a_death_at_any_step_commits_what_is_missing_and_nothing_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_at_any_step_commits_what_is_missing_and_nothing_twice(tmp_path, monkeypatch):
     whole = Hosted(tmp_path / "whole")
     batch, counted = _scenario(whole), itertools.count(1)
     reached: list[int] = []

@@ -1,8 +1,6 @@
 """How a batch finds a query's table."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -22,7 +20,7 @@ from upstream.storage.folder import TableFolder
 OTHERS = pa.schema([("name", pa.string()), ("share", pa.float64())])
 
 
-def test_another_incarnation_replaces_all_rows_once(hosted: Hosted) -> None:
+def test_another_incarnation_replaces_all_rows_once(hosted):
     a = hosted.table("a", buckets=4)
     hosted.batch(0, [a], {"a": [(key, "old") for key in range(30)]})
     again = hosted.table("a", 2, buckets=4)
@@ -41,7 +39,7 @@ def test_another_incarnation_replaces_all_rows_once(hosted: Hosted) -> None:
         hosted.batch(5, [hosted.table("a", 3, buckets=4)], {})
 
 
-def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hosted: Hosted) -> None:
+def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hosted):
     forms: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ({}, [(1, "x")]),
         ({"schema": OTHERS, "key": ("name",), "buckets": 5}, [("n", 0.5), ("m", 1.5)]),
@@ -67,7 +65,7 @@ def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hoste
     assert DeltaTable(location).metadata().id == DeltaTable(location, 0).metadata().id
 
 
-def test_a_query_of_the_same_name_after_one_was_dropped(hosted: Hosted) -> None:
+def test_a_query_of_the_same_name_after_one_was_dropped(hosted):
     a, b = hosted.table("a"), hosted.table("b")
     hosted.batch(0, [a, b], {"a": [(1, "x")], "b": [(1, "x")]})
     hosted.batch(1, [b], {"b": [(2, "x")]})  # a is dropped, and its table stays
@@ -80,7 +78,7 @@ def test_a_query_of_the_same_name_after_one_was_dropped(hosted: Hosted) -> None:
     assert hosted.commits(a) == 1
 
 
-def test_a_table_of_somebody_else_is_refused_and_the_others_are_committed(hosted: Hosted) -> None:
+def test_a_table_of_somebody_else_is_refused_and_the_others_are_committed(hosted):
     mine, theirs = hosted.table("mine"), hosted.table("theirs")
     write_deltalake(theirs.location, pa.table({"k": [1], "v": ["precious"]}))
     seen = hosted.tables.look([mine, theirs])
@@ -104,9 +102,7 @@ def upgrade(location: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "says"), [(constrain, "small CHECK (k < 5)"), (upgrade, "rowTracking")])
-def test_what_is_not_followed_here_is_refused_before_the_table_is_replaced(
-    hosted: Hosted, change: Callable[[str], None], says: str
-) -> None:
+def test_what_is_not_followed_here_is_refused_before_the_table_is_replaced(hosted, change, says):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     change(a.location)
@@ -115,7 +111,7 @@ def test_what_is_not_followed_here_is_refused_before_the_table_is_replaced(
     assert hosted.rows(a) == [(1, "x")]
 
 
-def test_who_follows_a_table_is_told_that_its_columns_are_others(hosted: Hosted) -> None:
+def test_who_follows_a_table_is_told_that_its_columns_are_others(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     log = TableLog(TableFolder(a.location))
@@ -129,7 +125,7 @@ def test_who_follows_a_table_is_told_that_its_columns_are_others(hosted: Hosted)
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, pa.schema([("k", pa.int64()), ("w", pa.float64())])])
-def test_a_job_takes_over_and_the_other_one_notices(hosted: Hosted, tmp_path: Path, columns: pa.Schema) -> None:
+def test_a_job_takes_over_and_the_other_one_notices(hosted, tmp_path, columns):
     old, new = hosted, Hosted(tmp_path, host="new")
     old.batch(0, [old.table("a", 5)], {"a": [(1, "x"), (2, "y")]})
     with pytest.raises(TableError, match="another checkpoint") as refused:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from kit.result_tables import Hosted
 
 from upstream.sink.latest_table import LatestTable
 from upstream.sink.results import upkeep as module
@@ -15,7 +14,7 @@ from upstream.sink.results.upkeep import maintain_some, versions_overdue
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> int:
+def often(monkeypatch):
     """Every few versions, so that a test need not make hundreds."""
     monkeypatch.setattr(module.MaintenanceRules, "every", 5)
     return 5
@@ -25,7 +24,7 @@ def _checkpoints(location: str) -> list[int]:
     return sorted(int(path.name[:20]) for path in Path(location, "_delta_log").glob("*.checkpoint.parquet"))
 
 
-def test_each_table_has_its_turn_once_in_a_hundred_versions() -> None:
+def test_each_table_has_its_turn_once_in_a_hundred_versions():
     first: list[int] = []
     for number in range(1000):
         location, maintained, turns = f"/tables/{number}", -1, []
@@ -40,7 +39,7 @@ def test_each_table_has_its_turn_once_in_a_hundred_versions() -> None:
     assert min(first) >= 1
 
 
-def test_what_was_missed_stays_due_and_grows() -> None:
+def test_what_was_missed_stays_due_and_grows():
     due = [versions_overdue("/tables/x", version, -1) for version in range(250)]
     begins = due.index(0)
     assert due[:begins] == [-1] * begins
@@ -48,7 +47,7 @@ def test_what_was_missed_stays_due_and_grows() -> None:
     assert versions_overdue("/tables/x", begins + 60, begins + 7) == -1
 
 
-def test_logs_get_checkpoints_and_feeds_are_put_together(hosted: Hosted, often: int) -> None:
+def test_logs_get_checkpoints_and_feeds_are_put_together(hosted, often):
     a, feed = hosted.table("a"), hosted.table("feed", key=(), keep="all")
     off = hosted.table("off", options=(("maintenance", "off"),))
     for number in range(4 * often):
@@ -65,7 +64,7 @@ def test_logs_get_checkpoints_and_feeds_are_put_together(hosted: Hosted, often: 
         assert any(summary.maintained for _, summary in LatestTable(table.location).history()) == (table is a)
 
 
-def test_the_budget_ends_it_and_the_most_overdue_comes_first(hosted: Hosted, often: int) -> None:
+def test_the_budget_ends_it_and_the_most_overdue_comes_first(hosted, often):
     tables = [hosted.table(f"t{number}") for number in range(6)]
     for number in range(2 * often):
         for at, table in enumerate(tables):
@@ -91,7 +90,7 @@ def test_the_budget_ends_it_and_the_most_overdue_comes_first(hosted: Hosted, oft
     assert [overdue[name] for name in done] == sorted(overdue.values(), reverse=True)
 
 
-def test_a_table_that_cannot_be_read_is_left(hosted: Hosted, often: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_cannot_be_read_is_left(hosted, often, caplog):
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     known = known_table(target_of(a))

@@ -19,7 +19,7 @@ def field(name: str, kind: Any = "long", *, nullable: bool = True, **metadata: A
     return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
-def test_a_check_constraint_is_refused_by_name(sink: Any) -> None:
+def test_a_check_constraint_is_refused_by_name(sink):
     sink.batch(0, [sink.rows([(1, 0, "a")])])
     DeltaTable(str(sink.path)).alter.add_constraint({"early": "t < 3"})
     with pytest.raises(TableError, match=r"constraint early CHECK \(t < 3\).*DROP CONSTRAINT.*engine=merge"):
@@ -27,7 +27,7 @@ def test_a_check_constraint_is_refused_by_name(sink: Any) -> None:
     assert sink.latest() == {1: (0, "a")}
 
 
-def test_a_constraint_that_comes_with_a_batch_under_way_ends_it(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constraint_that_comes_with_a_batch_under_way_ends_it(sink, monkeypatch):
     sink.batch(0, [sink.rows([(1, 0, "a")])])
     commit_between(monkeypatch, lambda: DeltaTable(str(sink.path)).alter.add_constraint({"early": "t < 3"}))
     with pytest.raises(TableError, match="constraint early"):
@@ -35,7 +35,7 @@ def test_a_constraint_that_comes_with_a_batch_under_way_ends_it(sink: Any, monke
     assert sink.latest() == {1: (0, "a")}
 
 
-def test_what_a_table_may_ask() -> None:
+def test_what_a_table_may_ask():
     inner = {"type": "struct", "fields": [field("x", nullable=False)]}
     invariant = json.dumps({"expression": {"expression": "i > 0"}})
     fields = [
@@ -61,7 +61,7 @@ def test_what_a_table_may_ask() -> None:
     ]
 
 
-def test_text_under_a_collation_is_refused(sink: Any) -> None:
+def test_text_under_a_collation_is_refused(sink):
     schema = StructType([StructField("k", StringType("UTF8_LCASE")), StructField("t", LongType())])
     with pytest.raises(SchemaError, match="k is under the collation UTF8_LCASE"):
         stream_writer(sink.given, schema, overwrite=False)

@@ -29,9 +29,7 @@ def model(rows: list[Row], count: int) -> set[tuple[int, int, int]]:
 
 
 @given(rows=ROWS, count=st.integers(1, 4), data=st.data())
-def test_the_rule_is_what_a_plain_model_says(
-    rows: list[tuple[int, int, bool]], count: int, data: st.DataObject
-) -> None:
+def test_the_rule_is_what_a_plain_model_says(rows, count, data):
     numbered = [(key, time, seq, gone) for seq, (key, time, gone) in enumerate(rows)]
     shuffled = data.draw(st.permutations(numbered))
     codes, time, seq = (np.array([row[at] for row in shuffled], dtype=np.int64) for at in range(3))
@@ -53,9 +51,7 @@ def test_the_rule_is_what_a_plain_model_says(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), rows=ROWS, count=st.integers(2, 3))
-def test_a_small_history_in_any_order(
-    new_sink: Any, data: st.DataObject, rows: list[tuple[int, int, bool]], count: int
-) -> None:
+def test_a_small_history_in_any_order(new_sink, data, rows, count):
     numbered = [(key, time, seq, gone) for seq, (key, time, gone) in enumerate(rows)]
     sink = new_sink(keep=f"latest {count}", buckets="2")
     for batch_id, batch in enumerate(split(data, data.draw(st.permutations(numbered)))):
@@ -77,7 +73,7 @@ def as_batch(sink: Any, rows: list[Row]) -> pa.RecordBatch:
     return sink.rows(stamped, seq=[seq for _, _, seq, _ in rows], deleted=marks)
 
 
-def test_counts_of_a_small_history(make_sink: Any) -> None:
+def test_counts_of_a_small_history(make_sink):
     sink = make_sink(keep="latest 2")
     first = sink.batch(0, [sink.rows([(1, 1, "a"), (1, 2, "b"), (1, 3, "c"), (2, 1, "x")])])
     assert (first.delivered, first.superseded, first.keys) == (3, 1, 3)
@@ -90,7 +86,7 @@ def test_counts_of_a_small_history(make_sink: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"key": "", "time": ""}])
-def test_all_rows_with_and_without_a_key(make_sink: Any, options: dict[str, str]) -> None:
+def test_all_rows_with_and_without_a_key(make_sink, options):
     sink = make_sink(keep="all", **options)
     rows = [(1, 5, "a"), (1, 5, "a"), (2 if "key" not in options else None, 4, "b")]
     for batch_id in (0, 1):
@@ -103,7 +99,7 @@ def test_all_rows_with_and_without_a_key(make_sink: Any, options: dict[str, str]
         sink.batch(2, [sink.rows(rows, deleted=[False, False, True])])
 
 
-def test_another_writer_beside_all_rows(make_sink: Any) -> None:
+def test_another_writer_beside_all_rows(make_sink):
     one, two = (make_sink(keep="all", query_id=f"query-{number}") for number in (1, 2))
     one.batch(0, [one.rows([(1, 1, "a")])])
     results = one.tasks([one.rows([(1, 2, "b")])])
@@ -112,7 +108,7 @@ def test_another_writer_beside_all_rows(make_sink: Any) -> None:
     assert sorted(one.table().column("v").to_pylist()) == ["a", "b", "c"]
 
 
-def test_a_query_does_not_change_what_a_table_keeps(make_sink: Any) -> None:
+def test_a_query_does_not_change_what_a_table_keeps(make_sink):
     make_sink().batch(0, [make_sink().rows([(1, 1, "a")])])
     with pytest.raises(TableError, match=r"keep unset, this query has latest 3.*`upstream keep`"):
         make_sink(keep="latest 3").writer()
@@ -131,17 +127,17 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink: Any) -> None:
         ({"key": ""}, "not told its key"),
     ],
 )
-def test_options_that_do_not_go_together(make_sink: Any, options: dict[str, str], message: str) -> None:
+def test_options_that_do_not_go_together(make_sink, options, message):
     with pytest.raises(OptionError, match=message):
         make_sink(**options).writer()
 
 
-def test_keep_reports_itself() -> None:
+def test_keep_reports_itself():
     given_texts = ("Latest", "latest 1", "latest  12", " ALL")
     assert [str(Keep.parse(text)) for text in given_texts] == ["latest", "latest", "latest 12", "all"]
 
 
-def test_time_that_does_not_decide(make_sink: Any) -> None:
+def test_time_that_does_not_decide(make_sink):
     sink = make_sink(guard="arrival")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     summary = sink.batch(1, [sink.rows([(1, 5, "later"), (2, None, "timeless")], seq=10), sink.punctuation(7)])

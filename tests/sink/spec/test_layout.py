@@ -1,5 +1,3 @@
-from typing import Any
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -14,7 +12,7 @@ from upstream.sink.spec.options import SinkOptions, parse_sink_options
 BASE = [("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())]
 
 
-def test_the_table_records_its_layout(make_sink: Any) -> None:
+def test_the_table_records_its_layout(make_sink):
     sink = make_sink(pa.schema([("id.orig_h", pa.string()), ("a", pa.int32()), ("t", pa.int64())]), key="a,id.orig_h")
     sink.batch(0, [sink.rows([("x", 1, 5)])])
     table = DeltaTable(str(sink.path))
@@ -42,9 +40,7 @@ def test_the_table_records_its_layout(make_sink: Any) -> None:
         ({}, [*BASE[:2], ("v", pa.int64())], SchemaError, "v is string in the table and long in the query"),
     ],
 )
-def test_an_existing_table_that_does_not_fit_is_refused(
-    make_sink: Any, options: dict[str, str], columns: list[Any], error: type[Exception], message: str
-) -> None:
+def test_an_existing_table_that_does_not_fit_is_refused(make_sink, options, columns, error, message):
     first = make_sink()
     first.batch(0, [first.rows([(1, 10, "a")])])
     with pytest.raises(error, match=message):
@@ -52,13 +48,13 @@ def test_an_existing_table_that_does_not_fit_is_refused(
     assert first.version() == 1
 
 
-def test_a_foreign_table_is_refused(sink: Any) -> None:
+def test_a_foreign_table_is_refused(sink):
     write_deltalake(str(sink.path), pa.table({"k": [1], "t": [1], "v": ["a"]}))
     with pytest.raises(TableError, match=r"not made by this sink.*another path"):
         sink.writer()
 
 
-def test_columns_in_another_order_fit(make_sink: Any) -> None:
+def test_columns_in_another_order_fit(make_sink):
     first = make_sink()
     first.batch(0, [first.rows([(1, 10, "a"), (2, 10, "a")])])
     turned = make_sink(pa.schema([BASE[2], BASE[0], BASE[1]]))
@@ -80,25 +76,25 @@ def test_columns_in_another_order_fit(make_sink: Any) -> None:
         ([*BASE, ("d", pa.duration("us"))], {}, "interval"),
     ],
 )
-def test_columns_that_cannot_be_held(make_sink: Any, columns: list[Any], options: dict[str, str], message: str) -> None:
+def test_columns_that_cannot_be_held(make_sink, columns, options, message):
     with pytest.raises(SchemaError, match=message):
         make_sink(pa.schema(columns), system=False, **options).writer()
 
 
-def test_spark_types() -> None:
+def test_spark_types():
     options = SinkOptions(path="/t", key=("K",), time="T")
     layout = Layout.of(options, StructType([StructField("k", CharType(3), False), StructField("t", TimestampType())]))
     assert (layout.key, layout.time) == (("k",), "t")  # found whatever the case, spelled as in the schema
     assert layout.arrow_schema().field("k") == pa.field("k", pa.string())
 
 
-def test_a_mangled_system_column_is_refused(sink: Any) -> None:
+def test_a_mangled_system_column_is_refused(sink):
     schema = from_arrow_schema(pa.schema([("k", pa.int64()), ("t", pa.int64()), ("_upstream", pa.string())]))
     with pytest.raises(SchemaError, match="lacks punctuation, source"):
         stream_writer(sink.given, schema, overwrite=False)
 
 
-def test_options(tmp_path: Any) -> None:
+def test_options(tmp_path):
     given = {
         "path": "file:///tmp/a%20b/",
         "KEY": "`a,b`, c",

@@ -26,7 +26,7 @@ def entry(version: int) -> str:
     return f"{version:020d}.json"
 
 
-def test_due_by_commits_and_by_the_hour() -> None:
+def test_due_by_commits_and_by_the_hour():
     rules = MaintenanceRules(7 * DAY, every=100)
     assert not rules.due(98, -1, 0, 0)
     assert rules.due(99, -1, 0, 0)
@@ -41,7 +41,7 @@ def test_due_by_commits_and_by_the_hour() -> None:
     assert rules.due(1305, 1190, 0, 0), "versions of others, which this process did not see"
 
 
-def test_a_checkpoint_pays_for_a_long_log() -> None:
+def test_a_checkpoint_pays_for_a_long_log():
     assert not checkpoint_pays(524_287, 0)
     assert checkpoint_pays(524_288, 0)
     assert checkpoint_pays(600_000, 30_000)
@@ -49,7 +49,7 @@ def test_a_checkpoint_pays_for_a_long_log() -> None:
     assert checkpoint_pays(2_000_000, 2_000_000)
 
 
-def test_files_of_a_log_by_name() -> None:
+def test_files_of_a_log_by_name():
     version = f"{7:020d}"
     log = LogFiles.of(
         [
@@ -81,7 +81,7 @@ def test_files_of_a_log_by_name() -> None:
     assert log.base(6) is None
 
 
-def test_a_version_is_promised_for_as_long_after_another_took_its_place() -> None:
+def test_a_version_is_promised_for_as_long_after_another_took_its_place():
     entries = {10: 0, 11: 100, 12: 200, 13: 300}
     rules = MaintenanceRules(150)
     assert oldest_promised(entries, rules, 100) == oldest_promised(entries, rules, 150) == 10
@@ -99,9 +99,7 @@ def test_a_version_is_promised_for_as_long_after_another_took_its_place() -> Non
     st.integers(0, 800),
     st.lists(st.integers(0, 59), max_size=8),
 )
-def test_what_is_promised_stays_readable(
-    steps: list[int], retention: int, versions: int, later: int, checkpoints: list[int]
-) -> None:
+def test_what_is_promised_stays_readable(steps, retention, versions, later, checkpoints):
     """By a plain computation: every version that was current within the retention, and is among the last so many, is
     read from a checkpoint that stays.
     """
@@ -131,7 +129,7 @@ def test_what_is_promised_stays_readable(
     assert base not in log.before(base)
 
 
-def test_properties_follow_the_number_of_versions_in_wide_steps() -> None:
+def test_properties_follow_the_number_of_versions_in_wide_steps():
     rules = MaintenanceRules(7 * DAY)
     week = 7 * 86_400
     assert retention_properties(rules)["delta.deletedFileRetentionDuration"] == f"interval {week} seconds"
@@ -152,7 +150,7 @@ def test_properties_follow_the_number_of_versions_in_wide_steps() -> None:
     assert parse_interval_s("interval 1 week") is None
 
 
-def test_an_interval_is_kept_from_what_is_needed_to_four_times_that() -> None:
+def test_an_interval_is_kept_from_what_is_needed_to_four_times_that():
     rules = MaintenanceRules(7 * DAY)
     assert interval_due(7200, rules, 7200 * SECOND) is None
     assert interval_due(7200, rules, 1800 * SECOND) is None
@@ -167,14 +165,14 @@ def test_an_interval_is_kept_from_what_is_needed_to_four_times_that() -> None:
     assert parse_interval_s(None) is None
 
 
-def test_what_is_not_asked_for_is_what_the_table_records() -> None:
+def test_what_is_not_asked_for_is_what_the_table_records():
     recorded = {"upstream.retentionSeconds": "90", "upstream.retentionVersions": "5"}
     assert MaintenanceRules.of_table(recorded, None, None, 1.5) == MaintenanceRules(90 * SECOND, 5, 1.5)
     assert MaintenanceRules.of_table(recorded, 7, 8, 1.5) == MaintenanceRules(7, 8, 1.5)
     assert MaintenanceRules.of_table({}, None, None, 2.0) == MaintenanceRules()
 
 
-def test_the_properties_of_a_table() -> None:
+def test_the_properties_of_a_table():
     rules = MaintenanceRules(90 * SECOND, 5)
     properties = {
         "delta.deletedFileRetentionDuration": "interval 90 seconds",
@@ -192,10 +190,10 @@ def test_the_properties_of_a_table() -> None:
 
 
 @pytest.mark.parametrize("retention", [0, 1, 999_999, 1_000_000])
-def test_the_properties_never_say_less_than_a_second(retention: int) -> None:
+def test_the_properties_never_say_less_than_a_second(retention):
     assert interval_due(None, MaintenanceRules(retention), None) == 1
 
 
-def test_an_account_survives_its_json() -> None:
+def test_an_account_survives_its_json():
     done = Maintained(7, oldest=3, seconds=0.5, checkpoint=True, files=4, held="a reason")
     assert Maintained.from_json(dataclasses.asdict(done) | {"of a later version": 1}) == done

@@ -51,7 +51,7 @@ def stats(kind: pa.DataType, *values: Any) -> tuple[Any, Any, int]:
         (pa.int64(), [None, None], None, None),
     ],
 )  # fmt: skip
-def test_bounds(kind: pa.DataType, values: list[Any], low: Any, high: Any) -> None:
+def test_bounds(kind, values, low, high):
     assert stats(kind, *values) == (low, high, sum(value is None for value in values))
 
 
@@ -64,7 +64,7 @@ def test_bounds(kind: pa.DataType, values: list[Any], low: Any, high: Any) -> No
         ([b"\xed\xa0\x80", "\U0010ffff".encode()], None, "\U0010ffff"),  # half of a surrogate pair
     ],
 )
-def test_text_that_is_not_utf_8_has_no_bound(values: list[bytes], low: str | None, high: str | None) -> None:
+def test_text_that_is_not_utf_8_has_no_bound(values, low, high):
     lengths = np.cumsum([0, *map(len, values)], dtype=np.int32)
     text = pa.StringArray.from_buffers(len(values), pa.py_buffer(lengths), pa.py_buffer(b"".join(values)))
     found = json.loads(file_stats(pa.table({"c": text, "s": pa.StructArray.from_arrays([text], ["x"])})))
@@ -89,17 +89,17 @@ def test_text_that_is_not_utf_8_has_no_bound(values: list[bytes], low: str | Non
         ),
     ],
 )  # fmt: skip
-def test_bounds_of_a_file_with_more_dead_rows_are_as_they_were(before: str | None, after: str) -> None:
+def test_bounds_of_a_file_with_more_dead_rows_are_as_they_were(before, after):
     assert loosened(before, 7) == after
 
 
-def test_structs_are_nested_and_dotted_names_are_not() -> None:
+def test_structs_are_nested_and_dotted_names_are_not():
     rows = pa.table({"id.orig_h": ["x"], "s": [{"a": 1, "b": {"c": None}}]})
     found = json.loads(file_stats(rows))
     assert found["minValues"] == {"id.orig_h": "x", "s": {"a": 1}}
     assert found["nullCount"] == {"id.orig_h": 0, "s": {"a": 0, "b": {"c": 1}}}
 
 
-def test_only_the_first_columns_are_indexed() -> None:
+def test_only_the_first_columns_are_indexed():
     found = json.loads(file_stats(pa.table({f"c{i}": [i] for i in range(40)})))
     assert list(found["minValues"]) == [f"c{i}" for i in range(32)]

@@ -5,7 +5,6 @@ import pickle
 import shutil
 import stat
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,9 +38,7 @@ KINDS = st.sampled_from(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=KINDS, held=st.sets(st.integers(-100, 100)), wanted=st.sets(st.integers(-100, 100)), few=st.booleans())
-def test_every_row_of_a_wanted_key_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, held: set[int], wanted: set[int], few: bool
-) -> None:
+def test_every_row_of_a_wanted_key_is_found(tmp_path, monkeypatch, kind, held, wanted, few):
     def made(numbers: set[int]) -> pa.Table:
         if pa.types.is_struct(kind):
             return keyed([{"a": each % 3, "b": str(each)} for each in numbers], kind)
@@ -69,14 +66,14 @@ def test_every_row_of_a_wanted_key_is_found(
         assert shared == met
 
 
-def test_zeros_and_nans_of_either_sign_are_one_key() -> None:
+def test_zeros_and_nans_of_either_sign_are_one_key():
     table = pa.table({"k": pa.array([0.0, -0.0, float("nan"), -float("nan")])})
     hashes = key_hashes(table, ["k"])
     assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
 
 
 @pytest.mark.parametrize("name", ["k", "hash", "position"])  # the latter two are its own columns
-def test_an_index_that_is_gone_is_made_again(tmp_path: Path, name: str) -> None:
+def test_an_index_that_is_gone_is_made_again(tmp_path, name):
     rows = pa.table({name: [3, 1, 2], "t": [0, 1, 2]})
     index = KeyIndex("/table", [name], str(tmp_path), GIGABYTE)
     assert index.lookup("part", np.array([1]), lambda: rows).positions.tolist() == [1]
@@ -87,9 +84,7 @@ def test_an_index_that_is_gone_is_made_again(tmp_path: Path, name: str) -> None:
     assert another.lookup("part", np.array([3, 4]), lambda: rows).positions.tolist() == [0]
 
 
-def test_what_nobody_needs_is_removed_and_the_least_used_beyond_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_needs_is_removed_and_the_least_used_beyond_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(key_index, "_TIDY_EVERY", 1)
     rows = keyed(list(range(1000)), pa.int64())
     index = KeyIndex("/table", ["k"], str(tmp_path), 100_000)
@@ -107,7 +102,7 @@ def test_what_nobody_needs_is_removed_and_the_least_used_beyond_the_limit(
         KeyIndex("/table", ["k"], str(tmp_path), 1).lookup(path, np.array([1]), never)
 
 
-def test_what_an_earlier_boot_has_left_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_earlier_boot_has_left_is_not_used(tmp_path, monkeypatch):
     boots = ["6f1ed002-ab5f-4c2f-8a37-000000000000", "6f1ed002-ab5f-4c2f-8a37-111111111111"]
     monkeypatch.setattr(key_index, "boot_name", lambda: boots[0])
     KeyIndex("/table", ["k"], str(tmp_path), GIGABYTE).put("part", keyed([1], pa.int64()))
@@ -120,7 +115,7 @@ def test_what_an_earlier_boot_has_left_is_not_used(tmp_path: Path, monkeypatch: 
     assert sorted(place.name[-36:] for place in tmp_path.iterdir()) == [boots[1], "mine"]
 
 
-def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(key_index.tempfile, "gettempdir", lambda: str(tmp_path))
     index = KeyIndex("/table", ["k"], None, GIGABYTE)
     index.put("part", keyed([1], pa.int64()))
@@ -131,7 +126,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatc
         KeyIndex("/table", ["k"], None, GIGABYTE).put("part", keyed([1], pa.int64()))
 
 
-def test_a_disk_without_room_is_reported(tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported(tmp_path):
     index = KeyIndex("/table", ["k"], str(tmp_path), GIGABYTE)
     index.put("part", keyed([1], pa.int64()))
     (home,) = tmp_path.iterdir()

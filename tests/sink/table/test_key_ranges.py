@@ -1,7 +1,6 @@
 """Rows that meet no row of the table lie beside its files; whatever comes, the table is that of a plain computation."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ INSTANT = pa.timestamp("us", "UTC")
 
 
 @pytest.fixture
-def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def beside_at_once(monkeypatch):
     monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
     monkeypatch.setattr(engine, "_MOST_FILES", 3)
 
@@ -44,7 +43,7 @@ def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 )
 @pytest.mark.usefixtures("beside_at_once")
-def test_windows_that_mostly_grow_and_are_sometimes_corrected(new_sink: Any, batches: list[Any]) -> None:
+def test_windows_that_mostly_grow_and_are_sometimes_corrected(new_sink, batches):
     expected: dict[tuple[str, int], tuple[int, int]] = {}
     sink = new_sink(WINDOWS, **KEYED)
     base = number = 0
@@ -77,7 +76,7 @@ def grown(sink: Any, batches: int, rows: int) -> Any:
     return sink
 
 
-def test_what_a_growing_table_writes_follows_what_comes(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_growing_table_writes_follows_what_comes(make_sink, monkeypatch):
     monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
     monkeypatch.setattr(engine, "_MOST_FILES", 4)
     sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}, maintenance="off"), 64, 300)
@@ -92,7 +91,7 @@ def test_what_a_growing_table_writes_follows_what_comes(make_sink: Any, monkeypa
 
 
 @pytest.mark.usefixtures("beside_at_once")
-def test_those_who_follow_a_growing_table_get_each_row_once(make_sink: Any) -> None:
+def test_those_who_follow_a_growing_table_get_each_row_once(make_sink):
     sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 9, 3)
     log, table_id = TableLog(TableFolder(str(sink.path))), str(DeltaTable(sink.path).metadata().id)
     for version in range(1, sink.version() + 1):
@@ -104,7 +103,7 @@ def test_those_who_follow_a_growing_table_get_each_row_once(make_sink: Any) -> N
 
 
 @pytest.mark.usefixtures("beside_at_once")
-def test_where_no_entry_of_our_own_is_written_the_bucket_is_written_as_one(make_sink: Any) -> None:
+def test_where_no_entry_of_our_own_is_written_the_bucket_is_written_as_one(make_sink):
     sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 2, 4)
     DeltaTable(str(sink.path)).alter.add_feature(TableFeatures.VariantType, allow_protocol_versions_increase=True)
     counts: list[int] = []
@@ -126,7 +125,7 @@ def test_where_no_entry_of_our_own_is_written_the_bucket_is_written_as_one(make_
     ],
 )
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int16(), pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")])
-def test_bounds_decide(tmp_path: Path, kind: pa.DataType, held: list[int], new: list[int], expected: bool) -> None:
+def test_bounds_decide(tmp_path, kind, held, new, expected):
     def table(values: list[int]) -> pa.Table:
         column = pa.array(values, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
         return pa.table({"s": ["same"] * len(values), "a.b": column})
@@ -138,7 +137,7 @@ def test_bounds_decide(tmp_path: Path, kind: pa.DataType, held: list[int], new: 
 
 
 @pytest.mark.parametrize("kind", [pa.uint64(), pa.float64(), pa.string(), pa.decimal128(20)])
-def test_columns_whose_bounds_are_not_exact_decide_nothing(tmp_path: Path, kind: pa.DataType) -> None:
+def test_columns_whose_bounds_are_not_exact_decide_nothing(tmp_path, kind):
     pq.write_table(pa.table({"k": pa.array([1, 2]).cast(kind)}), tmp_path / "held.parquet")
     with pq.ParquetFile(tmp_path / "held.parquet") as file:
         assert apart([file], pa.table({"k": pa.array([7, 8]).cast(kind)}), ["k"]) is False
@@ -156,7 +155,7 @@ def test_columns_whose_bounds_are_not_exact_decide_nothing(tmp_path: Path, kind:
     ],
     ids=lambda held: str(held.type),
 )
-def test_bounds_of_another_type_decide_nothing(tmp_path: Path, held: pa.Array) -> None:
+def test_bounds_of_another_type_decide_nothing(tmp_path, held):
     pq.write_table(pa.table({"k": held}), tmp_path / "held.parquet", store_decimal_as_integer=True)
     new = pa.array([7_000_000, 9_000_000], INSTANT)
     with pq.ParquetFile(tmp_path / "held.parquet") as file:
@@ -167,9 +166,7 @@ def test_bounds_of_another_type_decide_nothing(tmp_path: Path, held: pa.Array) -
 @pytest.mark.parametrize(
     ("kind", "expected"), [(INSTANT, False), (pa.date32(), False), (pa.int64(), True)], ids=["time", "date", "number"]
 )
-def test_bounds_in_the_calendar_of_early_spark_decide_nothing(
-    tmp_path: Path, kind: pa.DataType, expected: bool
-) -> None:
+def test_bounds_in_the_calendar_of_early_spark_decide_nothing(tmp_path, kind, expected):
     def table(*values: int) -> pa.Table:
         return pa.table({"k": pa.array(values, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)})
 
@@ -180,7 +177,7 @@ def test_bounds_in_the_calendar_of_early_spark_decide_nothing(
         assert apart([file], table(7, 8), ["k"]) is expected
 
 
-def test_files_apart_by_a_field_and_by_a_column_that_looks_like_one(tmp_path: Path) -> None:
+def test_files_apart_by_a_field_and_by_a_column_that_looks_like_one(tmp_path):
     rows = pa.table({"a": [{"b": 1}, {"b": 9}], "c": [{"d": 1}, {"d": 9}], "a.b": [100, 200]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     with pq.ParquetFile(tmp_path / "rows.parquet") as file:

@@ -1,13 +1,11 @@
 """What a table records, and a query need not repeat."""
 
-from pathlib import Path
-
 from kit.sink import Sink
 
 from upstream.sink.table.recorded_options import recorded_options
 
 
-def test_key_time_and_buckets_are_the_tables(tmp_path: Path) -> None:
+def test_key_time_and_buckets_are_the_tables(tmp_path):
     sink = Sink(tmp_path)
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     found = recorded_options({"path": str(sink.path)})

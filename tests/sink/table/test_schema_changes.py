@@ -45,7 +45,7 @@ def everyone_reads(path: Path) -> list[tuple[Any, ...]]:
     return rows
 
 
-def test_new_columns_and_wider_types(make_sink: Any) -> None:
+def test_new_columns_and_wider_types(make_sink):
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, decimal.Decimal("1.25")), (2, 5, 8, 2.5, None)])])
     wide = make_sink(WIDE, query_id="query-2", **MERGE)
@@ -61,7 +61,7 @@ def test_new_columns_and_wider_types(make_sink: Any) -> None:
         make_sink(NARROW).writer()
 
 
-def test_a_query_with_less_writes_nulls_and_narrower_values(make_sink: Any) -> None:
+def test_a_query_with_less_writes_nulls_and_narrower_values(make_sink):
     wide = make_sink(WIDE)
     wide.batch(0, [wide.rows([(1, 1, 2**41, 1e300, None, "x"), (2, 1, 1, 1.0, None, "y")])])
     version = wide.version()
@@ -74,7 +74,7 @@ def test_a_query_with_less_writes_nulls_and_narrower_values(make_sink: Any) -> N
     ]
 
 
-def test_the_table_keeps_what_it_has_of_its_own(make_sink: Any) -> None:
+def test_the_table_keeps_what_it_has_of_its_own(make_sink):
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
     DeltaTable(str(narrow.path)).alter.set_table_description("ours")
@@ -89,7 +89,7 @@ def test_the_table_keeps_what_it_has_of_its_own(make_sink: Any) -> None:
     assert (described["n"]["type"], described["n"]["metadata"]) == ("long", {"comment": "how many"})
 
 
-def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
+def test_deletions_remembered_with_narrow_times(make_sink):
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, None, None, None)], deleted=[True])])
     wide = make_sink(WIDE, query_id="query-2", **MERGE)
@@ -106,7 +106,7 @@ def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
         ([("k", pa.int64()), ("t", pa.int32()), ("N", pa.int32())], "'n' and 'N'"),
     ],
 )
-def test_anything_else_is_refused_by_name(make_sink: Any, columns: Any, message: str) -> None:
+def test_anything_else_is_refused_by_name(make_sink, columns, message):
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
     with pytest.raises(SchemaError, match=message):
@@ -120,7 +120,7 @@ WIDER = ["byte", "short", "integer", "long", "float", "double", "decimal(5,2)", 
 
 
 @given(st.sampled_from([*WIDER, "decimal(6,4)", "string"]), st.sampled_from(WIDER), st.sampled_from(WIDER))
-def test_widening_is_an_order(kind: str, other: str, third: str) -> None:
+def test_widening_is_an_order(kind, other, third):
     assert not widens(kind, kind)
     assert not (widens(kind, other) and widens(other, kind))
     if widens(kind, other) and widens(other, third):
@@ -128,7 +128,7 @@ def test_widening_is_an_order(kind: str, other: str, third: str) -> None:
     assert not widens("decimal(5,2)", "decimal(9,4)")
 
 
-def test_somebody_else_changes_the_table_at_the_same_moment(make_sink: Any) -> None:
+def test_somebody_else_changes_the_table_at_the_same_moment(make_sink):
     narrow, wide = make_sink(NARROW), make_sink(WIDE, query_id="query-2", **MERGE)
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
     stale, target = DeltaTable(str(narrow.path)), parse_sink_options(wide.given)

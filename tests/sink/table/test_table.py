@@ -3,10 +3,8 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from upstream.delta_format.log import LogReplay, entry_place
@@ -28,7 +26,7 @@ def written_by(path: Path) -> str:
     return str(table.history(1)[0].get("engineInfo"))
 
 
-def test_commits_of_others_are_seen(sink: Any) -> None:
+def test_commits_of_others_are_seen(sink):
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     target = parse_sink_options(sink.given)
     table = load_table(target)
@@ -47,7 +45,7 @@ def test_commits_of_others_are_seen(sink: Any) -> None:
     assert None not in numbers.values()
 
 
-def test_a_table_made_anew_with_as_many_versions_is_another(sink: Any) -> None:
+def test_a_table_made_anew_with_as_many_versions_is_another(sink):
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     target = parse_sink_options(sink.given)
     first = load_table(target)
@@ -65,7 +63,7 @@ def test_a_table_made_anew_with_as_many_versions_is_another(sink: Any) -> None:
     assert transaction_version(target, table, "another") == 1
 
 
-def test_a_log_of_a_form_that_is_not_followed(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_of_a_form_that_is_not_followed(make_sink, monkeypatch):
     sink = make_sink(engine="rewrite", buckets="2")
     sink.batch(0, [sink.rows([(1, 1, "a"), (2, 1, "a")])])
     sink.batch(1, [sink.rows([(1, 2, "b")], seq=10)])
@@ -87,7 +85,7 @@ def test_a_log_of_a_form_that_is_not_followed(make_sink: Any, monkeypatch: pytes
     assert sink.latest() == {1: (4, "d"), 2: (3, "c")}
 
 
-def test_what_replaces_whole_buckets_is_reported_in_the_log(make_sink: Any) -> None:
+def test_what_replaces_whole_buckets_is_reported_in_the_log(make_sink):
     sink = make_sink(engine="rewrite", buckets="1")
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     (replaced,) = sink.live_files()

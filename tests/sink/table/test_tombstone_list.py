@@ -1,7 +1,6 @@
 """Which list of tombstones counts, and what is forgotten: exact answers, without a table of rows."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,7 +43,7 @@ def layout_of(kind: pa.DataType | None) -> Any:
     return SimpleNamespace(time=None if kind is None else "t", arrow_schema=lambda: schema, deciding=deciding)
 
 
-def test_a_list_is_written_once_and_read_by_its_number(tmp_path: Path) -> None:
+def test_a_list_is_written_once_and_read_by_its_number(tmp_path):
     folder: Any = TableFolder(str(tmp_path))
     (tmp_path / FOLDER).mkdir()
     none = of_version(None, folder)
@@ -68,7 +67,7 @@ def test_a_list_is_written_once_and_read_by_its_number(tmp_path: Path) -> None:
         of_version(less.number, folder)
 
 
-def test_a_list_has_a_number_of_its_own_that_a_transaction_can_have(tmp_path: Path) -> None:
+def test_a_list_has_a_number_of_its_own_that_a_transaction_can_have(tmp_path):
     folder: Any = TableFolder(str(tmp_path))
     (tmp_path / FOLDER).mkdir()
     staged: Any = [SimpleNamespace(bucket=1, path="1.parquet")]
@@ -78,7 +77,7 @@ def test_a_list_has_a_number_of_its_own_that_a_transaction_can_have(tmp_path: Pa
     assert max(numbers) > 2**56
 
 
-def test_files_of_tombstones_have_what_decides() -> None:
+def test_files_of_tombstones_have_what_decides():
     target: Any = SimpleNamespace(folder="the folder")
     files = tombstone_files(target, layout_of(UTC_US), layout_of(UTC_US).arrow_schema())
     assert files.schema == pa.schema([("k", pa.int64()), ("t", UTC_US)])
@@ -94,20 +93,20 @@ def test_files_of_tombstones_have_what_decides() -> None:
         (None, Retention(number=5), "a time column: without one nothing has to be remembered"),
     ],
 )
-def test_a_retention_fits_the_time(kind: pa.DataType | None, retention: Retention, expected: str) -> None:
+def test_a_retention_fits_the_time(kind, retention, expected):
     with pytest.raises(OptionError) as caught:
         check_retention(retention, layout_of(kind))
     assert f"Expected: {expected}" in str(caught.value)
 
 
-def test_a_retention_that_fits_is_taken() -> None:
+def test_a_retention_that_fits_is_taken():
     check_retention(None, layout_of(None))
     check_retention(Retention(duration_us=0), layout_of(UTC_US))
     check_retention(Retention(number=0), layout_of(pa.int64()))
 
 
 @pytest.mark.filterwarnings("error")
-def test_times_are_forgotten_to_the_microsecond_and_dates_to_the_day() -> None:
+def test_times_are_forgotten_to_the_microsecond_and_dates_to_the_day():
     hour = Retention(duration_us=3_600_000_000)
     assert forget_below("1970-01-01T01:00:00.000007Z", hour, UTC_US) == 7
     assert forget_below("1970-01-01T01:00:00.000007", hour, pa.timestamp("us")) == 7
@@ -123,7 +122,7 @@ def test_times_are_forgotten_to_the_microsecond_and_dates_to_the_day() -> None:
     assert forget_below(None, hour, UTC_US) is None
 
 
-def test_numbers_are_forgotten_in_their_own_unit() -> None:
+def test_numbers_are_forgotten_in_their_own_unit():
     assert forget_below(100, None, pa.int64()) is None
     assert forget_below(100, Retention(duration_us=5), pa.int64()) is None
     assert forget_below(100, Retention(number=10), pa.int64()) == 90

@@ -44,7 +44,7 @@ def hidden(sink: Any) -> set[str]:
     return {str(path.relative_to(sink.path)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_tombstones_are_dropped_when_a_row_has_overtaken_them(make_sink: Any) -> None:
+def test_tombstones_are_dropped_when_a_row_has_overtaken_them(make_sink):
     sink = make_sink(buckets="1")
     sink.batch(0, [marked(sink, [(1, 10, None), (2, 10, None)])])
     sink.batch(1, [sink.rows([(1, 20, "back")], seq=10)])
@@ -56,7 +56,7 @@ def test_tombstones_are_dropped_when_a_row_has_overtaken_them(make_sink: Any) ->
     assert len(hidden(sink)) == 2  # the list and one file
 
 
-def test_a_deletion_is_forgotten_only_when_the_low_watermark_is_far_enough_beyond(make_sink: Any) -> None:
+def test_a_deletion_is_forgotten_only_when_the_low_watermark_is_far_enough_beyond(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.string())])
     sink = make_sink(columns, buckets="1", tombstoneRetention="1 hour")
 
@@ -76,7 +76,7 @@ def test_a_deletion_is_forgotten_only_when_the_low_watermark_is_far_enough_beyon
     assert buried(sink) == {2: at(1), 3: at(70), 4: at(70), 5: at(70)}
 
 
-def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink: Any, engine: str) -> None:
+def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink, engine):
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(8)])])
     sink.batch(1, [marked(sink, [(key, 20, None) for key in (1, 5)], seq=10)])
     path = str(sink.path)
@@ -101,9 +101,7 @@ def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink: 
 @pytest.mark.parametrize("keep", ["latest", "latest 2"])
 @pytest.mark.parametrize("time", [20, 15])
 @pytest.mark.parametrize("tasks", [1, 2])
-def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(
-    make_sink: Any, keep: str, time: int, tasks: int
-) -> None:
+def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(make_sink, keep, time, tasks):
     """Whatever its number: a new checkpoint may read its input in another order."""
     sink, other = (make_sink(keep=keep, buckets="1", query_id=f"query-{number}") for number in (1, 2))
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])])
@@ -129,9 +127,7 @@ def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(
     keep=st.sampled_from(["latest", "latest 2"]),
     data=st.data(),
 )
-def test_all_input_read_anew_after_a_restore_gives_what_was_there(
-    new_sink: Any, batches: list[list[tuple[int, bool]]], keep: str, data: st.DataObject
-) -> None:
+def test_all_input_read_anew_after_a_restore_gives_what_was_there(new_sink, batches, keep, data):
     count = sum(map(len, batches))
     times = iter(data.draw(st.permutations(range(count))))
     timed_batches = [[(key, next(times), gone) for key, gone in batch] for batch in batches]
@@ -152,7 +148,7 @@ def test_all_input_read_anew_after_a_restore_gives_what_was_there(
     assert sorted(zip(*second.table().select(["k", "t", "v"]).to_pydict().values(), strict=True)) == before
 
 
-def test_a_foreign_change_of_the_tombstones_alone_is_refused(make_sink: Any) -> None:
+def test_a_foreign_change_of_the_tombstones_alone_is_refused(make_sink):
     """Neither batch touches a row of the other: only the tombstone tells that the row is too old."""
     sink, other = make_sink(), make_sink(query_id="query-2")
     sink.batch(0, [sink.rows([(2, 1, "b")])])
@@ -165,7 +161,7 @@ def test_a_foreign_change_of_the_tombstones_alone_is_refused(make_sink: Any) -> 
     assert sink.latest() == {2: (1, "b")}
 
 
-def test_a_foreign_deletion_elsewhere_is_kept(make_sink: Any) -> None:
+def test_a_foreign_deletion_elsewhere_is_kept(make_sink):
     sink, other = make_sink(buckets="64"), make_sink(query_id="query-2", buckets="64")
     sink.batch(0, [sink.rows([(1, 1, "a"), (3, 1, "c")])])
     results = sink.tasks([marked(sink, [(1, 20, None)], seq=5)])
@@ -176,7 +172,7 @@ def test_a_foreign_deletion_elsewhere_is_kept(make_sink: Any) -> None:
 
 
 @pytest.mark.parametrize("retention", ["-1", "soon", "1 hour"])
-def test_a_retention_that_does_not_fit_is_refused(make_sink: Any, retention: str) -> None:
+def test_a_retention_that_does_not_fit_is_refused(make_sink, retention):
     make_sink(tombstoneRetention="3600").writer()  # in the unit of the time column, which holds numbers
     with pytest.raises(OptionError, match="tombstoneRetention"):
         make_sink(tombstoneRetention=retention).writer()

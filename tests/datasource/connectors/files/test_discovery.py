@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
 from kit.waiting import wait_for
 
 from upstream.datasource.connectors.files import discovery
@@ -18,7 +17,7 @@ def make(*roots: Path) -> Discovery:
     return Discovery([str(root) for root in roots], recursive=False, name_filter=None)
 
 
-def test_changes(folder: Path) -> None:
+def test_changes(folder):
     (folder / "a").write_text("x")
     follow = make(folder)
     assert found(follow.changes()) == (["a"], [])
@@ -32,13 +31,13 @@ def test_changes(folder: Path) -> None:
     assert sorted(follow.everything()) == [str(folder / "b"), str(folder / "c")]
 
 
-def test_a_file_belongs_to_the_first_path_it_lies_under(folder: Path) -> None:
+def test_a_file_belongs_to_the_first_path_it_lies_under(folder):
     (folder / "a").write_text("x")
     assert make(folder / "a", folder).everything()[str(folder / "a")][2] == 0
     assert make(folder, folder / "a").everything()[str(folder / "a")][2] == 0
 
 
-def test_frozen(folder: Path) -> None:
+def test_frozen(folder):
     (folder / "a").write_text("x")
     follow = make(folder)
     follow.freeze()
@@ -61,7 +60,7 @@ def until(follow: Discovery, wanted: tuple[list[str], list[str]]) -> None:
     wait_for(seen)
 
 
-def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_the_background(folder, monkeypatch):
     monkeypatch.setattr(discovery, "_QUICK_SECONDS", 0.0)
     monkeypatch.setattr(discovery, "_FEW_FILES", 0)
     (folder / "a").write_text("x")

@@ -3,7 +3,6 @@
 import resource
 import unittest.mock
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -99,11 +98,11 @@ def test_what_is_sifted_of_delimited_lines_is_what_trying_each_finds(rows, end, 
         max_size=9,
     )
 )
-def test_what_is_sifted_of_json_lines_is_what_trying_each_finds(rows: list[str]) -> None:
+def test_what_is_sifted_of_json_lines_is_what_trying_each_finds(rows):
     check(objects, "\n".join(rows).encode() + b"\n")
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_no_text():
     check(delimited, b"1,2024-01-01,\xff,true,1,2024-01-01\n\xff,2024-01-01,x,true,1,2024-01-01\n" * 5)
     check(objects, b'{"s":"\xff"}\n{"s":"x"}\n' * 5)
 
@@ -122,7 +121,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
-def test_many_malformed_lines(tmp_path: Path, folder: Path, follow: Any, kind: str, count: int) -> None:
+def test_many_malformed_lines(tmp_path, folder, follow, kind, count):
     """Memory stays flat, and every line is accounted for."""
     form, line = KINDS[kind]
     with (folder / f"a.{form}").open("w") as file:

@@ -1,7 +1,6 @@
 """The ledger: what is journaled, how it is found again, and what a crash between two writes leaves."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,7 @@ def add(ledger: Ledger, low: int, high: int, to: int = 1) -> Position:
     return through_json(ledger.position())
 
 
-def test_few_files_stand_in_the_position(tmp_path: Path) -> None:
+def test_few_files_stand_in_the_position(tmp_path):
     ledger = Ledger(EMPTY, str(tmp_path / "state"))
     position = add(ledger, 0, 1000)
     assert "quiet" not in position
@@ -31,7 +30,7 @@ def test_few_files_stand_in_the_position(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_many_files_leave_it(tmp_path: Path, kept: bool) -> None:
+def test_many_files_leave_it(tmp_path, kept):
     folder = str(tmp_path / "state") if kept else None
     ledger = Ledger(EMPTY, folder)
     position: Position = EMPTY
@@ -42,7 +41,7 @@ def test_many_files_leave_it(tmp_path: Path, kept: bool) -> None:
     assert len(json.dumps(position)) < (150_000 if kept else 1_000_000)
 
 
-def test_entries_that_move_again_replace_what_was_written(tmp_path: Path) -> None:
+def test_entries_that_move_again_replace_what_was_written(tmp_path):
     ledger = Ledger(EMPTY, str(tmp_path))
     positions = [add(ledger, 0, 3000, to) for to in range(1, 20)]
     again = Ledger(positions[-1], str(tmp_path))
@@ -55,7 +54,7 @@ def test_entries_that_move_again_replace_what_was_written(tmp_path: Path) -> Non
     assert Ledger(positions[-1], str(tmp_path)).entries == ledger.entries
 
 
-def test_what_was_written_and_never_journaled_is_cut_off(tmp_path: Path) -> None:
+def test_what_was_written_and_never_journaled_is_cut_off(tmp_path):
     ledger = Ledger(EMPTY, str(tmp_path))
     journaled = add(ledger, 0, 2000)
     add(ledger, 2000, 4000)  # killed before this position was journaled
@@ -66,7 +65,7 @@ def test_what_was_written_and_never_journaled_is_cut_off(tmp_path: Path) -> None
     assert "/d/3000" not in again.entries
 
 
-def test_a_list_that_is_not_ours(tmp_path: Path) -> None:
+def test_a_list_that_is_not_ours(tmp_path):
     position = add(Ledger(EMPTY, str(tmp_path)), 0, 2000)
     (path,) = tmp_path.iterdir()
     text = path.read_bytes()
@@ -83,7 +82,7 @@ def test_a_list_that_is_not_ours(tmp_path: Path) -> None:
         Ledger({"version": 0, "files": []}, None)
 
 
-def test_two_sources_of_one_query_keep_apart_and_names_are_of_any_bytes(tmp_path: Path) -> None:
+def test_two_sources_of_one_query_keep_apart_and_names_are_of_any_bytes(tmp_path):
     one, two = Ledger(EMPTY, str(tmp_path)), Ledger(EMPTY, str(tmp_path))
     one.entries["/d/\udcff\n\r\u2028"] = Entry(to=1)
     one.touch("/d/\udcff\n\r\u2028")
@@ -93,7 +92,7 @@ def test_two_sources_of_one_query_keep_apart_and_names_are_of_any_bytes(tmp_path
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 1000)), min_size=1, max_size=200))
-def test_segments_stay_few_and_keep_the_older_arrival(steps: list[tuple[int, int]]) -> None:
+def test_segments_stay_few_and_keep_the_older_arrival(steps):
     entry, clock, arrivals = Entry(), 0, {}
     for more, later in steps:
         clock += later
@@ -108,7 +107,7 @@ def test_segments_stay_few_and_keep_the_older_arrival(steps: list[tuple[int, int
         low = end
 
 
-def test_positions_of_earlier_releases_go_on() -> None:
+def test_positions_of_earlier_releases_go_on():
     old = ["/d/a", 5, 9, 7, 3, "m", "text", [9, 1]]
     ledger = Ledger({"version": 1, "files": [old]}, None)
     assert ledger.entries["/d/a"] == Entry(5, 9, 7, 3, "m", "text", [(9, 1)])

@@ -28,7 +28,7 @@ def keys(feed: Any) -> list[int]:
 
 
 @pytest.fixture(params=["app.log*", "app.log"])
-def feed(request: pytest.FixtureRequest, folder: Path, follow: Any) -> Any:
+def feed(request, folder, follow):
     append(folder / "app.log", "k,v\n" + lines(0, 3))
     made = follow(KV, path=str(folder / request.param), fileFormat="csv")
     made.path = str(folder / request.param)
@@ -42,7 +42,7 @@ def rotate(folder: Path, generations: int = 3) -> None:
     os.replace(folder / "app.log", folder / "app.log.1")
 
 
-def test_rotation_while_a_query_stands_still(folder: Path, feed: Any, following: Any, connect: Any) -> None:
+def test_rotation_while_a_query_stands_still(folder, feed, following, connect):
     feed.step()
     append(folder / "app.log", lines(3, 4))
     rotate(folder)
@@ -53,7 +53,7 @@ def test_rotation_while_a_query_stands_still(folder: Path, feed: Any, following:
     assert sorted(keys(again)) == list(range(6))
 
 
-def test_what_was_written_before_and_after_the_renaming_is_read(folder: Path, feed: Any) -> None:
+def test_what_was_written_before_and_after_the_renaming_is_read(folder, feed):
     feed.step(limit=Limit(rows=2))
     with (folder / "app.log").open("a") as writer:
         writer.write(lines(3, 5))
@@ -66,7 +66,7 @@ def test_what_was_written_before_and_after_the_renaming_is_read(folder: Path, fe
     assert sorted(keys(feed)) == [*range(7), 10, 11]
 
 
-def test_names_that_rotation_gives_say_their_format(folder: Path, follow: Any) -> None:
+def test_names_that_rotation_gives_say_their_format(folder, follow):
     append(folder / "app.csv", "k,v\n" + lines(0, 3))
     feed = follow(KV, path=str(folder / "app.csv"))
     feed.step()
@@ -77,7 +77,7 @@ def test_names_that_rotation_gives_say_their_format(folder: Path, follow: Any) -
     assert sorted(keys(feed)) == list(range(6))
 
 
-def test_many_generations(folder: Path, feed: Any) -> None:
+def test_many_generations(folder, feed):
     expected = 3
     for _ in range(6):
         feed.step()
@@ -90,7 +90,7 @@ def test_many_generations(folder: Path, feed: Any) -> None:
     assert len(json.dumps(feed.position)) < 2500
 
 
-def test_another_file_with_the_same_rows_is_another_file(folder: Path, follow: Any) -> None:
+def test_another_file_with_the_same_rows_is_another_file(folder, follow):
     append(folder / "a.csv", "k,v\n" + lines(0, 3))
     feed = follow(KV)
     feed.step()
@@ -105,7 +105,7 @@ def test_another_file_with_the_same_rows_is_another_file(folder: Path, follow: A
     assert len(feed.step()) == 3
 
 
-def test_a_file_that_was_cut_off_is_an_error(folder: Path, feed: Any) -> None:
+def test_a_file_that_was_cut_off_is_an_error(folder, feed):
     feed.step()
     (folder / "app.log.1").write_bytes((folder / "app.log").read_bytes())
     os.truncate(folder / "app.log", 0)

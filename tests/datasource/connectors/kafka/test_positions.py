@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +61,7 @@ STEP = st.one_of(
 
 @settings(max_examples=200)
 @given(st.lists(STEP, max_size=40))
-def test_each_offset_is_taken_once_or_counted_as_lost(steps: list[Any]) -> None:
+def test_each_offset_is_taken_once_or_counted_as_lost(steps):
     cluster, position = Made(), None
     seconds = itertools.count(0, 5)
     planner = Positions(cluster, OPTIONS, lambda: next(seconds))
@@ -119,7 +118,7 @@ def test_each_offset_is_taken_once_or_counted_as_lost(steps: list[Any]) -> None:
     st.dictionaries(st.text("abc", min_size=1), st.integers(1, 1000), min_size=1),
     st.one_of(st.none(), st.integers(1, 2000)),
 )
-def test_shares_are_all_there_is_and_no_more_than_waits(waiting: dict[str, int], most: int | None) -> None:
+def test_shares_are_all_there_is_and_no_more_than_waits(waiting, most):
     takes = shared(waiting, most)
     assert sum(takes.values()) == (sum(waiting.values()) if most is None else min(most, sum(waiting.values())))
     assert all(0 <= take <= waiting[feed] for feed, take in takes.items())
@@ -127,7 +126,7 @@ def test_shares_are_all_there_is_and_no_more_than_waits(waiting: dict[str, int],
         assert all(takes.values()), "a feed waits for nothing"
 
 
-def test_looks_are_put_together_as_the_older_one_when_there_are_many() -> None:
+def test_looks_are_put_together_as_the_older_one_when_there_are_many():
     cluster = Made()
     planner = Positions(cluster, OPTIONS, lambda: 0.0)
     position = planner.advance(None, 0, Limit()).position
@@ -182,7 +181,7 @@ def test_a_log_that_was_cut_off_stops_the_query_unless_an_option_allows_it():
         planner.advance(position, 3, Limit())
 
 
-def test_a_feed_ends_with_its_last_offset_and_not_before() -> None:
+def test_a_feed_ends_with_its_last_offset_and_not_before():
     cluster, position = Made(), None
     cluster.end = [2]
     planner = Positions(cluster, dataclasses.replace(OPTIONS, ending_offsets={"t": {"0": 3}}), lambda: 0)
@@ -225,7 +224,7 @@ def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restart
     assert cluster.asked == 1
 
 
-def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
+def test_a_new_leader_of_the_same_log_is_looked_into_once():
     cluster, planner, position = led(0, rows=60)
     cluster.leaders = [[(0, 0), (4, 80)]]  # cut off beyond what was read
     for now in range(2, 5):
@@ -234,14 +233,14 @@ def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
     assert (cluster.asked, step.position["lost"]) == (1, 0)
 
 
-def test_a_position_without_epochs_goes_on_and_has_them_from_then_on() -> None:
+def test_a_position_without_epochs_goes_on_and_has_them_from_then_on():
     cluster, planner, position = led(3, rows=60)
     del position["epochs"]
     step = planner.advance(position, 2, Limit())
     assert (step.position["at"], step.position["epochs"], cluster.asked) == ({"t/0": 100}, {"t/0": 3}, 0)
 
 
-def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
+def test_a_leader_that_does_not_know_its_successor_is_not_believed():
     seconds = [0.0]
     cluster, planner, position = led(3, clock=lambda: seconds[0])
     cluster.leaders, cluster.end = [[(2, 0)]], [120]
@@ -256,7 +255,7 @@ def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
         planner.advance(position, 5, Limit())
 
 
-def test_what_was_frozen_ends_where_it_was_cut_off() -> None:
+def test_what_was_frozen_ends_where_it_was_cut_off():
     cluster, _, position = led(0)
     cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
     again = Positions(cluster, OPTIONS, lambda: 0.0)

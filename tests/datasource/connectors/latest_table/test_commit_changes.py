@@ -28,7 +28,7 @@ def commit(rows: dict[str, int], deletions: dict[str, int]) -> Any:
     return {"commitInfo": {DELIVERED_KEY: Delivered(0, rows, deletions).to_json()}}
 
 
-def test_files_that_came_left_and_were_marked() -> None:
+def test_files_that_came_left_and_were_marked():
     deleted = f"deleted/{BUCKET}=1/part-d.parquet"
     actions = [
         commit({"new%1": 3}, {deleted: 2}),
@@ -44,12 +44,12 @@ def test_files_that_came_left_and_were_marked() -> None:
     }
 
 
-def test_files_that_were_only_put_elsewhere_are_no_change() -> None:
+def test_files_that_were_only_put_elsewhere_are_no_change():
     actions = [commit({}, {}), action("remove", "a", 0, dataChange=False), action("add", "b", 0, dataChange=False)]
     assert bucket_changes(actions, "here") == {}
 
 
-def test_a_bucket_is_known_by_its_folder_as_well() -> None:
+def test_a_bucket_is_known_by_its_folder_as_well():
     actions = [commit({}, {}), action("remove", f"{BUCKET}=12/part-a.parquet", None), action("add", "b", 2)]
     assert list(bucket_changes(actions, "here")) == ["2", "12"]
     with pytest.raises(TableError, match="part-a"):
@@ -66,11 +66,11 @@ def test_a_bucket_is_known_by_its_folder_as_well() -> None:
         (BucketChange((), [CameFile("a", 0)]), None, 0),
     ],
 )
-def test_bounds_of_the_number_of_changes(change: BucketChange, keep: int | None, most: int | None) -> None:
+def test_bounds_of_the_number_of_changes(change, keep, most):
     assert change.most_changes(keep) == most
 
 
-def test_how_many_rows_of_a_key_are_kept_after_a_commit() -> None:
+def test_how_many_rows_of_a_key_are_kept_after_a_commit():
     def metadata(**properties: str) -> Any:
         return {"metaData": {"configuration": properties}}
 

@@ -4,8 +4,7 @@ import dataclasses
 import datetime as dt
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ def promises(rows: Iterable[Row]) -> list[Any]:
     return [row["t"] for row in rows if row[SYSTEM]["punctuation"]]
 
 
-def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: Any, follow: Any) -> None:
+def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first, follow):
     some(first, 0, (1, 10, "a"), (2, 10, "b"), (3, 10, None))
     some(first, 1, (2, 11, "b2"), (2, 12, "b3"))
     follower = follow()
@@ -47,7 +46,7 @@ def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: A
     assert set(rows[0]) == {"k", "t", "v", SYSTEM}
 
 
-def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) -> None:
+def test_a_table_whose_columns_were_renamed_is_refused(first, follow):
     some(first, 0, (1, 10, "a"))
     wider = dataclasses.replace(
         first,
@@ -68,7 +67,7 @@ def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) 
         follow()
 
 
-def test_key_and_time_are_the_tables_unless_given(first: Any, follow: Any) -> None:
+def test_key_and_time_are_the_tables_unless_given(first, follow):
     some(first, 0, (1, 10, "a"))
     options = follow().options
     assert (options.key, options.time, options.progress) == (("k",), "t", "promised")
@@ -76,7 +75,7 @@ def test_key_and_time_are_the_tables_unless_given(first: Any, follow: Any) -> No
     assert (options.key, options.time, options.progress) == (("v",), "t", "bounded")
 
 
-def test_what_the_table_promises_is_passed_on(first: Any, follow: Any) -> None:
+def test_what_the_table_promises_is_passed_on(first, follow):
     # Of several feeds the least.
     first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8), first.punctuation(9, feed="other")])
     follower = follow()
@@ -101,14 +100,14 @@ def test_what_the_table_promises_is_passed_on(first: Any, follow: Any) -> None:
         (pa.float64(), 1.5),
     ],
 )
-def test_promises_in_every_kind_of_time(first: Any, kind: pa.DataType, bound: Any) -> None:
+def test_promises_in_every_kind_of_time(first, kind, bound):
     first.columns = pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())])
     first.batch(0, [first.rows([(1, bound, "a")]), first.punctuation(bound)])
     found = promises(Follower(first.path, timeFormat="epoch_s" if pa.types.is_floating(kind) else "").rows())
     assert found == [bound]
 
 
-def test_ends_when_all_feeds_of_the_table_have_ended(first: Any, follow: Any) -> None:
+def test_ends_when_all_feeds_of_the_table_have_ended(first, follow):
     first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(None)])
     follower = follow()
     assert promises(follower.rows()) == [None]
@@ -118,7 +117,7 @@ def test_ends_when_all_feeds_of_the_table_have_ended(first: Any, follow: Any) ->
     assert follower.offset["ended"] == []
 
 
-def test_limits_are_of_whole_commits_and_of_files_of_the_snapshot(first: Any, follow: Any) -> None:
+def test_limits_are_of_whole_commits_and_of_files_of_the_snapshot(first, follow):
     some(first, 0, *((key, 1, "a") for key in range(20)))
     follower = follow(maxRowsPerTrigger="3")
     sizes = []
@@ -138,7 +137,7 @@ def test_limits_are_of_whole_commits_and_of_files_of_the_snapshot(first: Any, fo
     assert len(follower.rows()) == 10
 
 
-def test_maintenance_is_passed_over_once(first: Any, begun: Any) -> None:
+def test_maintenance_is_passed_over_once(first, begun):
     follower = begun()
     some(first, 1, (1, 11, "b"))
     DeltaTable(str(first.path)).optimize.compact()
@@ -158,7 +157,7 @@ def test_maintenance_is_passed_over_once(first: Any, begun: Any) -> None:
         lambda table: table.restore(1),
     ],
 )
-def test_changes_by_others_are_refused(first: Any, follow: Any, change: Callable[[DeltaTable], Any]) -> None:
+def test_changes_by_others_are_refused(first, follow, change):
     some(first, 0, (1, 10, "a"), (2, 10, "b"))
     some(first, 1, (1, 11, "a2"))
     follower = follow()
@@ -169,7 +168,7 @@ def test_changes_by_others_are_refused(first: Any, follow: Any, change: Callable
     assert plain(follow().rows()) == sorted((k, *rest, False) for k, rest in first.latest().items())
 
 
-def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, begun: Any) -> None:
+def test_deletions_outlive_the_tombstones_that_replace_them(first, begun):
     follower = begun(*((key, 10, "a") for key in range(8)))
     for key in range(8):
         first.batch(key + 1, [gone(first, [(key, 20 + key, None)], 100 + key)])
@@ -178,7 +177,7 @@ def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, begun: A
 
 
 @pytest.mark.parametrize("lost", ["files", "log entry"])
-def test_what_is_gone_before_it_was_read_is_an_error(first: Any, begun: Any, lost: str) -> None:
+def test_what_is_gone_before_it_was_read_is_an_error(first, begun, lost):
     follower = begun(punctuation="false")
     some(first, 1, (1, 11, "b"))
     some(first, 2, (1, 12, "c"))
@@ -194,7 +193,7 @@ def test_what_is_gone_before_it_was_read_is_an_error(first: Any, begun: Any, los
 
 
 @pytest.mark.parametrize("batches", [1, 3])
-def test_a_table_made_anew_under_the_path(first: Any, follow: Any, batches: int) -> None:
+def test_a_table_made_anew_under_the_path(first, follow, batches):
     some(first, 0, (1, 10, "a"))
     some(first, 1, (1, 11, "a"))
     follower = follow()
@@ -207,7 +206,7 @@ def test_a_table_made_anew_under_the_path(first: Any, follow: Any, batches: int)
         follower.take()
 
 
-def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first: Any, follow: Any, begun: Any) -> None:
+def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first, follow, begun):
     follower = begun()
     some(first, 1, (1, 11, "b"))
     entry = first.path / "_delta_log" / f"{2:020d}.json"
@@ -221,7 +220,7 @@ def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first:
     assert plain(follow().rows()) == [(1, 11, "b", False)]
 
 
-def test_frozen_it_sees_nothing_newer(first: Any, follow: Any) -> None:
+def test_frozen_it_sees_nothing_newer(first, follow):
     some(first, 0, (1, 10, "a"))
     follower = follow()
     follower.planner.freeze()
@@ -233,7 +232,7 @@ def test_frozen_it_sees_nothing_newer(first: Any, follow: Any) -> None:
     assert plain(follower.rows()) == [(1, 11, "b", False)]
 
 
-def test_without_a_time_arrival_decides_and_deletions_come_through(make_first: Any) -> None:
+def test_without_a_time_arrival_decides_and_deletions_come_through(make_first):
     first = make_first(time="")
     some(first, 0, (1, 10, "a"), (2, 10, "b"))
     follower = Follower(first.path, timeFormat="epoch_us", time="t")
@@ -245,14 +244,14 @@ def test_without_a_time_arrival_decides_and_deletions_come_through(make_first: A
     assert plain(follower.rows()) == [(1, NOW_US + 1_000_000, None, True)]
 
 
-def test_a_range_reads_no_more_than_the_last_rows(first: Any, begun: Any) -> None:
+def test_a_range_reads_no_more_than_the_last_rows(first, begun):
     follower = begun(*((key, 10, "a") for key in range(1000)))
     some(first, 1, (1, 11, "b"))
     (task,) = follower.read(follower.plan())
     assert sum(batch.num_rows for batch in task) == 1
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path, first: Any, follow: Any) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path, first, follow):
     with pytest.raises(OptionError, match="no Delta table"):
         Follower(tmp_path / "nothing")
     DeltaTable.create(str(tmp_path / "other"), pa.schema([("k", pa.int64())]))

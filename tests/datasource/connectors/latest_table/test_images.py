@@ -17,7 +17,7 @@ def numbers(codes: list[int]) -> Any:
 
 
 @given(keys=KEYS, seed=st.randoms(use_true_random=False))
-def test_each_row_that_left_or_came_is_one_change(keys: list[tuple[bool, bool, bool]], seed: Any) -> None:
+def test_each_row_that_left_or_came_is_one_change(keys, seed):
     before = [key for key, (held, _, _) in enumerate(keys) if held]
     kept = [key for key, (held, stays, _) in enumerate(keys) if held and stays]
     fresh = [key for key, (held, stays, comes) in enumerate(keys) if comes and not (held and stays)]
@@ -35,7 +35,7 @@ def test_each_row_that_left_or_came_is_one_change(keys: list[tuple[bool, bool, b
     assert [(CHANGES[each], place) for each, place in zip(found.changes, found.places, strict=True)] == expected
 
 
-def test_of_two_earlier_rows_of_a_key_both_leave() -> None:
+def test_of_two_earlier_rows_of_a_key_both_leave():
     found = images_of(numbers([3, 3]), numbers([]), numbers([3]))
     assert sorted(zip(found.places.tolist(), (CHANGES[each] for each in found.changes), strict=True)) == [
         (0, "delete"),

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def keys(rows: list[Any]) -> list[int]:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("stray", ['7,5" pipe\n', '7,"never closed\n', '7,a "b" and"\n'])
-def test_a_stray_quote_costs_its_line_and_no_other(folder: Path, follow: Any, stray: str, packed: bool) -> None:
+def test_a_stray_quote_costs_its_line_and_no_other(folder, follow, stray, packed):
     text = "k,v\n" + lines(0, 50) + stray + lines(50, 200) + '8,"two\nlines"\n' + lines(200, 300)
     if packed:
         (folder / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
@@ -42,7 +41,7 @@ def test_a_stray_quote_costs_its_line_and_no_other(folder: Path, follow: Any, st
     assert "not closed within 100 bytes" in bad["reason"]
 
 
-def test_a_feed_that_grows_is_held_no_longer_than_the_bound(folder: Path, follow: Any) -> None:
+def test_a_feed_that_grows_is_held_no_longer_than_the_bound(folder, follow):
     path = folder / "a.csv"
     path.write_text("k,v\n" + lines(0, 3) + '7,"stray\n' + lines(3, 5))
     feed = follow(SCHEMA, **OPTIONS)
@@ -56,7 +55,7 @@ def test_a_feed_that_grows_is_held_no_longer_than_the_bound(folder: Path, follow
     assert keys(feed.step()) == [20]
 
 
-def test_a_file_that_is_finished_is_held_no_longer_than_a_minute(folder: Path, follow: Any) -> None:
+def test_a_file_that_is_finished_is_held_no_longer_than_a_minute(folder, follow):
     path = folder / "a.csv"
     path.write_text("k,v\n" + lines(0, 3) + '7,"stray\n' + lines(3, 5) + "5,not ended")
     feed = follow(SCHEMA, **OPTIONS)
@@ -70,7 +69,7 @@ def test_a_file_that_is_finished_is_held_no_longer_than_a_minute(folder: Path, f
     assert keys(feed.step(now_us=now + MINUTE_US)) == [5]
 
 
-def test_what_is_there_now_is_read_to_its_end(folder: Path, connect: Any, following: Any) -> None:
+def test_what_is_there_now_is_read_to_its_end(folder, connect, following):
     (folder / "a.csv").write_text("k,v\n" + lines(0, 3) + '7,"stray\n' + lines(3, 5))
     connector = connect(SCHEMA, **OPTIONS)
     connector.freeze(0)
@@ -79,7 +78,7 @@ def test_what_is_there_now_is_read_to_its_end(folder: Path, connect: Any, follow
     assert [bad["line"] for bad in feed.malformed] == [5]
 
 
-def test_column_names_that_never_end_are_an_error(folder: Path, follow: Any) -> None:
+def test_column_names_that_never_end_are_an_error(folder, follow):
     (folder / "a.csv").write_text('k,"v\n' + lines(0, 50))
     with pytest.raises(SchemaError, match="maxRowBytes"):
         follow(SCHEMA, **OPTIONS).step()
@@ -107,12 +106,12 @@ TEXT = st.lists(st.sampled_from([b"a", b"bb", b'"', b"\n", b"\n", b'"x"\n', b"lo
 
 
 @given(TEXT, st.integers(1, 30), st.booleans())
-def test_rows_end_where_the_rule_says(text: bytes, most: int, final: bool) -> None:
+def test_rows_end_where_the_rule_says(text, most, final):
     assert row_ends(text, b'"', most, final=final).tolist() == slow(text, most, final=final)
 
 
 @given(TEXT, st.integers(1, 30), st.integers(0, 200))
-def test_rows_do_not_depend_on_how_much_was_there(text: bytes, most: int, cut: int) -> None:
+def test_rows_do_not_depend_on_how_much_was_there(text, most, cut):
     whole = row_ends(text, b'"', most, final=False).tolist()
     seen = row_ends(text[:cut], b'"', most, final=False).tolist()
     assert whole[: len(seen)] == seen
