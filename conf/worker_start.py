@@ -15,8 +15,8 @@ import runpy
 import socket
 import struct
 import sys
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Generator
+from io import IOBase
 
 __all__ = ["main"]
 
@@ -45,7 +45,7 @@ def _connect(path: str) -> None:
     stream.flush()
 
     @contextlib.contextmanager
-    def connected(timeout: float | None = -1) -> Iterator[IO[bytes]]:
+    def connected(timeout: float | None = -1) -> Generator[IOBase]:
         if timeout is None or timeout > 0:
             connection.settimeout(timeout)
         try:

@@ -10,7 +10,6 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ET
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,11 +18,12 @@ STORE = ROOT / "tests" / "durations.json"
 
 def read_report(report: Path) -> dict[str, float]:
     """Return the seconds of each test of a report, those of its parameters added up."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = {}
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 pytest wrote it
         name = re.split(r"[\[@]", case.attrib["name"])[0]
-        found[f"tests/{case.attrib['classname'].replace('.', '/')}.py::{name}"] += float(case.attrib["time"])
-    return dict(found)
+        test = f"tests/{case.attrib['classname'].replace('.', '/')}.py::{name}"
+        found[test] = found.get(test, 0.0) + float(case.attrib["time"])
+    return found
 
 
 def exists(test: str) -> bool:
