@@ -53,13 +53,17 @@ class Selection:
         """Return the tests of the tiers."""
         if not self.tiers:
             return items
-        plain = [item for item in items if not any(item.get_closest_marker(each) for each in tiers.COSTLY)]
-        core = tiers.read_core(ROOT)
-        named = [item for item in items if not core.isdisjoint(tiers.names_of(item.path.relative_to(ROOT), item.name))]
-        chosen = set(plain) | (set(named) if "core" in self.tiers else set[pytest.Item]())
+        plain = {item for item in items if not any(item.get_closest_marker(each) for each in tiers.COSTLY)}
+        listed = tiers.read_core(ROOT)
+        core = {item for item in items if not listed.isdisjoint(tiers.names_of(item.path.relative_to(ROOT), item.name))}
+        chosen = set[pytest.Item]()
+        if {"plain", "core"} & set(self.tiers):
+            chosen |= plain
+        if "core" in self.tiers:
+            chosen |= core
         rest: dict[str, list[pytest.Item]] = {}
         for item in items:
-            if item not in chosen and not item.get_closest_marker("long"):
+            if item not in plain and item not in core and not item.get_closest_marker("long"):
                 rest.setdefault(str(item.path.relative_to(ROOT)), []).append(item)
         seconds = tiers.seconds_of({file: [each.nodeid for each in own] for file, own in rest.items()}, ROOT)
         files: set[str] = set()
