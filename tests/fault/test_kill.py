@@ -52,8 +52,10 @@ class Feeder(threading.Thread):
         self.join()
 
 
-Point = tuple[Step, int] | float
-"""Where to kill: at a step so many batches after the last commit, or so many seconds after the next commit."""
+Point = tuple[Step, int] | tuple[bool, float]
+"""Where to kill: at a step so many batches after the last commit; or so many seconds after the next commit (True), or
+after the start, mostly in the recovery (False).
+"""
 
 
 def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: int, *policy: str) -> None:
@@ -64,11 +66,14 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
     job = Job(Path(latest_job.__file__), log, (feed, table, checkpoint))
     for point in points:
         done = last_commit(checkpoint)
-        if isinstance(point, tuple):
-            job.kill_at(point[0], *policy, batch=done + point[1])
-        else:
-            job.kill_when(lambda done=done: last_commit(checkpoint) > done, *policy, after_s=point)
+        match point:
+            case Step() as step, batches:
+                job.kill_at(step, *policy, batch=done + batches)
+            case commits, after_s:
+                wanted = done if commits else -2
+                job.kill_when(lambda wanted=wanted: last_commit(checkpoint) > wanted, *policy, after_s=after_s)
         assert last_commit(checkpoint) >= done, "the query went back"
+    assert last_commit(checkpoint) > 0
     feeder.stop()
     run_to_end(latest_job.writer(spark, str(feed), str(table), str(checkpoint), *policy, most=1_000_000))
 
@@ -112,10 +117,10 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
         assert max(summary.rows for summary in commits) <= BUDGET
 
 
-def moments(kills: int, seed: int) -> Iterator[float]:
-    """Return random seconds within the next batches."""
+def moments(kills: int, seed: int) -> Iterator[Point]:
+    """Return random moments, some during recovery, the others within the next batches."""
     chance = random.Random(seed)
-    return (chance.uniform(0, 2.0) for _ in range(kills))
+    return ((kill % 5 != 4, chance.uniform(0, 2.0 if kill % 5 != 4 else 8.0)) for kill in range(kills))
 
 
 @pytest.mark.fault
