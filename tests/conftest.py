@@ -47,7 +47,6 @@ class Selection:
         self.base, self.changed = given.get("change", ("", []))
         if "touched" in self.tiers and "change" not in given:
             self.base, self.changed = tiers.changes(ROOT)
-        self.left: list[str] = []
 
     def choose(self, items: list[pytest.Item]) -> list[pytest.Item]:
         """Return the tests of the tiers."""
@@ -65,13 +64,12 @@ class Selection:
         for item in items:
             if item not in plain and item not in core and not item.get_closest_marker("long"):
                 rest.setdefault(str(item.path.relative_to(ROOT)), []).append(item)
-        seconds = tiers.seconds_of({file: [each.nodeid for each in own] for file, own in rest.items()}, ROOT)
+        seconds = tiers.seconds_of({file: [each.name for each in own] for file, own in rest.items()}, ROOT)
         files: set[str] = set()
         if "touched" in self.tiers:
             tests = {str(each.relative_to(ROOT)): each.read_text() for each in (ROOT / "tests").rglob("*.py")}
             near = [file for file in tiers.mirrors(self.changed, tests) if file in rest]
-            taken, self.left = tiers.within_budget(near, seconds)
-            files |= set(taken)
+            files |= set(tiers.within_budget(near, seconds)[0])
         if "slice" in self.tiers:
             files |= tiers.slice_of(rest, seconds, self.slice)
         chosen |= {item for file in files for item in rest[file]}

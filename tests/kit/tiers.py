@@ -1,6 +1,6 @@
 """The tiers of the tests: the core, the tests of what a change touches, and an eighth of the rest.
 
-``pytest --tier core --tier touched --tier slice`` is what ``make test`` runs. Without ``--tier`` all tests run.
+``pytest --tier=core --tier=touched --tier=slice`` is what ``make test`` runs. Without ``--tier`` all tests run.
 
 ``plain``
     Tests that start nothing but Python.
@@ -133,12 +133,12 @@ def names_of(file: Path, name: str) -> tuple[str, str]:
 
 
 def name_of(node: str) -> str:
-    """Return a test's name without its parameters and its group."""
-    return node.partition("[")[0].partition("@")[0]
+    """Return a test's name without its parameters."""
+    return node.partition("[")[0]
 
 
 def seconds_of(tests: Mapping[str, Iterable[str]], root: Path) -> dict[str, float]:
     """Return the seconds of the given tests of each file: as measured, or a guess."""
     measured: dict[str, float] = json.loads((root / "tests" / "durations.json").read_text())
-    names = {file: {name_of(node.rpartition("::")[2]) for node in nodes} for file, nodes in tests.items()}
+    names = {file: {name_of(each) for each in own} for file, own in tests.items()}
     return {file: sum(measured.get(f"{file}::{name}", UNMEASURED_S) for name in own) for file, own in names.items()}
