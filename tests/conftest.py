@@ -45,6 +45,7 @@ class Selection:
         number: int | None = config.getoption("--slice")
         self.slice = tiers.read_slice(ROOT) if number is None else number
         self.base, self.changed = given.get("change", ("", []))
+        self.left: list[str] = []
         if "touched" in self.tiers and "change" not in given:
             self.base, self.changed = tiers.changes(ROOT)
 
@@ -69,7 +70,8 @@ class Selection:
         if "touched" in self.tiers:
             tests = {str(each.relative_to(ROOT)): each.read_text() for each in (ROOT / "tests").rglob("*.py")}
             near = [file for file in tiers.mirrors(self.changed, tests) if file in rest]
-            files |= set(tiers.within_budget(near, seconds)[0])
+            taken, self.left = tiers.within_budget(near, seconds)
+            files |= set(taken)
         if "slice" in self.tiers:
             files |= tiers.slice_of(rest, seconds, self.slice)
         chosen |= {item for file in files for item in rest[file]}
@@ -107,6 +109,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append(f"slice: {chosen.slice % tiers.SLICES} of {tiers.SLICES}; repeat: make test SLICE={chosen.slice}")
     seed = config.getoption("--hypothesis-seed", None)
     return [*lines, *([f"seed: {seed}; repeat: make test SEED={seed}"] if seed else [])]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the touched files for which `tiers.TOUCHED_S` has no room."""
+    left = config.stash[SELECTION].left
+    if left:
+        terminalreporter.section("touched, left to their slices")
+        terminalreporter.write_line(f"{len(left)} files; run them: .venv/bin/pytest {' '.join(left)}")
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,9 @@ COSTLY = frozenset(("spark", "broker", "server", "benchmark", "cluster", "fault"
 """Markers of tests outside `plain`."""
 TOUCHED_S = 240.0
 UNMEASURED_S = 8.0
-"""The seconds of a test that no run has measured."""
+"""The seconds of a test in a file that no run has measured."""
+SHORT_S = 0.5
+"""The seconds of a test that took less than a second when its file was measured."""
 
 
 def slice_of(files: Iterable[str], seconds: Mapping[str, float], number: int) -> set[str]:
@@ -140,5 +142,11 @@ def name_of(node: str) -> str:
 def seconds_of(tests: Mapping[str, Iterable[str]], root: Path) -> dict[str, float]:
     """Return the seconds of the given tests of each file: as measured, or a guess."""
     measured: dict[str, float] = json.loads((root / "tests" / "durations.json").read_text())
-    names = {file: {name_of(each) for each in own} for file, own in tests.items()}
-    return {file: sum(measured.get(f"{file}::{name}", UNMEASURED_S) for name in own) for file, own in names.items()}
+    files = {test.partition("::")[0] for test in measured}
+    return {
+        file: sum(
+            measured.get(f"{file}::{name}", SHORT_S if file in files else UNMEASURED_S)
+            for name in {name_of(each) for each in own}
+        )
+        for file, own in tests.items()
+    }
