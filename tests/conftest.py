@@ -92,6 +92,18 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["change"] = (chosen.base, chosen.changed)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand back what the budget of the touched tests left out."""
+    report: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if report is not None:
+        report["left"] = session.config.stash[SELECTION].left
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[SELECTION].left = getattr(node, "workeroutput", {}).get("left", [])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduler:
     return Scheduler(config, log)
