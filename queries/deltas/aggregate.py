@@ -22,6 +22,7 @@ from .zsets import (
     OLD,
     TIME,
     WEIGHT,
+    Live,
     Span,
     Steps,
     consolidated,
@@ -197,20 +198,24 @@ class _OfRows:
     def _results(self, points: Points, values: pl.DataFrame, steps: Steps, group_of: Int64s) -> pl.DataFrame:
         mine = group_of[steps.ids] < points.groups
         steps = Steps(steps.ids[mine], steps.times[mine], [steps.values[0][mine]])
-        found, positions, weights = live(steps, group_of, points.steps)
+        return pl.concat([self._part(each, values) for each in live(steps, group_of, points.steps)])
+
+    def _part(self, part: Live, values: pl.DataFrame) -> pl.DataFrame:
+        """Return the results at some change points."""
+        found, positions, size = part.ids, part.positions - part.begin, part.end - part.begin
         results: list[pl.DataFrame] = []
         if self._extremes is not None:
             table = to_table(values.select(self._inputs.names)[found], self._inputs)
-            state = self._extremes.lift(table, positions, points.size)
+            state = self._extremes.lift(table, positions, size)
             lowered = pl.from_arrow(self._extremes.lower(state))
             assert isinstance(lowered, pl.DataFrame)
             results.append(lowered)
         if self._summaries:
-            copies = np.repeat(np.arange(len(found)), weights)
+            copies = np.repeat(np.arange(len(found)), part.weights)
             frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
             by_point = frame.select(_POINT).with_columns(pl.lit(None).alias(name) for name in self._summaries)
             if frame.height:
                 by_point = frame.group_by(_POINT).agg(*self._summaries.values())
-            all_points = pl.DataFrame({_POINT: np.arange(points.size)})
+            all_points = pl.DataFrame({_POINT: np.arange(size)})
             results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
         return pl.concat(results, how="horizontal")

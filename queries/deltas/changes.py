@@ -17,6 +17,9 @@ from .zsets import BEGINNING, OLD, TIME, WEIGHT, Span, Steps, cumulated, delta_f
 
 __all__ = ["Came", "Everything"]
 
+_MOST = 1_000_000
+"""Rows that the multiples of a period may give in one step."""
+
 
 class Came(Operator):
     """The rows that came at each time, or those that left: once with a weight, however many.
@@ -58,6 +61,10 @@ class Everything(Operator):
 
     forgets = True
 
+    def reach(self, rows: int) -> int | None:
+        """Return for how long, in microseconds, results are to be found at once if so many rows come; None for ever."""
+        return None if self._every is None else self._every * max(1, _MOST // (self._kept.rows + rows + 1))
+
     def acts(self, span: Span) -> bool:
         return self._every is not None and self._kept.rows > 0
 
@@ -79,9 +86,12 @@ class Everything(Operator):
             self._kept.write(kept, key_numbers(kept, columns))
         everywhere = np.unique(np.concatenate([steps.times, points]))
         zeros = np.zeros(len(everywhere), dtype=np.int64)
-        ids, positions, weights = live(steps, np.zeros(len(distinct), dtype=np.int64), Steps(zeros, everywhere, []))
-        wanted = np.isin(everywhere[positions], points)
-        return delta_frame(distinct[ids[wanted]], everywhere[positions[wanted]], weights[wanted])
+        found: list[pl.DataFrame] = []
+        for part in live(steps, np.zeros(len(distinct), dtype=np.int64), Steps(zeros, everywhere, [])):
+            wanted = np.isin(everywhere[part.positions], points)
+            at = everywhere[part.positions[wanted]]
+            found.append(delta_frame(distinct[part.ids[wanted]], at, part.weights[wanted]))
+        return pl.concat(found) if found else self.nothing
 
     def _multiples(self, times: Int64s, span: Span, every: int) -> Int64s:
         """Return the multiples of the period in the span; in a first step, from the first change on."""

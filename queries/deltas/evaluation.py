@@ -16,15 +16,18 @@ from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..relations.clocks import Clock, on_arrival
 from ..relations.nodes import Node, Windowed, walk
+from .changes import Everything
 from .computing import computed
 from .contents import Running
+from .failures import FAILURES, attributed
 from .lowering import Compile, Part, identity, parts
 from .moving_store import MovingStore
 from .slices_lowering import Families
 from .slices_shape import is_family
 from .state import State
 from .stepping import Stepping
-from .zsets import BEGINNING, Span, in_order_of_time
+from .streams import Source
+from .zsets import BEGINNING, TIME, Span, in_order_of_time
 
 __all__ = ["Evaluation", "Outcome"]
 
@@ -315,11 +318,16 @@ class Evaluation:
         self._changed |= step.stepped
         changes: dict[str, pl.DataFrame] = {}
         for name, key in self._tops.items():
-            if name not in step.failed:
+            if name in step.failed:
+                continue
+            try:
                 found = step.changes(key, net=name in self._collapses, new=self._is_new(name))
-                if self._is_new(name) and step.lacks(key):
-                    self._lacking.add(name)
                 changes[name] = in_order_of_time(found)
+            except FAILURES as error:
+                step.failed[name] = attributed(error)
+                continue
+            if self._is_new(name) and step.lacks(key):
+                self._lacking.add(name)
         for each in self._running.values():
             each.begun = True
         for name in step.failed:
@@ -331,6 +339,30 @@ class Evaluation:
         if self._clock == "arrival":
             self.now = span.until - 1
         return Outcome(changes, step.late(), step.failed)
+
+    def reach(self, streams: Mapping[str, pl.DataFrame], received: Mapping[Node, pl.DataFrame], until: int) -> int:
+        """Return up to which low-watermark the next step is to go: not all the way where periods are many.
+
+        A jump of event time makes as many results as it has periods. What is left comes in the steps after it.
+        """
+        periodic = [each.operator for each in self._running.values() if isinstance(each.operator, Everything)]
+        came = sum(frame.height for frame in (*streams.values(), *received.values()))
+        lengths = [length for each in periodic if (length := each.reach(came)) is not None]
+        if not lengths:
+            return until
+        start = self.low_watermark
+        if start is None or start == LOWEST:
+            firsts = [int(first) for frame in received.values() if (first := frame.get_column(TIME).min()) is not None]
+            firsts += [
+                each.operator.first(streams[each.part.stream])
+                for each in self._running.values()
+                if isinstance(each.operator, Source) and each.part.stream in streams
+            ]
+            later = [each for each in firsts if each > BEGINNING]
+            if not later:
+                return until
+            start = min(later)
+        return min(until, start + min(lengths))
 
     def save(self) -> None:
         """Write what is not in the store yet. An evaluation over the same store continues from here."""

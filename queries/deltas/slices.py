@@ -13,7 +13,7 @@ from ...operators.aggregates import functions as exact
 from ...operators.aggregates.algebra import Aggregates
 from ...operators.aggregates.parts import Aggregate
 from .columns import Columns
-from .failures import FAILURES
+from .failures import FAILURES, attributed
 from .operator import Computed, Operator
 from .slices_log import SLICE
 from .slices_points import WindowPoints, last_multiple, points_of, window_at
@@ -327,7 +327,7 @@ class Slices(Operator):
                 table = to_table(each.columns.of(rows), schema)
                 found.update((name, table.column(name)) for name in names)
             except FAILURES as error:
-                self._errors[each.column] = error
+                self._errors[each.column] = attributed(error)
                 found.update((name, pa.nulls(rows.height, schema.field(name).type)) for name in names)
         return pa.table(found) if found else pa.table({"": pa.nulls(rows.height)})
 

@@ -9,7 +9,7 @@ import polars as pl
 from ...core.rows.exact_integers import LOWEST
 from .arrived import NewestArrived
 from .contents import Contents, Running
-from .failures import FAILURES
+from .failures import FAILURES, attributed
 from .streams import SEQUENCE, TOMBSTONE, Sampled, Source
 from .zsets import BEGINNING, TIME, WEIGHT, Span, collapsed
 
@@ -81,7 +81,8 @@ class Stepping:
                     self._results[key] = found
             except FAILURES as error:
                 broken.add(key)
-                self.failed.update((name, error) for name in each.users if name not in self.failed)
+                cause = attributed(error)
+                self.failed.update((name, cause) for name in each.users if name not in self.failed)
                 continue
             if isinstance(each.operator, Source | NewestArrived) and each.operator.late().height:
                 self._late.setdefault(self._stream_of(each), []).append(each.operator.late())

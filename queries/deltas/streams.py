@@ -13,7 +13,7 @@ from ...core.rows.exact_integers import LOWEST
 from .numbers import mixed
 from .operator import Operator
 from .state import State
-from .zsets import TIME, WEIGHT, Span, columns_of, expanded, int64s
+from .zsets import BEGINNING, TIME, WEIGHT, Span, columns_of, expanded, int64s
 
 __all__ = ["SEQUENCE", "TOMBSTONE", "Changed", "Sampled", "Source", "stream_schema"]
 
@@ -103,6 +103,13 @@ class Source(Operator):
         """The greatest time of the rows so far: a window that begins after them may lack some up to it."""
         return int(self._values.get("newest", LOWEST))
 
+    def first(self, rows: pl.DataFrame) -> int:
+        """Return the least time of some rows; :data:`~.zsets.BEGINNING` if they have none."""
+        if not self._event_time:
+            return BEGINNING
+        found = _micros(rows.get_column(self._event_time)).min()
+        return int(found) if isinstance(found, int) else BEGINNING
+
     def late(self) -> pl.DataFrame:
         """Return the rows of the last step that were put aside."""
         return self._late
@@ -110,8 +117,11 @@ class Source(Operator):
     def _time(self, rows: pl.DataFrame, span: Span) -> pl.Series:
         if not self._event_time:
             return pl.Series(TIME, np.full(rows.height, span.start))
-        times = rows.get_column(self._event_time)
-        return (times.cast(pl.Int64) if times.dtype.is_integer() else times.dt.epoch("us")).alias(TIME)
+        return _micros(rows.get_column(self._event_time)).alias(TIME)
+
+
+def _micros(times: pl.Series) -> pl.Series:
+    return times.cast(pl.Int64) if times.dtype.is_integer() else times.dt.epoch("us")
 
 
 class Sampled(Operator):

@@ -12,7 +12,7 @@ from ...core.rows.exact_integers import Int64s
 from .numbers import key_numbers
 from .operator import Computed, Operator, with_columns
 from .state import State
-from .zsets import OLD, TIME, WEIGHT, Span, consolidated, cumulated, delta_frame, int64s, live, numbered
+from .zsets import OLD, TIME, WEIGHT, Live, Span, consolidated, cumulated, delta_frame, int64s, live, numbered
 
 __all__ = ["Ordered", "TopRows"]
 
@@ -68,16 +68,9 @@ class TopRows(Operator):
 
         zeros = np.zeros(len(steps.ids), dtype=np.int64)
         points = cumulated(group_of[steps.ids], steps.times, zeros)
-        ids, positions, weights = live(steps, group_of, points)
         rank = _ranks(with_columns(distinct, self._order), self._sort, self._descending, self._nulls_last)
-        order = np.lexsort((rank[ids], positions))
-        ids, positions, weights = ids[order], positions[order], weights[order]
-        before = np.cumsum(weights) - weights
-        begins = np.flatnonzero(np.diff(positions, prepend=-1) != 0)
-        before -= np.repeat(before[begins], np.diff(np.append(begins, len(positions))))
-        taken = np.clip(self._n - before, 0, weights)
-        chosen = np.flatnonzero(taken)
-        ids, positions, taken = ids[chosen], positions[chosen], taken[chosen]
+        first = [self._first(each, rank) for each in live(steps, group_of, points)]
+        ids, positions, taken = (np.concatenate([part[at] for part in first]) for at in range(3))
         # Each row leaves at the group's next change point, and comes again there if it is still among the first.
         leaves = np.flatnonzero(~points.lasts[positions])
         moved = pl.DataFrame(
@@ -89,6 +82,17 @@ class TopRows(Operator):
         )
         moved = consolidated(moved.filter(pl.col(TIME) != OLD))
         return delta_frame(distinct[int64s(moved, "row")], int64s(moved, TIME), int64s(moved, WEIGHT))
+
+    def _first(self, part: Live, rank: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the first rows at each change point: which, where, and how often."""
+        order = np.lexsort((rank[part.ids], part.positions))
+        ids, positions, weights = part.ids[order], part.positions[order], part.weights[order]
+        before = np.cumsum(weights) - weights
+        begins = np.flatnonzero(np.diff(positions, prepend=-1) != 0)
+        before -= np.repeat(before[begins], np.diff(np.append(begins, len(positions))))
+        taken = np.clip(self._n - before, 0, weights)
+        chosen = np.flatnonzero(taken)
+        return ids[chosen], positions[chosen], taken[chosen]
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
         return [self._kept.read_all()]

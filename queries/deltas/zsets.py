@@ -8,7 +8,7 @@ there before the step at the time :data:`OLD`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -324,8 +324,26 @@ def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     return ranges, np.arange(len(ranges)) - offsets[ranges] + begins[ranges]
 
 
-def live(rows: Steps, group_of: Int64s, points: Steps) -> tuple[Int64s, Int64s, Int64s]:
-    """Find which rows are there at which change points of their group.
+class Live(NamedTuple):
+    """Which rows are there at some change points of their group.
+
+    Attributes
+    ----------
+    begin, end : int
+        The positions in the change points, from the first to the one after the last.
+    ids, positions, weights : int64 arrays
+        A row, a position, and the row's weight there, which is above 0.
+    """
+
+    begin: int
+    end: int
+    ids: Int64s
+    positions: Int64s
+    weights: Int64s
+
+
+def live(rows: Steps, group_of: Int64s, points: Steps, most: int = 1 << 22) -> Iterator[Live]:
+    """Find which rows are there at which change points of their group, for as many points at once as memory is for.
 
     Parameters
     ----------
@@ -335,11 +353,13 @@ def live(rows: Steps, group_of: Int64s, points: Steps) -> tuple[Int64s, Int64s, 
         Each row's group.
     points : Steps
         The change points of groups, among which are those of their rows. Groups are numbered from 0 on without gaps.
+    most : int
+        How many rows at points are found at once, unless one point has more.
 
-    Returns
-    -------
-    ids, positions, weights : int64 arrays
-        A row, a position in ``points``, and the row's weight there, which is above 0.
+    Yields
+    ------
+    Live
+        All points in their order, each in one of the parts.
     """
     size = len(rows.ids)
     rank = np.lexsort((np.concatenate([rows.times, points.times]), np.concatenate([group_of[rows.ids], points.ids])))
@@ -350,5 +370,17 @@ def live(rows: Steps, group_of: Int64s, points: Steps) -> tuple[Int64s, Int64s, 
     next_group = np.searchsorted(points.ids, group_of[rows.ids], side="right")
     ends = np.where(rows.lasts, next_group, np.append(place[1:], 0))
     there = np.flatnonzero(rows.values[0] > 0)
-    which, positions = expanded(place[there], ends[there])
-    return rows.ids[there][which], positions, rows.values[0][there][which]
+    ids, begins, ends, weights = rows.ids[there], place[there], ends[there], rows.values[0][there]
+    count = len(points.ids)
+    moves = np.bincount(begins, minlength=count + 1) - np.bincount(ends, minlength=count + 1)
+    total = np.append(0, np.cumsum(np.cumsum(moves[:count])))
+    first = 0
+    while first < count or count == 0:
+        last = min(count, max(first + 1, int(np.searchsorted(total, total[first] + most, side="right")) - 1))
+        low, high = np.maximum(begins, first), np.minimum(ends, last)
+        some = np.flatnonzero(low < high)
+        which, positions = expanded(low[some], high[some])
+        yield Live(first, last, ids[some][which], positions, weights[some][which])
+        if last >= count:
+            return
+        first = last

@@ -27,7 +27,7 @@ from .kinds import (
 from .nodes import Call, Constant, Days, Expression
 from .signatures import misfit
 
-__all__ = ["ARITHMETIC"]
+__all__ = ["ARITHMETIC", "added"]
 
 
 def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -52,6 +52,21 @@ def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
     if operation == "divide":
         return Call(function, (cast(left, DOUBLE), cast(right, DOUBLE)), DOUBLE)
     return Call(function, (left, right), left.type)
+
+
+def added(total: Expression) -> Expression:
+    """Return a sum to which another number was added; ``add_all`` if all have one type: it adds from left to right.
+
+    Decimals stay as they are, since each sum has more digits.
+    """
+    if not isinstance(total, Call) or total.function != "add" or is_decimal(total.type):
+        return total
+    before, last = total.arguments
+    if not isinstance(before, Call) or before.function not in ("add", "add_all"):
+        return total
+    if {each.type for each in (*before.arguments[:2], before, last)} != {total.type}:
+        return total
+    return Call("add_all", (*before.arguments, last), total.type)
 
 
 def _whole_division(function: str, left: Expression, right: Expression) -> Expression:

@@ -133,13 +133,10 @@ class Builder:
 
     def unexpected_null(self, values: pl.Expr) -> pl.Expr:
         """Return where a value is null though no operand is."""
-        where = values.is_null()
-        for each in self._operands:
-            if not each.constant:
-                where &= each.values.is_not_null()
-            elif pl.select(each.values).item() is None:
-                return pl.lit(value=False)
-        return where
+        there = [each.values.is_not_null() for each in self._operands if not each.constant]
+        if any(each.constant and pl.select(each.values).item() is None for each in self._operands):
+            return pl.lit(value=False)
+        return pl.all_horizontal(values.is_null(), *there)
 
     def constant(self, index: int, what: str) -> Any:
         """Return the value of an argument that has to be a constant.
@@ -179,6 +176,8 @@ def literal(value: Any, dtype: pa.DataType) -> pl.Expr:
         return pl.lit(None, dtype=target)
     if dtype in (DATE, TIMESTAMP, LOCAL_TIMESTAMP, DURATION) or is_decimal(dtype):
         return of_series(pl.Series(pl.from_arrow(pa.array([value], dtype))))
+    if isinstance(target, pl.List):
+        return pl.lit(pl.Series([list(value)], dtype=target))
     return pl.lit(value, dtype=target)
 
 

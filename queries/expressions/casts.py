@@ -77,6 +77,8 @@ def _converter(given: pa.DataType, wanted: pa.DataType) -> Kernel | None:
         return _to_decimal(given)
     if is_integral(wanted) and given in (FLOAT, DOUBLE):
         return _whole_of_double
+    if is_integral(given) and (not is_integral(wanted) or given.bit_width <= wanted.bit_width):
+        return None
     if is_number(given) and is_number(wanted):
         return lambda build, value: value.cast(polars_type(build.type), strict=False)
     return None

@@ -126,6 +126,13 @@ class CompiledColumns:
         if not frame.height:
             return pl.DataFrame(schema=self._types)
         found = self._rows(frame).select(self._outputs).collect()
+        size = found.estimated_size()
+        if size > _MOST_BYTES:
+            raise QueryError(
+                f"the values of {frame.height} rows take {size} bytes",
+                expected=f"at most {_MOST_BYTES}",
+                hint="make shorter texts, or shorter batches",
+            )
         if self._failures and found[_FAILED][0]:
             raise self._error(frame)
         if self._failures:
@@ -150,6 +157,9 @@ class CompiledColumns:
 
 
 _FAILED = "__failed"
+_SHOWN = 1_000
+_MOST_BYTES = 1 << 30
+"""Of the values of one step. Texts that double from step to step end here, and not the process."""
 
 
 class Compiled:
@@ -191,8 +201,10 @@ _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 def _query_error(failure: Failure, row: Mapping[str, object]) -> QueryError:
     given = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    of = str(failure.of)
+    shown = of if len(of) <= _SHOWN else f"{of[:_SHOWN]} …"
     return QueryError(
-        f"{failure.of} has no value{f' where {given}' if given else ''}: {failure.reason}",
+        f"{shown} has no value{f' where {given}' if given else ''}: {failure.reason}",
         expected="rows for which each expression of the query has a value",
         hint=failure.hint
         or "use a try_ form, such as try_cast or try_divide, which gives null, or leave such rows out",
@@ -272,5 +284,5 @@ class _Compiler:
             if not each.constant or tried:
                 value = self.stages.shared(each.values)
                 there = value != 0 if tried else value.is_not_null()
-                needed = there if needed is None else needed & there
+                needed = there if needed is None else self.stages.shared(needed & there)
         return failures

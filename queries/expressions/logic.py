@@ -92,17 +92,21 @@ def _in(operands: Sequence[Value], stages: Stages) -> Value:
     failures = list(value.failures)
     item = stages.shared(value.values)
     failing = any(each.failures for each in candidates)
+    if not failing:
+        return Value(pl.any_horizontal([item == each.values for each in candidates]), tuple(failures))
     found: pl.Expr | None = None
     for each in candidates:
         equal = item == each.values
-        if failing:
-            needed = item.is_not_null() if found is None else item.is_not_null() & ~found.fill_null(value=False)
-            failures += when_needed(each.failures, needed)
-        found = equal if found is None else found | equal
-        if failing:
-            found = stages.shared(found)
+        needed = item.is_not_null() if found is None else item.is_not_null() & ~found.fill_null(value=False)
+        failures += when_needed(each.failures, needed)
+        found = stages.shared(equal if found is None else found | equal)
     assert found is not None
     return Value(found, tuple(failures))
+
+
+def _in_list(operands: Sequence[Value], stages: Stages) -> Value:  # noqa: ARG001 all conditionals take the same
+    value, values = operands
+    return Value(value.values.is_in(values.values), value.failures)
 
 
 def _try(operands: Sequence[Value], stages: Stages) -> Value:
@@ -120,6 +124,7 @@ CONDITIONALS: Mapping[str, Conditional] = {
     "case": _case,
     "coalesce": _coalesce,
     "in": _in,
+    "in_list": _in_list,
     "not": _not,
     "or": _or,
     "try": _try,

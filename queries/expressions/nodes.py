@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ __all__ = [
     "Expression",
     "Field",
     "all_of",
+    "chain",
     "conjuncts",
     "fields",
     "renamed",
@@ -31,6 +31,7 @@ __all__ = [
     "walk",
 ]
 
+_CHAIN = 8
 _INFIX = {
     "add": "+",
     "and": "AND",
@@ -117,10 +118,14 @@ class Call:
             return f"({_BEFORE[name]}{parts[0]})"
         if name in _AFTER and len(parts) == 1:
             return f"({parts[0]}{_AFTER[name]})"
+        if name == "add_all":
+            return f"({' + '.join(parts)})"
         if name in {"cast", "try_cast"}:
             return f"{name}({parts[0]} AS {spark_name(self.type)})"
         if name == "in":
             return f"({parts[0]} IN ({', '.join(parts[1:])}))"
+        if name == "in_list":
+            return f"({parts[0]} IN {parts[1]})"
         if name == "between" and len(parts) == 3:
             return f"({parts[0]} BETWEEN {parts[1]} AND {parts[2]})"
         if name == "case":
@@ -177,6 +182,12 @@ def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
 
 def all_of(conditions: Sequence[Expression]) -> Expression | None:
     """Return the conditions joined by AND, the reverse of :func:`conjuncts`; None if there are none."""
-    if not conditions:
-        return None
-    return reduce(lambda left, right: Call("and", (left, right), pa.bool_()), conditions)
+    return chain("and", conditions) if conditions else None
+
+
+def chain(function: str, parts: Sequence[Expression]) -> Expression:
+    """Return parts joined by AND or OR: each with all before it or, where these are many, as flat as it goes."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) - 1 if len(parts) <= _CHAIN else len(parts) // 2
+    return Call(function, (chain(function, parts[:half]), chain(function, parts[half:])), pa.bool_())

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from .arrays import on_arrays, quotient
+from .arrays import on_arrays, on_series, quotient
 from .building import Builder, Kernel, polars_type
 from .decimals import DECIMALS
 from .kinds import DOUBLE, DURATION, FLOAT, INT, LONG, is_decimal, is_integral
@@ -50,6 +50,34 @@ def _exact(operation: Callable[[Any, Any], Any]) -> Kernel:
         return _narrow(build, operation(*_wide(build, left, right)))
 
     return kernel
+
+
+def _add_all(build: Builder, *values: pl.Expr) -> pl.Expr:
+    """Add numbers of one type from left to right; it overflows if any sum on the way does."""
+    if build.type in (FLOAT, DOUBLE):
+        return on_arrays(lambda *arrays: sum(arrays[1:], arrays[0]), *values, dtype=polars_type(build.type))
+    dtype = pl.Int64 if build.type == DURATION else polars_type(build.type)
+    limits = np.iinfo(np.int64 if build.type == DURATION else f"int{build.type.bit_width}")
+
+    def exact(*series: pl.Series) -> pl.Series:
+        total = np.zeros(len(series[0]), np.int64)
+        fails, nothing = np.zeros(len(total), np.bool_), np.zeros(len(total), np.bool_)
+        for each in series:
+            other = each.fill_null(0).cast(pl.Int64).to_numpy()
+            nothing |= each.is_null().to_numpy()  # from here on, the sum is null and does not overflow
+            wrapped = total + other
+            over = ((total ^ wrapped) & (other ^ wrapped)) < 0
+            fails |= (over | (wrapped < limits.min) | (wrapped > limits.max)) & ~nothing
+            total = wrapped
+        totals = pl.Series(np.where(fails | nothing, 0, total)).cast(dtype).set(pl.Series(fails | nothing), None)
+        return pl.DataFrame([totals.alias("total"), pl.Series("fails", fails)]).to_struct()
+
+    if build.type == DURATION:
+        values = tuple(each.cast(pl.Int64) for each in values)
+    both = build.share(on_series(exact, *values, dtype=pl.Struct({"total": dtype, "fails": pl.Boolean()})))
+    build.fail(both.struct.field("fails"), _OVERFLOW, _CAST_WIDER)
+    found = both.struct.field("total")
+    return found.cast(pl.Duration("us")) if build.type == DURATION else found
 
 
 def _without_shortcuts(build: Builder, operation: Callable[[Any, Any], Any], left: pl.Expr, right: pl.Expr) -> pl.Expr:
@@ -205,6 +233,7 @@ _PLAIN: Mapping[str, Kernel] = {
 
 NUMBERS: Mapping[str, Kernel] = {
     **{name: _by_type(name, kernel) for name, kernel in _PLAIN.items()},
+    "add_all": _add_all,
     "sign": _sign,
     "sqrt": lambda _, value: value.sqrt(),
     "exp": lambda _, value: on_arrays(np.exp, value, dtype=pl.Float64),

@@ -14,7 +14,10 @@ from .building import Builder, Kernel
 from .kinds import TEXT
 from .positions import substring
 
-__all__ = ["TEXTS"]
+__all__ = ["MOST_BYTES", "TEXTS"]
+
+MOST_BYTES = 1 << 20
+"""Of a text that a function makes longer: a row is to be held many times."""
 
 
 def _left(build: Builder, text: pl.Expr, length: pl.Expr) -> pl.Expr:
@@ -45,7 +48,19 @@ def _replace(build: Builder, text: pl.Expr, _: pl.Expr, by: pl.Expr | None = Non
     replacement = "" if by is None else build.constant(2, "the replacement")
     if replacement is None:
         return pl.when(pl.lit(value=False)).then(text)
+    if len(replacement) > len(search) > 0:
+        text = build.share(text)
+        found = text.str.count_matches(search, literal=True).cast(pl.Int64)
+        size = text.str.len_bytes().cast(pl.Int64) + found * (len(replacement.encode()) - len(search.encode()))
+        text = _within(build, text, size)
     return text.str.replace_all(search, replacement, literal=True) if search else text
+
+
+def _within(build: Builder, values: pl.Expr, size: pl.Expr) -> pl.Expr:
+    """Return values, null where what is made of them would have too many bytes: that fails before it is made."""
+    fits = build.share(size <= MOST_BYTES)
+    build.fail(~fits, f"the text would have more than {MOST_BYTES} bytes", "make a shorter one", lasting=True)
+    return pl.when(fits).then(values)
 
 
 def _split_part(build: Builder, text: pl.Expr, _: pl.Expr, number: pl.Expr) -> pl.Expr:
@@ -67,8 +82,8 @@ def _padded(left: bool) -> Kernel:
         pad = build.constant(2, "the padding") if len(build.call.arguments) > 2 else " "
         if length is None or pad is None:
             return pl.when(pl.lit(value=False)).then(text)
-        if length > _MOST_PADDING:
-            raise SchemaError(f"{build.call} pads to {length} characters", expected=f"at most {_MOST_PADDING}")
+        if length > MOST_BYTES:
+            raise SchemaError(f"{build.call} pads to {length} characters", expected=f"at most {MOST_BYTES}")
         length = max(length, 0)
         text = build.share(text)
         filler = pl.lit((pad * (length // len(pad) + 1))[:length] if pad else "")
@@ -79,12 +94,11 @@ def _padded(left: bool) -> Kernel:
     return kernel
 
 
-_MOST_PADDING = 1_000_000
-
-
 def _repeat(build: Builder, text: pl.Expr, times: pl.Expr) -> pl.Expr:
-    times = build.share(times.cast(pl.Int64))
-    made = text.repeat_by(times.clip(lower_bound=0)).list.join("")
+    text, times = build.share(text), build.share(times.cast(pl.Int64).clip(lower_bound=0))
+    size = text.str.len_bytes().cast(pl.Int64)
+    times = build.share(_within(build, times, size * times))
+    made = text.repeat_by(pl.when(size > 0).then(times).otherwise(0)).list.join("")
     return pl.when(text.is_not_null() & times.is_not_null()).then(made)
 
 

@@ -41,7 +41,7 @@ from .positions import POSITION_RULES
 from .signatures import Rule, Signature, misfit
 from .unsupported import hint_for
 
-__all__ = ["call", "cast", "common", "function_names"]
+__all__ = ["call", "cast", "common", "function_names", "in_list"]
 
 
 def call(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -83,6 +83,17 @@ def call(function: str, arguments: Sequence[Expression]) -> Expression:
             hint=hint_for(function),
         )
     return rule(function, [standardized(each) for each in arguments])
+
+
+def in_list(value: Expression, values: Sequence[int] | Sequence[str]) -> Expression | None:
+    """Return whether a value is in a long list of constants; None unless value and constants are of one kind."""
+    texts = isinstance(values[0], str)
+    dtype = standard(value.type)
+    if texts != (dtype == TEXT) or not (texts or is_integral(dtype)):
+        return None
+    if not texts and max(*values, -1 - min(values)) >= 2 ** (dtype.bit_width - 1):
+        dtype = LONG
+    return Call("in_list", (cast(value, dtype), Constant(tuple(sorted(set(values))), pa.list_(dtype))), BOOLEAN)
 
 
 def function_names() -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..deltas.evaluation import Evaluation
-from ..deltas.failures import FAILURES, reason_of
+from ..deltas.failures import FAILURES, attributed, reason_of
 from ..deltas.slices_shape import narrowest
-from ..deltas.zsets import BEGINNING
+from ..deltas.zsets import BEGINNING, TIME
 from ..relations.clocks import Clock
 from ..relations.nodes import Node
 from ..relations.sharing import in_words
@@ -99,12 +99,15 @@ class Stepped:
         Jobs that failed, and why.
     begun : dict of str to (int or None)
         Jobs of which this is the first step: from when on they lack nothing.
+    ahead : dict of Node to polars.DataFrame
+        Changes that were received and are for a later step: this one did not go all the way to the low-watermark.
     """
 
     changes: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
     late: dict[str, int] = field(default_factory=dict[str, int])
     failed: dict[str, str] = field(default_factory=dict[str, str])
     begun: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+    ahead: Mapping[Node, pl.DataFrame] = field(default_factory=dict[Node, pl.DataFrame])
 
 
 class Evaluations:
@@ -186,6 +189,11 @@ class Evaluations:
             new = [job for job in new if job.name not in before]
         _add(evaluation, new, found)
         streams = {**streams, **_begun_with(evaluation, stored or {}, found)}
+        reach = evaluation.reach(streams, received, until)
+        if reach < until:
+            until, due = reach, pl.col(TIME) < reach
+            found.ahead = {node: ahead for node, frame in received.items() if (ahead := frame.filter(~due)).height}
+            received = {node: frame.filter(due) for node, frame in received.items()}
         outcome = evaluation.step(streams, until, received, now=now)
         found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
@@ -221,7 +229,7 @@ def _add(evaluation: Evaluation, jobs: Iterable[Job], found: Stepped) -> None:
         try:
             evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
         except FAILURES as error:
-            found.failed[job.name] = in_words(str(error), job.plan)
+            found.failed[job.name] = in_words(str(attributed(error)), job.plan)
 
 
 def _begun_with(

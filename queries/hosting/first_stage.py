@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.store import Store
-from ..deltas.failures import FAILURES
+from ..deltas.failures import FAILURES, attributed
 from .arrived_rows import in_order, oldest_arrival, rows_of
 from .commands import Command
 from .evaluating import Job, Moment, Stepped
@@ -172,7 +172,7 @@ class FirstShard:
         try:
             shard = shards_of(changes, piece.fragment.onward, piece.fragment.plan.schema, self._plan.shards)
         except FAILURES as error:
-            self._known.fail(job.ids, str(error))
+            self._known.fail(job.ids, str(attributed(error)))
             return
         for number, at in divided(shard, self._plan.shards):
             self._out.put(number, control, to_frame(table.take(pa.array(at))))

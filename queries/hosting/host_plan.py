@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...conf.errors import UpstreamError
+from ...conf.deep_stack import on_deep_stack
+from ..deltas.failures import FAILURES, attributed
 from ..deltas.lowering import identity
 from ..expressions.nodes import Expression
 from ..placing.placement import Fragment, Placement, Route
 from ..placing.placing import placed
 from ..placing.results import Result, result_of
-from ..relations.clocks import Clock, on_arrival
+from ..relations.clocks import Clock, clock_of
 from ..relations.nodes import Changes, Node, Sample, Stream, walk
 from ..relations.sharing import shareable
 
@@ -183,7 +184,13 @@ class HostPlan:
         return any(each.second is not None and each.shard is None for each in self.queries.values())
 
     @classmethod
-    def of(cls, registry: Registry, slots: Sequence[int], before: HostPlan | None = None) -> HostPlan:
+    def of(
+        cls,
+        registry: Registry,
+        slots: Sequence[int],
+        before: HostPlan | None = None,
+        ended: Collection[int] = (),
+    ) -> HostPlan:
         """Return the plan of a registry.
 
         Parameters
@@ -193,11 +200,15 @@ class HostPlan:
             The number by which Spark groups each shard's rows.
         before : HostPlan, optional
             The plan of another version: what both have is not planned again.
+        ended : collection of int
+            Incarnations that a later version no longer has in force: the plan leaves them out.
         """
         plan = cls(registry.version, slots)
         plan._streams = registry.catalog.streams
         plan.failed = registry.failed
         for each in sorted(registry.active.values(), key=lambda one: one.id):
+            if each.id in ended:
+                continue
             plan._registered[each.id] = each
             if before is not None and before.slots == plan.slots and before._registered.get(each.id) is each:
                 plan._take_over(before, each.id)
@@ -210,18 +221,17 @@ class HostPlan:
             result = result_of(registered.query.plan)
             plan = _shareable(result.plan)
             placement = placed(plan)
-        except UpstreamError as error:
-            self.refused[registered.id] = registered.name, str(error)
-            return
-        self._place(registered, result, plan, placement)
+            self.queries[registered.id] = self._hosted(registered, result, plan, placement)
+        except FAILURES as error:
+            self.refused[registered.id] = registered.name, str(attributed(error))
 
-    def _place(self, registered: Registered, result: Result, plan: Node, placement: Placement) -> None:
+    def _hosted(self, registered: Registered, result: Result, plan: Node, placement: Placement) -> Hosted:
         domain = _domain(plan)
         streams = {each.name: each for each in walk(plan) if isinstance(each, Stream)}
         gathered = placement.gathered_in(self.shards)
         pieces = tuple(self._piece(each, domain, streams, gathered) for each in placement.fragments)
         alone = placement.second is not None and all(each.fragment.onward == () for each in pieces)
-        self.queries[registered.id] = Hosted(
+        return Hosted(
             registered.id,
             registered.name,
             registered.buckets,
@@ -271,28 +281,40 @@ class HostPlans:
         From a version to the registry. With one that can be pickled, this can be, too.
     slots : sequence of int
         The number by which Spark groups each shard's rows.
+    opened : int
+        The version with which the job started. A batch that was planned before runs again without the queries that this
+        version no longer has in force: whatever ended the job, to drop or to deactivate its query heals it.
     """
 
-    def __init__(self, registry_of: Callable[[int], Registry], slots: Sequence[int]) -> None:
+    def __init__(self, registry_of: Callable[[int], Registry], slots: Sequence[int], opened: int = 0) -> None:
         self.registry_of = registry_of
         self.slots = tuple(slots)
+        self.opened = opened
 
     def __call__(self, version: int) -> HostPlan:
         """Return the plan of a version."""
         registry = self.registry_of(version)
+        ended = self._ended(registry)
         with _lock:
-            found = next((plan for known, plan in _plans if known is registry and plan.slots == self.slots), None)
+            same = (plan for known, without, plan in _plans if known is registry and without == ended)
+            found = next((plan for plan in same if plan.slots == self.slots), None)
             if found is None:
-                before = next((plan for _, plan in reversed(_plans) if plan.slots == self.slots), None)
-                found = HostPlan.of(registry, self.slots, before)
-                _plans.append((registry, found))
+                before = next((plan for _, _, plan in reversed(_plans) if plan.slots == self.slots), None)
+                found = on_deep_stack(lambda: HostPlan.of(registry, self.slots, before, ended))
+                _plans.append((registry, ended, found))
                 del _plans[:-_KEPT]
             return found
+
+    def _ended(self, registry: Registry) -> frozenset[int]:
+        if registry.version >= self.opened:
+            return frozenset()
+        there = {each.id for each in self.registry_of(self.opened).active.values()}
+        return frozenset(each.id for each in registry.active.values()) - there
 
 
 _KEPT = 8
 _lock = threading.RLock()
-_plans: list[tuple[Registry, HostPlan]] = []
+_plans: list[tuple[Registry, frozenset[int], HostPlan]] = []
 
 
 def _shareable(plan: Node) -> Node:
@@ -301,13 +323,11 @@ def _shareable(plan: Node) -> Node:
 
 
 def _domain(plan: Node) -> Domain:
-    clock: Clock = "arrival" if on_arrival(plan) and not _periodic(plan) else "event"
+    clock = clock_of(plan)
     streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
-    return Domain(named("domain", streams, clock), streams, clock)
-
-
-def _periodic(plan: Node) -> bool:
-    return any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
+    # Results at the multiples of a period may need several batches: other queries are not to wait for them.
+    periodic = any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
+    return Domain(named("domain", streams, clock, *(["periodic"] if periodic else [])), streams, clock)
 
 
 def _routing(stream: Stream, route: Route, gathered: int) -> Routing:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from ...conf.errors import MalformedRowError, OptionError, SchemaError
+from ...conf.errors import OptionError
 from ...sink.results.result_table import ResultTable
 from ...sink.results.staging import SeenTable, stage
 from ...sink.spec.options import STORAGE_PREFIX
+from ..deltas.failures import FAILURES, attributed
 from .host_plan import Hosted, HostPlans
 from .leaving import Leaving
 from .results import result_rows
@@ -157,10 +158,10 @@ class MergeStep:
 
     def _merged(self, leaving: Leaving, table: ResultTable, frames: list[pa.Buffer]) -> tuple[Leaving, bytes | None]:
         began = time.perf_counter()
-        came = result_rows(frames)
         try:
+            came = result_rows(frames)
             result = stage(table, self.seen[leaving.name], came)
-        except (MalformedRowError, SchemaError) as error:  # a repeat would meet these; a full disk it may not
-            return Leaving("failed", leaving.query, leaving.name, reason=str(error)), None
+        except FAILURES as error:  # a repeat would meet these; a full disk it may not
+            return Leaving("failed", leaving.query, leaving.name, reason=str(attributed(error))), None
         took_s = time.perf_counter() - began
         return dataclasses.replace(leaving, count=came.rows.num_rows, took_s=took_s), result

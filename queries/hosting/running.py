@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from ...sink.figures.summary import CommitSummary
-    from ..registry.settings import Settings
+    from ..registry.registry import Registry
 
 __all__ = ["HostedBatches", "start"]
 
@@ -85,22 +85,24 @@ def start(
         The session is a client of Spark Connect, or its state store cannot hold the queries' state.
     """
     place = checkpoint_location(checkpoint)
-    settings = registry_now(place).settings
-    writer = _writer(streams, place, settings, None if trigger.get("once") else batch_s, given or GivenForTables())
+    registry = registry_now(place)
+    pace_s = None if trigger.get("once") else batch_s
+    writer = _writer(streams, place, registry, pace_s, given or GivenForTables())
     if name is not None:
         writer = writer.queryName(name)
     if trigger:
         writer = writer.trigger(**trigger)
-    with at_most_partitions(next(iter(streams.values())).session, settings.shards):
+    with at_most_partitions(next(iter(streams.values())).session, registry.settings.shards):
         return writer.start()
 
 
 def _writer(
-    streams: Mapping[str, KeyedRows], place: str, settings: Settings, batch_s: float | None, given: GivenForTables
+    streams: Mapping[str, KeyedRows], place: str, registry: Registry, batch_s: float | None, given: GivenForTables
 ) -> DataStreamWriter:
+    settings = registry.settings
     _check_streams(streams, [each.name for each in settings.streams])
     slots = integers_with_hash(range(settings.shards))
-    plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), slots)
+    plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), slots, registry.version)
     commands = CommandOfTask(place)
     df = build_host(
         streams,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...conf.deep_stack import on_deep_stack
 from ...core.pushdown.ipc_frames import to_frame
 from ...core.rows.event_times import NO_TIME, event_time_us
 from ...core.rows.split import some_at_once, split_punctuation
@@ -17,7 +19,7 @@ from ...core.watermark.bounds import bounds_in
 from ...operators.runtime.arrivals import micros
 from ...operators.runtime.feeds import key_mask
 from ..deltas.computing import computed
-from ..deltas.failures import FAILURES
+from ..deltas.failures import FAILURES, attributed
 from ..expressions.nodes import Expression
 from ..placing.slots import slots_of
 from .arrived_rows import as_sent
@@ -54,7 +56,7 @@ class ScanStep:
         for table in some_at_once(batches):
             if plan is None:
                 plan = self._plans(self._commands().version)
-            yield self._scanned(table, plan)
+            yield on_deep_stack(functools.partial(self._scanned, table, plan))
 
     def _scanned(self, table: pa.Table, plan: HostPlan) -> pa.RecordBatch:
         out = Outbox(plan.slots)
@@ -102,7 +104,7 @@ def _send(out: Outbox, rows: pa.Table, routing: Routing, shards: int) -> None:
     try:
         shard = shards_of(frame, routing.by, routing.stream.schema, shards)
     except FAILURES as error:
-        out.put_to_all(control_of("unroutable", routing=routing.name, reason=str(error)))
+        out.put_to_all(control_of("unroutable", routing=routing.name, reason=str(attributed(error))))
         return
     for number, at in divided(shard, shards):
         out.put(number, control, to_frame(sent.take(pa.array(at))))

@@ -68,6 +68,9 @@ class SecondShard:
             if received is None:
                 continue
             stepped = self._state.evaluations.step(name, domain.clock, jobs, moment, {}, received)
+            for each, node in given.items():
+                if node in stepped.ahead:
+                    self._state.waiting.put(each, stepped.ahead[node].to_arrow(compat_level=pl.CompatLevel.oldest()))
             for job, reason in stepped.failed.items():
                 known.fail(jobs[job].ids, reason)
             for job in stepped.begun:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from ...conf.deep_stack import on_deep_stack
 from ...operators.runtime.shard_processor import ShardProcessor
 from ...operators.runtime.state_head import check_identity, other_layout, read_head
 from .commands import Command
@@ -62,7 +63,8 @@ class Stage(ShardProcessor):
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         command = self._commands()
-        return self._made(shard, self._plans(command.version), store).run(read_messages(rows), command)
+        plan = self._plans(command.version)
+        return on_deep_stack(lambda: self._made(shard, plan, store).run(read_messages(rows), command))
 
     def _made(self, shard: int, plan: HostPlan, store: Store) -> Shard:
         return self.shard(shard, plan, store)

@@ -9,6 +9,7 @@ from typing import Literal
 import pyarrow as pa
 from sqlglot import exp
 
+from ...conf.deep_stack import on_deep_stack
 from ...conf.errors import SchemaError
 from ..expressions.nodes import Expression, Field
 from ..expressions.typing import cast, common
@@ -20,6 +21,7 @@ from .context import Bound, Context
 from .dialect import parse
 from .literals import length_us
 from .places import Text
+from .reserved import FREE_NAMES, is_reserved
 from .results import bind_order
 from .scope import Scope
 from .selects import bind_select
@@ -27,6 +29,7 @@ from .syntax import Emit, StreamOperator
 
 __all__ = ["Query", "bind"]
 
+_LEAST_PERIOD_US = 100_000
 _KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {
     "ISTREAM": "istream",
     "DSTREAM": "dstream",
@@ -100,11 +103,13 @@ def bind(text: str, catalog: Catalog) -> Query:
     >>> query.schema.names, query.reads
     (['sym', 'hi'], ('trade',))
     """
+    return on_deep_stack(lambda: _bound(text, catalog))
+
+
+def _bound(text: str, catalog: Catalog) -> Query:
     context = _context(Text(text), catalog)
-    try:
-        bound = _outermost(parse(text), context)
-    except RecursionError:
-        raise context.text.error((0, 0), "the query is nested too deeply", hint="name its parts as views") from None
+    bound = _outermost(parse(text), context)
+    _check_names(bound, context)
     plan = normalized(bound)
     try:
         state_of(plan)
@@ -112,6 +117,16 @@ def bind(text: str, catalog: Catalog) -> Query:
         raise _pointed(error, bound, context) from None
     reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
     return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)))
+
+
+def _check_names(plan: Relation | Changes, context: Context) -> None:
+    for node in walk(plan):
+        name = next((each for each in node.schema.names if is_reserved(each)), None)
+        if name is not None:
+            text, place = context.places.get(node, (context.text, (0, 0)))
+            raise text.error(
+                place, f"a column is named '{name}'", expected=FREE_NAMES, hint="write AS and another name"
+            )
 
 
 def _context(text: Text, catalog: Catalog) -> Context:
@@ -144,7 +159,7 @@ def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
         return inner
     if kind == "PERIODIC":
         every = length_us(emit.args["every"], context.text, "PERIODIC")
-        return context.noted(Changes(inner, "rstream", every), emit)
+        return _periodic(inner, every, emit, context)
     slides = {
         _slide(each) for each in walk(inner) if isinstance(each, Windowed) and isinstance(each.window, Range | Hop)
     }
@@ -157,7 +172,15 @@ def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
         raise context.text.error(
             emit, "the windows of this query close at different times", hint="give them one SLIDE, or EMIT PERIODIC"
         )
-    return context.noted(Changes(inner, "rstream", closing[0]), emit)
+    return _periodic(inner, closing[0], emit, context)
+
+
+def _periodic(inner: Relation, every_us: int, at: exp.Expr, context: Context) -> Changes:
+    if every_us < _LEAST_PERIOD_US:
+        raise context.text.error(
+            at, f"all rows are to come every {every_us} µs", expected=f"a period of at least {_LEAST_PERIOD_US} µs"
+        )
+    return context.noted(Changes(inner, "rstream", every_us), at)
 
 
 def _query(tree: exp.Expr, context: Context, around: Scope | None) -> Bound:
@@ -187,7 +210,9 @@ def _stream(tree: StreamOperator, context: Context) -> Bound:
     # RSTREAM of windows that all slide together comes at each slide.
     slides = {_slide(each) for each in walk(inner) if isinstance(each, Windowed) and not _static(each)}
     every = next(iter(slides)) if kind == "RSTREAM" and len(slides) == 1 else None
-    return Bound(context.noted(Changes(inner, _KINDS[kind], every), tree))
+    if every is not None:
+        return Bound(_periodic(inner, every, tree, context))
+    return Bound(context.noted(Changes(inner, _KINDS[kind]), tree))
 
 
 def _slide(node: Windowed) -> int | None:

@@ -11,6 +11,7 @@ import pyarrow.types as patypes
 from ...conf.errors import OptionError, SchemaError
 from ..relations.nodes import Stream
 from .places import near
+from .reserved import FREE_NAMES, is_reserved
 from .syntax import NOT_NAMES
 
 __all__ = ["Catalog"]
@@ -58,6 +59,11 @@ class Catalog:
                 f"two columns of '{stream.name}' have one name: {', '.join(names)}",
                 expected="names that differ in more than case",
                 hint="rename one of them",
+            )
+        reserved = next(filter(is_reserved, names), None)
+        if reserved is not None:
+            raise SchemaError(
+                f"a column of '{stream.name}' is named '{reserved}'", expected=FREE_NAMES, hint="rename it"
             )
         for each in (*stream.key, *([] if stream.static else [stream.event_time])):
             if each not in names:

@@ -14,12 +14,18 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 
-from ...conf.errors import EnvironmentMissingError
+from ...conf.deep_stack import on_deep_stack
+from ...conf.errors import EnvironmentMissingError, QueryRefusedError
 from .grammar import Grammar
+from .literal_lists import take_lists
 from .places import Text
-from .syntax import Emit, StreamOperator, StreamWindow, TableFunction
+from .syntax import Emit, InList, StreamOperator, StreamWindow, Sum, TableFunction
 
 __all__ = ["ContinuousSql", "parse", "refuse_compiled"]
+
+_CHARACTERS = 4_000_000
+_LEVELS = 500
+"""Of the syntax tree. Long chains of AND, OR, ||, UNION and + have few."""
 
 
 class ContinuousSql(Spark):
@@ -40,6 +46,8 @@ class ContinuousSql(Spark):
             exp.RegexpLike: lambda self, node: self.binary(node, "RLIKE"),
             exp.NullSafeEQ: lambda self, node: self.binary(node, "<=>"),
             StreamWindow: lambda self, node: self.streamwindow_sql(node),
+            Sum: lambda self, node: " + ".join(self.sql(each) for each in node.expressions),
+            InList: lambda self, node: self.inlist_sql(node),
             TableFunction: lambda self, node: self.tablefunction_sql(node),
             StreamOperator: lambda self, node: self.streamoperator_sql(node),
             Emit: lambda self, node: self.emit_sql(node),
@@ -69,6 +77,9 @@ class ContinuousSql(Spark):
         def tablefunction_sql(self, node: TableFunction) -> str:
             arguments = [self.sql(node, "this"), *(self.sql(each) for each in node.expressions)]
             return f"{node.args['kind']}({', '.join(arguments)})"
+
+        def inlist_sql(self, node: InList) -> str:
+            return f"{self.sql(node, 'this')} IN ({', '.join(map(repr, node.args['values']))})"
 
         def streamoperator_sql(self, node: StreamOperator) -> str:
             return f"{node.args['kind']}({self.sql(node, 'this')})"
@@ -147,20 +158,43 @@ def parse(sql: str, view: str = "") -> exp.Expr:
     """
     refuse_compiled()
     text = Text(sql, view)
+    if len(sql) > _CHARACTERS:
+        raise text.error((0, 0), f"the text has {len(sql)} characters", expected=f"at most {_CHARACTERS}")
+    return on_deep_stack(lambda: _parse(sql, text))
+
+
+def _parse(sql: str, text: Text) -> exp.Expr:
     dialect = ContinuousSql()
+    words, lists = take_lists(sql)
     try:
-        tokens = dialect.tokenize(sql)
+        tokens = dialect.tokenize(words)
     except SqlglotError as error:
         start = getattr(error, "end", None)
         at = len(sql) - 1 if start is None else start
         raise text.error((at, at), _unread(error), hint="close each quote and each comment") from None
     reader = Grammar(dialect=dialect)
-    reader.text = text
+    reader.text, reader.lists = text, lists
     try:
-        trees = reader.parse(tokens, sql)
+        tree = reader.one(reader.parse(tokens, sql))
     except RecursionError:
-        raise text.error((0, 0), "the query is nested too deeply", hint="name its parts as views") from None
-    return reader.one(trees)
+        raise _too_deep(text, (0, 0)) from None
+    _check_depth(tree, text)
+    return tree
+
+
+def _check_depth(tree: exp.Expr, text: Text) -> None:
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > _LEVELS:
+            raise _too_deep(text, level[0])
+        level = [child for each in level for child in each.iter_expressions()]
+
+
+def _too_deep(text: Text, at: Any) -> QueryRefusedError:
+    return text.error(
+        at, "the query is nested too deeply", expected=f"at most {_LEVELS} levels", hint="name its parts as views"
+    )
 
 
 def _unread(error: SqlglotError) -> str:

@@ -105,30 +105,42 @@ class Grammar(SourceGrammar):
         return self.made(start, exp.CTE(this=query, alias=exp.TableAlias(this=name)))
 
     def _set_operation(self, start: Token, this: exp.Expr) -> exp.Expr:
-        while self._match_texts(("UNION", "EXCEPT", "MINUS")):
-            this = self._set_of(start, this, _SET_OPERATIONS[self._prev.text.upper()], self._intersection)
+        while self._match_texts(("UNION", "EXCEPT", "MINUS"), advance=False):
+            this = self._set_of(start, this, self._intersection)
         return this
 
     def _intersection(self) -> exp.Expr:
         start = self._curr
         this = self.operand()
-        while self._match_texts(("INTERSECT",)):
-            this = self._set_of(start, this, exp.Intersect, self.operand)
+        while self._match_texts(("INTERSECT",), advance=False):
+            this = self._set_of(start, this, self.operand)
         return this
 
-    def _set_of(self, start: Token, this: exp.Expr, kind: type[exp.SetOperation], rule: Any) -> exp.Expr:
-        every = self._match_texts(("ALL",))
-        if not every:
-            self._match(T.DISTINCT)
+    def _set_of(self, start: Token, this: exp.Expr, rule: Any) -> exp.Expr:
+        """Read operands of one set operation: of unions as many as there are, of others one."""
+        kind, every = word = self._set_word()
+        assert kind is not None
+        parts = [this]
+        while len(parts) == 1 or (kind is exp.Union and self._set_word() == word):
+            self._advance()
+            if not self._match_texts(("ALL",)):
+                self._match(T.DISTINCT)
+            parts.append(self._set_operand(parts[-1], rule))
+        return self.chain(start, kind, parts, distinct=not every)
+
+    def _set_word(self) -> tuple[type[exp.SetOperation] | None, bool]:
+        """Return the set operation that is next, and whether ALL follows it."""
+        there = self._match_texts(_SET_OPERATIONS, advance=False)
+        return (_SET_OPERATIONS[self._curr.text.upper()] if there else None), self._next.text.upper() == "ALL"
+
+    def _set_operand(self, before: exp.Expr, rule: Any) -> exp.Expr:
         begin = self._curr
         right: exp.Expr = rule()
-        for each in (this, right):
+        for each in (before, right):
             if isinstance(each, StreamOperator):
                 problem = f"{each.args['kind']}(…) is a stream; set operations are over relations"
                 self.refuse(problem, at=each, hint="put the set operation inside of it")
-        if isinstance(right, exp.SetOperation):
-            right = self.made(begin, exp.Subquery(this=right))
-        return self.made(start, kind(this=this, expression=right, distinct=not every))
+        return self.made(begin, exp.Subquery(this=right)) if isinstance(right, exp.SetOperation) else right
 
     def operand(self) -> exp.Expr:
         """Read one operand of a set operation: a SELECT, a stream operator, or a query in brackets."""

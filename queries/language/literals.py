@@ -12,7 +12,9 @@ from sqlglot import exp
 from ..expressions.nodes import Constant, Days
 from .places import Text
 
-__all__ = ["interval", "length_us", "number", "type_of"]
+__all__ = ["MOST_ROWS", "count", "interval", "length_us", "number", "type_of", "whole_type"]
+
+MOST_ROWS = 2**31 - 1
 
 _TYPES: dict[Any, pa.DataType] = {
     exp.DType.BOOLEAN: pa.bool_(),
@@ -77,6 +79,30 @@ def number(node: exp.Literal, text: Text, *, negative: bool = False) -> Constant
     if precision > 38:
         raise text.error(node, f"'{written}' has more than 38 digits", hint="write it with an exponent, as a double")
     return Constant(value, pa.decimal128(precision, scale))
+
+
+def whole_type(value: int) -> pa.DataType:
+    """Return the type of a whole number of at most 18 digits."""
+    return pa.int32() if -(2**31) <= value < 2**31 else pa.int64()
+
+
+def count(node: exp.Expr, text: Text, what: str, *, least: int = 1) -> int:
+    """Return a whole number of rows, as far as Spark counts them.
+
+    Raises
+    ------
+    QueryRefusedError
+        It is no whole number, too small, or too large.
+    """
+    written = node.name if isinstance(node, exp.Literal) and not node.is_string else ""
+    whole = written.isascii() and written.isdigit()
+    if not whole or len(written) > 10 or not least <= int(written) <= MOST_ROWS:
+        raise text.error(
+            node,
+            f"{what} {node.name} is no whole number in its range",
+            expected=f"a whole number from {least} to {MOST_ROWS}",
+        )
+    return int(written)
 
 
 def interval(node: exp.Interval, text: Text) -> Constant:

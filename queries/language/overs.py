@@ -36,7 +36,7 @@ from ..relations.nodes import (
 )
 from .context import Context
 from .froms import Filtered
-from .literals import length_us
+from .literals import count, length_us
 from .places import Text
 from .scalars import Scalars
 from .shapes import renamed_aggregation
@@ -155,8 +155,8 @@ def _rows(node: exp.Window, spec: exp.Expr, by: list[Expression], text: Text) ->
         return Unbounded()
     if start == "CURRENT ROW":
         n = 0
-    elif isinstance(start, exp.Literal) and not start.is_string and start.name.isdigit():
-        n = int(start.name)
+    elif isinstance(start, exp.Literal) and not start.is_string:
+        n = count(start, text, "ROWS", least=0)
     else:
         raise text.error(spec, "this frame has no number of rows", expected=_ROWS_USAGE)
     columns = [each.name for each in by if isinstance(each, Field)]

@@ -8,6 +8,7 @@ from ..expressions.nodes import Field, all_of
 from ..relations.nodes import Relation, Top, Where, Windowed
 from .context import Context
 from .froms import Filtered
+from .literals import count
 from .predicates import terms
 from .results import orders_of
 from .scalars import Scalars
@@ -69,7 +70,7 @@ def _ranking(node: exp.Expr, context: Context) -> tuple[exp.Window, int]:
     if not isinstance(node, exp.EQ | exp.LT | exp.LTE):
         raise error
     window, literal = unwrapped(node.this), unwrapped(node.expression)
-    if not (isinstance(window, exp.Window) and isinstance(literal, exp.Literal) and literal.name.isdigit()):
+    if not (isinstance(window, exp.Window) and isinstance(literal, exp.Literal)):
         raise error
     if not isinstance(window.this, exp.Anonymous) or window.this.this != "ROW_NUMBER" or window.this.expressions:
         raise error
@@ -77,7 +78,7 @@ def _ranking(node: exp.Expr, context: Context) -> tuple[exp.Window, int]:
         raise context.text.error(window.args["spec"], "ROW_NUMBER takes no frame")
     if window.args.get("order") is None:
         raise context.text.error(window, "ROW_NUMBER needs ORDER BY", expected=usage)
-    n = int(literal.name) - (1 if isinstance(node, exp.LT) else 0)
+    n = count(literal, context.text, "a rank of", least=0) - (1 if isinstance(node, exp.LT) else 0)
     if n < 1 or (isinstance(node, exp.EQ) and n != 1):
         raise context.text.error(node, "this keeps no first rows", expected="= 1, or <= n")
     return window, n

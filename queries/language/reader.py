@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from sqlglot import exp
@@ -13,11 +13,13 @@ from sqlglot.tokenizer_core import TokenType as T
 from .places import Text
 from .syntax import NOT_ALIASES, NOT_NAMES, STREAM_OPERATORS
 
-__all__ = ["STRINGS", "Reader"]
+__all__ = ["CHAIN", "STRINGS", "Reader"]
 
 _Node = TypeVar("_Node", bound=exp.Expr)
 
 STRINGS = (T.STRING, T.RAW_STRING)
+CHAIN = 8
+"""Up to so many operands of one operator are read as Spark reads them, each with all before it."""
 _TYPES = {
     "BOOLEAN": exp.DType.BOOLEAN,
     "TINYINT": exp.DType.TINYINT,
@@ -67,6 +69,15 @@ class Reader(SparkParser):
     def text(self, text: Text) -> None:
         self.__dict__["_text"] = text
 
+    @property
+    def lists(self) -> Mapping[int, tuple[int, ...] | tuple[str, ...]]:
+        """The long lists of literals by their places: see :func:`~.literal_lists.take_lists`."""
+        return self.__dict__.get("_lists", {})
+
+    @lists.setter
+    def lists(self, lists: Mapping[int, tuple[int, ...] | tuple[str, ...]]) -> None:
+        self.__dict__["_lists"] = lists
+
     # --- what all rules use -----------------------------------------------------------------------------------------
 
     def refuse(self, problem: str, *, at: Any = None, expected: str = "", hint: str = "") -> NoReturn:
@@ -87,6 +98,19 @@ class Reader(SparkParser):
         meta = node.meta
         meta["start"] = start.start if isinstance(start, Token) else start.meta.get("start", 0)
         meta["end"] = self._prev.end if self._prev else 0
+        return node
+
+    def chain(self, start: Token, kind: type[exp.Expr], parts: Sequence[exp.Expr], **more: object) -> exp.Expr:
+        """Return parts joined by an operator: the left ones first or, where these are many, as flat as it goes.
+
+        The operator is associative, so the result is the same.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        half = len(parts) - 1 if len(parts) <= CHAIN else len(parts) // 2
+        right = self.chain(start, kind, parts[half:], **more)
+        node = kind(this=self.chain(start, kind, parts[:half], **more), expression=right, **more)
+        node.meta.update(start=parts[0].meta.get("start", start.start), end=parts[-1].meta.get("end", self._prev.end))
         return node
 
     def need(self, token_type: T, what: str) -> Token:

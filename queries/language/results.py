@@ -10,6 +10,7 @@ from ..expressions.nodes import Expression, Field, fields
 from ..relations.nodes import Distinct, Order, Project, Relation, Top
 from .context import Context
 from .items import item_at
+from .literals import count
 from .scalars import Scalars
 from .scope import Scope, Visible, is_outer
 
@@ -89,10 +90,7 @@ def limit_of(node: exp.Expr, context: Context) -> int | None:
     limit = node.args.get("limit")
     if limit is None:
         return None
-    literal = limit.expression
-    if not literal.name.isdigit() or int(literal.name) < 1:
-        raise context.text.error(literal, f"LIMIT {literal.name} keeps no rows", expected="a whole number from 1")
-    return int(literal.name)
+    return count(limit.expression, context.text, "LIMIT")
 
 
 def bind_order(node: exp.Expr, relation: Relation, context: Context) -> Relation:

@@ -9,15 +9,17 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...conf.errors import SchemaError
+from ..expressions.arithmetic_types import added
 from ..expressions.nodes import Call, Constant, Expression, Field, fields
-from ..expressions.typing import call, cast
+from ..expressions.typing import call, cast, in_list
 from ..relations.aggregates import aggregation, is_aggregate
 from ..relations.nodes import Aggregation
 from .calls import read_call
-from .literals import interval, number, type_of
+from .literals import interval, number, type_of, whole_type
 from .places import Text
 from .scope import Scope, is_outer
 from .shapes import unwrapped
+from .syntax import InList, Sum
 
 __all__ = ["Scalars"]
 
@@ -103,6 +105,13 @@ class Scalars:
             raise self.text.error(node, f"this is not supported {self.where}")
         return rule(self, node)
 
+    def _sum(self, node: exp.Expr) -> Expression:
+        """Add from left to right; what has one type is added by one call, however much it is."""
+        found, *others = (self.bind(each) for each in node.expressions)
+        for each in others:
+            found = added(self._call(node, "add", [found, each]))
+        return found
+
     def condition(self, node: exp.Expr) -> Expression:
         """Return an expression that must be a condition."""
         found = self.bind(node)
@@ -187,6 +196,15 @@ class Scalars:
                 node.this, "several columns in IN need a subquery", hint="compare each with AND and OR"
             )
         return self._call(node, "in", [self.bind(node.this), *(self.bind(each) for each in node.expressions)])
+
+    def _in_list(self, node: exp.Expr) -> Expression:
+        value, values = self.bind(node.this), node.args["values"]
+        found = in_list(value, values)
+        if found is not None:
+            return found
+        kind = type(values[0])
+        made = [Constant(each, pa.string() if kind is str else whole_type(each)) for each in dict.fromkeys(values)]
+        return self._call(node, "in", [value, *made])
 
     def _misplaced(self, node: exp.Expr, what: str) -> Exception:
         return self.text.error(
@@ -377,6 +395,7 @@ _RULES: dict[type[exp.Expr], Callable[[Scalars, Any], Expression]] = {
     exp.Filter: Scalars._filter,
     exp.HexString: _bytes,
     exp.In: Scalars._in,
+    InList: Scalars._in_list,
     exp.Interval: Scalars._interval,
     exp.Is: Scalars._is,
     exp.Literal: Scalars._literal,
@@ -385,6 +404,7 @@ _RULES: dict[type[exp.Expr], Callable[[Scalars, Any], Expression]] = {
     exp.Null: _constant(None, pa.null()),
     exp.Paren: _through,
     exp.Subquery: Scalars._subquery,
+    Sum: Scalars._sum,
     exp.TryCast: Scalars._cast,
     exp.Tuple: _alone,
     exp.Var: _word,

@@ -26,13 +26,15 @@ from ..relations.nodes import (
     Windowed,
 )
 from .context import Bound, Context
-from .literals import length_us
+from .literals import count, length_us
 from .places import near
 from .scalars import Scalars
 from .scope import Scope, Visible
 from .syntax import StreamWindow, TableFunction
 
 __all__ = ["Source", "bind_source", "holds_newest", "newest", "visible"]
+
+_MOST_WINDOWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,10 @@ def _sampled(stream: StreamNode, sample: exp.Expr | None, context: Context) -> S
             literal, f"{literal.name} % is not a share of the rows", expected="more than 0, at most 100"
         )
     seed = sample.args.get("seed")
+    number = 0 if seed is None else count(seed, context.text, "REPEATABLE", least=0)
     if percent == 100:
         return stream
-    return context.noted(Sample(stream, percent, int(seed.name) if seed is not None else 0), sample)
+    return context.noted(Sample(stream, percent, number), sample)
 
 
 def _columns(nodes: Sequence[exp.Expr], schema: Any, context: Context, alias: str) -> tuple[str, ...]:
@@ -183,13 +186,7 @@ def _windowed(
         where = Scalars(context.text, scope, where="in a window").condition(window.args["where"])
     made: Window
     if window.args.get("rows") is not None:
-        literal = window.args["rows"]
-        n = int(literal.name) if literal.name.isdigit() else 0
-        if n < 1:
-            raise context.text.error(
-                literal, f"ROWS {literal.name} is not a number of rows", expected="a whole number from 1"
-            )
-        made = newest(stream, n, partition, where)
+        made = newest(stream, count(window.args["rows"], context.text, "ROWS"), partition, where)
         return context.noted(Windowed(source, made), window)
     if window.args.get("now"):
         made = Now()
@@ -288,6 +285,13 @@ def _hop(
             raise context.text.error(each, "this is not a length of time", expected=usage)
     lengths = [length_us(each, context.text, kind) for each in arguments[1:]]
     slide, size = (lengths[0], lengths[0]) if kind == "TUMBLE" else (lengths[0], lengths[1])
+    if size > slide * _MOST_WINDOWS:
+        raise context.text.error(
+            arguments[1],
+            f"each row would be in {-(-size // slide)} windows",
+            expected=f"at most {_MOST_WINDOWS}",
+            hint="give a longer slide",
+        )
     if slide > size:
         raise context.text.error(
             arguments[1],

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from sqlglot.expressions.core import Expression
 
-__all__ = ["NOT_ALIASES", "NOT_NAMES", "STREAM_OPERATORS", "TABLE_FUNCTIONS", "Emit"]
-__all__ += ["StreamOperator", "StreamWindow", "TableFunction"]
+__all__ = ["NOT_ALIASES", "NOT_NAMES", "STREAM_OPERATORS", "TABLE_FUNCTIONS", "Emit", "InList"]
+__all__ += ["StreamOperator", "StreamWindow", "Sum", "TableFunction"]
 
 STREAM_OPERATORS = ("ISTREAM", "DSTREAM", "RSTREAM")
 TABLE_FUNCTIONS = ("HOP", "TUMBLE", "LATEST")
@@ -100,3 +100,15 @@ class Emit(Expression):
     """``query EMIT CHANGES``, ``EMIT ON WINDOW CLOSE``, ``EMIT PERIODIC INTERVAL '5' SECOND``."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "every": False}
+
+
+class Sum(Expression):
+    """``a + b + c + …`` of many operands, added from left to right."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+
+
+class InList(Expression):
+    """``n IN (1, 2, 3, …)`` of many literals of one kind: a tuple of numbers, or of texts."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "values": True}

@@ -13,8 +13,8 @@ from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
 from ..expressions.months import UNITS
-from .reader import STRINGS, Reader
-from .syntax import NOT_NAMES
+from .reader import CHAIN, STRINGS, Reader
+from .syntax import NOT_NAMES, InList, Sum
 
 __all__ = ["Terms"]
 
@@ -59,17 +59,17 @@ class Terms(Reader):
     def scalar(self) -> exp.Expr:
         """Read one expression."""
         start = self._curr
-        this = self._conjunction()
+        parts = [self._conjunction()]
         while self._match(T.OR):
-            this = self.made(start, exp.Or(this=this, expression=self._conjunction()))
-        return this
+            parts.append(self._conjunction())
+        return self.chain(start, exp.Or, parts)
 
     def _conjunction(self) -> exp.Expr:
         start = self._curr
-        this = self._negation()
+        parts = [self._negation()]
         while self._match(T.AND):
-            this = self.made(start, exp.And(this=this, expression=self._negation()))
-        return this
+            parts.append(self._negation())
+        return self.chain(start, exp.And, parts)
 
     def _negation(self) -> exp.Expr:
         start = self._curr
@@ -126,11 +126,8 @@ class Terms(Reader):
             self.refuse("RLIKE ANY and RLIKE ALL are not supported", hint="write one pattern with |")
         every = self.need_word("ANY", "ALL", "SOME") == "ALL"
         patterns = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self.scalar))).expressions
-        joined = exp.And if every != negated else exp.Or
-        found: exp.Expr = self.made(start, kind(this=this, expression=patterns[0]))
-        for each in patterns[1:]:
-            found = self.made(start, joined(this=found, expression=kind(this=this.copy(), expression=each)))
-        return found
+        parts = [self.made(start, kind(this=this.copy(), expression=each)) for each in patterns]
+        return self.chain(start, exp.And if every != negated else exp.Or, parts)
 
     def _is(self, start: Token, this: exp.Expr) -> exp.Expr:
         negated = self._match(T.NOT)
@@ -150,7 +147,11 @@ class Terms(Reader):
     def _in(self, start: Token, this: exp.Expr) -> exp.Expr:
         self.need(T.L_PAREN, "( after IN")
         first = self._curr
-        if self.begins_query():
+        values = self.lists.get(first.start) if first else None
+        if values is not None:
+            self._advance()
+            found: exp.Expr = InList(this=this, values=values)
+        elif self.begins_query():
             query = self.made(first, exp.Subquery(this=self.query()))
             found = exp.In(this=this, query=query)
         else:
@@ -165,10 +166,24 @@ class Terms(Reader):
         this = self._level(at + 1)
         kinds = _LEVELS[at]
         while kind := kinds.get(self._curr.token_type):
-            self._advance()
-            this = self.made(start, kind(this=this, expression=self._level(at + 1)))
+            operator, parts = self._curr.token_type, [this]
+            while self._match(operator):
+                parts.append(self._level(at + 1))
+            this = self._operation(start, kind, parts)
         while not kinds and (function := self._shift()):
             this = self.made(start, exp.Anonymous(this=function, expressions=[this, self._level(at + 1)]))
+        return this
+
+    def _operation(self, start: Token, kind: type[exp.Binary], parts: list[exp.Expr]) -> exp.Expr:
+        """Return operands of one operator, from left to right."""
+        if kind is exp.DPipe:
+            return self.chain(start, kind, parts)
+        if kind is exp.Add and len(parts) > CHAIN:
+            return self.made(start, Sum(expressions=parts))
+        this = parts[0]
+        for each in parts[1:]:
+            this = self.made(start, kind(this=this, expression=each))
+            this.meta["end"] = each.meta.get("end", this.meta["end"])
         return this
 
     def _shift(self) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
 from ..language import Catalog, Query, bind
+from ..placing.rehearsal import rehearse
 from ..relations.nodes import Stream, walk
 from .changes import Change
 from .journal import Journal
@@ -94,7 +95,7 @@ def checked(change: Change, registry: Registry) -> Change | None:
     if change.kind == "alter":
         return _alter(change, query, registry)
     if change.kind == "activate":
-        bind(query.text, registry.catalog)
+        _check_text(query.text, query.name, query.buckets, registry)
         return None if query.active else change
     if change.kind == "deactivate":
         return change if query.active else None
@@ -116,7 +117,7 @@ def _register(change: Change, registry: Registry) -> Change | None:
         )
     _check_free(name, "query", registry)
     _check_values(change)
-    bind(_text(change), registry.catalog)
+    _check_text(_text(change), name, int(change.buckets or 1), registry)
     return _as_numbers(change)
 
 
@@ -125,10 +126,15 @@ def _alter(change: Change, query: Registered, registry: Registry) -> Change | No
         raise OptionError("nothing to alter is given", expected="a query's text, a weight, or both")
     _check_values(change)
     if change.text is not None:
-        bind(_text(change), registry.catalog)
+        _check_text(_text(change), query.name, query.buckets, registry)
     text = None if change.text == query.text else change.text
     weight = None if change.weight == query.weight else change.weight
     return None if text is None and weight is None else _as_numbers(replace(change, text=text, weight=weight))
+
+
+def _check_text(text: str, name: str, buckets: int, registry: Registry) -> None:
+    """Refuse a query that the job could not host."""
+    rehearse(bind(text, registry.catalog).plan, name, registry.settings.table_of(name), buckets)
 
 
 def _view(change: Change, registry: Registry) -> Change | None:
@@ -171,7 +177,8 @@ def _relation(change: Change, registry: Registry) -> Change | None:
     texts += [(f"view '{each}'", whole_view(each)) for each in _views_over(name, _relations, catalog)]
     for what, text in texts:
         try:
-            bind(text, wanted)
+            plan = bind(text, wanted).plan
+            rehearse(plan, name, registry.settings.table_of(name), 1)
         except UpstreamError as error:
             raise OptionError(
                 f"the {what} does not fit the relation '{name}' as {relation.table} has it: {error}",

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...conf.errors import CheckpointError, UpstreamError
+from ...conf.errors import CheckpointError
+from ..deltas.failures import FAILURES, attributed
 from ..language import Catalog, Query, bind
 from .journal import Journal
 from .settings import Settings
@@ -197,8 +198,8 @@ class _Versions:
         if active and bound is None:
             try:
                 bound = bind(entry.text, catalog)
-            except UpstreamError as error:
-                active, reason = False, str(error)
+            except FAILURES as error:
+                active, reason = False, str(attributed(error))
         made = Registered(
             entry.id,
             entry.name,

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from .nodes import Latest, Node, Stream, Windowed, walk
+from .nodes import Changes, Latest, Node, Stream, Windowed, walk
 
-__all__ = ["Clock", "on_arrival"]
+__all__ = ["Clock", "clock_of", "on_arrival"]
 
 Clock: TypeAlias = Literal["event", "arrival"]
 """``event``: a row counts from its event time on, once the low-watermark has passed it. ``arrival``: at once."""
+
+
+def clock_of(plan: Node) -> Clock:
+    """Return the clock of a plan that is hosted: that of arrival wherever it can be, since it waits for nothing."""
+    periodic = any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
+    return "arrival" if on_arrival(plan) and not periodic else "event"
 
 
 def on_arrival(plan: Node) -> bool:

@@ -73,11 +73,7 @@ def _filtered(source: Relation, conditions: Sequence[Expression]) -> Relation:
 
 
 def _where(source: Relation, conditions: Sequence[Expression]) -> Relation:
-    kept: list[Expression] = []
-    for each in conditions:
-        true = isinstance(each, Constant) and each.value is True
-        if not true and each not in kept:
-            kept.append(each)
+    kept = [each for each in dict.fromkeys(conditions) if not (isinstance(each, Constant) and each.value is True)]
     if not kept:
         return source
     if isinstance(source, Where):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as patypes
 
-from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts, walk
+from ..expressions.nodes import Call, Constant, Expression, Field, chain, conjuncts, walk
 
 __all__ = ["canonical_text", "conjunct_texts", "conjuncts_in_order", "never_fails", "ordered", "size"]
 
@@ -31,6 +30,7 @@ _TOTAL = frozenset(
         "is_null",
         "is_not_null",
         "in",
+        "in_list",
         "between",
         "coalesce",
         "if",
@@ -176,7 +176,7 @@ def ordered(expression: Expression) -> Expression:
         return expression
     function = expression.function
     if function in {"and", "or"}:
-        return reduce(lambda one, other: Call(function, (one, other), expression.type), _in_order(expression, function))
+        return chain(function, _in_order(expression, function))
     arguments = [ordered(each) for each in expression.arguments]
     if function == "cast":
         inner = arguments[0]

@@ -1,9 +1,10 @@
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
-from upstream.conf.errors import QueryError
-from upstream.queries.deltas.failures import FAILURES
+from upstream.conf.errors import CheckpointError, QueryError, TableError
+from upstream.queries.deltas.failures import FAILURES, attributed, reason_of
 
 
 def test_errors_in_values_end_a_query_and_others_the_batch():
@@ -12,8 +13,14 @@ def test_errors_in_values_end_a_query_and_others_the_batch():
         pl.exceptions.ComputeError("x"),
         pl.exceptions.PanicException("x"),
         pa.ArrowInvalid("x"),
+        RecursionError("x"),
+        OverflowError("x"),
+        AssertionError("x"),
     ):
-        with pytest.raises(FAILURES):
-            raise error
-    assert not issubclass(OSError, FAILURES)
-    assert not issubclass(MemoryError, FAILURES)
+        assert isinstance(error, FAILURES)
+        assert reason_of(error) == f"{type(error).__name__}: {error}"
+    table = TableError("x")
+    table.__cause__ = OSError("full")
+    for error in (OSError("x"), table, CheckpointError("x"), PySparkRuntimeError("x", messageParameters={})):
+        with pytest.raises(type(error)):
+            attributed(error)

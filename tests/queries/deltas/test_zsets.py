@@ -60,15 +60,18 @@ def test_ranges_are_written_out(ranges):
     assert list(zip(which, numbers, strict=True)) == expected
 
 
-@given(EVENTS)
-def test_rows_are_there_at_the_change_points_of_their_group(events):
+@given(EVENTS, st.integers(1, 6))
+def test_rows_are_there_at_the_change_points_of_their_group(events, most):
     events = [(one, time, max(weight, 0)) for one, time, weight in events]
     group_of = np.array([0, 1, 0, 1])
     used = sorted({int(group_of[one]) for one, _, _ in events})
     group_of = np.array([used.index(g) if g in used else 0 for g in group_of])
     rows = cumulated(*columns(events))
     points = cumulated(group_of[rows.ids], rows.times, np.zeros(len(rows.ids), dtype=np.int64))
-    found = sorted(zip(*(each.tolist() for each in live(rows, group_of, points)), strict=True))
+    parts = list(live(rows, group_of, points, most=most))
+    assert [each.begin for each in parts[1:]] == [each.end for each in parts[:-1]]
+    assert all(len(each.ids) <= max(most, 4) or each.end == each.begin + 1 for each in parts)
+    found = sorted(row for each in parts for row in zip(*(some.tolist() for some in each[2:]), strict=True))
     expected = []
     for place, (group, time) in enumerate(zip(points.ids, points.times, strict=True)):
         for one in range(4):

@@ -1,14 +1,17 @@
 import math
 import operator
 from collections.abc import Callable
+from functools import reduce
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.conf.errors import QueryError
+from upstream.queries.expressions.arithmetic_types import added
 from upstream.queries.expressions.kinds import BYTE, DOUBLE, FLOAT, INT, LONG, SHORT
-from upstream.queries.expressions.nodes import Constant
+from upstream.queries.expressions.nodes import Call, Constant
 from upstream.queries.expressions.typing import call
 
 from ..failing import fails
@@ -122,3 +125,22 @@ def test_zeros_beside_constants_have_their_sign(function, dtype, constant):
     expected = [[operation(each, constant), operation(constant, each)] for each in values if each is not None]
     right, left = (run(call(name, pair), frame, schema) for pair in ((column, fixed), (fixed, column)))
     assert [repr([*each]) for each in zip(right, left, strict=True)] == [*map(repr, expected), repr([None, None])]
+
+
+@pytest.mark.parametrize("dtype", [INT, LONG, DOUBLE], ids=str)
+@given(data=st.data())
+def test_many_are_added_from_left_to_right(dtype, data):
+    values = st.floats(allow_nan=False) if dtype == DOUBLE else _integers(dtype)
+    row = data.draw(st.lists(st.none() | values if data.draw(st.booleans()) else values, min_size=3, max_size=7))
+    columns, *rows = fields(*(([each], dtype) for each in row))
+    nested = reduce(lambda one, other: call("add", [one, other]), columns)
+    flat = reduce(lambda one, other: added(call("add", [one, other])), columns)
+    assert isinstance(flat, Call)
+    assert (flat.function, len(flat.arguments)) == ("add_all", len(row))
+    results: list[object] = []
+    for each in (flat, nested):
+        try:
+            results.append(run(each, *rows))
+        except QueryError as error:
+            results.append(error.problem.partition("where")[2])
+    assert repr(results[0]) == repr(results[1]) or isinstance(results[0], str) == isinstance(results[1], str) is True

@@ -145,3 +145,16 @@ def test_translate_replaces_letter_by_letter_and_drops_what_has_none(texts, lett
         table.setdefault(letter, by[at : at + 1])
     expected = [None if text is None else "".join(table.get(each, each) for each in text) for text in texts]
     assert evaluate("translate", (texts, TEXT), constants=[([letters], TEXT), ([by], TEXT)]) == expected
+
+
+def test_a_text_that_would_be_too_long_is_not_made():
+    for function, more in (("repeat", ([2_000_000_000], INT)), ("repeat", ([1 << 20], INT))):
+        fails("more than 1048576 bytes", evaluate, function, (["ab"], TEXT), more)
+    assert evaluate("repeat", (["ab", None, ""], TEXT), ([2, 2_000_000_000, 2_000_000_000], INT)) == ["abab", None, ""]
+    fails(
+        "more than 1048576 bytes",
+        evaluate,
+        "replace",
+        (["a" * 1024], TEXT),
+        constants=[(["a"], TEXT), (["b" * 1025], TEXT)],
+    )

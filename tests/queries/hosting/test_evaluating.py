@@ -78,6 +78,20 @@ def test_rows_that_came_before_make_what_begins_whole_later():
     assert unsure.step("e", "event", job("q"), replace(moment(None, 1), missed=True), {}, {}).begun == {"q": None}
 
 
+def test_a_jump_of_time_is_caught_up_with_in_several_steps():
+    text = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 1 HOUR] GROUP BY sym EMIT PERIODIC INTERVAL '1' MINUTE"
+    whole = Evaluations(DictStore(), {}).step("e", "event", job("q", text), moment(None, 90), rows(1, 40), {})
+    evaluations, came, found = Evaluations(DictStore(), {}), rows(1, 40), []
+    with patch("upstream.queries.deltas.changes._MOST", 30):
+        for _ in range(20):
+            stepped = evaluations.step("e", "event", job("q", text), moment(None, 90), came, {})
+            found += list(stepped.changes.values())
+            assert all(frame.height <= 30 for frame in found)
+            came = {}
+    assert len(found) > 5
+    assert pl.concat(found).rows() == whole.changes["q"].rows()
+
+
 def test_a_job_that_fails_does_not_disturb_the_others():
     evaluations = Evaluations(DictStore(), {})
     found = evaluations.step("e", "event", {**job("q"), **job("r", RATIO)}, moment(None, 5), rows(1, n=0), {})

@@ -4,7 +4,6 @@ from unittest.mock import patch
 from kit.continuous import FORMS
 from kit.hosting import Versions
 
-from upstream.conf.errors import SchemaError
 from upstream.queries.hosting import host_plan
 from upstream.queries.hosting.host_plan import HostPlan, HostPlans, named
 
@@ -59,13 +58,20 @@ def test_what_two_versions_share_is_not_planned_again():
 
 def test_a_query_that_cannot_be_placed_does_not_disturb_the_others():
     def refuse(plan):
-        raise SchemaError("not this one")
+        raise RecursionError("not this one")
 
     with patch.object(host_plan, "placed", refuse):
         plan = HostPlan.of(VERSIONS(1), range(4))
     assert plan.queries == {}
-    assert plan.refused[3] == ("n", "not this one.")
+    assert plan.refused[3] == ("n", "not this one")
     assert HostPlan.of(VERSIONS(2), range(4), plan).refused.keys() == {1}
+
+
+def test_a_batch_that_was_planned_before_a_query_was_dropped_runs_again_without_it():
+    plans = HostPlans(VERSIONS, range(4), opened=2)
+    assert plans(1).queries.keys() == {1}
+    assert plans(2).queries.keys() == {1, 9}
+    assert HostPlans(VERSIONS, range(4), opened=1)(1).queries.keys() == {1, 2, 3, 4}
 
 
 def test_plans_are_remembered_by_the_process():

@@ -45,6 +45,33 @@ def test_text_without_an_end_or_nested_too_deeply_is_refused(sql):
         parse("SELECT " + "(" * 5000 + "1" + ")" * 5000 + " FROM s")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT {} AS x FROM trade [NOW]".format(" OR ".join(f"n = {n}" for n in range(3000))),
+        "SELECT {} AS x FROM trade [NOW]".format(" AND ".join(f"n <> {n}" for n in range(3000))),
+        "SELECT {} AS x FROM trade [NOW]".format("+".join(["n"] * 3000)),
+        "SELECT {} AS x FROM trade [NOW]".format("||".join(["sym"] * 3000)),
+        " UNION ALL ".join(["SELECT sym FROM trade [NOW]"] * 600),
+        " EXCEPT ".join(["SELECT sym FROM trade [NOW]"] * 360),
+    ],
+    ids=["or", "and", "+", "||", "union", "except"],
+)
+def test_long_chains_are_not_deep(text):
+    tree = parse(text)
+    assert parse(tree.sql(ContinuousSql)) == tree
+    bind(text, CATALOG)
+
+
+def test_unions_of_other_kinds_are_not_one_chain():
+    one = "SELECT sym FROM trade [NOW]"
+    text = " UNION ".join([one] * 9) + f" UNION ALL {one} EXCEPT {one}"
+    tree = parse(text)
+    assert (tree.key, tree.this.key, tree.this.args["distinct"]) == ("except", "union", False)
+    assert tree.this.this.args["distinct"] is True
+    assert fingerprint(bind(tree.sql(ContinuousSql), CATALOG).plan) == fingerprint(bind(text, CATALOG).plan)
+
+
 def test_compiled_sqlglot_is_refused(monkeypatch):
     refuse_compiled()
     monkeypatch.setattr(sqlglot.parser, "__file__", "/x/sqlglot/parser.cpython-311-x86_64-linux-gnu.so")

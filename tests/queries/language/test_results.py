@@ -27,6 +27,6 @@ def test_order_by_what_is_selected_and_what_is_not():
 
 test_what_is_refused = refusals(
     (f"SELECT sym {NOW} ORDER BY sym", "a relation has no order", "ORDER BY sym"),
-    (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 keeps no rows", "0"),
+    (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 is no whole number", "0"),
     (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is no column", "3"),
 )

@@ -27,6 +27,34 @@ def refused(checkpoint: str, change: Change, part: str, error: type[Exception] =
     assert Journal(checkpoint).version() == before
 
 
+def of_buses(select: str) -> str:
+    return f"SELECT {select} FROM LATEST(buses)"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (of_buses("vehicle_id, speed AS _upstream"), "_upstream"),
+        (of_buses("vehicle_id, speed AS __weight"), "__weight"),
+        (of_buses("vehicle_id, speed AS __TIME"), "__TIME"),
+        (of_buses("v FROM (SELECT vehicle_id AS v, speed AS __rows"), "__rows"),
+        (of_buses("vehicle_id RLIKE '(' AS m"), r"without \)"),
+        (of_buses("date_format(timestamp, 'QQQQQQQQ') AS f"), "QQQQQQQQ"),
+        (of_buses("lpad(vehicle_id, 2000000000) AS f"), "1048576"),
+        ("SELECT px FROM trade [ROWS 1" + "0" * 30 + "]", "2147483647"),
+        (of_buses("speed") + " ORDER BY speed LIMIT 1" + "0" * 24, "2147483647"),
+        ("SELECT SUM(n) OVER (ORDER BY t ROWS 1" + "0" * 20 + " PRECEDING) AS s FROM trade", "2147483647"),
+        ("SELECT px FROM trade TABLESAMPLE (5 PERCENT) REPEATABLE (1" + "0" * 23 + ")", "2147483647"),
+        ("SELECT px FROM trade [RANGE 1 HOUR] EMIT PERIODIC INTERVAL '1' MILLISECOND", "period"),
+        ("SELECT COUNT(*) AS n FROM HOP(trade, t, INTERVAL '1' MILLISECOND, INTERVAL '1' DAY)", "windows"),
+        (of_buses("(" * 600 + "speed" + ")" * 600 + " AS x"), "500 levels"),
+        (of_buses("speed" + " " * 4_000_000), "4000000"),
+    ],
+)
+def test_what_the_job_cannot_host_is_refused(checkpoint, text, part):
+    refused(checkpoint, Change("register", "new", text), part, QueryRefusedError)
+
+
 BAD = "SELECT vehicel_id FROM LATEST(buses)"
 OF_A_QUERY: tuple[Any, ...] = ("activate", "deactivate", "drop", "alter")
 OF_A_TEXT: tuple[Any, ...] = (("register", "new"), ("view", "new"), ("alter", "slow"))

@@ -1,0 +1,12 @@
+"""Names that no column of a query may have: those of the columns beside its own."""
+
+from __future__ import annotations
+
+__all__ = ["FREE_NAMES", "is_reserved"]
+
+FREE_NAMES = "a name that does not begin with two underscores or with _upstream"
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a name is one that evaluation and tables use themselves."""
+    return name.lower().startswith(("__", "_upstream"))
