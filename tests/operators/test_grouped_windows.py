@@ -124,18 +124,6 @@ def test_vehicles_of_each_route_in_each_window(batches):
             assert row["final"] == (bound is not None and (window + 1) * 5 <= bound)
 
 
-def test_late_rows_are_set_aside():
-    def steps(stream: Any) -> Any:
-        return stream.group_by("r").window("5 seconds", time_format="epoch_s").agg(n=us.count())
-
-    found = started(steps)
-    found.batch([{"k": "a", "t": 1, "r": "x", "v": 1}], punctuation=5)
-    found.batch([{"k": "b", "t": 4, "r": "x", "v": 1}, {"k": "b", "t": 5, "r": "x", "v": 1}])
-    assert [row["t"] for row in found.late] == [4]
-    found.end()
-    assert [(row["window_id"], row["n"]) for row in found.latest()] == [(0, 1), (1, 1)]
-
-
 def by_route(**options: Any) -> Any:
     given = {"duration": "5 seconds", "time_format": "epoch_s", **options}
     return lambda stream: stream.group_by("r").window(given.pop("duration"), **given).agg(n=us.count())

@@ -15,8 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.checkpoint_layout import joins_folder, windows_folder
-from upstream.core.feedback.join_reports import JoinReport
+from upstream.core.feedback.checkpoint_layout import windows_folder
 from upstream.core.feedback.report_files import read_reports
 from upstream.core.feedback.window_reports import WindowReport
 
@@ -107,25 +106,6 @@ def test_windows_that_are_held_close_and_then_nothing_runs(spark, tmp_path):
     query = start()
     wait_for(lambda: counted() == feeds.sent, query.exception)
     check_it_was_promised_for(feeds.of_silent(query, 0))
-
-
-def test_results_of_a_join_leave_in_order_and_then_nothing_runs(spark, tmp_path):
-    feeds = Feeds(spark, tmp_path)
-    begin = now_ms() - 5000
-    # The silent side's row meets the busy side's second one; nothing meets the first and the last.
-    feeds.send("silent", begin + 1500)
-    feeds.send("busy", begin, begin + 2000, begin + 4000)
-    near = us.interval(before="1 second", after="1 second")
-    both = feeds.source("200 ms", "busy").join(
-        feeds.source("200 ms", "silent"), on="key", within=near, time_format="epoch_ms", output_order="event_time",
-        release="sync", shards=2,
-    )  # fmt: skip
-    query = feeds.start(both, "key", "left_row", "right_row")
-    wait_for(lambda: feeds.results("v", "v_right") == [(2, 0)], query.exception)
-    reports = joins_folder(str(feeds.checkpoint))
-    wait_for(lambda: all(each.needs is None for each in read_reports(reports, JoinReport)), query.exception)
-    assert stays_idle(query, feeds.checkpoint, 0.6), "nothing waits, and batches run"
-    check_it_was_promised_for(feeds.of_silent(query, 1))
 
 
 @pytest.mark.parametrize("options", [{"progress": "latent"}, {"punctuation": "off"}, {"time": None}])

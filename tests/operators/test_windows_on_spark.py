@@ -13,14 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from kit.feeds import csv_feed, write_csv
 from kit.queries import run_to_end, write_to_end
-from kit.tables import read_frame, read_rows
+from kit.tables import read_frame
 from pyspark.sql import SparkSession
 
 import upstream
 from upstream.conf.errors import SchemaError
-from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.feedback.window_reports import WindowReport
 from upstream.operators.aggregates.functions import count, max_, sum_
 
 from . import sums
@@ -154,40 +151,6 @@ def test_windows_over_a_source_that_leaves_out_superseded_rows(spark, tmp_path, 
     for stream in (whole, whole.select("more"), bare):
         with pytest.raises(SchemaError, match="coalesces"):
             stream.window(duration, time_format="epoch_ms").agg(n=count())
-
-
-def test_slow_flush_starts_batches_until_all_results_have_left(spark, tmp_path):
-    place, feed = tmp_path / "place", tmp_path / "feed"
-
-    def counted() -> upstream.UpdateStream:
-        windows = sums.read(spark, feed).window(
-            "1 second", output="all", shards=2, time_format="epoch_ms", flush="slow", flush_rows=40
-        )
-        return windows.agg(n=count(), total=sum_("v"))
-
-    def add(window: int) -> None:
-        sums.add(feed, str(window), [(key, window * 1000 + key, key) for key in range(300)])
-
-    add(0)
-    add(1)  # its last row closes the first window
-    key = {"key": ("k", "window_id"), "event_time": "window_time"}
-    sums.finish(counted(), place, **key)
-    assert read_rows(place / "table", "k", "window_id", "n", "total") == [(k, 0, 1, k) for k in range(300)]
-    history = [summary for _, summary in upstream.LatestTable(place / "table").history()]
-    rows = [summary.rows for summary in history if summary.rows]
-    assert sum(rows) == 300
-    assert max(rows) <= 40
-    assert len(rows) >= 8
-    reports = read_reports(windows_folder(str(place / "checkpoint")), WindowReport)
-    assert [(report.due, report.waiting) for report in reports] == [(0, 0), (0, 0)]
-    before = deltalake.DeltaTable(str(place / "table")).version()
-    sums.finish(counted(), place, **key)
-    assert deltalake.DeltaTable(str(place / "table")).version() == before
-    add(2)
-    sums.finish(counted(), place, **key)
-    assert read_rows(place / "table", "k", "window_id", "n") == [
-        (key, window, 1) for key in range(300) for window in (0, 1)
-    ]
 
 
 def main_query(spark: SparkSession, feed: Path, place: Path) -> upstream.UpdateStream:

@@ -25,15 +25,11 @@ UTC = dt.timezone.utc
         (pa.array([1, -1], pa.int16()), [1, -1]),
         (pa.chunked_array([[7], [8]], pa.uint64()), [7, 8]),
         (pa.chunked_array([], pa.timestamp("us", "UTC")), []),
+        (pa.array([1, -1], pa.int32()).cast(pa.date32()), [82_800_000_000, -90_000_000_000]),  # at midnight in Paris
     ],
 )
 def test_times_become_microseconds_and_numbers_stay(column, wanted):
     assert windowing_values("at", column, "Europe/Paris").tolist() == wanted
-
-
-def test_dates_begin_at_midnight():
-    column = pa.array([dt.date(1970, 1, 2), dt.date(1969, 12, 31)])
-    assert windowing_values("on", column).tolist() == [86_400_000_000, -86_400_000_000]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import pytest
 
-from upstream.conf.errors import OptionError
 from upstream.operators.windows.emission import arguments_for, emit_for, written
 
 
@@ -20,16 +19,3 @@ def test_each_emission_has_one_spelling(output, early, emit, text):
     assert emit_for(output, early=early) == emit
     assert arguments_for(emit) == {"output": output, "early": early}
     assert written(emit) == text
-
-
-@pytest.mark.parametrize(
-    ("output", "early", "said"),
-    [
-        ("lazy", False, "output='lazy'"),
-        ("all", "yes", "early='yes'"),
-        ("eager", True, "output='eager' with early=True"),
-    ],
-)
-def test_what_is_no_emission_is_refused_by_name(output, early, said):
-    with pytest.raises(OptionError, match=said):
-        emit_for(output, early=early)

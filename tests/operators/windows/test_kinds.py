@@ -89,15 +89,6 @@ def test_no_wider_panes_would_do(windows):
     assert np.gcd.reduce(ends) == windows.pane
 
 
-@given(slidings)
-def test_rows_are_in_as_many_windows_as_fit(windows):
-    first, last = windows.wids(X)
-    counts = last - first + 1
-    assert counts.min() >= windows.range // windows.slide
-    assert counts.max() <= -(-windows.range // windows.slide)
-    assert windows.tumbling <= bool((counts == 1).all())
-
-
 int64s = st.integers(LOWEST, HIGHEST)
 lengths = st.one_of(st.integers(1, 1000), st.integers(1, HIGHEST))
 
@@ -213,14 +204,6 @@ def test_windows_that_end_with_a_row_name_their_ends_as_they_are_defined():
     start, end = windows.start_and_end(np.array([10]))
     assert (start.tolist(), end.tolist()) == ([5], [10])  # 5 < x <= 10
     assert [each.tolist() for each in windows.extent(np.array([10]))] == [[6], [11]]
-
-
-def test_landmark_windows_have_neither_beginning_nor_last_id():
-    windows = LandmarkWindows(slide=10)
-    assert windows.extent(np.array([0, 5]))[0].tolist() == [LOWEST, LOWEST]
-    first, last = windows.wids(np.array([-1, 0, 25]))
-    assert first.tolist() == [-1, 0, 2]
-    assert (last == HIGHEST).all()
 
 
 def test_kinds_by_their_numbers():

@@ -7,7 +7,7 @@ from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindow
 from upstream.operators.windows.shards.held_results import Since
 
 from .drawn import ANY_METHOD, SLIDING, any_batches, any_windows, plan_of
-from .windows_of import Run, punctuation_table, rows_table
+from .windows_of import Run
 
 
 def still_to_come(windows, rows, closed):
@@ -50,25 +50,6 @@ def test_promising_what_is_needed_empties_the_shard(windows, batches, emit):
         run.batches([([], run.reports[-1].needs)])
         assert len(run.results) > given_before
     assert all(report.bounds == {"feed": report.bound} for report in run.reports if report.bound is not None)
-
-
-def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
-    hours = 5 * 3600
-    run = Run(plan_of(SlidingWindows(10, 10), shards=1))
-    for second in range(0, 50, 5):
-        mine, other = [(1, second, 1)], [(2, second + hours, 1)]
-        run.tables(
-            rows_table(mine, second, "true"),
-            rows_table(other, second, "ahead"),
-            punctuation_table(second, second, "true"),
-            punctuation_table(second + hours, second, "ahead"),
-        )
-    assert [(each["key"], each["window_id"], each["n"]) for each in run.results] == [(1, wid, 2) for wid in range(4)]
-    run.tables(punctuation_table(50 + hours, 60, "true"), punctuation_table(50 + hours, 60, "ahead"))
-    got = {(each["key"], each["window_id"]): each["n"] for each in run.results}
-    first = hours // 10
-    assert got == {(1, wid): 2 for wid in range(5)} | {(2, first + wid): 2 for wid in range(5)}
-    assert sum(report.late for report in run.reports) == 0
 
 
 def test_since_is_the_arrival_of_what_is_still_held():
