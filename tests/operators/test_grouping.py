@@ -12,17 +12,6 @@ def stream_tester(steps):
     return StreamTester(steps, schema, key="k", event_time="t", time_format="epoch_us")
 
 
-def test_a_key_leaves_one_group_and_enters_another():
-    tester = stream_tester(lambda stream: stream.group_by("r", shards=2).agg(n=us.count(), v=us.sum("v")))
-    tester.batch([{"k": "a", "t": 1, "r": "x", "v": 3}, {"k": "b", "t": 1, "r": "x", "v": 4}])
-    assert [(row["r"], row["n"], row["v"]) for row in tester.latest()] == [("x", 2, 7)]
-    tester.batch([{"k": "a", "t": 2, "r": "y", "v": 5}])
-    found = {row["r"]: (row["n"], row["v"]) for row in tester.latest()}
-    assert found == {"x": (1, 4), "y": (1, 5)}
-    tester.batch([{"k": "b", "t": 2, "r": "y", "v": 1}])
-    assert {row["r"]: (row["n"], row["v"]) for row in tester.latest()} == {"y": (2, 6)}
-
-
 @pytest.mark.parametrize(
     ("steps", "error", "words"),
     [

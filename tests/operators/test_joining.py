@@ -16,14 +16,6 @@ def stream_tester(steps):
 NEAR = us.interval(before=2, after=3)
 
 
-def test_joins_run_without_spark():
-    tester = stream_tester(lambda left, right: left.join(right, on="k", within=NEAR, how="left", shards=2))
-    tester.batch([{"k": "a", "t": 10, "v": 1}, {"k": "b", "t": 10, "v": 2}], into="left")
-    (pair,) = tester.batch([{"k": "a", "t": 13, "v": 3}], into="right")
-    assert (pair["v"], pair["v_right"], pair["join_time"]) == (1, 3, 13)
-    assert [(row["v"], row["v_right"]) for row in tester.end()] == [(2, None)]
-
-
 def test_results_of_windows_are_joined():
     def counts(left, right):
         one, two = (each.window("10 seconds", output="all", shards=2).agg(n=us.count()) for each in (left, right))
@@ -38,25 +30,9 @@ def test_results_of_windows_are_joined():
     assert found == sorted([("a", first, 2, 1), ("a", 1 - first, 1, None), ("b", first, 1, None)])
 
 
-def test_tombstones_end_a_join_by_time_with_a_sentence():
-    tester = stream_tester(lambda left, right: left.join(right, on="k", within=NEAR, shards=1))
-    with pytest.raises(SchemaError, match="tombstones"):
-        tester.batch([{"k": "a", "t": 1, "_upstream": {"deleted": True}}], into="right")
-    assert tester.batch([{"k": "a", "t": 1}], into="right") == []
-
-
 def bounded(**limit):
     near = us.interval(before=99, after=99)
     return lambda left, right: left.join(right, on="k", within=near, how="left", shards=1, **limit)
-
-
-def test_a_limit_of_the_state_drops_the_oldest_rows():
-    tester = stream_tester(bounded(state_limit="4 kB", on_limit="drop_oldest"))
-    tester.batch([{"k": "a", "t": at, "v": at} for at in range(400)], into="left")
-    tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
-    ended = sorted(row["v"] for row in tester.end())
-    assert 0 < len(ended) < 400
-    assert ended == list(range(400 - len(ended), 400))
 
 
 def test_a_limit_of_the_state_may_change():
@@ -89,16 +65,6 @@ def test_results_in_the_order_of_time_run_without_spark(given):
     tester.restart()
     assert tester.batch([{"k": "a", "t": 10, "v": 5}], into="right") != []  # with the left's row at 12, at the bound
     assert [(row["join_time"], row["v"], row["v_right"]) for row in tester.late] == [(10, 1, 5)]
-
-
-def test_all_results_leave_once_whichever_way_to_the_order_is_chosen():
-    tester = in_order(**ADAPTIVE)
-    for second in range(1, 4):
-        for side in ("left", "right"):
-            tester.batch([{"k": key, "t": second, "v": second} for key in "ab"], into=side, punctuation=second)
-    tester.end()
-    times = tester.table.column("join_time").to_pylist()
-    assert sorted(times) == [1] * 2 + [2] * 6 + [3] * 10
 
 
 @pytest.mark.parametrize(("how", "found"), [("semi", [1]), ("anti", [2, 3])])

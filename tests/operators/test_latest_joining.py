@@ -1,6 +1,5 @@
 """Joins of newest rows as users call them, without Spark: outer ones, and rows that expire."""
 
-import datetime as dt
 from typing import Any
 
 import pytest
@@ -100,18 +99,6 @@ def test_rows_that_expire_leave_their_group(by):
     tester.batch([], punctuation=16)
     found = {row[by]: (row["n"], row["v"]) for row in tester.latest()}
     assert found == ({"b": (1, 2)} if by == "k" else {"a": (1, 2)})
-
-
-def test_a_ttl_of_times_has_a_duration():
-    tester = StreamTester(
-        lambda left, right: left.join_latest(right, on="k", how="full", ttl="10 minutes", shards=1),
-        "k STRING, t TIMESTAMP", key="k", event_time="t",
-    )  # fmt: skip
-    at = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
-    tester.batch([{"k": "a", "t": at}], into="left", punctuation=at + dt.timedelta(minutes=10))
-    assert len(tester.latest()) == 1
-    tester.batch([], into="left", punctuation=at + dt.timedelta(minutes=10, microseconds=1))
-    assert tester.latest() == []
 
 
 @pytest.mark.parametrize(

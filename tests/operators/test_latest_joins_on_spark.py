@@ -10,13 +10,10 @@ from kit.queries import write_to_end
 from kit.tables import read_frame
 
 import upstream as us
-from upstream.core.feedback.checkpoint_layout import latest_folder
-from upstream.core.feedback.latest_join_reports import LatestJoinReport
-from upstream.core.feedback.report_files import read_reports
 
 pytestmark = pytest.mark.spark
 
-BUSES, ROUTES = "bus STRING, ms BIGINT, route STRING, speed BIGINT", "route STRING, ms BIGINT, name BIGINT"
+BUSES = "bus STRING, ms BIGINT, route STRING, speed BIGINT"
 
 
 def write_files(folder, name, header, files, row, seed):
@@ -34,10 +31,6 @@ def bus(chance, at):
     return f"b{chance.randrange(20)}", at + chance.randrange(40), f"r{chance.randrange(6)}", at
 
 
-def route(chance, at):
-    return f"r{chance.randrange(8)}", at + chance.randrange(40), at
-
-
 def feed(spark, folder, name, schema, key, **options):
     rows = csv_feed(spark, f"{folder}/{name}-*.csv", schema, **{"key": key, "maxFilesPerTrigger": 1, **options})
     return us.UpdateStream(rows, key=key, event_time="ms")
@@ -49,30 +42,6 @@ def newest(rows):
         if row[0] not in found or row[1] >= found[row[0]][1]:
             found[row[0]] = row
     return found
-
-
-def test_buses_with_their_routes_as_both_are_now(spark, tmp_path):
-    def stream(coalesce):
-        buses = feed(spark, tmp_path / "feed", "bus", BUSES, "bus", coalesce=coalesce)
-        routes = feed(spark, tmp_path / "feed", "route", ROUTES, "route")
-        return buses.where("speed % 7 <> 3", on_leave="delete").join_latest(routes, on="route", how="left", shards=3)
-
-    buses, routes = [], []
-    for seed in (1, 2):
-        buses += write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 3, bus, seed)
-        routes += write_files(tmp_path / "feed", "route", "route,ms,name", 2, route, seed)
-        joined = stream(coalesce=seed == 2)
-        write_to_end(joined, tmp_path / "table", tmp_path / "checkpoint")
-        names = newest(routes)
-        expected = {
-            key: (at, number, ms, names.get(at, (None, None, None))[2])
-            for key, ms, at, number in newest(buses).values()
-            if number % 7 != 3
-        }
-        found = read_frame(tmp_path / "table").select("bus", "route", "speed", "ms", "name").rows()
-        assert {row[0]: row[1:] for row in found} == expected
-    reports = read_reports(latest_folder(str(tmp_path / "checkpoint"), 1), LatestJoinReport)
-    assert sum(each.right_kept for each in reports) == len(newest(routes))
 
 
 def test_a_query_that_goes_back_to_an_older_checkpoint_takes_no_file_of_the_future(spark, tmp_path):

@@ -1,13 +1,7 @@
 import pytest
 
 from upstream.core.rows.exact_integers import HIGHEST
-from upstream.operators.joins.release.choice import (
-    ReleasePlan,
-    bounds_inside,
-    choose,
-    enters_up_to,
-    load_of,
-)
+from upstream.operators.joins.release.choice import ReleasePlan, bounds_inside, choose, enters_up_to, load_of
 
 
 def test_results_are_held_from_the_load_alpha_on():
