@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import upstream
 from upstream import aggregates as agg
-from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.errors import CheckpointError, OptionError
 
 from .sums import KEYS, add, finish, read, rows, sums
 
@@ -186,10 +186,6 @@ def test_without_a_checkpoint_it_is_asked_for(spark, tmp_path):
     with pytest.raises(OptionError, match="not known yet"):
         upstream.write_latest(stream, tmp_path / "table")
     assert stream.dataframe(tmp_path / "checkpoint").columns == stream.schema.names
-    with pytest.raises(OptionError, match="checkpoint_location=3"):
-        stream.ordered(checkpoint_location=3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(SchemaError, match="no column w"):
-        upstream.UpdateStream(stream.dataframe(tmp_path / "checkpoint"), key="w")
 
 
 def test_a_column_of_a_streams_dataframe_is_found_in_later_steps(spark, tmp_path):

@@ -6,21 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from upstream.operators.aggregates import functions as exact
 from upstream.operators.aggregates.algebra import Aggregates
 from upstream.operators.aggregates.approximate import approx_count_distinct
-from upstream.operators.aggregates.functions import (
-    avg,
-    count,
-    first,
-    last,
-    max_,
-    min_,
-    stddev_pop,
-    stddev_samp,
-    sum_,
-    var_pop,
-    var_samp,
-)
 
 pytestmark = pytest.mark.spark
 
@@ -42,14 +30,21 @@ ROWS = """
 def test_results_and_types_are_sparks(spark):
     spark.sql(ROWS).createOrReplaceTempView("rows_to_aggregate")
     rows = spark.table("rows_to_aggregate").toArrow()
-    asked, sql = {"count": count()}, {"count": "count(*)"}
+    asked, sql = {"count": exact.count()}, {"count": "count(*)"}
     for column in ("i", "d", "wide", "f"):
-        for function in (sum_, avg, var_pop, var_samp, stddev_pop, stddev_samp):
+        for function in (exact.sum_, exact.avg, exact.var_pop, exact.var_samp, exact.stddev_pop, exact.stddev_samp):
             name = function.__name__.rstrip("_")
             asked[f"{name}_{column}"], sql[f"{name}_{column}"] = function(column), f"{name}({column})"
     for column in ("i", "d", "wide", "f", "s", "b", "day", "at", "x"):
-        asked |= {f"n_{column}": count(column), f"min_{column}": min_(column), f"max_{column}": max_(column)}
-        asked |= {f"first_{column}": first(column, "seq"), f"last_{column}": last(column, "seq", ignore_nulls=True)}
+        asked |= {
+            f"n_{column}": exact.count(column),
+            f"min_{column}": exact.min_(column),
+            f"max_{column}": exact.max_(column),
+        }
+        asked |= {
+            f"first_{column}": exact.first(column, "seq"),
+            f"last_{column}": exact.last(column, "seq", ignore_nulls=True),
+        }
         sql |= {f"n_{column}": f"count({column})", f"min_{column}": f"min({column})", f"max_{column}": f"max({column})"}
         sql[f"first_{column}"] = f"min_by({column}, seq)"
         sql[f"last_{column}"] = f"max_by({column}, seq) FILTER (WHERE {column} IS NOT NULL)"

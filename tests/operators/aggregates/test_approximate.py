@@ -90,15 +90,6 @@ def test_quantiles_are_within_their_error(shape, error, pieces):
     assert kept.max() < 6 * 2.3 / error  # it is a sketch, and does not keep its rows
 
 
-def test_a_sketch_stands_for_each_of_its_rows():
-    generator = np.random.default_rng(2)
-    aggregates = Aggregates.of({"m": median("v", error=0.1)}, pa.schema({"v": pa.int64()}))
-    codes = generator.integers(0, 4, 20_001)
-    state = pieces_of(aggregates, pa.array(generator.integers(0, 10**6, 20_001)), codes, 4, 17, generator)
-    weights = [sum(2**level for level in levels) for levels in state.column(1).to_pylist()]
-    assert weights == np.bincount(codes).tolist()
-
-
 def test_the_same_pieces_give_the_same_states_in_whatever_order_they_come():
     numbers = np.random.default_rng(4).zipf(1.2, 60_000) % 10**9
     asked = {"d": approx_count_distinct("v"), "q": median("v", error=0.05), "h": heavy_hitters("v", error=0.05)}

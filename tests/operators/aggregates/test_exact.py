@@ -178,19 +178,6 @@ def test_first_and_collect_take_nested_values(kind):
     assert aggregates.lower(both).to_pylist() == [{"f": value, "l": value, "c": [value, value]}]
 
 
-def test_groups_without_rows():
-    asked = {
-        "n": count(), "nv": count("i"), "sum": sum_("i"), "dsum": sum_("d"), "fsum": sum_("f"), "avg": avg("wide"),
-        "var": var_pop("f"), "min": min_("s"), "first": first("s", ORDER), "collect": collect("s", ORDER, limit=3),
-    }  # fmt: skip
-    aggregates = Aggregates.of(asked, SCHEMA)
-    nothing = dict.fromkeys(asked) | {"n": 0, "nv": 0, "collect": []}
-    for state in (aggregates.empty(2), aggregates.lift(SCHEMA.empty_table(), np.empty(0, dtype=np.int64), 2)):
-        assert state.schema == aggregates.state_schema
-        assert aggregates.lower(state).to_pylist() == [nothing, nothing]
-    assert aggregates.lower(aggregates.empty(0)).num_rows == 0
-
-
 def lowered(numbers, kind, **asked):
     rows = pa.table({"v": pa.array(numbers, kind), "time": pa.array(range(len(numbers)), pa.int64())})
     aggregates = Aggregates.of(asked, rows.schema)

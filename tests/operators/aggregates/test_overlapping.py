@@ -48,14 +48,6 @@ def test_each_range_has_its_least_or_greatest(greatest, kind, data):
             assert one == want or key(one) == key(want)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("greatest", [False, True])
-def test_nulls_alone_have_none(greatest, kind):
-    value = KINDS[kind][0]
-    found = Overlapping(pa.array([None, None, value], kind), greatest)
-    assert found.of(np.array([0, 0]), np.array([2, 3])).to_pylist() == [None, value]
-
-
 def test_what_would_take_too_much_memory_does_not_fit(monkeypatch):
     monkeypatch.setattr(Overlapping, "MOST", 30)
     found = Overlapping(pa.array(range(10)), True)

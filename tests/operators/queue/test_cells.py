@@ -25,15 +25,6 @@ def columns_of(held):
     return {name: getattr(held, name).tolist() for name in NAMES}
 
 
-def test_empty_cells_have_a_type_each():
-    made = Cells.empty(2)
-    assert len(made) == 2
-    assert len(Cells.empty()) == 0
-    assert columns_of(made) == {name: [0, 0] for name in NAMES}
-    kinds = {name: str(getattr(made, name).dtype) for name in NAMES}
-    assert kinds == dict.fromkeys(NAMES, "int64") | {"weight": "float64", "state": "int8"}
-
-
 def test_rows_are_taken_and_put():
     held = cells(4, number=[5, 6, 7, 8], weight=[0.5, 1.5, 2.5, 3.5], state=[0, 1, 2, 1])
     taken = held.take(np.array([3, 1]))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError, OptionError
+from upstream.conf.errors import CheckpointError
 from upstream.operators.queue.cells import Updates
 from upstream.operators.queue.keys import HashedKeys, NumberedKeys, key_numbers, numbers_tell
 from upstream.operators.queue.monitor import StatisticsMonitor
@@ -138,11 +138,6 @@ def test_queue_does_what_the_table_of_policies_says(policy, hashed, batches):
         assert queue.pages.used == len(queue)
 
 
-def test_unknown_policy_is_refused_by_name():
-    with pytest.raises(OptionError, match=r"lifo.*in-place"):
-        UpdateQueue("lifo", NumberedKeys(1))
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 @given(batches=batches, cut=st.integers(0, 12))
 def test_restart_between_batches_changes_nothing(policy, batches, cut):
@@ -184,14 +179,6 @@ def test_weight_serves_first_what_counts_more():
     queue.enqueue(Updates(np.array([0, 1]), None, np.array([0, 5]), weight=np.array([1.0, 3.0])), 5)
     assert queue.read(1, 10).cells.number.tolist() == [1]  # 3 * 5 > 1 * 10
     assert queue.read(1, 6).cells.number.tolist() == [0]  # 3 * 1 < 1 * 6
-
-
-def test_ties_are_reported_for_conflicts():
-    queue = UpdateQueue("in-place", NumberedKeys(2))
-    took = queue.enqueue(Updates(np.array([0, 0, 1]), np.array([5, 5, 5]), np.zeros(3, np.int64)), 0)
-    assert took.batch_ties.tolist() == [[1, 0]]
-    again = queue.enqueue(Updates(np.array([0]), np.array([5]), np.ones(1, np.int64)), 1)
-    assert again.ties.tolist() == [[0, took.locations[0]]]
 
 
 @given(keys=st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3)), min_size=1, unique=True))
