@@ -27,7 +27,7 @@ from .slices_shape import is_family
 from .state import State
 from .stepping import Stepping
 from .streams import Source
-from .zsets import BEGINNING, TIME, Span, in_order_of_time
+from .zsets import BEGINNING, TIME, Span, in_order_of_time, int64s
 
 __all__ = ["Evaluation", "Outcome"]
 
@@ -352,7 +352,7 @@ class Evaluation:
             return until
         start = self.low_watermark
         if start is None or start == LOWEST:
-            firsts = [int(first) for frame in received.values() if (first := frame.get_column(TIME).min()) is not None]
+            firsts = [int(int64s(frame, TIME).min()) for frame in received.values() if frame.height]
             firsts += [
                 each.operator.first(streams[each.part.stream])
                 for each in self._running.values()

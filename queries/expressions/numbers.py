@@ -5,7 +5,9 @@ Whole numbers are computed in a wider type, so that what does not fit becomes nu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -55,7 +57,7 @@ def _exact(operation: Callable[[Any, Any], Any]) -> Kernel:
 def _add_all(build: Builder, *values: pl.Expr) -> pl.Expr:
     """Add numbers of one type from left to right; it overflows if any sum on the way does."""
     if build.type in (FLOAT, DOUBLE):
-        return on_arrays(lambda *arrays: sum(arrays[1:], arrays[0]), *values, dtype=polars_type(build.type))
+        return on_arrays(lambda *arrays: reduce(operator.add, arrays), *values, dtype=polars_type(build.type))
     dtype = pl.Int64 if build.type == DURATION else polars_type(build.type)
     limits = np.iinfo(np.int64 if build.type == DURATION else f"int{build.type.bit_width}")
 

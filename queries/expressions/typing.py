@@ -91,9 +91,10 @@ def in_list(value: Expression, values: Sequence[int] | Sequence[str]) -> Express
     dtype = standard(value.type)
     if texts != (dtype == TEXT) or not (texts or is_integral(dtype)):
         return None
-    if not texts and max(*values, -1 - min(values)) >= 2 ** (dtype.bit_width - 1):
+    listed = sorted(set(values))
+    if not texts and max(int(listed[-1]), -1 - int(listed[0])) >= 2 ** (dtype.bit_width - 1):
         dtype = LONG
-    return Call("in_list", (cast(value, dtype), Constant(tuple(sorted(set(values))), pa.list_(dtype))), BOOLEAN)
+    return Call("in_list", (cast(value, dtype), Constant(tuple(listed), pa.list_(dtype))), BOOLEAN)
 
 
 def function_names() -> tuple[str, ...]:

@@ -86,6 +86,7 @@ def test_rows_that_are_there_several_times_count_as_often(given):
     ("aggregation", "message"),
     [
         (Aggregation("x", "medain", V, DOUBLE), "one of median"),
+        (Aggregation("x", "first", V, LONG), "min_by or max_by"),
         (Aggregation("x", "sum", (column("k", TEXT),), LONG), "cast it"),
         (Aggregation("x", "median", V, DOUBLE, distinct=True), "DISTINCT"),
         (Aggregation("x", "sum", (column("v"), column("t")), LONG, distinct=True), "2 columns"),

@@ -102,11 +102,7 @@ def counted(changes):
 
 @pytest.mark.parametrize("form", FORMS)
 @given(
-    on=st.sampled_from(CONDITIONS),
-    draw=st.data(),
-    given_steps=steps(),
-    collapse=st.booleans(),
-    restarts=st.booleans(),
+    on=st.sampled_from(CONDITIONS), draw=st.data(), given_steps=steps(), collapse=st.booleans(), restarts=st.booleans()
 )
 def test_what_is_dropped_is_not_missed(form, on, draw, given_steps, collapse, restarts):
     left, right = draw.draw(st.sampled_from(bounded(form)))

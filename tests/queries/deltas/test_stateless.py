@@ -3,11 +3,11 @@ import pyarrow as pa
 from hypothesis import given
 
 from upstream.queries.deltas.operator import Computed
-from upstream.queries.deltas.stateless import Filtered, Projected, Received, Together
+from upstream.queries.deltas.stateless import Projected, Received, Together
 from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
-from upstream.queries.relations.nodes import Project, SetOperation, Where
+from upstream.queries.relations.nodes import Project, Where
 
-from .checking import LONG, TEXT, R, S, arrivals, call, check, column, constant, windows
+from .checking import LONG, TEXT, S, arrivals, call, check, column, constant, windows
 
 SUM = call("add", column("v"), column("t"), kind=LONG)
 
@@ -19,18 +19,8 @@ def test_where_and_select_are_what_sql_finds(source, given):
     check(plan, f"SELECT v + t, k FROM ({source[1]}) WHERE v > 1", given)
 
 
-@given(left=windows(S), right=windows(R), given=arrivals())
-def test_union_all_is_what_sql_finds(left, right, given):
-    check(SetOperation(left[0], right[0], "union", True), f"({left[1]}) UNION ALL ({right[1]})", given)
-
-
 SPAN = Span.first(9)
 CHANGES = pl.DataFrame({"v": [1, None, 3], TIME: [1, 1, 1], WEIGHT: [1, -1, 1]})
-
-
-def test_null_is_not_true():
-    condition = Computed(lambda frame: frame["v"] > 1, frozenset("v"), pa.bool_())
-    assert Filtered(pa.schema([("v", LONG)]), condition).step([CHANGES], SPAN).rows() == [(3, 1, 1)]
 
 
 def test_what_leaves_and_comes_with_equal_columns_is_no_change():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from upstream.core.rows.exact_integers import HIGHEST
 from upstream.queries.deltas.state import State
-from upstream.queries.deltas.windows import HopWindow, StoredRelation, TimeWindow, next_multiple
-from upstream.queries.deltas.zsets import BEGINNING, TIME, WEIGHT, Span
+from upstream.queries.deltas.windows import HopWindow, TimeWindow, next_multiple
+from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
 from upstream.queries.relations.nodes import Hop, Now, Range, Unbounded, Windowed
 
 from .checking import END, Database, S, arrivals, at, check, evaluated, window
@@ -94,12 +94,6 @@ def test_a_row_of_a_hopping_window_waits_for_its_last_change_and_no_longer(net):
     assert left[WEIGHT].to_list() == [-1]
     assert left["b"].cast(pl.Int64).to_list() == [4]
     assert state.rows == 0
-
-
-def test_stored_relations_are_kept_for_queries_to_come():
-    operator = StoredRelation(SCHEMA, State.in_memory())
-    assert operator.step([rows([BEGINNING])], Span.first(1)).height == 1
-    assert held(operator) == [BEGINNING]
 
 
 def test_windows_are_whole_once_their_range_has_passed():

@@ -32,10 +32,6 @@ def test_rows_leave_by_slot_with_or_without_a_frame():
     out.put(1, "a", b"frame")
     out.put(0, "b", b"")
     out.put_to_all("c")
-    expected = {
-        "slot": [80, 70, 70, 80],
-        "frame": [b"frame", b"", None, None],
-        "control": ["a", "b", "c", "c"],
-    }
+    expected = {"slot": [80, 70, 70, 80], "frame": [b"frame", b"", None, None], "control": ["a", "b", "c", "c"]}
     assert out.table().to_pydict() == expected
     assert out.batch().schema.types == [pa.int32(), pa.binary(), pa.string()]

@@ -74,7 +74,4 @@ def test_rows_that_came_before_count_by_the_newest_of_them():
     marks = Watermarks({})
     assert marks.moments([ONE], [heard("r", 1, newest=30, f=9)])["one"] == Moment(None, 9, 1)
     found = again(marks).moments([ONE, BOTH], [heard("s", 2, newest=50, f=8)])
-    assert found == {
-        "one": Moment(9, 9, 2, 9, newest=30),
-        "both": Moment(None, 8, 2, None, newest=30),
-    }
+    assert found == {"one": Moment(9, 9, 2, 9, newest=30), "both": Moment(None, 8, 2, None, newest=30)}

@@ -22,7 +22,8 @@ def test_a_checkpoint_begins_once(tmp_path):
     assert (first.to, first.shards) == ("/lake", SHARDS)
     for to, shards in ((None, None), ("/lake", SHARDS)):
         assert opened(checkpoint, to, shards).nonce == first.nonce
-    misused("begun with", opened, checkpoint, "/sea", None)
+    misused("begun with .*/lake", opened, checkpoint, "/sea", None)
+    misused(f"begun with {SHARDS}", opened, checkpoint, None, SHARDS + 1)
     assert opened(str(tmp_path / "other"), "/lake", 3).shards == 3
 
 
