@@ -6,7 +6,6 @@ import dataclasses
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +102,6 @@ def as_it_is(df: DataFrame) -> DataFrame:
 
 
 either_way = pytest.mark.parametrize("form", [as_it_is, InArrow], ids=["rows", "frames"])
-Form = Callable[["DataFrame"], "DataFrame | InArrow"]
 
 
 def run(df: DataFrame | InArrow, place: dict[str, str], **more: Any) -> StreamingQuery:
@@ -203,17 +201,6 @@ def test_errors_reach_the_user(spark, feed, place):
     complete = aggregated.writeStream.format("upstream").options(**options).outputMode("complete")
     with pytest.raises(StreamingQueryException, match="the output mode is complete"):
         run_to_end(complete)
-
-
-def test_the_default_checkpoint(spark, feed, place, tmp_path):
-    feed.add([("a", 1, 1)])
-    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
-    try:
-        run_to_end(write_latest(feed.stream(spark), place["path"], key="k", event_time="t"))
-    finally:
-        spark.conf.unset("spark.sql.streaming.checkpointLocation")
-    assert latest(place["path"]) == {"a": (1.0, 1)}
-    assert [found.name.startswith("table-") for found in (tmp_path / "all").iterdir()] == [True]
 
 
 TYPES = pa.schema([

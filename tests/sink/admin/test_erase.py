@@ -265,8 +265,6 @@ def test_what_is_no_key_is_refused(tmp_path):
     ]:
         with pytest.raises(OptionError, match=match):
             cli(sink.path, *[part for each in wrong for part in ("--key", each)])
-    with pytest.raises(OptionError, match="is no key"):
-        erase_key(str(sink.path), 1.5)
     with pytest.raises(TableError, match="there is no table"):
         cli(tmp_path / "none", "--key", "1")
     with pytest.raises(TableError, match="there is no table"):

@@ -22,8 +22,6 @@ from upstream.sink.table import table as table_module
 
 from ..deaths import dying_at
 
-NOW_S = 1_700_000_000
-
 
 @pytest.fixture
 def metered(make_sink, tmp_path):

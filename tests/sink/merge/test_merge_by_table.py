@@ -53,15 +53,7 @@ class Row:
     mixed=st.booleans(),
 )
 def test_the_table_is_that_of_a_plain_computation(
-    make_sink,
-    tmp_path_factory,
-    engine,
-    data,
-    key,
-    arrivals,
-    timed,
-    few_hashes,
-    mixed,
+    make_sink, tmp_path_factory, engine, data, key, arrivals, timed, few_hashes, mixed
 ):
     columns, value_of = KEYS[key]
     schema = pa.schema([*columns, ("t", pa.int64()), ("v", VALUE)])

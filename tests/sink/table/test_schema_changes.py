@@ -68,10 +68,7 @@ def test_a_query_with_less_writes_nulls_and_narrower_values(make_sink):
     narrow = make_sink(NARROW, query_id="query-2", **MERGE)
     narrow.batch(0, [narrow.rows([(2, 5, 8, 2.5, decimal.Decimal("1.25"))])])
     assert wide.version() == version + 1  # nothing to change
-    assert everyone_reads(wide.path) == [
-        (1, 1, 2**41, 1e300, None, "x"),
-        (2, 5, 8, 2.5, decimal.Decimal("1.25"), None),
-    ]
+    assert everyone_reads(wide.path) == [(1, 1, 2**41, 1e300, None, "x"), (2, 5, 8, 2.5, decimal.Decimal("1.25"), None)]
 
 
 def test_the_table_keeps_what_it_has_of_its_own(make_sink):

@@ -11,14 +11,7 @@ import pytest
 from upstream.conf.errors import OptionError, TableError
 from upstream.core.rows.sort_keys import ordered
 from upstream.sink.spec.options import Retention
-from upstream.sink.table.tombstones import (
-    APP_ID,
-    FOLDER,
-    TombstoneList,
-    check_retention,
-    forget_below,
-    tombstone_files,
-)
+from upstream.sink.table.tombstones import APP_ID, FOLDER, TombstoneList, check_retention, forget_below, tombstone_files
 from upstream.storage.folder import TableFolder
 
 UTC_US = pa.timestamp("us", "UTC")
