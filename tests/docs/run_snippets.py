@@ -2,7 +2,7 @@
 
 It is a program, since Spark's own processes keep the directory that they began in: one that is made for it.
 
-run_snippets.py FILE: of a JSON object of pages by name, and of examples by name; prints what failed by name
+run_snippets.py FILE: of a JSON object of pages by name, and of examples by name; prints after each what failed in it
 """
 
 import contextlib
@@ -81,12 +81,11 @@ def main() -> None:
     made = Path(tempfile.mkdtemp(prefix="snippets-", dir=Path.cwd()))
     os.chdir(made)  # before Spark starts, whose processes stay where they began
     spark = us.session("snippets", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
-    failures: dict[str, str] = {}
     for name, page in given["pages"].items():
-        failures[name] = run_page(name, page, spark)
+        print(json.dumps({name: run_page(name, page, spark)}), flush=True)
         for old in made.iterdir():
             shutil.rmtree(old) if old.is_dir() else old.unlink()
-    print(json.dumps(failures | run_examples(given["examples"], spark)))
+    print(json.dumps(run_examples(given["examples"], spark)), flush=True)
     spark.stop()
 
 

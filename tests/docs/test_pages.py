@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,30 +19,42 @@ PAGES = {
     f"{path.parent.name}-{path.stem}": path.read_text(encoding="utf-8")
     for path in sorted((*DOCS.glob("how-to/*.md"), DOCS / "windows.md", DOCS / "readers.md"))
 }
+ON_SPARK = {name: text for name, text in examples().items() if needs_spark(name, text)}
 WITH_PYTHON = {name: page for name, page in PAGES.items() if "```python" in page}
 
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory):
-    """What went wrong on each page, and in each docstring; one session runs them all."""
+    """What went wrong on a page, or in the docstrings, once one session for all has run it."""
     folder = tmp_path_factory.mktemp("snippets")
-    on_spark = {name: text for name, text in examples().items() if needs_spark(name, text)}
-    assert len(on_spark) > 30
-    (folder / "given.json").write_text(json.dumps({"pages": WITH_PYTHON, "examples": on_spark}), encoding="utf-8")
-    done = programs.run(sys.executable, Path(__file__).with_name("run_snippets.py"), "given.json", cwd=folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    (folder / "given.json").write_text(json.dumps({"pages": WITH_PYTHON, "examples": ON_SPARK}), encoding="utf-8")
+    command = [sys.executable, str(Path(__file__).with_name("run_snippets.py")), "given.json"]
+    known = dict[str, str]()
+    with (
+        (folder / "errors").open("w") as errors,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+
+        def found(*names: str) -> dict[str, str]:
+            while not known.keys() >= set(names):
+                line = process.stdout.readline()
+                assert line, (folder / "errors").read_text()[-3000:]
+                known.update(json.loads(line) if line.startswith("{") else {})
+            return {name: known[name] for name in names}
+
+        yield found
+        process.kill()
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_examples_run(failures, page):
-    assert failures[page] == ""
+    assert failures(page) == {page: ""}
 
 
 @pytest.mark.spark
 def test_examples_of_docstrings_run(failures):
-    assert {name: said for name, said in failures.items() if name not in WITH_PYTHON and said} == {}
+    assert {name: said for name, said in failures(*ON_SPARK).items() if said} == {}
 
 
 def test_what_is_not_run_has_a_reason():
