@@ -391,6 +391,9 @@ class NotIn(Operator):
 
 
 def _met(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    if names and left.height == right.height == 1:  # of one row each, Polars does not take NaN for NaN
+        equal = all((left[name] == right[name]).fill_null(value=False).item() for name in names)
+        return left.select(_LEFT).hstack(right.select(_RIGHT)).head(int(equal))
     if names:
         return left.join(right, on=names, how="inner", maintain_order="left_right").select(_LEFT, _RIGHT)
     return left.join(right, how="cross", maintain_order="left_right").select(_LEFT, _RIGHT)

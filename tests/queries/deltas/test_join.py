@@ -133,6 +133,8 @@ def test_floats_are_equal_as_in_spark():
     assert operator.step([left, side("b")], Span.first(2)).height == 0
     found = operator.step([side("a"), right], Span(2, 4, 1))
     assert sorted(found.select(TIME, WEIGHT).rows()) == [(2, 1), (3, 1)]
+    alone = Joined(pa.schema([*schemas[0], *schemas[1]]), *schemas, "inner", on, None, State.in_memory())
+    assert alone.step([side("a", (nan, 1, 1)), side("b", (nan, 1, 1))], Span.first(2)).height == 1
 
 
 def test_keys_of_different_types_are_refused():

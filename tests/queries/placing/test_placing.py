@@ -133,9 +133,7 @@ def test_all_slots_together_give_what_one_evaluation_gives_step_by_step(sql, see
     divided = Divided(placement, first, second)
     whole = Evaluation(DictStore())
     whole.add("q", plan)
-    # Polars joins one row with another without looking for NaN: a pair that a slot with more rows has is missing there.
-    floats = FLOATS if "px = b.px" in sql or "px NOT IN" in sql else [*FLOATS, float("nan")]
-    for rows, low_watermark in arrivals_of(many_rows(chosen, floats), chosen):
+    for rows, low_watermark in arrivals_of(many_rows(chosen, [*FLOATS, float("nan")]), chosen):
         outcome = whole.step(rows, low_watermark)
         assert not outcome.failed, outcome.failed
         found = divided.step(rows, low_watermark)

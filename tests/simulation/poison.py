@@ -1,0 +1,233 @@
+"""Texts that are registered to break a job: each is refused at once, or runs beside healthy queries that never differ.
+
+``python -m tests.simulation.poison --texts 10000 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from kit.continuous import BUSES, CATALOG, END_US, EPOCH, FORMS, QUOTE, TRADE
+from kit.hosting import Tables, Versions, frame, scanned
+
+from upstream.conf.errors import UpstreamError
+from upstream.queries.hosting.commands import Command
+from upstream.queries.hosting.local_host import LocalHost
+from upstream.queries.language import bind
+from upstream.queries.placing.rehearsal import rehearse
+
+HEALTHY = tuple(each for each in FORMS if "Requests" not in each and "Domains" not in each)[:20]
+MOST_BYTES = 3 << 30
+_TOGETHER = 20
+_NAMES = (
+    "x",
+    "_upstream",
+    "__time",
+    "__weight",
+    "__rows",
+    "a.b",
+    "a b",
+    "",
+    "`",
+    "é",
+    "x" * 300,
+    "copy",
+    "row_key",
+    "px#1",
+)
+_NUMBERS = ("0", "1", "-1", "2147483648", "9223372036854775807", "1" + "0" * 30, "1e308", "1.5", "0.00001BD")
+_UNITS = ("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "DAY")
+_OF_NUMBERS = (
+    "(N + N)", "(N - N)", "(N * N)", "(N / N)", "(N % N)", "CAST(N AS INT)", "CAST(T AS BIGINT)",
+    "CAST(N AS DECIMAL(38, 10))",
+    "CASE WHEN C THEN N ELSE N END", "abs(N)", "power(N, N)", "length(T)", "try_add(N, N)",
+    "round(N, 2)", "(- N)", "hash(N)", "(" + " + ".join(["n"] * 400) + ")",
+)  # fmt: skip
+_OF_TEXTS = (
+    "repeat(T, n)", "repeat(T, 2000000000)", "repeat(T, CAST(N AS INT))", "lpad(T, 5, 'é')", "rpad(T, 2000000000, 'x')",
+    "(T || T)", f"replace(T, 'a', '{'b' * 99}')", "upper(T)", "space(2147483647)", "CAST(N AS STRING)",
+    "substring(T, n, 3)", "(" + " || ".join(["sym"] * 300) + ")",
+)  # fmt: skip
+_OF_CONDITIONS = (
+    "N = N", "N < N", "N <> N", "N <=> N", "NOT N > 0", "N IN (N, NULL, 3)", "T RLIKE '('", "T RLIKE 'a*'",
+    "T RLIKE '[^&]'", "T RLIKE '(a|b)+c'", "T LIKE '%a%'", f"n IN ({', '.join(map(str, range(150)))})",
+)  # fmt: skip
+
+
+class Texts:
+    """Random texts, many of which are queries."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def query(self) -> str:
+        """Return a text."""
+        rules: list[Callable[[], str]] = [self._select, self._select, self._group, self._union, self._emit, self._deep]
+        return self._pick(rules)()
+
+    def _pick(self, some: Any) -> Any:
+        return some[self._rng.randrange(len(some))]
+
+    def _name(self) -> str:
+        return (
+            f"`{self._pick(_NAMES).replace('`', '``')}`" if self._rng.random() < 0.3 else f"c{self._rng.randrange(9)}"
+        )
+
+    def _length(self) -> str:
+        number = self._pick(("1", "5", "60", "90000", "1" + "0" * 18))
+        return f"{number} {self._pick(_UNITS)}S"
+
+    def _source(self) -> str:
+        slide = f" SLIDE {self._length()}" if self._rng.random() < 0.5 else ""
+        windows = (
+            "[NOW]", "[RANGE UNBOUNDED]", f"[ROWS {self._pick(_NUMBERS)}]", f"[RANGE {self._length()}{slide}]",
+            f"[PARTITION BY sym ROWS {self._pick(('1', '3', '1000000000'))}]", "[RANGE 10 MINUTES]",
+        )  # fmt: skip
+        if self._rng.random() < 0.2:
+            return f"HOP(trade, t, INTERVAL {self._length()[:-1]}, INTERVAL {self._length()[:-1]})"
+        return f"trade {self._pick(windows)}"
+
+    def _filled(self, template: str, depth: int) -> str:
+        """Put numbers, texts and conditions in the places of N, T and C."""
+        rules = {"N": self._number, "T": self._text, "C": self._condition}
+        return re.sub(r"\b[NTC]\b", lambda found: rules[found[0]](depth - 1), template)
+
+    def _number(self, depth: int) -> str:
+        if depth <= 0:
+            return self._pick(("n", "n", "px", *_NUMBERS))
+        return self._filled(self._pick(_OF_NUMBERS), depth)
+
+    def _text(self, depth: int) -> str:
+        if depth <= 0:
+            return self._pick(("sym", "'a'", "''", "'%_['"))
+        return self._filled(self._pick(_OF_TEXTS), depth)
+
+    def _condition(self, depth: int) -> str:
+        one = self._filled(self._pick(_OF_CONDITIONS), depth)
+        return f"({self._pick((' AND ', ' OR ')).join([one] * self._pick((1, 1, 2, 700 if depth == 1 else 3)))})"
+
+    def _select(self) -> str:
+        depth = self._rng.randrange(6)
+        columns = [f"{self._number(depth)} AS {self._name()}", f"{self._text(depth)} AS {self._name()}"]
+        where = f" WHERE {self._condition(depth)}" if self._rng.random() < 0.5 else ""
+        order = f" ORDER BY px LIMIT {self._pick(_NUMBERS)}" if self._rng.random() < 0.2 else ""
+        return f"SELECT sym, {', '.join(columns)} FROM {self._source()}{where}{order}"
+
+    def _group(self) -> str:
+        functions = (
+            "COUNT(*)",
+            f"SUM({self._number(2)})",
+            f"MAX({self._text(2)})",
+            "AVG(px)",
+            "COLLECT_LIST(px)",
+            "MIN(t)",
+        )
+        return (
+            f"SELECT {self._text(1)} AS g, {self._pick(functions)} AS {self._name()} FROM {self._source()} GROUP BY 1"
+        )
+
+    def _union(self) -> str:
+        kind = self._pick((" UNION ", " UNION ALL ", " EXCEPT ", " INTERSECT "))
+        return kind.join([self._select()] * self._pick((2, 3, 40)))
+
+    def _emit(self) -> str:
+        kinds = ("CHANGES", "ON WINDOW CLOSE", f"PERIODIC INTERVAL {self._length()[:-1]}")
+        text = self._pick((self._group, self._select))()
+        return self._pick((f"{text} EMIT {self._pick(kinds)}", f"{self._pick(('ISTREAM', 'RSTREAM'))}({text})"))
+
+    def _deep(self) -> str:
+        times = self._pick((10, 60, 300, 600, 5000))
+        before, after = self._pick(
+            (("(", ")"), ("abs(", ")"), ("NOT ", ""), ("- ", ""), ("1 + (", ")"), ("CASE n WHEN 1 THEN ", " END"))
+        )
+        return f"SELECT {before * times}n{after * times} AS x FROM trade [NOW]"
+
+
+def batches() -> Iterator[dict[str, list[Any]]]:
+    """Yield batches of values at every limit; the time jumps by a year."""
+    days = (0, 0, 365, 366)
+    for batch, day in enumerate(days):
+        at = EPOCH + timedelta(days=day, minutes=batch)
+        numbers = (0, 1, -1, 2**63 - 1, -(2**63), None)
+        doubles = (float("nan"), float("inf"), -0.0, 1e308, None, 1.5)
+        texts = ("", "a", None, "é😀", "x" * 1000, "a")
+        trades = [(*row, at + timedelta(seconds=n)) for n, row in enumerate(zip(texts, doubles, numbers, strict=True))]
+        quotes = [(text, px, at) for text, px in zip(texts, doubles, strict=True)]
+        buses = [(f"b{n}", text, px, at) for n, (text, px) in enumerate(zip(texts, doubles, strict=True))]
+        end = END_US if batch == len(days) - 1 else int(at.timestamp() * 1e6)
+        end = max(end, int(at.timestamp() * 1e6) + 10**9) if batch == len(days) - 1 else end
+        rows = {TRADE: trades, QUOTE: quotes, BUSES: buses}
+        yield {
+            stream.name: [scanned(stream, frame(stream, some), range(1, len(some) + 1), {"f": end})]
+            for stream, some in rows.items()
+        }
+
+
+def results(texts: dict[str, str]) -> tuple[dict[str, Counter[Any]], dict[int, str]]:
+    """Run queries in one job; return the table of each healthy one, and which failed."""
+    host = LocalHost(Versions({1: {name: (number, text) for number, (name, text) in enumerate(texts.items(), 1)}}), 2)
+    tables = Tables(host.plan(1))
+    for number, tasks in enumerate(batches()):
+        tables.take(host.batch(Command(number, 1), tasks))
+    found = {name: tables.contents(number) for number, name in enumerate(texts, 1) if name.startswith("healthy")}
+    return found, tables.failed
+
+
+def is_refused(text: str) -> bool:
+    """Return whether a text is refused where it is registered. Any error but a refusal is one of ours."""
+    try:
+        rehearse(bind(text, CATALOG).plan, "q", "/nowhere/q", 1)
+    except UpstreamError as error:
+        if "cannot be planned" in str(error):
+            raise AssertionError(f"{error}\n{text[:500]}") from error
+        return True
+    return False
+
+
+def attack(count: int, seed: int) -> Counter[str]:
+    """Register so many texts, and run those that are taken beside healthy queries.
+
+    Raises
+    ------
+    AssertionError
+        A healthy query has another table than alone, or memory has grown too large.
+    """
+    healthy = {f"healthy{number}": text for number, text in enumerate(HEALTHY)}
+    alone, failed = results(healthy)
+    outcome = Counter[str]()
+    texts = Texts(random.Random(seed))
+    while count > 0:
+        taken: dict[str, str] = {}
+        while len(taken) < _TOGETHER and count > 0:
+            text, count = texts.query(), count - 1
+            if is_refused(text):
+                outcome["refused"] += 1
+            else:
+                taken[f"poison{count}"] = text
+        together, fails = results({**healthy, **taken})
+        outcome["failed"] += len(fails) - len(failed)
+        outcome["ran"] += len(taken) - len(fails) + len(failed)
+        for name, rows in alone.items():
+            assert repr(sorted(map(repr, together[name].elements()))) == repr(sorted(map(repr, rows.elements()))), name
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        assert used < MOST_BYTES, f"{used} bytes after {taken}"
+    return outcome
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--texts", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    print(dict(attack(given.texts, given.seed)))
+
+
+if __name__ == "__main__":
+    main()
