@@ -30,11 +30,14 @@ __all__ = [
     "ids_in",
     "ids_of",
     "is_mapped",
+    "kinds_in",
     "last_id",
     "mapped",
     "mapping_properties",
     "mapping_protocol",
     "needs_mapping",
+    "physical_name",
+    "physical_number",
     "plain_protocol",
     "with_field_ids",
 ]
@@ -169,10 +172,32 @@ def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) ->
 
 def plain_protocol(schema: Json) -> dict[str, Any]:
     """Return the least protocol that a table with this schema needs."""
-    if any(kind == "timestamp_ntz" for kind in _kinds(schema)):
+    if any(kind == "timestamp_ntz" for kind in kinds_in(schema)):
         features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
         return {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     return {"minReaderVersion": 1, "minWriterVersion": 2}
+
+
+def physical_name(field: Json) -> str:
+    """Return the name of a table's field in its files."""
+    return str(field.get("metadata", {}).get(_PHYSICAL, field["name"]))
+
+
+def physical_number(field: Json) -> int | None:
+    """Return the number of a table's field in its files; None if it has none."""
+    return field.get("metadata", {}).get(_ID)
+
+
+def kinds_in(kind: Json) -> Iterator[str]:
+    """Yield the types other than struct, list and map, at any depth."""
+    if isinstance(kind, str):
+        yield kind
+        return
+    for inner in [
+        *(field["type"] for field in kind.get("fields", ())),
+        *(kind[name] for name, _ in _INNER.get(kind["type"], ())),
+    ]:
+        yield from kinds_in(inner)
 
 
 def with_field_ids(schema: pa.Schema, ids: Ids) -> pa.Schema:
@@ -190,18 +215,6 @@ def _fields(kind: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
         yield from _fields(field["type"], inner)
     for name, step in _INNER.get(kind["type"], ()):
         yield from _fields(kind[name], (*path, step))
-
-
-def _kinds(kind: Json) -> Iterator[str]:
-    """Yield the types other than struct, list and map, at any depth."""
-    if isinstance(kind, str):
-        yield kind
-        return
-    for inner in [
-        *(field["type"] for field in kind.get("fields", ())),
-        *(kind[name] for name, _ in _INNER.get(kind["type"], ())),
-    ]:
-        yield from _kinds(inner)
 
 
 def _rebuilt(kind: Json, path: Path, ids: Ids) -> Json:

@@ -1,30 +1,58 @@
-"""A table given to Polars whatever its protocol."""
+"""Tables given to Polars, whatever their protocol."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from .column_mapping import is_mapped
+from .data_files import has_early_times
+from .file_rows import read_rows
+from .reader_features import check_readable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import polars as pl
     from deltalake import DeltaTable
 
 __all__ = ["scan_table"]
 
+_OF_POLARS = {"deletionVectors", "timestampNtz"}
+
 
 def scan_table(table: DeltaTable) -> pl.LazyFrame:
     """Return the rows of a table, to be filtered and collected.
 
-    Polars (2.1) refuses column mapping: such a table goes through deltalake, from its files if it can, or else whole.
+    Polars (2.1) refuses column mapping and features that ask nothing of it, and moves the times of Spark's files
+    beyond the year 2262 to that year: such a table is read here, file by file, the columns that are asked for.
+
+    Raises
+    ------
+    TableError
+        The table needs a reader that knows more.
     """
     import polars as pl
-    import pyarrow as pa
-    import pyarrow.dataset as pds
+    from polars.io.plugins import register_io_source
 
-    if not is_mapped(table.metadata().configuration):
+    check_readable(table)
+    features = set(table.protocol().reader_features or ())
+    mapped = is_mapped(table.metadata().configuration)
+    if not mapped and features <= _OF_POLARS and has_early_times(table, json.loads(table.schema().to_json())):
         return pl.scan_delta(table)
-    if table.protocol().reader_features is None:
-        options = pds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset(parquet_read_options=options))
-    return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
+
+    def rows(
+        columns: list[str] | None, predicate: pl.Expr | None, most: int | None, size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        for batch in read_rows(table, columns, size):
+            frame = pl.DataFrame(batch)
+            frame = frame if most is None else frame.head(most)
+            most = None if most is None else most - len(frame)
+            yield frame if predicate is None else frame.filter(predicate)
+            if most == 0:
+                return
+
+    empty = pa.schema(table.schema().to_arrow()).empty_table()
+    return register_io_source(rows, schema=pl.DataFrame(empty).schema)

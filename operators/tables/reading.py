@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ...conf.errors import FeedChangedError, SchemaError, TableError
+from ...delta_format.reader_features import check_readable
 from ...delta_format.scan import scan_table
 from ...storage.folder import TableFolder
 from ..joins.matching import SortedRows
@@ -165,7 +166,7 @@ def _opened(location: str, storage: Mapping[str, str], version: int | None = Non
 
     folder = TableFolder(location, storage)
     try:
-        return DeltaTable(folder.location, version, storage_options=dict(folder.storage) or None)
+        table = DeltaTable(folder.location, version, storage_options=dict(folder.storage) or None)
     except TableNotFoundError:
         raise TableError(
             f"there is no Delta table at {location}",
@@ -177,6 +178,8 @@ def _opened(location: str, storage: Mapping[str, str], version: int | None = Non
             raise
         said = folder.masked(error).strip().splitlines()[0]
         raise TableError(f"the table at {location} cannot be opened: {said}", expected="a Delta table") from error
+    check_readable(table)
+    return table
 
 
 @contextmanager
