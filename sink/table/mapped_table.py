@@ -1,5 +1,5 @@
 """Tables made by entries of UpStream's own, and given columns: under column mapping, delta-rs (1.6.6) can do neither,
-though it commits to such tables as to any other.
+and it widens types without the protocol that new columns need. It commits to such tables as to any other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..spec.options import SinkTarget
 
-__all__ = ["change_columns", "check_place", "first_actions", "make_table", "replacing_actions"]
+__all__ = ["change_columns", "check_place", "first_actions", "make_table", "raised_protocol", "replacing_actions"]
 
 Json = Any
 
@@ -148,18 +148,11 @@ def replacing_actions(
     """
     before = log.metadata["configuration"]
     kept = {name: value for name, value in before.items() if name not in _OF_LAYOUT}
-    properties = {**kept, **configuration, **({} if ids is None else mapping_properties(ids, last_id(before)))}
-    text = _text(schema if ids is None else mapped(schema, ids))
-    changed = {**log.metadata, "schemaString": text, "configuration": properties}
-    needed = plain_protocol(schema).get("writerFeatures", ())
-    protocol = with_features(log.protocol, needed) or log.protocol
-    if ids is not None:
-        protocol = mapping_protocol(schema, protocol) or protocol
-    return [*([] if protocol == log.protocol else [{"protocol": protocol}]), {"metaData": changed}]
+    return _changing(log, schema, ids, {**kept, **configuration})
 
 
-def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:
-    """Give a table these columns, all mapped to themselves; return False if another writer has taken the version.
+def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids | None) -> bool:
+    """Give a table these columns, and the protocol that they need; return False if another writer took the version.
 
     Parameters
     ----------
@@ -168,23 +161,36 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     schema
         Its own columns, and new ones after them.
     ids
-        The numbers of all of them.
+        The numbers of all of them, which are then mapped to themselves; None for a table without column mapping.
 
     Raises
     ------
-    OSError, TableError
+    OSError, EnvironmentMissingError, TableError
         The table cannot be written, or files still have a column by the name of a new one.
     """
     version, log = table.version(), LogReplay(target.folder)
     log.follow(version)
-    configuration = log.metadata["configuration"]
-    _check_dropped(target, log, schema)
-    properties = {**configuration, **mapping_properties(ids, last_id(configuration))}
-    actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": properties}}]
-    if (protocol := mapping_protocol(schema, log.protocol)) is not None:
-        actions.insert(0, {"protocol": protocol})
+    if ids is not None:
+        _check_dropped(target, log, schema)
     info = {"operation": "CHANGE COLUMNS"}
-    return put_entry(target.folder, version + 1, info, actions)
+    return put_entry(target.folder, version + 1, info, _changing(log, schema, ids, log.metadata["configuration"]))
+
+
+def _changing(log: LogReplay, schema: Json, ids: Ids | None, properties: Mapping[str, str]) -> list[dict[str, Json]]:
+    """Return the actions that give a table columns and properties, with the protocol that the columns need."""
+    if ids is not None:
+        properties = {**properties, **mapping_properties(ids, last_id(log.metadata["configuration"]))}
+        schema = mapped(schema, ids)
+    protocol = raised_protocol(schema, log.protocol) or log.protocol
+    if ids is not None:
+        protocol = mapping_protocol(schema, protocol) or protocol
+    changed = {"metaData": {**log.metadata, "schemaString": _text(schema), "configuration": properties}}
+    return [changed] if protocol == log.protocol else [{"protocol": protocol}, changed]
+
+
+def raised_protocol(schema: Json, protocol: Mapping[str, Json]) -> dict[str, Json] | None:
+    """Return the protocol with the features that a schema's types need; None if it has them."""
+    return with_features(protocol, plain_protocol(schema).get("writerFeatures", ()))
 
 
 def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...conf.errors import TableError
 from ...delta_format.latest_table import BUCKET, SEQ
 from ..spec.type_widening import widens
-from .mapped_table import change_columns
+from .mapped_table import change_columns, raised_protocol
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -50,6 +50,8 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
     ------
     TableError
         Another writer has changed the table at the same moment, or it cannot be written.
+    EnvironmentMissingError
+        The change needs an entry of UpStream's own, which the object store does not admit.
     """
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError
@@ -68,7 +70,8 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
         if name not in held
     ]
     try:
-        if layout.ids is not None:
+        if layout.ids is not None or raised_protocol(described, _numbers(table)) is not None:
+            # delta-rs (1.6.6) would leave the protocol as it is, and no reader open the table.
             if not change_columns(target, table, described, layout.ids):
                 raise _unchangeable(target, f"somebody else has written version {table.version() + 1}")
             return True
@@ -84,6 +87,17 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
     except (DeltaError, OSError) as error:
         raise _unchangeable(target, error) from error
     return True
+
+
+def _numbers(table: DeltaTable) -> dict[str, Any]:
+    """Return a table's protocol as its log has it."""
+    found = table.protocol()
+    return {
+        "minReaderVersion": found.min_reader_version,
+        "minWriterVersion": found.min_writer_version,
+        "readerFeatures": found.reader_features,
+        "writerFeatures": found.writer_features,
+    }
 
 
 def _unchangeable(target: SinkTarget, why: object) -> TableError:

@@ -88,6 +88,19 @@ def test_text_that_is_not_utf_8(spark, make_sink):
     assert table.where("v = cast(X'FF' AS STRING)").count() == 2
 
 
+@pytest.mark.parametrize("old", ["v", "a name"])
+def test_columns_that_raise_the_protocol(spark, make_sink, old):
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), (old, pa.string())])
+    before = make_sink(columns)
+    before.batch(0, [before.rows([(1, 0, "a")])])
+    inner = pa.struct([("l", pa.list_(pa.timestamp("us")))])
+    after = make_sink(columns.append(pa.field("n", inner)), query_id="query-2", mergeSchema="true")
+    at = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
+    after.batch(0, [after.rows([(2, 0, "b", {"l": [at]})])])
+    found = spark.read.format("delta").load(str(after.path)).selectExpr("k", "n.l").collect()
+    assert sorted(tuple(row) for row in found) == [(1, None), (2, [at])]
+
+
 def maintained(sink: Any, versions: int) -> None:
     rules = MaintenanceRules(versions=versions)
     Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run(whole=True)

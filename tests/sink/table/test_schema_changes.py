@@ -1,5 +1,6 @@
 """mergeSchema: new columns, wider types, missing columns; whoever reads sees one table. All else is refused by name."""
 
+import datetime as dt
 import decimal
 import json
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError, TableError
 from upstream.delta_format.latest_table import BUCKET, SEQ
+from upstream.delta_format.scan import scan_table
 from upstream.sink.spec.layout import Layout
 from upstream.sink.spec.options import parse_sink_options
 from upstream.sink.table.schema_changes import change_schema, widens
@@ -132,3 +134,37 @@ def test_somebody_else_changes_the_table_at_the_same_moment(make_sink):
     wide.writer()
     with pytest.raises(TableError, match="columns of the table"):
         change_schema(target, Layout.of(target.options, wide.schema), stale)
+
+
+KINDS = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(38, 10), pa.bool_()),
+    *(pa.string(), pa.binary(), pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")),
+]
+VALUES = [1, 2, 3, 4, 1.5, 2.5, decimal.Decimal("1.5"), True, "x", b"y", dt.date(2024, 2, 29)]
+VALUES += [dt.datetime(9999, 12, 31, 23, 59, 59, 999999, zone) for zone in (dt.timezone.utc, None)]
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+@pytest.mark.parametrize("old", ["v", "a name"])
+@pytest.mark.parametrize("deep", [False, True])
+def test_every_type_comes_to_a_table_of_every_protocol(make_sink, old, vectors, deep):
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), (old, pa.int64())])
+    more = {"engine": "vectors"} if vectors else {}
+    before = make_sink(columns, **more)
+    before.batch(0, [before.rows([(1, 5, 7), (2, 5, 8)])])
+    new, values = [(f"n{at}", kind) for at, kind in enumerate(KINDS)], list(VALUES)
+    if deep:
+        new = [(name, pa.struct([("l", pa.list_(kind)), ("m", pa.map_(pa.string(), kind))])) for name, kind in new]
+        values = [{"l": [value, None], "m": [("a", value)]} for value in values]
+    for number in range(len(new)):  # one by one: each change finds the protocol of the last
+        columns = columns.append(pa.field(*new[number]))
+        after = make_sink(columns, query_id=f"query-{number}", **more, **MERGE)
+        after.batch(0, [after.rows([(2, 9 + number, 8, *values[: number + 1])])])
+    wanted = {"k": 2, "t": 9 + number, old: 8, **dict(zip([name for name, _ in new], values, strict=True))}
+    table = DeltaTable(after.path)
+    read = table.scan()  # noqa: F841 DuckDB finds it by its name
+    duck = duckdb.sql("SELECT * EXCLUDE (_upstream_seq, _upstream_bucket) FROM read WHERE k = 2").to_arrow_table()
+    for rows in (scan_table(table).filter(pl.col("k") == 2).collect().to_arrow(), duck):
+        kinds = columns if deep else after.columns
+        assert rows.select(columns.names).cast(kinds).to_pylist() == [wanted]
+    assert scan_table(table).filter(pl.col("k") == 1).select("n12").collect().item() is None
