@@ -61,6 +61,7 @@ class UpdateStream(operators_stream.UpdateStream):
         target: str | None = None,
         metrics_location: str | os.PathLike[str] | None = None,
         delete_when: str | Column | None = None,
+        sequence: str | Sequence[str] | None = None,
         **options: Any,
     ) -> DataStreamWriter:
         """Write the newest row of each key into a Delta table, exactly once.
@@ -81,6 +82,9 @@ class UpdateStream(operators_stream.UpdateStream):
             Where a Delta table with a row of figures for each commit is kept.
         delete_when
             A condition: a row in which it is true deletes its key.
+        sequence
+            Columns that order the rows of a key in place of the event time, such as a log position, or
+            ``("source.file", "source.pos")``, compared in that order.
         **options
             More options of the sink, as they are named there.
 
@@ -123,6 +127,7 @@ class UpdateStream(operators_stream.UpdateStream):
             target=target,
             metricsLocation=metrics_location,
             deleteWhen=delete_when,
+            sequence=sequence,
             checkpointLocation=path_argument("checkpoint", checkpoint),
             **options,
         )

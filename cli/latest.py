@@ -52,6 +52,8 @@ class Job:
         File, folder or glob; None for a connector that needs none.
     key : tuple of str
     time : str or None
+    sequence : tuple of str
+        The columns that order the rows of a key in place of the time.
     table, checkpoint, quarantine : str
         Folders.
     buckets : int or None
@@ -87,6 +89,7 @@ class Job:
     master: str | None
     expected_keys: int | None = None
     as_json: bool = False
+    sequence: tuple[str, ...] = ()
 
 
 def follow(job: Job, console: Console, log: Path) -> int:
@@ -191,7 +194,7 @@ def _source_options(job: Job) -> dict[str, str]:
         "checkpointLocation": job.checkpoint,
         "quarantineLocation": job.quarantine,
         "maxRowsPerTrigger": str(_BATCH_ROWS),
-        **latest_options(job.key, job.time),
+        **latest_options(job.key, job.time, job.sequence or None),
         **({} if job.source is None else {"path": job.source}),
     }
     given = {name.lower() for name in job.options}
@@ -220,6 +223,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
         expected_keys=job.expected_keys,
         target=job.target,
         metrics_location=job.metrics,
+        sequence=job.sequence or None,
         **{f"storage.{name}": value for name, value in job.storage.items()},
     )
     if job.once:

@@ -73,6 +73,14 @@ def latest(
             help="The event time: the row with the larger value is newer. By default the row that arrives later is.",
         ),
     ] = None,
+    sequence: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Columns that order the rows of a key if they are no event times, such as a log position: the row "
+            "with the larger values is newer. For several columns, repeat the option or separate them by commas.",
+        ),
+    ] = None,
     select: Annotated[
         str | None,
         typer.Option(
@@ -184,6 +192,7 @@ def latest(
         source=source,
         key=tuple(_key(key)),
         time=time_column,
+        sequence=tuple(_key(sequence or [])),
         table=to,
         checkpoint=checkpoint_location(checkpoint or base + "_checkpoint"),
         quarantine=absolute_location((checkpoint or "upstream" if is_remote(base) else base) + "_quarantine"),

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..core.rows.columns import columns_at
 from ..core.rows.newest import NewestPerKey, key_codes
+from ..core.rows.sort_keys import places
 from .row_shaper import Rows
 
 __all__ = ["coalesced", "newest_rows"]
@@ -22,25 +23,26 @@ __all__ = ["coalesced", "newest_rows"]
 _BRING_TOGETHER = 500_000
 
 
-def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
-    """Return the newest row of each key, standing for the oldest arrival it covers."""
+def newest_rows(rows: Rows, key: tuple[str, ...], sequence: tuple[str, ...] = ()) -> Rows:
+    """Return the newest row of each key, by sequence or time, standing for the oldest arrival it covers."""
     if not rows.table.num_rows:
         return rows
     codes, size = key_codes(columns_at(rows.table, key))
     first = rows.arrival_us if rows.first_arrival_us is None else rows.first_arrival_us
     if len(first) and (first == first[0]).all():
         first = int(first[0])
-    newest = NewestPerKey(codes, size, rows.time_us, first, 1 if rows.covered is None else rows.covered)
+    time = places(columns_at(rows.table, sequence)) if sequence else rows.time_us
+    newest = NewestPerKey(codes, size, time, first, 1 if rows.covered is None else rows.covered)
     kept = rows.take(newest.rows)
     return dataclasses.replace(kept, first_arrival_us=newest.first_arrival_us, covered=newest.covered)
 
 
-def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
+def coalesced(chunks: Iterable[Rows], key: tuple[str, ...], sequence: tuple[str, ...] = ()) -> Iterator[Rows]:
     """Yield the newest rows per key of all chunks, one item per feed. Chunks come in arrival order."""
     feeds: dict[str, _Held] = {}
     for rows in chunks:
         if rows.table.num_rows:
-            feeds.setdefault(rows.source, _Held(key)).add(newest_rows(rows, key))
+            feeds.setdefault(rows.source, _Held(key, sequence)).add(newest_rows(rows, key, sequence))
     for held in feeds.values():
         yield held.newest()
 
@@ -50,8 +52,9 @@ class _Held:
     cost them all.
     """
 
-    def __init__(self, key: tuple[str, ...]) -> None:
+    def __init__(self, key: tuple[str, ...], sequence: tuple[str, ...]) -> None:
         self._key = key
+        self._sequence = sequence
         self._parts: list[Rows] = []
         self._count = 0
         self._limit = _BRING_TOGETHER
@@ -67,7 +70,7 @@ class _Held:
     def newest(self) -> Rows:
         if len(self._parts) == 1:
             return self._parts[0]
-        return newest_rows(_concatenated(self._parts), self._key)
+        return newest_rows(_concatenated(self._parts), self._key, self._sequence)
 
 
 def _concatenated(parts: list[Rows]) -> Rows:

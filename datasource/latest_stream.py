@@ -23,6 +23,7 @@ def latest(
     *,
     key: str | Sequence[str],
     event_time: str | None = None,
+    sequence: str | Sequence[str] | None = None,
     **options: object,
 ) -> DataFrame:
     """Read a feed as a DataFrame, coalesced where it is read: per batch and task only the newest row of each key
@@ -41,6 +42,8 @@ def latest(
         The update key's column or columns.
     event_time
         The event time's column; without it arrival decides what is newest.
+    sequence
+        The columns that decide instead, if they are no event times: as for :func:`~upstream.write_latest`.
     **options
         Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``,
         ``maxRowsPerTrigger=100_000``.
@@ -66,7 +69,7 @@ def latest(
     ['vehicle_id', 'timestamp', 'speed', '_upstream']
     """
     event_time = renamed_argument("latest", options, "time", "event_time", event_time)
-    return load_source(spark, path, latest_options(key, event_time), options)
+    return load_source(spark, path, latest_options(key, event_time, sequence), options)
 
 
 def load_source(
@@ -91,7 +94,9 @@ def load_source(
     return reader.load(path_on_server(spark, path)) if path is not None else reader.load()
 
 
-def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]:
+def latest_options(
+    key: str | Sequence[str], time: str | None, sequence: str | Sequence[str] | None = None
+) -> dict[str, str]:
     """Return the options with which a source reads the newest row of each key.
 
     Raises
@@ -99,7 +104,11 @@ def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]
     OptionError
         An argument has the wrong type.
     """
-    given = names_argument("key", key)
-    names = [given] if isinstance(given, str) else list(given or ())
-    time = text_argument("event_time", time)
-    return {"coalesce": "true", "key": listed(names), **({} if time is None else {"time": time})}
+    time, order = text_argument("event_time", time), _listed("sequence", sequence)
+    given = {"coalesce": "true", "key": _listed("key", key)}
+    return given | ({} if time is None else {"time": time}) | ({} if not order else {"sequence": order})
+
+
+def _listed(name: str, value: str | Sequence[str] | None) -> str:
+    given = names_argument(name, value)
+    return listed([given] if isinstance(given, str) else list(given or ()))

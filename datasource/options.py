@@ -71,6 +71,14 @@ class SourceOptions:
         "with the same values in them.",
     )
     time: str | None = option("time", text(), None, "Name the column that holds the event time.")
+    sequence: tuple[str, ...] = option(
+        "sequence",
+        columns(),
+        (),
+        "Name the columns that order the rows of a key if they are no event times, such as `source.file, "
+        "source.pos`. `coalesce` then keeps the row with the largest values, and a row in which one is null is "
+        "malformed.",
+    )
     time_format: str | None = option(
         "timeFormat",
         text(),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, SchemaError
-from ..core.rows.columns import column_at
+from ..core.rows.columns import column_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, times_as
 from ..core.rows.system_column import TIMESTAMP, system_array
 from ..core.watermark.embedded import embedded_punctuation
@@ -189,6 +189,10 @@ class RowShaper:
             column = column_at(rows.table, name)
             if column.null_count:
                 reasons.append((column.is_null().to_numpy(), f"the key column {name!r} is null"))
+        for name in self._options.sequence:
+            nulls = null_rows(column_at(rows.table, name))
+            if nulls.any():
+                reasons.append((nulls, f"the sequence column {name!r} is null"))
         if rows.time_us is not None and self._options.time is not None:
             unread = rows.time_us == NO_TIME
             if unread.any():

@@ -128,8 +128,9 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
 
 
 def with_key(options: SourceOptions, shape: Shape) -> SourceOptions:
-    """Return the options, with the key spelled as the columns and fields that it means."""
-    return dataclasses.replace(options, key=_key(shape.leaving, options))
+    """Return the options, with the key and the sequence spelled as the columns and fields that they mean."""
+    sequence = _paths(shape.leaving, options.sequence, "sequence")
+    return dataclasses.replace(options, key=_key(shape.leaving, options), sequence=sequence)
 
 
 def _leaving_type(field: pa.Field, options: SourceOptions) -> pa.DataType:
@@ -150,23 +151,17 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
         raise _absent("time", options.time, names)
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
-    for name in key:
-        dtype = type_at(arrow, name)
-        if pa.types.is_list(dtype) or pa.types.is_map(dtype):
-            raise SchemaError(
-                f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality"
-            )
+    for role, paths in (("key", key), ("sequence", _paths(arrow, options.sequence, "sequence"))):
+        for name in paths:
+            dtype = type_at(arrow, name)
+            if pa.types.is_list(dtype) or pa.types.is_map(dtype):
+                raise SchemaError(f"the {role} column {name!r} is of type {dtype}", expected="a type that is compared")
 
 
 def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
     """Return the columns and fields of the option `key`, as :func:`~upstream.conf.column_names.path_name` has them."""
-    columns = tree_of(arrow.remove(arrow.get_field_index(SYSTEM)))
-    found = [resolved(name, columns) for name in options.key]
-    absent = [name for name, path in zip(options.key, found, strict=True) if path is None]
-    if absent:
-        raise _absent("key", absent[0], list(columns))
-    key = tuple(path_name(path) for path in found if path is not None)
-    inside = [name for name in key if name not in columns]
+    key = _paths(arrow, options.key, "key")
+    inside = [name for name in key if name not in arrow.names]
     if inside and options.progress == "embedded":
         raise SchemaError(
             f"progress=embedded with a key that is a field of a column: {inside[0]}",
@@ -174,6 +169,15 @@ def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
             hint="make a column of the field before, or choose another policy",
         )
     return key
+
+
+def _paths(arrow: pa.Schema, names: tuple[str, ...], role: str) -> tuple[str, ...]:
+    columns = tree_of(arrow.remove(arrow.get_field_index(SYSTEM)))
+    found = [resolved(name, columns) for name in names]
+    absent = [name for name, path in zip(names, found, strict=True) if path is None]
+    if absent:
+        raise _absent(role, absent[0], list(columns))
+    return tuple(path_name(path) for path in found if path is not None)
 
 
 def _absent(role: str, name: str, names: list[str]) -> SchemaError:

@@ -57,7 +57,7 @@ class Reading:
         look = TaskLook(self.options, task.states)
         rows = self._rows(task, malformed, marks, look)
         if self.options.coalesce:
-            rows = coalesced(rows, self.options.key)
+            rows = coalesced(rows, self.options.key, self.options.sequence)
         for each in rows:
             yield from self._batches(each)
         if isinstance(malformed, Quarantine):

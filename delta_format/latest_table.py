@@ -19,6 +19,7 @@ __all__ = [
     "METADATA_KEY",
     "NOTHING_YET",
     "SEQ",
+    "SEQUENCE_PROPERTY",
     "TIME_PROPERTY",
     "Delivered",
     "kept_count",
@@ -36,6 +37,7 @@ LAYOUT_PROPERTY = "upstream.layout"
 KEY_PROPERTY = "upstream.key"
 KEEP_PROPERTY = "upstream.keep"
 TIME_PROPERTY = "upstream.time"
+SEQUENCE_PROPERTY = "upstream.sequence"
 BUCKETS_PROPERTY = "upstream.buckets"
 
 METADATA_KEY = "upstream"

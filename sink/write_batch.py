@@ -78,6 +78,7 @@ def write_batch(
     *,
     key: str | Sequence[str] | None = None,
     event_time: str | None = None,
+    sequence: str | Sequence[str] | None = None,
     buckets: int | None = None,
     expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
     partitions: int | None = None,
@@ -98,7 +99,7 @@ def write_batch(
         A batch DataFrame, with or without the system column ``_upstream``.
     path
         The table's folder or address. It is made on first use.
-    key, event_time, buckets
+    key, event_time, sequence, buckets
         As for :func:`~upstream.sink.write_latest.write_latest`. Where the table exists, its own unless given.
     expectedKeys
         How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
@@ -146,6 +147,7 @@ def write_batch(
     path = path_on_server(df.sparkSession, path)
     said = {name: str(value) for name, value in options.items()}
     chosen: dict[str, Any] = {"key": key, "time": time, "buckets": buckets}
+    chosen["sequence"] = names_argument("sequence", sequence)
     with named_write(df.sparkSession, said, absolute_location(path)) as (name, given):
         _write(df, path, name, given, chosen, expectedKeys, partitions, deleteWhen)
 
@@ -162,14 +164,14 @@ def _write(
 ) -> None:
     key = chosen["key"]
     if given.get("engine", "").lower() == "merge":
-        others = given | _those({"buckets": chosen["buckets"], "partitions": partitions})
+        others = given | _those({**chosen, "key": None, "time": None, "partitions": partitions})
         df, merge = check_merge(df, path, key, chosen["time"], others, delete_when)
         merge.merge(df, name)
         return
     if name is None:
         _check_unnamed(given)
     given["path"] = path
-    chosen["key"] = None if key is None else key_option(key)
+    chosen |= {name: key_option(chosen[name]) for name in ("key", "sequence") if chosen[name] is not None}
     first = {} if expected_keys is None else {"buckets": buckets_for(expected_keys), "expectedKeys": expected_keys}
     given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
     if delete_when is not None:

@@ -15,7 +15,7 @@ from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.session import register_data_source
-from ..core.pushdown.at_source import at_source, refuse_preimages
+from ..core.pushdown.at_source import at_source, check_coalesced, refuse_preimages
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
 from .commit.lease_keeper import keep_lease
@@ -77,6 +77,7 @@ def write_latest(
     *,
     key: str | Sequence[str] | None = None,
     event_time: str | None = None,
+    sequence: str | Sequence[str] | None = None,
     buckets: int | None = None,
     expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
     partitions: int | None = None,
@@ -105,6 +106,10 @@ def write_latest(
     event_time
         The column by which the newer of two rows of a key is determined; without it, the row that arrives later is
         newer. If no key is given, it is the stream's own.
+    sequence
+        The columns, or fields of structs, that decide instead if they are no event times: a log position, or several
+        values such as ``("source.file", "source.pos")``, compared in that order. An event time then only moves the
+        low-watermark.
     buckets
         The number of parts into which the table is split by its key, when it is made; later `upstream rebucket` changes
         it. The default is the table's own number; for a new table it follows from `expectedKeys`, or is the stream's
@@ -160,6 +165,7 @@ def write_latest(
     path = path_argument("path", path)
     event_time = renamed_argument("write_latest", options, "time", "event_time", event_time)
     key, time = names_argument("key", key), text_argument("event_time", event_time)
+    sequence = names_argument("sequence", sequence)
     target = text_argument("target", target)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
@@ -186,6 +192,8 @@ def write_latest(
             expected="a DataFrame made by readStream",
             hint="read it with spark.readStream",
         )
+    if sequence is not None:
+        check_coalesced(df, key_option(sequence))
     if key is None and not keeps_all(options):
         raise OptionError(
             "the DataFrame comes without an update key",
@@ -194,6 +202,7 @@ def write_latest(
         )
     if str(options.get("engine", "")).lower() == "merge":
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
+        given |= {"sequence": sequence}
         return _merged(df, path, key, time, {**options, **given}, deleteWhen, checkpoint)
     given = {"path": path} | {name: str(value) for name, value in options.items() if not _is_checkpoint(name)}
     given |= {} if checkpoint is None else {"checkpointLocation": checkpoint}
@@ -205,10 +214,8 @@ def write_latest(
         df, given["deleteWhen"] = with_deletions(df, deleteWhen)
         if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
             bound = None
-    if time is not None:
-        given["time"] = time
-    if target is not None:
-        given["target"] = target
+    named = {"time": time, "sequence": None if sequence is None else key_option(sequence), "target": target}
+    given |= {name: value for name, value in named.items() if value is not None}
     if metricsLocation is not None:
         given["metricsLocation"] = path_on_server(session, path_argument("metricsLocation", metricsLocation))
     register_data_source(session)

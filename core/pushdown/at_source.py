@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
+from ...conf.errors import OptionError, SchemaError
 from ...conf.options import boolean
 from .client_plan import is_client_frame, source_alone, sources_within
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["at_source", "reads_coalesced", "refuse_preimages", "source_options"]
+__all__ = ["at_source", "check_coalesced", "reads_coalesced", "refuse_preimages", "source_options"]
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
@@ -80,6 +80,23 @@ def reads_coalesced(df: DataFrame) -> bool:
     Anything may be between the source and the DataFrame.
     """
     return any(map(_coalesces, _sources(df)))
+
+
+def check_coalesced(df: DataFrame, sequence: str) -> None:
+    """Refuse a DataFrame whose source drops rows by their time or arrival, where a sequence is to decide.
+
+    Raises
+    ------
+    OptionError
+        The source coalesces without a sequence.
+    """
+    for options in _sources(df):
+        if _coalesces(options) and "sequence" not in {name.lower() for name in options}:
+            raise OptionError(
+                f"the source coalesces by time or arrival, and the table by the sequence {sequence}",
+                expected="one order for both: the source has dropped rows that the table would keep",
+                hint=f'give the source the option sequence="{sequence}" too, or leave out its coalesce',
+            )
 
 
 def refuse_preimages(df: DataFrame, what: str) -> None:

@@ -108,7 +108,7 @@ def newer(held: pa.Table, rows: pa.Table, layout: Layout, *, or_equal: bool = Fa
 
     At most one row is held of each key. `or_equal` counts equal times as newer, whichever row arrived first.
     """
-    if layout.time is None:
+    if not layout.order:
         # Nothing says which is newer: what is held answers for the key.
         return contest(held, rows, layout).rival < 0 if not or_equal else np.ones(rows.num_rows, dtype=np.bool_)
     before, after = (0, 0) if or_equal else (1, 0)

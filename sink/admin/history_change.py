@@ -51,12 +51,12 @@ def _change(contents: Contents, wanted: Keep) -> int:
             hint="fill a table at another path from this one's rows, read as a batch, by upstream.write_batch with the "
             "other keep",
         )
-    if contents.layout.time is None:
+    if not contents.layout.order:
         raise TableError(
-            f"the table at {contents.target.location} records no time column by which rows are newer, and would have "
-            f"to keep {wanted}",
-            expected="a table that was made with a time column, and without guard=arrival",
-            hint="fill a table at another path, with a time column",
+            f"the table at {contents.target.location} records no time and no sequence that orders its rows, and would "
+            f"have to keep {wanted}",
+            expected="a table that was made with a sequence, or with a time column and without guard=arrival",
+            hint="fill a table at another path, with a time column or a sequence",
         )
     with TableChange(contents.target, contents.table, contents.files) as change, contents.needed():
         keys = _leave_out(contents, wanted, change) if wanted.count < held.count else contents.snapshot.count()

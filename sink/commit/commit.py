@@ -151,7 +151,7 @@ class BatchCommit:
             if summary is None:
                 return None
             # Which files the tombstones are in from now on. Without a time column none has to be kept.
-            buried = merged.tombstones if self._layout.time is not None else []
+            buried = merged.tombstones if self._layout.order else []
             deletions = snapshot.tombstones.replaced(buried, self._files)
             steps.reached(Step.LISTED)
             # All or nothing, and only on top of the very version that was checked.

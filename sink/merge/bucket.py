@@ -212,7 +212,7 @@ class BucketMerger:
             # away as well.
             won = against_rows.won & (against_tombstones.won | (met & deleted))
             delivered, remembered = won & (met | ~deleted), won & deleted & against_tombstones.won
-            if self._layout.time is None:  # no table remembers them; another task's rows may meet those of absent keys
+            if not self._layout.order:  # no table remembers them; another task's rows may meet those of absent keys
                 remembered &= ~delivered
             outcome = BucketOutcome(won, deleted, delivered, remembered)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
@@ -324,7 +324,7 @@ class BucketMerger:
     ) -> StagedFile | None:
         if rows.num_rows == 0:
             return None
-        needs_arrival = self._layout.time is None and new.arrival_us is not None
+        needs_arrival = not self._layout.order and new.arrival_us is not None
         arrival = new.arrival_us[chosen].tobytes() if needs_arrival and new.arrival_us is not None else None
         return files.stage(rows, bucket, fresh, arrival)
 

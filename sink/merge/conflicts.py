@@ -29,7 +29,7 @@ def lost_pairs(one: Pending, at: Int64s, two: Pending, other: Int64s, layout: La
     if len(at) == 0:
         return np.zeros(0, dtype=np.bool_)
     gone, gone_too = _deleted(one)[at], _deleted(two)[other]
-    fixed = {*layout.key, layout.time, SEQ}
+    fixed = {*layout.key, *layout.order, SEQ}
     payload = [name for name in one.rows.schema.names if name not in fixed]
     conflicts = gone != gone_too
     both = np.flatnonzero(~gone & ~gone_too)  # a deletion says nothing but that the key is gone

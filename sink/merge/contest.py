@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...core.rows.columns import columns_at
 from ...core.rows.newest import key_codes
-from ...core.rows.sort_keys import ordered
+from ...core.rows.sort_keys import places_of_both
 from ..spec.layout import Layout
 from .pending import NO_SEQ, Int64s, Mask, seq_of
 
@@ -49,7 +49,7 @@ def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
     Parameters
     ----------
     held, new
-        The key, time and `_upstream_seq` columns of both, each with at most one row for each key.
+        The key, order and `_upstream_seq` columns of both, each with at most one row for each key.
     """
     count = held.num_rows
     won, tied = np.ones(new.num_rows, dtype=np.bool_), np.zeros(new.num_rows, dtype=np.bool_)
@@ -61,9 +61,9 @@ def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
     position[codes[:count]] = np.arange(count)
     rival = position[codes[count:]]
     met = np.flatnonzero(rival >= 0)
-    if layout.time is not None and len(met):
-        old_time = ordered(held.column(layout.time))[rival[met]]
-        new_time = ordered(new.column(layout.time))[met]
+    if layout.order and len(met):
+        columns = columns_at(held, layout.order), columns_at(new, layout.order)
+        old_time, new_time = places_of_both(columns[0], rival[met], columns[1], met)
         old_seq, new_seq = seq_of(held)[rival[met]], seq_of(new)[met]
         # A batch without the system column does not know the order of arrival: it came after what is held.
         tied[met] = new_time == old_time

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ...core.rows.columns import columns_at
 from ...core.rows.newest import key_codes
-from ...core.rows.sort_keys import ordered
+from ...core.rows.sort_keys import places
 from ..spec.history import Kept, newest_of_each
 from ..spec.layout import Layout
 from ..table.files import DataFiles
@@ -82,9 +82,8 @@ class NewestFew(BucketMerger):
         return verdict, self._staged(bucket, held, new, outcome, needed, replacement)
 
     def _kept_of(self, both: Pending, old: int) -> tuple[Int64s, Int64s, Kept]:
-        assert self._layout.time is not None
         codes, _ = key_codes(columns_at(both.rows, self._layout.key))
-        time = ordered(both.rows.column(self._layout.time))
+        time = places(columns_at(both.rows, self._layout.order))
         deleted = np.zeros(len(codes), dtype=np.bool_) if both.deleted is None else both.deleted
         count = self._layout.keep.count or 1
         return codes, time, newest_of_each(codes, time, seq_in_order(both.rows, old), deleted, count)

@@ -224,13 +224,14 @@ def _check_rows(part: Pending, layout: Layout) -> None:
                 hint="filter such rows out before writing, for example "
                 f'.where("{spark_name(name, rows.column_names)} IS NOT NULL OR `{SYSTEM}`.punctuation")',
             )
-    if layout.time is None:
-        return
-    times = rows.column(layout.time)
-    unusable = times.null_count or (pa.types.is_floating(times.type) and pc.sum(pc.is_nan(times)).as_py())
-    if unusable:
-        raise MalformedRowError(
-            f"{unusable} of {rows.num_rows} rows have no usable time in the column {layout.time!r}",
-            expected="a time in every row",
-            hint=f'filter such rows out before writing, for example .where("`{layout.time}` IS NOT NULL")',
-        )
+    role = "sequence" if layout.sequence else "time"
+    for name, column in zip(layout.order, columns_at(rows, layout.order), strict=True):
+        unusable = np.count_nonzero(null_rows(column))
+        unusable = unusable or (pa.types.is_floating(column.type) and pc.sum(pc.is_nan(column)).as_py())
+        if unusable:
+            raise MalformedRowError(
+                f"{unusable} of {rows.num_rows} rows have no usable {role} in the column {name!r}",
+                expected=f"a {role} in every row",
+                hint="filter such rows out before writing, for example "
+                f'.where("{spark_name(name, rows.column_names)} IS NOT NULL")',
+            )

@@ -15,7 +15,7 @@ import numpy as np
 from ...core.rows.columns import columns_at
 from ...core.rows.conflicts import ties_within
 from ...core.rows.newest import NewestPerKey, key_codes
-from ...core.rows.sort_keys import ordered
+from ...core.rows.sort_keys import places
 from ..spec.history import newest_of_each
 from ..spec.layout import Layout
 from .conflicts import lost_within
@@ -100,7 +100,7 @@ def _tell(pending: Pending, ties: Int64s, arrived: _Arrived, layout: Layout, los
 
 def _arrived(pending: Pending, layout: Layout) -> _Arrived:
     codes, size = key_codes(columns_at(pending.rows, layout.key))
-    time = None if layout.time is None else ordered(pending.rows.column(layout.time))
+    time = places(columns_at(pending.rows, layout.order)) if layout.order else None
     order = _arrival_order(pending, layout)
     if order is not None:
         codes = codes[order]
@@ -111,7 +111,7 @@ def _arrived(pending: Pending, layout: Layout) -> _Arrived:
 def _arrival_order(pending: Pending, layout: Layout) -> Int64s | None:
     """Return positions in the order of arrival; None if the rows are in that order already."""
     seq = seq_of(pending.rows)
-    if layout.time is None and pending.arrival_us is not None:
+    if not layout.order and pending.arrival_us is not None:
         return np.lexsort((seq, pending.arrival_us))
     if bool(np.all(seq[1:] >= seq[:-1])):
         return None

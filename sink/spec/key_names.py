@@ -16,10 +16,10 @@ _DECIMAL = re.compile(r"decimal\(\d+,\s*-?\d+\)")
 TIMES = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "float", "double"})
 """Types that a time column may have."""
 KEYS = TIMES | {"boolean", "string", "binary"}
-"""Types that a key may have, beside decimals, and structs of all these."""
+"""Types that a key or a sequence may have, beside decimals, and structs of all these."""
 
 
-def key_named(name: str, fields: dict[str, Json]) -> str:
+def key_named(name: str, fields: dict[str, Json], role: str = "key") -> str:
     """Return the path of the column or field to which a user's name refers.
 
     The path has the form of :func:`~upstream.conf.column_names.path_name`.
@@ -30,13 +30,15 @@ def key_named(name: str, fields: dict[str, Json]) -> str:
         The name as the user writes it.
     fields
         The schema's columns with their types.
+    role
+        The option that names it.
 
     Raises
     ------
     SchemaError
         There is none.
     """
-    return _found(name, fields, "key")
+    return _found(name, fields, role)
 
 
 def column_named(name: str, fields: dict[str, Json], role: str) -> str:
@@ -57,8 +59,8 @@ def column_named(name: str, fields: dict[str, Json], role: str) -> str:
     return found
 
 
-def check_key(name: str, fields: dict[str, Json]) -> None:
-    """Refuse a part of a key that cannot be compared.
+def check_key(name: str, fields: dict[str, Json], role: str = "key") -> None:
+    """Refuse a part of a key or of a sequence that cannot be compared.
 
     Raises
     ------
@@ -71,7 +73,7 @@ def check_key(name: str, fields: dict[str, Json]) -> None:
         kind = fields[column]
         for part in inner:
             kind = next(field["type"] for field in kind["fields"] if field["name"] == part)
-    _check_kind(name, kind)
+    _check_kind(name, kind, role)
 
 
 def is_decimal(kind: str) -> bool:
@@ -108,13 +110,13 @@ def _names_in(kind: Json) -> Tree | None:
     return {field["name"]: _names_in(field["type"]) for field in kind["fields"]}
 
 
-def _check_kind(name: str, kind: Json) -> None:
+def _check_kind(name: str, kind: Json, role: str) -> None:
     if isinstance(kind, dict) and kind["type"] == "struct":
         for field in kind["fields"]:
-            _check_kind(f"{name}.{field['name']}", field["type"])
+            _check_kind(f"{name}.{field['name']}", field["type"], role)
     elif not isinstance(kind, str) or (kind not in KEYS and not is_decimal(kind)):
         raise SchemaError(
-            f"the key column {name!r} is of type {shown_type(kind)}",
+            f"the {role} column {name!r} is of type {shown_type(kind)}",
             expected="numbers, decimals, text, binary, dates, timestamps, booleans, or structs of these",
-            hint="cast it, or make a key column from it, before writing",
+            hint=f"cast it, or make a {role} column from it, before writing",
         )

@@ -25,6 +25,7 @@ from ...delta_format.latest_table import (
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
+    SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
 from .constraints import check_constraints, check_demands
@@ -57,7 +58,8 @@ class Layout:
         The update key's columns or their fields, as they are spelled in the schema; see
         :func:`~upstream.conf.column_names.path_name`.
     time : str or None
-        The event time's column, if it decides which of two rows is newer; else arrival does, or nothing is compared.
+        The event time's column, if it decides which of two rows is newer; else the sequence or arrival does, or nothing
+        is compared.
     buckets : int
         How many partitions.
     fields : tuple of (str, str)
@@ -72,6 +74,9 @@ class Layout:
     ids : mapping or None
         The numbers of the table's columns; None for a table without column mapping, as all are whose names plain Delta
         admits.
+    sequence : tuple of str
+        The columns, or fields of columns, whose order decides which of two rows is newer; the first one before the
+        next.
     """
 
     key: tuple[str, ...]
@@ -82,6 +87,7 @@ class Layout:
     keep: Keep = Keep()  # noqa: RUF009 it is frozen
     delete_when: str | None = None
     ids: Ids | None = dataclasses.field(default=None, hash=False)
+    sequence: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
@@ -103,21 +109,25 @@ class Layout:
         _check_names([name for name in fields if name != deletes])
         key = tuple(key_named(name, fields) for name in options.key)
         time = None if options.time is None else column_named(options.time, fields, "time")
-        if deletes is not None and deletes in (*columns_of(key, fields), time):
+        sequence = tuple(key_named(name, fields, "sequence") for name in options.sequence)
+        if deletes is not None and deletes in (*columns_of((*key, *sequence), fields), time):
             raise SchemaError(
-                f"deleteWhen names the column {deletes!r}, which is of the key or the time",
+                f"deleteWhen names the column {deletes!r}, which is of the key, the sequence or the time",
                 expected="a column that says nothing but whether a row deletes its key: the table does not have it",
                 hint="make one before writing",
             )
         for name in key:
             check_key(name, fields)
-        if time is not None and fields[time] not in TIMES:
+        for name in sequence:
+            check_key(name, fields, "sequence")
+        if time is not None and not (isinstance(fields[time], str) and fields[time] in TIMES):
             raise SchemaError(
                 f"the time column {time!r} is of type {shown_type(fields[time])}",
                 expected="a timestamp, a date or a number",
-                hint="cast it before writing, for example with to_timestamp",
+                hint="cast it before writing, for example with to_timestamp; name columns that order rows, and are no "
+                "times, in the option sequence",
             )
-        decides = options.guard != "arrival" and options.keep.count is not None
+        decides = options.guard != "arrival" and options.keep.count is not None and not sequence
         kept = tuple((name, json.dumps(kind)) for name, kind in fields.items() if name != deletes)
         layout = cls(
             key,
@@ -127,6 +137,7 @@ class Layout:
             progress_time=time,
             keep=options.keep,
             delete_when=deletes,
+            sequence=sequence,
         )
         return layout.numbered_in(None)
 
@@ -153,6 +164,7 @@ class Layout:
             ),
             time,
             keep,
+            sequence=tuple(json.loads(properties.get(SEQUENCE_PROPERTY, "[]"))),
         ).numbered_in(table)
 
     def numbered_in(self, table: DeltaTable | None) -> Layout:
@@ -186,9 +198,13 @@ class Layout:
 
     @property
     def deciding(self) -> list[str]:
-        """The columns of a data file that decide which of two rows is newer: the key's, the time, `_upstream_seq`."""
-        time = [] if self.time is None else [self.time]
-        return list(dict.fromkeys([*self.key_columns, *time, SEQ]))
+        """The columns of a data file that decide which of two rows is newer: the key's, the order's, arrival's."""
+        return list(dict.fromkeys([*self.key_columns, *columns_of(self.order, dict(self.fields)), SEQ]))
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns or fields that decide which of two rows is newer, before arrival: the sequence, or the time."""
+        return self.sequence or (() if self.time is None else (self.time,))
 
     @property
     def key_types(self) -> list[pa.DataType]:
@@ -209,6 +225,8 @@ class Layout:
         # Where arrival decides, nobody is to take the time for what tells the newer row.
         if (time := self.time or (self.progress_time if self.keep.count is None else None)) is not None:
             recorded[TIME_PROPERTY] = time
+        if self.sequence:
+            recorded[SEQUENCE_PROPERTY] = json.dumps(list(self.sequence), ensure_ascii=False)
         if not self.keep.latest:
             recorded[KEEP_PROPERTY] = str(self.keep)
         return recorded
@@ -265,6 +283,7 @@ class Layout:
             LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
             KEY_PROPERTY: "set the option key to the table's, or give another path",
             TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
+            SEQUENCE_PROPERTY: "set the option sequence to the table's, or give another path",
             KEEP_PROPERTY: "set the option keep to the table's, or give another path; `upstream keep` lets a table "
             "keep more or fewer rows of a key",
             BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a "

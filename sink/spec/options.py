@@ -73,6 +73,15 @@ class SinkOptions:
         "Name the column of the event time: the row of a key with the larger time is newer. If it is not set, "
         "the row that arrives later is newer.",
     )
+    sequence: tuple[str, ...] = option(
+        "sequence",
+        columns(),
+        (),
+        "Name the columns that order the rows of a key, or fields of structs (`source.pos`): numbers, text, or "
+        "other values that are no event times, as in change data. The first one is compared, then the next; "
+        "text by its bytes, a struct by its fields. The row with the larger values is newer, and a `time` "
+        "column only moves the low-watermark.",
+    )
     guard: str | None = option(
         "guard",
         one_of("time", "arrival"),
@@ -376,13 +385,18 @@ def _check_apart(places: Mapping[str, str | None]) -> None:
 
 def _check_together(options: SinkOptions) -> None:
     """Refuse options without others that they need, or with others that they exclude."""
-    timed = options.time is not None and options.guard != "arrival" and options.keep.count is not None
+    by_time = options.time is not None and options.guard != "arrival"
+    timed = (by_time or bool(options.sequence)) and options.keep.count is not None
     kept = f"keep={options.keep}"
     problems = [
         ("guard=time", options.guard == "time" and options.time is None, "a time column"),
-        (kept, not timed and (options.keep.count or 1) > 1, "a time column, and no guard=arrival"),
+        (kept, not timed and (options.keep.count or 1) > 1, "a sequence, or a time column and no guard=arrival"),
         ("conflictOutput", not timed and options.conflict_output is not None,
-         "a time column that decides: rows conflict that have one time"),
+         "a sequence or a time column that decides: rows conflict that have one time"),
+        ("sequence", options.keep.count is None and bool(options.sequence),
+         "another keep than all, under which no row is compared"),
+        (f"guard={options.guard}", options.guard is not None and bool(options.sequence),
+         "no sequence, which decides itself"),
         ("lateOutput", options.time is None and options.late_output is not None,
          "a time column: rows are late by their time"),
         ("deleteWhen", options.keep.count is None and options.delete_when is not None,

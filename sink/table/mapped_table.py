@@ -26,6 +26,7 @@ from ...delta_format.latest_table import (
     KEEP_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
+    SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
 from ...delta_format.log import LogReplay, entry_place
@@ -40,7 +41,14 @@ __all__ = ["change_columns", "check_place", "first_actions", "make_table", "rais
 
 Json = Any
 
-_OF_LAYOUT = {LAYOUT_PROPERTY, KEY_PROPERTY, KEEP_PROPERTY, TIME_PROPERTY, BUCKETS_PROPERTY}
+_OF_LAYOUT = {
+    LAYOUT_PROPERTY,
+    KEY_PROPERTY,
+    KEEP_PROPERTY,
+    TIME_PROPERTY,
+    SEQUENCE_PROPERTY,
+    BUCKETS_PROPERTY,
+}
 
 
 def check_place(target: SinkTarget) -> None:

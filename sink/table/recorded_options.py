@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from ...delta_format.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
+from ...delta_format.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, SEQUENCE_PROPERTY, TIME_PROPERTY
 from ..spec.options import STORAGE_PREFIX, parse_sink_options
 from ..spec.placement import key_option
 from .table import load_table
@@ -14,7 +14,7 @@ __all__ = ["recorded_options"]
 
 
 def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the key, the time, the buckets and the history that a table records.
+    """Return the key, the time, the sequence, the buckets and the history that a table records.
 
     Return nothing if there is no table, or if another program made it.
 
@@ -36,6 +36,7 @@ def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
     known = {
         "key": key_option(json.loads(found[KEY_PROPERTY])) or None,
         "keep": found.get(KEEP_PROPERTY),
+        "sequence": key_option(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))) or None,
         "time": found.get(TIME_PROPERTY),
         "buckets": found.get(BUCKETS_PROPERTY),
     }

@@ -127,7 +127,7 @@ class TombstoneList:
 
 
 def tombstone_files(target: SinkTarget, layout: Layout, schema: pa.Schema) -> DataFiles:
-    """Return the tombstones' files, which have the key, the time and `_upstream_seq` of the table's `schema`."""
+    """Return the tombstones' files, which have the key, the order and `_upstream_seq` of the table's `schema`."""
     return DataFiles(target, pa.schema([schema.field(name) for name in layout.deciding]), FOLDER)
 
 
@@ -143,9 +143,9 @@ def check_retention(retention: Retention | None, layout: Layout) -> None:
         return
     if layout.time is None:
         raise OptionError(
-            "tombstoneRetention is given, but no time column",
-            expected="a time column: without one nothing has to be remembered of a deletion, since what arrives later "
-            "is newer",
+            "tombstoneRetention is given, but no time column that decides",
+            expected="a time column: without one nothing has to be remembered of a deletion, or, by a sequence, all of "
+            "them do",
             hint="leave tombstoneRetention out, or name the column in the option time",
         )
     kind = layout.arrow_schema().field(layout.time).type

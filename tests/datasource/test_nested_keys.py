@@ -24,9 +24,9 @@ def options(key: str, **more: Any) -> SourceOptions:
     return SourceOptions(key=(key,), **{**chosen, "on_malformed": "fail", **more})
 
 
-def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id") -> list[dict[str, Any]]:
+def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id", **more: Any) -> list[dict[str, Any]]:
     """The rows that leave a task, punctuation apart."""
-    given_options = options(key)
+    given_options = options(key, **more)
     shape = shape_of(leaving_schema(SCHEMA, given_options), given_options)
     keyed_options = with_key(given_options, shape)
     assert keyed_options.key == ("`a`.`b`.`id`",)
@@ -71,3 +71,13 @@ def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path, missing):
 def test_keys_that_cannot_be(key, more, message):
     with pytest.raises(SchemaError, match=message):
         leaving_schema(SCHEMA, options(key, **more))
+
+
+def test_a_sequence_decides_which_row_leaves_and_is_no_time(tmp_path):
+    rows = [({"b": {"id": 1}, "v": v}, us) for v, us in ((2, 1), (1, 9), (2, 3), (2, 2))]
+    by = {"time": None, "time_format": None, "progress": None, "sequence": ("a.V", "us")}
+    assert [(row["a"]["v"], row["us"]) for row in read(tmp_path, rows, **by)] == [(2, 3)]
+    with pytest.raises(MalformedRowError, match=r"sequence column .* is null"):
+        read(tmp_path, [*rows, ({"b": {"id": 1}, "v": None}, 5)], **by)
+    with pytest.raises(SchemaError, match="sequence column 'lsn' is not among"):
+        read(tmp_path, rows, **{**by, "sequence": ("lsn",)})

@@ -106,7 +106,8 @@ def _changed(
     folder: TableFolder, change: BucketChange, table: Described, schema: pa.Schema, *, history: bool
 ) -> tuple[pa.Table, pa.Table, Int64s, Int64s]:
     """Return the rows that left, those that came, the order of both together, and what each one is."""
-    names = [*table.key, *([table.time] if history and table.time is not None else [])]
+    order = table.sequence or (() if table.time is None else (table.time,))
+    names = [*table.key, *(order if history else ())]
     known_by = pa.schema([table.columns.field(name) for name in dict.fromkeys(columns_of(names, table.columns.names))])
     columns = pa.schema([field for field in schema if field.name != CHANGE])
     held = [_before(folder, rows, known_by) for rows in change.left]

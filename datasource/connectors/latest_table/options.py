@@ -70,7 +70,7 @@ class LatestOptions:
         folder = self.folder()
         with folder.guarded():
             table = describe(folder)
-        changes: dict[str, Any] = {"key": common.key or table.key}
+        changes: dict[str, Any] = {"key": common.key or table.key, "sequence": common.sequence or table.sequence}
         if common.time is None and table.time not in changes["key"]:
             changes["time"] = table.time
         if common.progress is None and table.time is not None and changes.get("time", common.time) == table.time:

@@ -17,6 +17,7 @@ from ....delta_format.latest_table import (
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
+    SEQUENCE_PROPERTY,
     TIME_PROPERTY,
     kept_count,
 )
@@ -47,6 +48,8 @@ class Described:
         The user's columns.
     keep : int or None
         How many of the newest rows of each key it keeps; None if it keeps all.
+    sequence : tuple of str
+        The columns or fields by whose order it was made, if no time decides.
     """
 
     table_id: str
@@ -55,6 +58,7 @@ class Described:
     time: str | None
     columns: pa.Schema
     keep: int | None = 1
+    sequence: tuple[str, ...] = ()
 
 
 def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
@@ -106,7 +110,8 @@ def describe(folder: TableFolder, version: int | None = None) -> Described:
     columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
     key = tuple(json.loads(properties[KEY_PROPERTY]))
     time, keep = properties.get(TIME_PROPERTY), kept_count(properties)
-    return Described(str(metadata.id), table.version(), key, time, columns, keep)
+    sequence = tuple(json.loads(properties.get(SEQUENCE_PROPERTY, "[]")))
+    return Described(str(metadata.id), table.version(), key, time, columns, keep, sequence)
 
 
 class LiveFile(NamedTuple):

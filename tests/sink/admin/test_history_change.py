@@ -123,8 +123,8 @@ def test_a_batch_under_way_is_not_committed_upon_it(make_sink, keep):
     [
         ({}, "all", TableError, "keeps latest, and would have to keep all.*fill a table at another path"),
         ({"keep": "all"}, "latest", TableError, "keeps all, and would have to keep latest"),
-        ({"time": ""}, "latest 2", TableError, "records no time column"),
-        ({"guard": "arrival"}, "latest 2", TableError, "records no time column"),
+        ({"time": ""}, "latest 2", TableError, "records no time"),
+        ({"guard": "arrival"}, "latest 2", TableError, "records no time"),
         ({}, "newest", OptionError, "keep 'newest' is not among"),
     ],
 )
