@@ -54,6 +54,8 @@ class Job:
     time : str or None
     sequence : tuple of str
         The columns that order the rows of a key in place of the time.
+    delete_when : str or None
+        The condition under which a row deletes its key.
     table, checkpoint, quarantine : str
         Folders.
     buckets : int or None
@@ -90,6 +92,7 @@ class Job:
     expected_keys: int | None = None
     as_json: bool = False
     sequence: tuple[str, ...] = ()
+    delete_when: str | None = None
 
 
 def follow(job: Job, console: Console, log: Path) -> int:
@@ -224,6 +227,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
         target=job.target,
         metrics_location=job.metrics,
         sequence=job.sequence or None,
+        delete_when=job.delete_when,
         **{f"storage.{name}": value for name, value in job.storage.items()},
     )
     if job.once:

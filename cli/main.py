@@ -98,6 +98,15 @@ def latest(
             "The table then holds the newest of [italic]those[/italic] rows.",
         ),
     ] = None,
+    delete_when: Annotated[
+        str | None,
+        typer.Option(
+            "--delete-when",
+            metavar="SQL",
+            help="A row for which this is true deletes its key, such as \"op = 'd'\". "
+            "The name of a boolean column alone keeps that column out of the table.",
+        ),
+    ] = None,
     once: Annotated[
         bool,
         typer.Option("--once", help="Read what is there now, then exit. By default, follow the feed until Ctrl-C."),
@@ -193,6 +202,7 @@ def latest(
         key=tuple(_key(key)),
         time=time_column,
         sequence=tuple(_key(sequence or [])),
+        delete_when=delete_when,
         table=to,
         checkpoint=checkpoint_location(checkpoint or base + "_checkpoint"),
         quarantine=absolute_location((checkpoint or "upstream" if is_remote(base) else base) + "_quarantine"),

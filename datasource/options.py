@@ -108,6 +108,13 @@ class SourceOptions:
         "columns; `schema` still describes the feed's own. If a column of a row cannot be computed, the row "
         "is malformed. For the connectors `files` and `kafka`.",
     )
+    select_duplicates: str = option(
+        "selectDuplicates",
+        one_of("refuse", "first", "last"),
+        "refuse",
+        "Choose what `select` does with columns of one name, as in `coalesce(after.id, before.id) AS id, after.*`. "
+        "`first` and `last`: it keeps that one.",
+    )
     where: str | None = option(
         "where", text(), None, "Drop rows for which this SQL condition is not true, before any coalescing."
     )

@@ -29,6 +29,7 @@ _NAMING = (
     "time",
     "progress",
     "select",
+    "selectduplicates",
 )
 
 

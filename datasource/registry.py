@@ -72,7 +72,9 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
         schema=None,
         where=None,
     )
-    return SelectingConnector(entry.make(own, inside, None), common.select, common.time_zone, raw)
+    return SelectingConnector(
+        entry.make(own, inside, None), common.select, common.time_zone, raw, common.select_duplicates
+    )
 
 
 # Added by Spark itself.

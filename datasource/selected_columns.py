@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..conf.errors import SchemaError
 from .connectors.contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .selection import Selection
+from .unseen_fields import with_unseen_fields
 
 __all__ = ["SelectingConnector"]
 
@@ -31,15 +32,20 @@ class SelectingConnector(Connector):
         The zone of times in text that name none.
     raw : pyarrow.Schema, optional
         The feed's own schema; without it the inner connector infers it.
+    duplicates : str
+        The rule for names that occur twice, as :meth:`.Selection.bound` takes it.
     """
 
     name = "select"
 
-    def __init__(self, inner: Connector, text: str, time_zone: str, raw: pa.Schema | None = None) -> None:
+    def __init__(
+        self, inner: Connector, text: str, time_zone: str, raw: pa.Schema | None = None, duplicates: str = "refuse"
+    ) -> None:
         self._inner = inner
         self._text = text
         self._time_zone = time_zone
         self._raw = raw
+        self._duplicates = duplicates
         self._selection: Selection | None = None
         self._schema: pa.Schema | None = None
         self.smallest_task = inner.smallest_task
@@ -49,7 +55,7 @@ class SelectingConnector(Connector):
     def raw(self) -> pa.Schema:
         """The feed's own schema."""
         if self._raw is None:
-            self._raw = self._inner.schema()
+            self._raw = with_unseen_fields(self._text, self._inner.schema())
         return self._raw
 
     def schema(self) -> pa.Schema:
@@ -94,5 +100,5 @@ class SelectingConnector(Connector):
 
     def _bound(self) -> Selection:
         if self._selection is None:
-            self._selection = Selection.bound(self._text, self.raw, self._time_zone)
+            self._selection = Selection.bound(self._text, self.raw, self._time_zone, self._duplicates)
         return self._selection

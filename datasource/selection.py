@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     from sqlglot.expressions.core import Expression
 
-__all__ = ["SelectedColumn", "Selection", "copied_column", "referenced_columns"]
+__all__ = ["SelectedColumn", "Selection", "copied_column", "referenced_columns", "selected_paths"]
 
 _EXPECTED = "columns in Spark's SQL, such as data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid"
 
@@ -58,19 +58,19 @@ class Selection:
     schema : pyarrow.Schema
         Theirs.
     origin : tuple
-        What it was made of: text, the feed's schema and the zone.
+        What it was made of: text, the feed's schema, the zone, and the rule for names that occur twice.
     """
 
     columns: tuple[SelectedColumn, ...]
     schema: pa.Schema
-    origin: tuple[str, pa.Schema, str]
+    origin: tuple[str, pa.Schema, str, str]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Polars pickles no Python function, which some of the columns call.
         return Selection.bound, self.origin
 
     @classmethod
-    def bound(cls, text: str, raw: pa.Schema, time_zone: str = "UTC") -> Selection:
+    def bound(cls, text: str, raw: pa.Schema, time_zone: str = "UTC", duplicates: str = "refuse") -> Selection:
         """Parse a list of columns and bind it to a feed's schema.
 
         Parameters
@@ -81,6 +81,8 @@ class Selection:
             The feed's schema.
         time_zone
             The zone of times in text that name none.
+        duplicates
+            Of columns with one name, keep the ``first`` or the ``last`` in the place of the first; or ``refuse`` them.
 
         Raises
         ------
@@ -92,20 +94,13 @@ class Selection:
         columns: list[SelectedColumn] = []
         for node in _parsed(text):
             columns += _columns(node, raw, time_zone)
-        names = [column.name.casefold() for column in columns]
-        twice = sorted({column.name for column in columns if names.count(column.name.casefold()) > 1})
-        if twice:
-            raise OptionError(
-                f"{OPTION} gives two columns one name: {' and '.join(map(repr, twice))}",
-                expected="names that differ by more than case, as Spark needs them",
-                hint="name the columns one by one, and rename one of these with AS",
-            )
+        columns = _distinct(columns, duplicates)
         try:
             empty = _evaluated([column.value.alias(column.name) for column in columns], raw.empty_table())
         except Exception as error:  # Polars has no one root for what an expression can be wrong about
             raise OptionError(f"{OPTION}={text!r} cannot be evaluated: {error}", expected=_EXPECTED) from error
         schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in empty.schema])
-        return cls(tuple(columns), schema, (text, raw, time_zone))
+        return cls(tuple(columns), schema, (text, raw, time_zone, duplicates))
 
     def reads(self, names: Sequence[str] | None = None) -> list[str]:
         """Return the feed's columns that some of these columns need, or without `names` all of these."""
@@ -161,6 +156,20 @@ def referenced_columns(text: str) -> list[str]:
 
     found = [name_parts(node)[0] for root in _parsed(text) for node in root.find_all(exp.Column) if not node.is_star]
     return list(dict.fromkeys(found))
+
+
+def selected_paths(text: str) -> list[list[str]]:
+    """Return the paths to the columns and fields that a selection names, stars apart.
+
+    Raises
+    ------
+    OptionError
+        The text is no list of columns, or names what is no path.
+    """
+    from sqlglot import exp
+
+    nodes = [node for root in _parsed(text) for node in root.find_all(exp.Column, exp.Dot) if not node.is_star]
+    return [name_parts(node) for node in nodes]
 
 
 def copied_column(text: str, name: str) -> str | None:
@@ -235,6 +244,21 @@ def _columns(node: Expression, raw: pa.Schema, time_zone: str) -> list[SelectedC
 def _column(path: Sequence[str], raw: pa.Schema) -> SelectedColumn:
     way, _ = resolved_path(path, raw)
     return SelectedColumn(way[-1], ".".join(way), (way[0],), column_at_path(way), None)
+
+
+def _distinct(columns: Sequence[SelectedColumn], duplicates: str) -> list[SelectedColumn]:
+    """Return the columns, one of each name."""
+    by_name: dict[str, list[SelectedColumn]] = {}
+    for column in columns:
+        by_name.setdefault(column.name.casefold(), []).append(column)
+    twice = sorted({column.name for found in by_name.values() for column in found if len(found) > 1})
+    if twice and duplicates == "refuse":
+        raise OptionError(
+            f"{OPTION} gives two columns one name: {' and '.join(map(repr, twice))}",
+            expected="names that differ by more than case, as Spark needs them",
+            hint="rename one of these with AS; or set selectDuplicates to first or last, for the one to keep",
+        )
+    return [found[-1 if duplicates == "last" else 0] for found in by_name.values()]
 
 
 def _evaluated(values: Sequence[pl.Expr], rows: pa.Table) -> pa.Table:

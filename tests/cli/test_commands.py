@@ -45,6 +45,24 @@ def test_once_gives_the_plain_answer_and_a_second_run_nothing_new(tmp_path):
     assert DeltaTable(tmp_path / "latest").version() == latest.version()
 
 
+@pytest.mark.spark
+def test_change_data_is_ordered_by_its_log_and_deletes(tmp_path):
+    def change(op, before, after, pos):
+        return json.dumps({"op": op, "before": before, "after": after, "source": {"file": "log.1", "pos": pos}}) + "\n"
+
+    one, two = {"id": 1, "v": "a"}, {"id": 2, "v": "b"}
+    (tmp_path / "0.jsonl").write_text(change("c", None, one, 1) + change("c", None, two, 2))
+    select = "coalesce(after.id, before.id) AS id, after.*, op, source"
+    arguments = ["latest", "--from", "*.jsonl", "--key", "id", "--sequence", "source", "--select", select, "--once"]
+    arguments += ["--option", "selectDuplicates=first", "--to", "t", "--master", "local[1]", "--delete-when"]
+    assert run_command(*arguments, "op = 'd'", cwd=tmp_path).returncode == 0
+    gone = change("u", one, {"id": 1, "v": "c"}, 30) + change("u", one, {"id": 1, "v": "old"}, 4)
+    (tmp_path / "1.jsonl").write_text(gone + change("d", two, None, 31))
+    last = run_command(*arguments, "op = 'd'", cwd=tmp_path)
+    assert (last.returncode, "malformed" in last.stderr) == (0, False), last.stderr
+    assert pl.read_delta(str(tmp_path / "t")).select("id", "v").rows() == [(1, "c")]
+
+
 def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path):
     arguments = [*LATEST, "--from", BUSES, "--to", "latest", "--once", "--log", "my.log", "-o", "maxRowsPerTriger=10"]
     assert "did you mean 'maxRowsPerTrigger'?" in refused(*arguments, cwd=tmp_path)

@@ -125,6 +125,13 @@ def test_stars():
     assert Selection.bound("data.d.*, id AS n", RAW).schema.names == ["x", "n"]
 
 
+@pytest.mark.parametrize(("keep", "value"), [("first", 1), ("last", "A")])
+def test_of_two_columns_of_one_name_the_option_chooses(keep, value):
+    selection = Selection.bound("id, at, data.s AS ID", RAW, duplicates=keep)
+    made, _ = pickle.loads(pickle.dumps(selection)).evaluate(ROWS)
+    assert (made.column_names[1:], made.column(0)[0].as_py()) == (["at"], value)
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [

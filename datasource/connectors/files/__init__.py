@@ -27,5 +27,11 @@ def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None)
     # Where the user says what the types are, a key is what its type makes of the text.
     key = common.key if common.schema is None else ()
     return FilesConnector(
-        options, schema, state_folder=folder, access=FileAccess(common.storage), key=key, time=common.time
+        options,
+        schema,
+        state_folder=folder,
+        access=FileAccess(common.storage),
+        key=key,
+        time=common.time,
+        unseen=common.select is not None,
     )

@@ -54,6 +54,8 @@ class FilesConnector(Connector):
         Reads and lists files and objects; those on disks unless given.
     key, time
         The columns of the update key, and of the event time, for the inference of types. No key where types are given.
+    unseen
+        Whether an inferred schema has the null type where no value was seen; else such columns are text.
     """
 
     name = "files"
@@ -67,7 +69,9 @@ class FilesConnector(Connector):
         access: FileAccess | None = None,
         key: Sequence[str] = (),
         time: str | None = None,
+        unseen: bool = False,
     ) -> None:
+        self._unseen = unseen
         self._key, self._time = tuple(key), time
         self._options = options
         self._given = options.given()
@@ -96,7 +100,8 @@ class FilesConnector(Connector):
             There is no file, or the files hold no row.
         """
         if self._schema is None:
-            self._schema = Sampler(self._line_format, self._given, self._access).schema(self._listed().everything())
+            sampler = Sampler(self._line_format, self._given, self._access, unseen=self._unseen)
+            self._schema = sampler.schema(self._listed().everything())
         return self._schema
 
     def fix_schema(self, schema: pa.Schema) -> None:

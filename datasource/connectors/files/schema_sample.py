@@ -35,11 +35,19 @@ class Sampler:
         The paths as the user gave them.
     access
         Reads the files.
+    unseen
+        Whether columns without a value keep the null type.
     """
 
     def __init__(
-        self, format_of: Callable[[str, bytes], LineFormat | None], given: Sequence[str], access: FileAccess
+        self,
+        format_of: Callable[[str, bytes], LineFormat | None],
+        given: Sequence[str],
+        access: FileAccess,
+        *,
+        unseen: bool = False,
     ) -> None:
+        self._unseen = unseen
         self._format_of = format_of
         self._given = given
         self._access = access
@@ -78,7 +86,8 @@ class Sampler:
                 break
         if not found:
             raise SchemaError(f"there is no row at {where} to infer a schema from", hint=_GIVE)
-        return _final(_unified(found))
+        unified = _unified(found)
+        return unified if self._unseen else _final(unified)
 
     def _start(self, path: str, codec: str | None, size: int) -> bytes:
         with self._access.open(path) as file:
