@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
+from ..operators.plan_paths import places_read
 from ..operators.stream import UpdateStream
+from ..queries.registry.opening import define_stream
 from ..queries.relations.nodes import Stream
 
-__all__ = ["definition_of"]
+__all__ = ["define", "definition_of"]
+
+
+def define(checkpoint: str, name: str, stream: object, *, updates: bool) -> None:
+    """Let the queries of a checkpoint name a stream. See :func:`definition_of` and :func:`define_stream`."""
+    defined = definition_of(name, stream, updates=updates)
+    assert isinstance(stream, UpdateStream)
+    define_stream(checkpoint, defined, [path for _, path in places_read(stream.plan)])
 
 
 def definition_of(name: str, stream: object, *, updates: bool) -> Stream:

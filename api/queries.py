@@ -19,11 +19,11 @@ from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
 from ..queries.registry.listing import listed
 from ..queries.registry.names import known_name
-from ..queries.registry.opening import define_stream, opened
+from ..queries.registry.opening import opened
 from ..queries.registry.registry import Registry, registry_now
 from ..sink.latest_table import LatestTable
 from ..storage.folder import folder_at
-from .definitions import definition_of
+from .definitions import define
 from .relations import StoredRelations
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def queries(
     Raises
     ------
     OptionError
-        `to` is missing for a new checkpoint, an argument differs from what the checkpoint was begun with, or an option
-        is unknown.
+        `to` is missing for a new checkpoint or is in the checkpoint, an argument differs from what the checkpoint was
+        begun with, or an option is unknown.
 
     Examples
     --------
@@ -135,7 +135,8 @@ class Queries(StoredRelations):
         Raises
         ------
         OptionError
-            The stream has no event time, the name cannot be one or is taken, or a registered query does not fit.
+            The stream has no event time or reads the folder of a query's table, the name cannot be one or is taken, or
+            a query does not fit.
         SchemaError
             The event time is not a timestamp, or the columns have a type that queries cannot take.
         CheckpointError
@@ -146,7 +147,7 @@ class Queries(StoredRelations):
         >>> queries = us.queries(spark, checkpoint="streams_cp", to="lake")
         >>> queries.stream("buses", stream)
         """
-        define_stream(self.checkpoint, definition_of(name, stream, updates=updates))
+        define(self.checkpoint, name, stream, updates=updates)
         self._streams[name] = stream
 
     def register(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
@@ -168,7 +169,7 @@ class Queries(StoredRelations):
         Raises
         ------
         OptionError
-            The name is taken or cannot name a table, or another argument is wrong.
+            The name is taken, cannot name a table or meets other files, or another argument is wrong.
         QueryRefusedError
             The query cannot be read, does not fit its streams, or needs unbounded state. The message points at the
             place.
@@ -299,14 +300,14 @@ class Queries(StoredRelations):
         Raises
         ------
         OptionError
-            There is no query of this name.
+            There is no query of this name, or its table is to be deleted and a relation reads it.
         TableError
             The table is to be deleted, and the query has not written what is in its place.
 
         Notes
         -----
         The job deletes the table before its next batch, when the query no longer runs. If no job runs, the next one
-        does so. If the job dies meanwhile, it deletes what is left when it is started again.
+        does so. If the job dies meanwhile, it deletes what is left at its next start. Files of others stay.
 
         Examples
         --------

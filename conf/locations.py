@@ -5,19 +5,36 @@ Everything that takes a path from a user goes through here, so that one path mea
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
+from collections.abc import Iterable
 from urllib.parse import unquote
 
 from .errors import OptionError
 
-__all__ = ["absolute_location", "checkpoint_location", "is_remote", "local_path", "scheme_of"]
+__all__ = [
+    "absolute_location",
+    "check_apart",
+    "checkpoint_location",
+    "is_remote",
+    "local_path",
+    "real_location",
+    "relation_of_places",
+    "scheme_of",
+]
 
 # A word of at least two letters, so that no drive of Windows is one.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 # The stores that the library of the sink reaches, by the names that Hadoop and the library give them.
 _STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}")
+# Two names of one store.
+_ALIASES = {"s3a": "s3", "abfss": "abfs", "azure": "az", "adl": "az"}
+_MAGIC = re.compile(r"[*?\[{]")
+
+Place = tuple[str, str]
+"""What lies at a place, for people, and the path or the address."""
 
 
 def scheme_of(path: str) -> str:
@@ -89,3 +106,70 @@ def checkpoint_location(path: str) -> str:
             hint=f"write {local_path(path.strip())!r}",
         )
     return absolute_location(path)
+
+
+def real_location(path: str) -> str:
+    """Return the place of a path without symbolic links; of an address, under one name of its store.
+
+    Of a pattern, the folders before the first part with a wildcard are resolved.
+    """
+    place = absolute_location(os.path.expanduser(path.strip()))
+    if scheme := scheme_of(place):
+        return f"{_ALIASES.get(scheme, scheme)}:{place.partition(':')[2]}"
+    if os.path.lexists(place):
+        return os.path.realpath(place)
+    parts = place.split("/")
+    plain = next((number for number, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    return os.path.join(os.path.realpath("/".join(parts[:plain]) or "/"), *parts[plain:])
+
+
+def relation_of_places(one: str, other: str) -> str:
+    """Return where a place is seen from another, which may be a pattern: ``at``, ``inside``, ``above``; or nothing."""
+    mine, theirs = real_location(one).split("/"), real_location(other).split("/")
+    if mine[-1] == "" or theirs[-1] == "":  # the root of the disk
+        mine, theirs = [[part for part in parts if part] for parts in (mine, theirs)]
+    if not all(map(_matches, mine, theirs)):
+        return ""
+    return "at" if len(mine) == len(theirs) else "inside" if len(mine) > len(theirs) else "above"
+
+
+def _matches(part: str, pattern: str) -> bool:
+    return part == pattern or "{" in pattern or "**" in pattern or fnmatch.fnmatchcase(part, pattern)
+
+
+def check_apart(ours: Iterable[Place], others: Iterable[Place] = ()) -> None:
+    """Refuse a folder in which files are made, replaced and deleted if it meets one that has files of other kinds.
+
+    Parameters
+    ----------
+    ours
+        Folders of tables, and of rows that are set aside. No two of them meet, either.
+    others
+        Checkpoints, and what is read.
+
+    Raises
+    ------
+    OptionError
+        One of our folders is equal to another one, inside of it, or above it. Symbolic links are followed.
+    """
+    wanted, known = list(ours), list(others)
+    for number, (name, place) in enumerate(wanted):
+        for other, there in (*wanted[:number], *known):
+            met = relation_of_places(place, there)
+            if met == "at":
+                problem = f"{other} and {name} are both {_shown(place)}"
+            elif met:
+                problem = f"{name}, {_shown(place)}, is {met} {other}, {_shown(there)}"
+            else:
+                continue
+            raise OptionError(
+                problem,
+                expected="a folder of its own for each table, beside checkpoints and what is read: UpStream makes and "
+                "deletes files in it",
+                hint=f"choose another folder for {name}, for example beside {there}",
+            )
+
+
+def _shown(place: str) -> str:
+    real = real_location(place)
+    return place if is_remote(place) or real == absolute_location(place) else f"{place} (which is {real})"

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
-from ..conf.locations import checkpoint_location
+from ..conf.locations import Place, checkpoint_location
 from ..conf.state_store import check_state_store
 from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
@@ -35,6 +35,7 @@ from ..plan.together import Together
 from .grouped.build import build_groups, build_window_groups, build_window_versions
 from .intake.build import build_intake
 from .joins.build import build_join, build_latest_join, build_versions
+from .plan_paths import check_aside, places_aside, places_read
 from .queue.build import build_queue
 from .reorder.build import build_reorder
 from .row_steps import on_spark
@@ -92,6 +93,16 @@ class BoundStream:
         """The number of parts, each in one task, into which the keys are divided."""
         return self.plan.shards
 
+    @property
+    def inputs(self) -> tuple[Place, ...]:
+        """The paths that its sources read, and the tables that it joins."""
+        return places_read(self.plan)
+
+    @property
+    def aside(self) -> tuple[Place, ...]:
+        """The folders for rows that it sets aside."""
+        return places_aside(self.plan)
+
     def without_single_keys(self) -> BoundStream:
         """Return the rows without punctuation of single keys, for a table with a key that does not have them."""
         return dataclasses.replace(self, rows=self.rows.then(without_single_keys(self.key), self.plan.schema))
@@ -144,6 +155,7 @@ def _bound_to(
     if found:
         check_state_store(plan.session, next(iter(found)).text)
     check_late_locations(plan)
+    check_aside(plan, checkpoint)
     fused, record = in_stages(plan, found, checkpoint)
     if record is not None:
         assert checkpoint is not None

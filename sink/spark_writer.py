@@ -37,6 +37,7 @@ from .table.engine_choice import advise, check_allowed, marks_allowed, marks_fro
 from .table.files import DataFiles
 from .table.log_entry import may_put_entries
 from .table.mapped_table import check_place
+from .table.own_files import check_free
 from .table.schema_changes import change_schema, with_table_columns
 from .table.table import Snapshot, load_table, take_snapshot
 from .table.tombstones import check_retention, forget_below, tombstone_files
@@ -141,8 +142,10 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
     layout = Layout.of(target.options, schema)
     check_retention(target.options.tombstone_retention, layout)
     table = load_table(target)
-    if table is None and layout.ids is not None:
-        check_place(target)
+    if table is None:
+        check_free(target.folder)
+        if layout.ids is not None:
+            check_place(target)
     if table is not None:
         merging = target.options.merge_schema
         layout = with_table_columns(layout, table) if merging else layout

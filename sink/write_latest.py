@@ -13,9 +13,9 @@ from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
 from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location, checkpoint_location
+from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location
 from ..conf.session import register_data_source
-from ..core.pushdown.at_source import at_source, check_coalesced, refuse_preimages
+from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
 from .commit.lease_keeper import keep_lease
@@ -67,6 +67,10 @@ class BoundStream(Protocol):
     def shards(self) -> int | None: ...
     @property
     def reports(self) -> tuple[str, ...]: ...
+    @property
+    def inputs(self) -> tuple[Place, ...]: ...
+    @property
+    def aside(self) -> tuple[Place, ...]: ...
     def without_single_keys(self) -> Self: ...
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
 
@@ -179,9 +183,11 @@ def write_latest(
     if isinstance(updates, DataFrame):
         df = updates
         refuse_preimages(df, "a latest table")
+        known = [("the source", each) for each in paths_read(df)]
     else:
         bound = _bound(updates, checkpoint, key)
         df, placed, reports = bound.df, bound.shards, bound.reports
+        known = [*bound.inputs, *bound.aside]
         if key is None:
             key, time = bound.key, time or bound.time
         elif [key] != list(bound.key) and list(key) != list(bound.key):
@@ -201,6 +207,7 @@ def write_latest(
             hint='add key="…", or write an UpdateStream, which knows its key',
         )
     if str(options.get("engine", "")).lower() == "merge":
+        check_apart([("path", path)], [*known, *(() if checkpoint is None else (("the checkpoint", checkpoint),))])
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
         given |= {"sequence": sequence}
         return _merged(df, path, key, time, {**options, **given}, deleteWhen, checkpoint)
@@ -221,8 +228,9 @@ def write_latest(
     register_data_source(session)
     if checkpoint is not None:
         _check_reports(reports, checkpoint)
-    layout = check_sink(given, df.schema)
     place = parse_sink_options(given, started=False)
+    check_apart(place.tables, known)
+    layout = check_sink(given, df.schema)
     keep_lease(session, place.folder, place.options.lease_us)
     parted = bool(layout.key) and (placed != buckets or partitions is not None)
     frames = _in_frames(df if bound is None else bound, layout, df.schema, parted=parted)

@@ -7,6 +7,8 @@ See docs/decisions/0013.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["at_source", "check_coalesced", "reads_coalesced", "refuse_preimages", "source_options"]
+__all__ = ["at_source", "check_coalesced", "paths_read", "reads_coalesced", "refuse_preimages", "source_options"]
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
@@ -99,6 +101,20 @@ def check_coalesced(df: DataFrame, sequence: str) -> None:
             )
 
 
+def paths_read(df: DataFrame) -> list[str]:
+    """Return the paths and patterns of files and tables that a DataFrame reads as a stream, from any source of Spark.
+
+    Anything may be between the source and the DataFrame.
+    """
+    found: list[str] = []
+    for options in _sources(df, None):
+        given = {name.lower(): value for name, value in options.items()}
+        found += [given["path"]] if given.get("path") else []
+        with contextlib.suppress(ValueError):  # the source refuses it
+            found += [each for each in json.loads(given.get("paths") or "[]") if isinstance(each, str)]
+    return list(dict.fromkeys(found))
+
+
 def refuse_preimages(df: DataFrame, what: str) -> None:
     """Refuse a DataFrame that reads a latest table with the rows that were replaced (`changes=full`).
 
@@ -125,19 +141,25 @@ def refuse_preimages(df: DataFrame, what: str) -> None:
             )
 
 
-def _sources(df: DataFrame) -> list[Mapping[str, str]]:
-    """Return the options of each of our sources that a DataFrame reads as a stream."""
+def _sources(df: DataFrame, name: str | None = _SOURCE) -> list[Mapping[str, str]]:
+    """Return the options of each source of a name, or of any, that a DataFrame reads as a stream.
+
+    Of a source in Spark's older form there is the path alone.
+    """
     if is_client_frame(df):
-        return list(sources_within(df, _SOURCE))
+        return list(sources_within(df, name))
     known: Any = getattr(df, "_jdf", None)
     if known is None:
         return []
-    leaves = _each(known.queryExecution().analyzed().collectLeaves())
-    return [
-        dict(leaf.extraOptions().asCaseSensitiveMap())
-        for leaf in leaves
-        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() == _SOURCE
-    ]
+    found: list[Mapping[str, str]] = []
+    for leaf in _each(known.queryExecution().analyzed().collectLeaves()):
+        kind = leaf.getClass().getSimpleName()
+        if kind == "StreamingRelationV2" and name in (None, leaf.sourceName()):
+            found.append(dict(leaf.extraOptions().asCaseSensitiveMap()))
+        elif kind == "StreamingRelation" and name is None:
+            path = leaf.dataSource().options().get("path")
+            found += [{"path": str(path.get())}] if path.isDefined() else []
+    return found
 
 
 def _coalesces(options: Mapping[str, str]) -> bool:

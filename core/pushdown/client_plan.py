@@ -47,12 +47,12 @@ def source_alone(df: DataFrame, name: str) -> Mapping[str, str] | None:
     return _options(source)
 
 
-def sources_within(df: DataFrame, name: str) -> list[Mapping[str, str]]:
-    """Return the options of each source of a format that `df` reads, whatever is between.
+def sources_within(df: DataFrame, name: str | None) -> list[Mapping[str, str]]:
+    """Return the options of each source of a format, or of any, that `df` reads, whatever is between.
 
     A source behind a view of the server is not among them.
     """
-    return [_options(source) for source in _messages(_relation(df), _SOURCE) if source.format == name]
+    return [_options(source) for source in _messages(_relation(df), _SOURCE) if name in (None, source.format)]
 
 
 def _relation(df: DataFrame) -> Any:

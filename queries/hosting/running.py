@@ -12,6 +12,7 @@ from ...conf.errors import EnvironmentMissingError, OptionError
 from ...conf.locations import checkpoint_location
 from ...core.rows.buckets import integers_with_hash
 from ...operators.keyed import KeyedRows
+from ...operators.plan_paths import places_aside, places_read
 from ...plan.completeness import check_complete
 from ...plan.nodes import Map, Transform, walk
 from ...sink.commit.batch_identity import read_offsets
@@ -22,6 +23,7 @@ from ...storage.folder import TableFolder, folder_at
 from ..registry.changes import Change
 from ..registry.editing import record
 from ..registry.journal import Journal
+from ..registry.places import check_tables
 from ..registry.registry import registry_at, registry_now
 from .build import build_host
 from .commands import Command, CommandOfTask, command_of_batch
@@ -76,7 +78,7 @@ def start(
     Raises
     ------
     OptionError
-        A stream is missing, or the registry does not have it.
+        A stream is missing, the registry does not have it, or a query's table would be where other files are.
     SchemaError
         A stream leaves rows out.
     CheckpointError
@@ -86,6 +88,13 @@ def start(
     """
     place = checkpoint_location(checkpoint)
     registry = registry_now(place)
+    plans = [each.plan for each in streams.values()]
+    check_tables(
+        registry,
+        place,
+        [found for plan in plans for found in places_read(plan)],
+        [found for plan in plans for found in places_aside(plan)],
+    )
     pace_s = None if trigger.get("once") else batch_s
     writer = _writer(streams, place, registry, pace_s, given or GivenForTables())
     if name is not None:

@@ -13,6 +13,7 @@ from ..relations.nodes import Stream, walk
 from .changes import Change
 from .journal import Journal
 from .names import check_name, found, known_name, whole_view
+from .places import check_change
 from .registry import Registered, Registry, registry_at
 from .stored import relation_of
 
@@ -43,7 +44,7 @@ def record(checkpoint: str, change: Change) -> Registry:
     Raises
     ------
     OptionError
-        A name is wrong, taken or not there, or a value is not possible.
+        A name is wrong, taken or not there, a value is not possible, or a table would be where other files are.
     QueryRefusedError
         A text cannot be bound. The message points at the place.
     CheckpointError
@@ -59,6 +60,7 @@ def record(checkpoint: str, change: Change) -> Registry:
         wanted = checked(change, registry)
         if wanted is None:
             return registry
+        check_change(wanted, registry, checkpoint)
         if journal.put(registry.version + 1, wanted):
             return registry_at(checkpoint, registry.version + 1)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...conf.errors import OptionError, UpstreamError
+from ...conf.locations import real_location
 from ..language import bind
 from ..relations.nodes import Stream
 from .journal import Journal
 from .names import check_name, found
+from .places import check_folder, check_stream
 from .registry import registry_now
 from .settings import Settings
 
@@ -31,7 +35,8 @@ def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
     Raises
     ------
     OptionError
-        They differ from those that the checkpoint was begun with, or `to` is missing for a new one.
+        They differ from those that the checkpoint was begun with, `to` is missing for a new one, or tables in it would
+        be in the checkpoint.
     """
     journal = Journal(checkpoint)
     settings = journal.settings()
@@ -45,11 +50,12 @@ def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
             hint="give to=…, or correct the checkpoint",
         )
     settings = Settings(to, SHARDS if shards is None else shards)
+    check_folder(to, [("the checkpoint", checkpoint)])
     journal.write_settings(settings)
     return settings
 
 
-def define_stream(checkpoint: str, stream: Stream) -> Settings:
+def define_stream(checkpoint: str, stream: Stream, inputs: Iterable[str] = ()) -> Settings:
     """Let queries name a stream, or define it otherwise while the job has never run.
 
     Parameters
@@ -58,11 +64,14 @@ def define_stream(checkpoint: str, stream: Stream) -> Settings:
         The checkpoint of the job that hosts the queries; :func:`opened` has begun it.
     stream : Stream
         The stream.
+    inputs : iterable of str
+        The paths that its sources read.
 
     Raises
     ------
     OptionError
-        The name cannot be one or is taken, or a registered query does not fit the new definition.
+        The name cannot be one or is taken, its sources read where tables of queries are, or a registered query does not
+        fit the new definition.
     SchemaError
         Key or event time are not columns of the stream, or the event time is no timestamp.
     CheckpointError
@@ -71,7 +80,10 @@ def define_stream(checkpoint: str, stream: Stream) -> Settings:
     check_name(stream.name, "a stream")
     journal = Journal(checkpoint)
     registry = registry_now(checkpoint)
-    if registry.settings.stream(stream.name) == stream:
+    paths = tuple(map(real_location, inputs))
+    check_stream(stream.name, paths, registry)
+    known = dict(registry.settings.inputs).get(stream.name) == paths or journal.started()
+    if registry.settings.stream(stream.name) == stream and known:
         return registry.settings
     relations = [each for each in registry.catalog.relations if registry.settings.stream(each) is None]
     taken = found(stream.name, [*registry.queries, *registry.catalog.views, *relations])
@@ -79,7 +91,7 @@ def define_stream(checkpoint: str, stream: Stream) -> Settings:
         raise OptionError(
             f"there is a query, a view or a relation '{taken}' already", hint="choose another name for the stream"
         )
-    changed = registry.settings.with_stream(stream)
+    changed = registry.settings.with_stream(stream, paths)
     catalog = changed.catalog()
     for each in relations:
         catalog = catalog.with_stream(registry.catalog.streams[each])

@@ -33,6 +33,8 @@ class Settings:
         The number of parts of the state.
     streams : tuple of Stream
         What queries can name.
+    inputs : tuple of (str, tuple of str)
+        The paths that a stream's sources read, by the stream's name.
     nonce : str
         In no other file: what is kept of one checkpoint is not taken for another at the same place.
     """
@@ -40,6 +42,7 @@ class Settings:
     to: str
     shards: int
     streams: tuple[Stream, ...] = ()
+    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     def catalog(self) -> Catalog:
@@ -57,7 +60,7 @@ class Settings:
             catalog = catalog.with_stream(each)
         return catalog
 
-    def with_stream(self, stream: Stream) -> Settings:
+    def with_stream(self, stream: Stream, inputs: Iterable[str] = ()) -> Settings:
         """Return the settings with a stream more, or with another definition of it.
 
         Raises
@@ -66,7 +69,8 @@ class Settings:
             The stream cannot be read, or its name differs from another's in case only.
         """
         others = tuple(each for each in self.streams if each.name != stream.name)
-        changed = replace(self, streams=(*others, stream), nonce=uuid.uuid4().hex)
+        paths = {**dict(self.inputs), stream.name: tuple(inputs)}
+        changed = replace(self, streams=(*others, stream), inputs=tuple(paths.items()), nonce=uuid.uuid4().hex)
         changed.catalog()
         return changed
 
@@ -84,6 +88,7 @@ class Settings:
             "to": self.to,
             "shards": self.shards,
             "streams": [stream_to_json(each) for each in self.streams],
+            "inputs": dict(self.inputs),
             "nonce": self.nonce,
         }
         return json.dumps(content, ensure_ascii=False, indent=1).encode()
@@ -100,8 +105,9 @@ class Settings:
         try:
             read: dict[str, Any] = json.loads(content)
             streams = tuple(stream_from_json(each) for each in read["streams"])
-            return cls(str(read["to"]), int(read["shards"]), streams, str(read["nonce"]))
-        except (ValueError, TypeError, KeyError, pa.ArrowInvalid, OSError) as error:
+            inputs = tuple((str(name), tuple(map(str, paths))) for name, paths in read["inputs"].items())
+            return cls(str(read["to"]), int(read["shards"]), streams, inputs, str(read["nonce"]))
+        except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowInvalid, OSError) as error:
             raise CheckpointError(
                 f"queries/streams.json of the checkpoint cannot be read: {error}",
                 expected="the file as this release or an earlier one has written it",

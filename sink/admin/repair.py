@@ -21,6 +21,7 @@ from ...delta_format.deletion_vectors import VECTORS
 from ..merge.newest_rows import newest_rows
 from ..merge.pending import as_pending
 from ..table.contents import Contents, Unreadable
+from ..table.own_files import is_own
 from ..table.table_change import TableChange
 from ..table.tombstones import APP_ID, FOLDER
 from .bucket_state import BucketState, look_at, newer
@@ -266,13 +267,18 @@ def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table
 def _orphans(contents: Contents, before_us: int) -> list[str]:
     """Return the paths of orphaned files last changed before a moment, relative to the table, sorted.
 
-    They are the data files that VACUUM finds, and files of deletions, which it passes over.
+    They are the data files that VACUUM finds and that the log names or a batch left, and files of deletions, which
+    VACUUM passes over.
     """
     hours = max(-(-(now_us() - before_us) // _HOUR_US), 0)
-    found = contents.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    named, every = (
+        contents.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=full)
+        for full in (False, True)
+    )
+    found = {*named, *filter(is_own, every)}
     held = contents.snapshot.named()
     # Which vectors a version within the retention needs is known to maintenance, not to VACUUM.
-    found = [each for each in found if not each.startswith(f"{VECTORS}/")]
+    found = {each for each in found if not each.startswith(f"{VECTORS}/")}
     return sorted({*found, *_old_deletions(contents, FOLDER, before_us)} - held)
 
 
@@ -281,6 +287,6 @@ def _old_deletions(contents: Contents, folder: str, before_us: int) -> list[str]
     for each in contents.target.folder.listing(folder):
         if each.is_folder:
             found += _old_deletions(contents, f"{folder}{each.name}/", before_us)
-        elif each.modified_us < before_us:
+        elif each.modified_us < before_us and is_own(folder + each.name):
             found.append(folder + each.name)
     return found

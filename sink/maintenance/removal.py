@@ -18,6 +18,7 @@ from ...delta_format.latest_table import Delivered
 from ...delta_format.log import LogReplay, entry_place
 from ...storage.folder import Listed, TableFolder
 from ..spec.maintenance_rules import LogFiles, Maintained, MaintenanceRules
+from ..table.own_files import is_own
 from ..table.tombstones import DELETIONS, TombstoneList
 from ..table.tombstones import FOLDER as TOMBSTONES
 
@@ -140,7 +141,10 @@ class Removal:
         done.files += self._remove(gone, done)
 
     def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
-        """Remove the files in one of the table's folders that are older than all versions kept, and in none of them."""
+        """Remove the files in one of the table's folders that are older than all versions kept, and in none of them.
+
+        Files under names that UpStream does not give are somebody else's.
+        """
         listed: dict[str, int] = {}
         folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
         for folder in folders:
@@ -151,7 +155,7 @@ class Removal:
         if buried := _old_files(folder.rstrip("/"), self._folder.listing(folder), edge_us, (".parquet", ".json")):
             remembered = TombstoneList.of(self._table, self._folder).held()
             listed |= {path: size for path, size in buried.items() if path not in remembered}
-        gone = {path: size for path, size in listed.items() if path not in kept}
+        gone = {path: size for path, size in listed.items() if path not in kept and is_own(path)}
         done.orphans += self._remove(gone, done)
 
     def _look_for_restores(self, base: int) -> bool:

@@ -14,6 +14,7 @@ from ..maintenance.runner import commit_hooks, maintain
 from ..spec.maintenance_rules import is_ours, retention_properties
 from ..spec.options import SinkTarget
 from ..table.mapped_table import change_columns, make_table
+from ..table.own_files import check_free
 from ..table.table import load_table
 
 if TYPE_CHECKING:
@@ -46,9 +47,12 @@ class SideTable:
         from deltalake.exceptions import DeltaError
 
         try:
-            return load_table(self._place)
+            found = load_table(self._place)
+            if found is None:
+                check_free(self._place.folder)
         except (DeltaError, OSError, TableError) as error:
             raise self._unusable(error) from error
+        return found
 
     def ready(self) -> DeltaTable:
         """Return the table with all columns; create it, or add columns, if necessary."""

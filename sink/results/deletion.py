@@ -1,20 +1,20 @@
-"""Deletion of the table of a query that was dropped: only of one that the query has written, and to the end, even if
-the process dies meanwhile.
+"""Deletion of the table of a query that was dropped: only of one that the query has written, only its own files, and to
+the end, even if the process dies meanwhile.
 
 A file in the log's folder, whose name no reader of a log takes for an entry, says that the table goes. From then on the
-log need not be whole to be sure whose table it was.
+log need not be whole to be sure whose table it was. The log goes after the files that it names.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
-import shutil
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...conf.errors import TableError
+from ..table.own_files import LOG, LOG_FILE, every_file, files_in_log, is_own
 from .known_table import KnownTable
 from .result_table import target_at
 from .table_start import INCARNATION_PREFIX, TAKEN_OVER
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["delete_table", "refuse_foreign"]
 
-_LOG = "_delta_log"
-_GOING = f"{_LOG}/_upstream_dropped"
+_LOG = logging.getLogger("upstream.queries")
+_GOING = f"{LOG}/_upstream_dropped"
 
 
 def refuse_foreign(location: str, name: str, host: str | None, options: Sequence[tuple[str, str]] = ()) -> None:
@@ -73,6 +73,10 @@ def delete_table(location: str, name: str, host: str, dropped: int, options: Seq
     ------
     TableError
         It is not the query's, or cannot be deleted. What is left is deleted by another call.
+
+    Notes
+    -----
+    Files that the table's log does not name stay, with a warning, and so do their folders.
     """
     folder = target_at(location, options).folder
     with folder.guarded():
@@ -81,14 +85,16 @@ def delete_table(location: str, name: str, host: str, dropped: int, options: Seq
             return False
         folder.write(_GOING, json.dumps(_mark(host, name, incarnation)).encode())
         folder.sync([_GOING])
-        _delete(folder)
-        left = next(_files(folder), None)
+        left, others = _delete(folder)
     if left is not None:
         raise TableError(
             f"the table at {location} of the query {name!r}, which was dropped, cannot be deleted: {left} is left",
             expected="a folder in which the job may delete files",
             hint="put the permission right and restart the job, or delete the folder yourself",
         )
+    if others is not None:
+        _LOG.warning("the folder %s of the query %s, which was dropped, stays: it has a file that no query wrote, %s",
+                     location, name, others)  # fmt: skip
     return True
 
 
@@ -99,7 +105,7 @@ def _looked_at(location: str, name: str, host: str | None, options: Sequence[tup
         going = json.loads(target.folder.read(_GOING))
         if going == _mark(str(host), name, going["incarnation"]):
             return int(going["incarnation"])
-    if next(_files(target.folder), None) is None:
+    if next(every_file(target.folder), None) is None:
         return None
     known = KnownTable(target)
     known.refresh()
@@ -117,35 +123,28 @@ def _mark(host: str, name: str, incarnation: int) -> dict[str, str | int]:
     return {"host": host, "name": name, "incarnation": incarnation}
 
 
-def _delete(folder: TableFolder) -> None:
-    """Delete what is in the folder, the mark last. What cannot be deleted stays."""
-    if not folder.is_local:
-        folder.remove([path for path in _files(folder) if path != _GOING])
-        folder.remove([_GOING])
-        return
-    for place in (folder.location, os.path.join(folder.location, _LOG)):
-        with contextlib.suppress(FileNotFoundError), os.scandir(place) as entries:
-            for entry in entries:
-                if entry.path not in {os.path.join(folder.location, each) for each in (_LOG, _GOING)}:
-                    _remove(entry)
+def _delete(folder: TableFolder) -> tuple[str | None, str | None]:
+    """Delete the table's files, those of the log after those that it names, and the mark last.
+
+    Return one of them that cannot be deleted, and a file that is not the table's; None if there is none.
+    """
+    named = files_in_log(folder)
+    data = [path for path in every_file(folder) if path in named or (is_own(path) and not path.startswith(LOG))]
+    folder.remove(data)
+    if (left := _one_left(folder, data)) is not None:
+        return left, None
+    log = [path for path in every_file(folder, LOG) if LOG_FILE.fullmatch(path) or is_own(path)]
+    folder.remove([path for path in log if path != _GOING])
+    if (left := _one_left(folder, [path for path in log if path != _GOING])) is not None:
+        return left, None
     folder.remove([_GOING])
-    for place in (os.path.join(folder.location, _LOG), folder.location):
-        with contextlib.suppress(OSError):
-            os.rmdir(place)
+    if folder.is_local:
+        for place, _, _ in os.walk(folder.location, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(place)  # refused unless it is empty
+    return _one_left(folder, [_GOING]), next(every_file(folder), None)
 
 
-def _remove(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        shutil.rmtree(entry.path, ignore_errors=True)
-        return
-    with contextlib.suppress(OSError):
-        os.remove(entry.path)  # of a link the link, not what it names
-
-
-def _files(folder: TableFolder, below: str = "") -> Iterator[str]:
-    for each in folder.listing(below):
-        path = f"{below}/{each.name}" if below else each.name
-        if each.is_folder:
-            yield from _files(folder, path)
-        else:
-            yield path
+def _one_left(folder: TableFolder, removed: list[str]) -> str | None:
+    gone = set(removed)
+    return next((path for path in every_file(folder) if path in gone), None)

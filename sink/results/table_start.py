@@ -12,6 +12,7 @@ from ..spec.constraints import check_demands
 from ..spec.maintenance_rules import retention_properties
 from ..table.log_entry import check_features
 from ..table.mapped_table import first_actions, replacing_actions
+from ..table.own_files import check_free
 from .result_table import layout_of, target_of
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, begun: Begun | 
 
 def _first_actions(table: ResultTable, layout: Layout, ids: Ids | None) -> list[dict[str, Any]]:
     target = target_of(table)
+    check_free(target.folder)
     configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
     refusal = target.folder.puts_refused()
     if refusal is not None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from ...conf.errors import OptionError
-from ...conf.locations import absolute_location, checkpoint_location
+from ...conf.locations import Place, absolute_location, check_apart, checkpoint_location
 from ...conf.options import (
     boolean,
     bytes_,
@@ -321,6 +321,13 @@ class SinkTarget:
         """The checkpoint's folder, for which the store's options are the table's."""
         return TableFolder(self.checkpoint, self.storage, self.is_durable)
 
+    @property
+    def tables(self) -> list[Place]:
+        """The table and those beside it, each with the option that names it."""
+        named = {"path": self.location, "metricsLocation": self.metrics, "lateOutput": self.late}
+        named |= {"conflictOutput": self.conflicts, "textOutput": self.texts}
+        return [(name, place) for name, place in named.items() if place is not None]
+
     def masked(self, message: object) -> str:
         """Return a message without the values of the storage options."""
         return self.folder.masked(message)
@@ -365,22 +372,11 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     others = {"metricsLocation": options.metrics, "lateOutput": options.late_output}
     others |= {"conflictOutput": options.conflict_output, "textOutput": options.text_output}
     places = {name: None if place is None else absolute_location(place) for name, place in others.items()}
-    _check_apart({"path": location, **places})
     metrics, late, conflicts, texts = places.values()
     where = checkpoint_location(checkpoint) if checkpoint else ""
-    return SinkTarget(options, location, storage, where, metrics, late=late, conflicts=conflicts, texts=texts)
-
-
-def _check_apart(places: Mapping[str, str | None]) -> None:
-    taken: dict[str, str] = {}
-    for name, place in places.items():
-        if place is not None and taken.setdefault(place, name) != name:
-            raise OptionError(
-                f"{taken[place]} and {name} are both {place}",
-                expected="a folder of its own for each table",
-                hint=f'give .option("{name}", '
-                f'"{place}_{name.removesuffix("Location").removesuffix("Output").lower()}")',
-            )
+    target = SinkTarget(options, location, storage, where, metrics, late=late, conflicts=conflicts, texts=texts)
+    check_apart(target.tables, [("the checkpoint", where)] if where else ())
+    return target
 
 
 def _check_together(options: SinkOptions) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from upstream.conf.errors import OptionError
-from upstream.conf.locations import absolute_location, checkpoint_location
+from upstream.conf.locations import absolute_location, check_apart, checkpoint_location, relation_of_places
 from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.datasource.connectors.files.paths import local_path
 from upstream.datasource.registry import parse_source_options
@@ -69,3 +69,27 @@ def test_an_address_of_another_machine_is_refused(path):
     for refuse in (absolute_location, local_path, checkpoint_location):
         with pytest.raises(OptionError, match=f"write file:///{host}/"):
             refuse(path)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "met"),
+    [
+        ("/a/b", "/a/b/", "at"), ("/a/b/c", "/a/b", "inside"), ("/a", "/a/b", "above"), ("/a/b", "/a/bc", ""),
+        ("/a/b", "file:/a/x/../b", "at"), ("/", "/a", "above"), ("/a/b", "/a/*.csv", ""), ("/a/b", "/a/b*/c", "above"),
+        ("/a", "/a/*.csv", "above"), ("/a/b/c", "/a/*", "inside"), ("/a/b", "/a/{b,c}", "at"),
+        ("s3://lake/a/b", "s3a://lake/a/b/", "at"), ("s3a://lake/a/b", "s3://lake/a", "inside"),
+        ("s3://lake", "s3://lake/a", "above"), ("s3://lake/a", "gs://lake/a", ""), ("/lake/a", "s3://lake/a", ""),
+    ],
+)  # fmt: skip
+def test_places_meet_or_are_apart(one, other, met):
+    assert relation_of_places(one, other) == met
+
+
+def test_a_folder_of_ours_is_refused_where_another_is(tmp_path):
+    os.symlink(tmp_path, tmp_path / "link")
+    check_apart([("path", str(tmp_path / "t")), ("late", str(tmp_path / "l"))], [("the source", str(tmp_path / "s"))])
+    with pytest.raises(OptionError, match=rf"path, {tmp_path}/link/t \(which is {tmp_path}/t\), is above the source"):
+        check_apart([("path", str(tmp_path / "link" / "t"))], [("the source", str(tmp_path / "t" / "in"))])
+    for place, checkpoint in (("t", "t/_checkpoint"), ("t", "t"), ("cp/offsets", "cp")):
+        with pytest.raises(OptionError, match="the checkpoint"):
+            parse_sink_options({"path": f"/lake/{place}", "key": "k", "checkpointLocation": f"/lake/{checkpoint}"})

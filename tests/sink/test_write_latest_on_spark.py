@@ -21,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import upstream as us
 from upstream.conf.errors import OptionError, TableError
 from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.core.rows.system_column import SYSTEM_DDL, TIMESTAMP
@@ -76,6 +77,21 @@ def place(tmp_path):
     return {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "checkpoint")}
 
 
+def test_a_table_stays_out_of_what_is_read(spark, feed, place, tmp_path):
+    feed.add([("a", 1, 1)])
+    stream = us.read(spark, feed.folder, key="k", event_time="t", schema="k STRING, t TIMESTAMP", fileFormat="parquet")
+    write = {"checkpoint": tmp_path / "checkpoint", "metrics_location": tmp_path / "metrics"}
+    for refused in (
+        lambda: write_latest(feed.stream(spark), feed.folder / "in", key="k", checkpointLocation=tmp_path / "c"),
+        lambda: write_latest(stream.df, tmp_path, key="k", checkpointLocation=tmp_path.parent / "c"),
+        lambda: stream.write(**{**write, "table": place["path"], "metrics_location": feed.folder / "metrics"}),
+        lambda: stream.ordered(late_location=feed.folder, shards=1).write(table=place["path"], **write),
+        lambda: stream.ordered(late_location=place["path"], shards=1).write(table=place["path"], **write),
+    ):
+        with pytest.raises(OptionError, match="a folder of its own for each table"):
+            refused()
+
+
 @dataclasses.dataclass
 class InArrow:
     """A stream of which Spark does not hold the rows, so that they go to the sink in frames."""
@@ -85,6 +101,8 @@ class InArrow:
     time: str | None = None
     shards: int | None = None
     reports: tuple[str, ...] = ()
+    inputs: tuple[tuple[str, str], ...] = ()
+    aside: tuple[tuple[str, str], ...] = ()
 
     @property
     def session(self) -> SparkSession:

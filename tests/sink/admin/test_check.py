@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +268,10 @@ def test_a_log_that_cannot_be_opened(full):
 
 
 def test_orphans_go_when_they_are_old(full):
-    orphan = full.path / f"{BUCKET}=0" / "part-left-behind.parquet"
-    hidden = full.path / FOLDER / f"{BUCKET}=0" / "part-left-behind.parquet"
-    for path in (orphan, hidden):
+    left = f"part-{uuid.uuid4()}.parquet"
+    orphan, hidden = full.path / f"{BUCKET}=0" / left, full.path / FOLDER / f"{BUCKET}=0" / left
+    mine = full.path / "mine.parquet"
+    for path in (orphan, hidden, mine):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         os.utime(path, (1_000_000, 1_000_000))
@@ -281,7 +283,7 @@ def test_orphans_go_when_they_are_old(full):
     assert len(done) == 2
     assert not orphan.exists()
     assert not hidden.exists()
-    assert young.exists()
+    assert young.exists() and mine.exists()
     assert full.latest() == expected()
 
 

@@ -1,0 +1,104 @@
+"""The folders of the queries' tables, apart from the checkpoint, from what streams read, and from stored relations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...conf.errors import OptionError
+from ...conf.locations import Place, check_apart, relation_of_places
+from .changes import Change
+from .registry import Registry
+from .stored import relation_of
+
+__all__ = ["check_change", "check_folder", "check_stream", "check_tables"]
+
+
+def check_folder(to: str, others: Iterable[Place]) -> None:
+    """Refuse a folder of tables that is at or inside another place: so would be each table in it.
+
+    Raises
+    ------
+    OptionError
+        The message names the place.
+    """
+    for other, there in others:
+        if relation_of_places(to, there) in ("at", "inside"):
+            check_apart([("to", to)], [(other, there)])
+
+
+def check_stream(name: str, paths: Iterable[str], registry: Registry) -> None:
+    """Refuse a stream whose sources read where tables of queries are, or may be.
+
+    Raises
+    ------
+    OptionError
+        The message names both places.
+    """
+    inputs = _inputs(name, paths)
+    check_folder(registry.settings.to, inputs)
+    for each in registry.queries:
+        check_apart([_table(each, registry)], inputs)
+
+
+def check_tables(registry: Registry, checkpoint: str, inputs: Iterable[Place], aside: Iterable[Place]) -> None:
+    """Refuse to start a job of which a table meets the checkpoint, what the streams read, or rows set aside.
+
+    Raises
+    ------
+    OptionError
+        The message names both places.
+    """
+    known = [("the checkpoint", checkpoint), *inputs, *aside]
+    check_folder(registry.settings.to, known)
+    for each in registry.queries:
+        check_apart([_table(each, registry)], known)
+
+
+def check_change(change: Change, registry: Registry, checkpoint: str) -> None:
+    """Refuse a change after which a table would be where other files are, or after which a relation's table would go.
+
+    Parameters
+    ----------
+    change
+        As it would follow the registry.
+    registry, checkpoint
+        The registry, and its checkpoint.
+
+    Raises
+    ------
+    OptionError
+        The message names both places.
+    """
+    if change.kind == "register":
+        known = [("the checkpoint", checkpoint), *_relations(registry)]
+        for name, paths in registry.settings.inputs:
+            known += _inputs(name, paths)
+        check_apart([_table(change.name, registry)], known)
+    elif change.kind == "relation" and (table := relation_of(change).table) is not None:
+        # A relation may be what a query has made; but no table is inside of another one.
+        for each in registry.queries:
+            name, place = _table(each, registry)
+            if relation_of_places(place, table.location) != "at":
+                check_apart([(name, place)], [(f"the relation '{change.name}'", table.location)])
+    elif change.kind == "drop" and change.delete_table:
+        _, place = _table(change.name, registry)
+        users = [name for name, there in _relations(registry) if relation_of_places(place, there)]
+        if users:
+            raise OptionError(
+                f"the table of the query '{change.name}' is to be deleted, and it is that of {users[0]}",
+                expected="a table that no relation reads",
+                hint="drop the relation first, or drop the query without its table",
+            )
+
+
+def _table(query: str, registry: Registry) -> Place:
+    return f"the table of the query '{query}'", registry.settings.table_of(query)
+
+
+def _inputs(name: str, paths: Iterable[str]) -> list[Place]:
+    return [(f"the source of the stream '{name}'", path) for path in paths]
+
+
+def _relations(registry: Registry) -> list[Place]:
+    known = registry.catalog.relations.items()
+    return [(f"the relation '{name}'", each.table.location) for name, each in known if each.table is not None]
