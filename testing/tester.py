@@ -286,10 +286,13 @@ class StreamTester:
             raise SchemaError(
                 f"the rows have no column {', '.join(absent)}", expected="columns among " + ", ".join(rows.column_names)
             )
-        # In the order of arrival, as the table compares rows: see sink/merge/contest.py.
-        if time is not None:
-            seq = pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
-            rows = rows.take(pa.array(np.argsort(seq, kind="stable")))
+        # As the table orders rows: see sink/merge/newest_rows.py. With a time, numbers of rows decide; without one, the
+        # batch, and in a batch first the time of arrival.
+        seq, arrival = (
+            pc.fill_null(system_field(rows, name).cast(pa.int64()), 0).to_numpy() for name in ("seq", "arrival")
+        )
+        batch = np.repeat(np.arange(len(self._left)), [each.num_rows for each in self._left])
+        rows = rows.take(pa.array(np.lexsort((seq, arrival, batch) if time is None else (seq,))))
         codes, size = key_codes([rows.column(name) for name in keys])
         newest = newest_per_key(codes, size, None if time is None else ordered(rows.column(time)))
         rows = rows.take(pa.array(newest))

@@ -115,6 +115,17 @@ def test_latest_is_newest_by_time_and_then_by_arrival():
     assert without.latest() == [row("a", 3, 2.0)]
 
 
+def test_latest_without_a_time_takes_rows_in_the_order_of_arrival():
+    """A row that moves to another shard: its result there, and the tombstone of the former one, leave in one batch."""
+    t = StreamTester(
+        lambda left, right: left.join_latest(right, on="r", how="left", shards=4),
+        "k STRING, t BIGINT, r STRING", key="k", event_time="t", time_format="epoch_us",
+    )  # fmt: skip
+    for time, r in enumerate("3214321"):
+        t.batch([{"k": "a", "t": time, "r": r}], into="left")
+        assert [each["r"] for each in t.latest()] == [r]
+
+
 def test_a_map_runs_as_it_is():
     seen: list[list[str]] = []
 
