@@ -169,9 +169,10 @@ class _Translation:
                     raise self._refused("\\" + following + " in [ ]")
                 at += 2
                 continue
-            if character in "[]&~^" or (character == "-" and not self._is_range(at, first)):
+            twice = character == "&" == following
+            if twice or character in "[]~^" or (character == "-" and not self._is_range(at, first)):
                 raise self._refused(f"{character} in [ ]", f"write \\{character}")
-            text += character
+            text += "\\&" if character == "&" else character  # of Java, only && is an operator
             at += 1
         if at >= len(self._pattern):
             raise self._refused("a [ without ]")

@@ -11,7 +11,7 @@ from ..expressions.typing import call
 from ..relations.nodes import Join, JoinKind, Project, Relation, Stream
 from .context import Context
 from .scalars import Scalars
-from .scope import Scope, Visible
+from .scope import Scope, Visible, is_outer
 from .sources import Source, bind_source, visible
 
 __all__ = ["Filtered", "From", "bind_from", "equalities", "made_distinct"]
@@ -30,13 +30,14 @@ class From:
     """The relation of FROM.
 
     ``streams`` is whether one of the sources is a stream; ``bare`` is the stream, if it is the only source and has no
-    window.
+    window; ``outer`` are conditions of inner joins that read columns of the query around, with their places.
     """
 
     relation: Relation
     scope: Scope
     streams: bool
     bare: Stream | None
+    outer: tuple[tuple[Expression, exp.Expr], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
     joins: list[exp.Join] = select.args.get("joins") or []
     aliases = {source.alias.lower()}
     commas = False
+    outer: list[tuple[Expression, exp.Expr]] = []
     for join in joins:
         other = bind_source(join.this, context, hop_columns=hop_columns)
         if other.alias.lower() in aliases and other.alias:
@@ -121,9 +123,16 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
                 join, "a comma before this join leaves its left side open", hint="write CROSS JOIN"
             )
         commas = commas or (plain and not join.text("kind"))
-        relation, scope = _joined(join, how, relation, scope, other, context)
+        relation, scope, more = _joined(join, how, relation, scope, other, context)
+        outer += more
+        if outer and how != "inner" and (more or how in {"right", "full"}):
+            raise context.text.error(
+                outer[-1][1],
+                f"a column of the query around is not supported in ON of {how.upper()} JOIN, nor before RIGHT and FULL",
+                hint="write the condition into the subquery's WHERE, or join with the subquery in FROM",
+            )
         streams = streams or (other.streams and how not in {"semi", "anti"})
-    return From(relation, scope, streams, source.bare if not joins else None)
+    return From(relation, scope, streams, source.bare if not joins else None, tuple(outer))
 
 
 def _reads_window(select: exp.Select) -> bool:
@@ -136,21 +145,24 @@ def _reads_window(select: exp.Select) -> bool:
 
 def _joined(
     join: exp.Join, how: JoinKind, left: Relation, scope: Scope, other: Source, context: Context
-) -> tuple[Relation, Scope]:
+) -> tuple[Relation, Scope, list[tuple[Expression, exp.Expr]]]:
     right, names = made_distinct(other.relation, set(left.schema.names), other.alias or "right", context)
     columns = [replace(each, expression=Field(names[each.name], each.expression.type)) for each in visible(other)]
     both = scope.joined(columns)
     lefts, rights = set(left.schema.names), set(right.schema.names)
     if join.args.get("using"):
-        return _using(join, how, left, right, scope, columns, context)
+        return *_using(join, how, left, right, scope, columns, context), []
     condition: Expression | None = None
     if join.args.get("on") is not None:
         condition = Scalars(context.text, both.mapped(both.columns), where="in ON").condition(join.args["on"])
-    pairs, rest = equalities(condition, lefts, rights)
+    every = conjuncts(condition)
+    outer = [each for each in every if any(map(is_outer, fields(each)))]
+    pairs, rest = equalities(all_of([each for each in every if each not in outer]), lefts, rights)
     if how in {"semi", "anti"} and condition is None:
         raise context.text.error(join, "this join needs a condition", hint="write ON")
     made = context.noted(Join(left, right, how, tuple(pairs), all_of(rest)), join)
-    return made, scope if how in {"semi", "anti"} else both
+    at = join.args.get("on")
+    return made, scope if how in {"semi", "anti"} else both, [(each, at) for each in outer]
 
 
 def _using(

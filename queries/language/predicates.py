@@ -42,7 +42,7 @@ def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Fi
     source = bind_from(select, context, around)
     where = select.args.get("where")
     plain: list[Expression] = []
-    outer: list[tuple[Expression, exp.Expr]] = []
+    outer = [*source.outer]
     valued: list[Expression] = []
     subqueries: list[tuple[exp.Expr, bool]] = []
     values = Values(context, source.scope, bind_where)

@@ -36,6 +36,7 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT sym, n FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b WHERE b.bid > (SELECT AVG(px) FROM {T} AS c WHERE c.sym = b.sym) AND b.sym = a.sym)": ("", ""),  # noqa: E501
     f"SELECT sym FROM {T} AS a WHERE sym NOT IN (SELECT sym FROM {Q})": ("", ""),
     f"SELECT sym FROM {T} AS a WHERE NOT EXISTS (SELECT 1 FROM {Q} AS b WHERE b.sym = a.sym)": ("", ""),
+    f"SELECT sym FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b JOIN {T} AS c ON b.sym = a.sym AND c.px > b.bid)": ("", ""),  # noqa: E501
     f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
 }  # fmt: skip
 

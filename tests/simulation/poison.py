@@ -1,11 +1,12 @@
 """Texts that are registered to break a job: each is refused at once, or runs beside healthy queries that never differ.
 
-``python -m tests.simulation.poison --texts 10000 --seed 1``
+``PYTHONPATH=tests python -m tests.simulation.poison --texts 10000 --seed 1``
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import resource
@@ -226,7 +227,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    print(dict(attack(given.texts, given.seed)))
+    print(json.dumps(attack(given.texts, given.seed)))
 
 
 if __name__ == "__main__":

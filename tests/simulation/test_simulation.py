@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kit import programs
 from kit.places import ROOT
 
 from . import oracle
@@ -88,3 +89,15 @@ def test_the_oracle_itself():
     assert oracle.low_watermark({"a": late, "b": late[:1], "c": []}, set(), config) is None
     assert oracle.low_watermark({"a": late, "b": late[:1]}, {"b"}, config) == 9000
     assert oracle.windows([(1, 4, 7), (1, 5, 1)], 10, 5) == {(1, 5): (1, 7), (1, 10): (2, 8), (1, 15): (1, 1)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(7200)])])
+def test_texts_that_attack_a_job(count):
+    command = [sys.executable, "-m", "tests.simulation.poison", "--texts", str(count), "--seed", str(FIRST)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    done = programs.run(*command, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    outcome = json.loads(done.stdout)
+    assert sum(outcome.values()) == count
+    assert min(outcome["refused"], outcome["ran"]) > count / 20

@@ -61,6 +61,7 @@ def test_like_with_another_escape_and_without_regard_to_case():
         ("a\\.b", "a.b", "axb"),
         ("x*?y", "y", "x"),
         ("[.$|]", "$", "x"),
+        ("^[^&]+$", "a=b", "a&b"),
     ],
 )
 def test_regular_expressions(pattern, yes, no):
