@@ -386,9 +386,9 @@ def _check_together(options: SinkOptions) -> None:
     kept = f"keep={options.keep}"
     problems = [
         ("guard=time", options.guard == "time" and options.time is None, "a time column"),
-        (kept, not timed and (options.keep.count or 1) > 1, "a sequence, or a time column and no guard=arrival"),
+        (kept, not timed and (options.keep.count or 1) > 1, "a time column and no guard=arrival, or a sequence"),
         ("conflictOutput", not timed and options.conflict_output is not None,
-         "a sequence or a time column that decides: rows conflict that have one time"),
+         "a time column or a sequence that decides: rows conflict that are equal in it"),
         ("sequence", options.keep.count is None and bool(options.sequence),
          "another keep than all, under which no row is compared"),
         (f"guard={options.guard}", options.guard is not None and bool(options.sequence),
