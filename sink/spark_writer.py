@@ -143,9 +143,9 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
     check_retention(target.options.tombstone_retention, layout)
     table = load_table(target)
     if table is None:
-        check_free(target.folder)
         if layout.ids is not None:
             check_place(target)
+        check_free(target.folder)
     if table is not None:
         merging = target.options.merge_schema
         layout = with_table_columns(layout, table) if merging else layout

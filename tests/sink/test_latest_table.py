@@ -1,6 +1,7 @@
 """A latest table by its path: each method does what the function and the command of its name do."""
 
 import os
+import uuid
 from pathlib import Path
 
 import polars as pl
@@ -69,7 +70,7 @@ def test_a_key_is_erased(table):
 
 
 def test_orphans_are_removed_past_a_retention(table, written):
-    orphan = Path(DeltaTable(str(written.path)).file_uris()[0]).with_name("part-of-nobody.parquet")
+    orphan = Path(DeltaTable(str(written.path)).file_uris()[0]).with_name(f"part-{uuid.UUID(int=7)}.parquet")
     orphan.write_bytes(b"of a task that died")
     os.utime(orphan, (1, 1))
     with pytest.raises(OptionError, match="retention='a week'"):

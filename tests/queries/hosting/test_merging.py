@@ -138,17 +138,18 @@ def test_a_table_that_cannot_take_its_rows_fails_its_query_alone(tmp_path):
 
 def test_a_disk_that_fails_is_no_reason_against_a_query(tmp_path):
     job = Job(tmp_path)
-    job.register("one", "SELECT vehicle_id, speed FROM LATEST(buses)")
-    left = job.left(buses(("a", "r1", 5, 1)))
+    job.register("one", "SELECT vehicle_id, speed FROM LATEST(buses)", buckets=2)
+    job.commit(job.left(buses(("b", "r1", 5, 1))))
     (table,) = tables_of(job.plans, job.version).values()
-    place = Path(table.location, f"{BUCKET}=0")
-    place.parent.mkdir(parents=True)
+    (there,) = (path.name for path in Path(table.location).glob(f"{BUCKET}=*"))
+    place = Path(table.location, f"{BUCKET}={1 - int(there[-1])}")
     place.touch()  # no folder can be made here, as on a full disk
+    left = job.left(buses(("a", "r1", 5, 2), ("c", "r1", 5, 2), ("d", "r1", 5, 2)))
     with pytest.raises(TableError, match="cannot be written"):
         job.commit(left)
     place.unlink()
     assert job.commit(left).failed == {}
-    assert job.rows("one") == [("a", 5.0)]
+    assert job.rows("one") == [(key, 5.0) for key in "abcd"]
 
 
 def test_what_is_given_for_all_tables_reaches_each(tmp_path):
