@@ -16,6 +16,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..core.rows.columns import column_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, times_as
 from ..core.rows.system_column import TIMESTAMP, system_array
+from ..core.rows.time_zones import in_utc
 from ..core.watermark.embedded import embedded_punctuation
 from .connectors.contract import Chunk, MalformedRows, Range
 from .observed_times import TaskLook
@@ -321,5 +322,5 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.Chunke
     if column.type.equals(field.type):
         return column
     if pa.types.is_timestamp(column.type) and column.type.tz is None and time_zone != "UTC":
-        column = pc.assume_timezone(column, time_zone, ambiguous="earliest", nonexistent="earliest")
+        column = in_utc(column, time_zone)
     return column.cast(field.type)

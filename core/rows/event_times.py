@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import OptionError, SchemaError
 from .system_column import TIMESTAMP
+from .time_zones import in_utc, local_micros
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,9 +94,9 @@ def check_time_zone(option: str, time_zone: str) -> None:
         return
     try:
         _in_utc(pa.chunked_array([pa.array([0], pa.timestamp("us"))]), time_zone)
-    except pa.ArrowInvalid as error:
+    except OptionError as error:
         raise OptionError(
-            f"{option}={time_zone!r}: {error}", expected="an IANA name such as 'Europe/Paris', or UTC"
+            f"{option}={time_zone!r}: {error.problem}", expected=error.expected, hint=error.hint
         ) from None
 
 
@@ -180,9 +181,7 @@ def _is_utc(time_zone: str) -> bool:
 def _in_utc(array: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
     if array.type.tz is not None or _is_utc(time_zone):
         return array
-    # A local time that a clock change skips or repeats: the earlier reading, so that a row never looks newer than it
-    # can be.
-    return pc.assume_timezone(array, time_zone, ambiguous="earliest", nonexistent="earliest")
+    return in_utc(array, time_zone)
 
 
 def _micros(array: pa.ChunkedArray, time_format: str | None, time_zone: str) -> Int64s:
@@ -208,9 +207,8 @@ def _days(times_us: Int64s, time_zone: str) -> npt.NDArray[np.int32]:
     """Return the local day of each instant."""
     if not _is_utc(time_zone):
         usable = (times_us >= _FIRST_US) & (times_us <= _LAST_US)
-        local = pc.local_timestamp(pa.array(times_us, pa.timestamp("us", time_zone)).filter(pa.array(usable)))
         times_us = times_us.copy()
-        times_us[usable] = local.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        times_us[usable] = local_micros(times_us[usable], time_zone)
     return (times_us // _DAY_US).astype(np.int32)
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ...conf.errors import OptionError
 from ...core.rows.exact_integers import Int64s, Whole, as_int64
+from ...core.rows.time_zones import zone_named
 from .kinds import LandmarkWindows, SlidingWindows, Windows
 
 __all__ = ["Calendar", "CalendarWindows"]
@@ -58,7 +59,7 @@ class Calendar:
     unit: Literal["day", "month"]
 
     def __post_init__(self) -> None:
-        _zone(self.zone)
+        zone_named(self.zone)
 
     def periods(self, x: Whole) -> Int64s:
         """Return the number of the period in which each instant lies.
@@ -168,19 +169,6 @@ def _check_years(years: npt.NDArray[np.int64]) -> None:
         )
 
 
-@functools.lru_cache(maxsize=1024)
-def _zone(name: str) -> zoneinfo.ZoneInfo:
-    try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
-        raise OptionError(
-            f"the time zone {name!r} is unknown here",
-            expected="an IANA name such as 'Europe/Paris' or 'UTC'",
-            hint="for a fixed offset give one of the names Etc/GMT-14 to Etc/GMT+12, whose signs are reversed; "
-            "if the name is right, install the package tzdata",
-        ) from error
-
-
 @functools.lru_cache(maxsize=4096)
 def _year(zone: str, unit: Literal["day", "month"], year: int) -> tuple[Int64s, Int64s]:
     """Return the numbers and beginnings of the periods of one year."""
@@ -198,7 +186,7 @@ def _year(zone: str, unit: Literal["day", "month"], year: int) -> tuple[Int64s, 
     else:
         local = [first.replace(month=month) for month in range(1, 13)]
         number = (year - 1970) * 12
-    rules = _zone(zone)
+    rules = zone_named(zone)
     shift = cycles * _CYCLE_DAYS * _DAY_US
     beginnings = np.array([_first_instant(each, rules) + shift for each in local], dtype=np.int64)
     return np.arange(number, number + len(local)), beginnings

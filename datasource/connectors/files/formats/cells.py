@@ -42,7 +42,7 @@ def _pattern(dtype: pa.DataType) -> str | None:
     types = pa.types
     if types.is_integer(dtype):
         most = _DIGITS[dtype.bit_width]
-        return rf"^[ \t]*[+-]?(?:0*[0-9]{{1,{most}}}|0[xX][0-9a-fA-F]+)[ \t]*$"
+        return rf"^[ \t]*[+-]?0*[0-9]{{1,{most}}}[ \t]*$"
     if types.is_floating(dtype) or types.is_decimal(dtype):
         return _NUMBER
     if types.is_boolean(dtype):

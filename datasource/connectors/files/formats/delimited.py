@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .....conf.errors import SchemaError
 from .cells import refused
@@ -207,6 +208,9 @@ class DelimitedParser(LineParser):
             for name, dtype in self._types.items()
             if name.lower() in form.key and name != form.time and pa.types.is_integer(dtype)
         }
+        self._whole = {
+            name: dtype for name, dtype in self._types.items() if pa.types.is_integer(dtype) and name not in self._exact
+        }
         self._quote = form.quote.encode()
         quote, sep = re.escape(self._quote), re.escape(form.sep.encode())
         field = _closed_field(quote, sep)
@@ -219,6 +223,9 @@ class DelimitedParser(LineParser):
 
         # For a few lines the reader that starts no threads is much quicker.
         parse = csv.read_csv if len(block) > _SMALL else _read_small
+        # Arrow reads 0x10 as 16, and Spark reads no number. Rarely does a block have these letters.
+        doubted = self._whole if b"0x" in block or b"0X" in block else {}
+        as_text = dict.fromkeys([*self._exact, *doubted], pa.string())
         for _ in range(2 * len(self._types) + 1):
             try:
                 table = parse(
@@ -228,32 +235,34 @@ class DelimitedParser(LineParser):
                     ),
                     parse_options=self._form.parse_options(),
                     convert_options=csv.ConvertOptions(
-                        column_types=self._types | dict.fromkeys(self._exact, pa.string()),
+                        column_types=self._types | as_text,
                         include_columns=self._wanted or self._names[:1],
                         **self._form.nulls(),
                     ),
                 )
-                return self._numbered(table) if self._wanted else table.select([])
+                return self._numbered(table, doubted) if self._wanted else table.select([])
             except pa.ArrowInvalid as error:
                 if not self._other_zone(error):
                     raise
         raise pa.ArrowInvalid("times with and without a zone")
 
-    def _numbered(self, table: pa.Table) -> pa.Table:
-        """Return the table with numbers for the key's fields.
+    def _numbered(self, table: pa.Table, doubted: Mapping[str, pa.DataType]) -> pa.Table:
+        """Return the table with numbers for the key's fields, and for those of columns that may have other ones.
 
         Raises
         ------
         pyarrow.ArrowInvalid
             A field is no number, or is written in another way than its number.
         """
-        for name, dtype in self._exact.items():
+        for name, dtype in (self._exact | dict(doubted)).items():
             fields = table.column(name)
-            otherwise = np.flatnonzero(written_otherwise(fields))
+            otherwise = np.flatnonzero(written_otherwise(fields) if name in self._exact else [])
             if len(otherwise):
                 raise pa.ArrowInvalid(_written_otherwise(fields[int(otherwise[0])].as_py(), name, dtype))
+            if name in doubted and (wrong := refused(fields, dtype)[1]):
+                raise pa.ArrowInvalid(f"'{wrong[0]}' in column {name!r} is not of type {dtype}")
             try:
-                numbers = fields.cast(dtype)
+                numbers = pc.utf8_trim(fields, " \t").cast(dtype) if name in doubted else fields.cast(dtype)
             except pa.ArrowInvalid:  # whose words matter where there is one line
                 raise pa.ArrowInvalid(f"'{fields[0]}' in column {name!r} is not of type {dtype}") from None
             table = table.set_column(table.schema.get_field_index(name), name, numbers)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 __all__ = ["without_loss", "written_otherwise"]
 
-_LEADING_ZERO = r"^[+-]?0[0-9]"
+_LEADING_ZERO = r"^[+-]?0[0-9xX]"
 _WHOLE = r"^[+-]?[0-9]+$"
 _SPACE, _PLUS, _MINUS, _ZERO = b" +-0"
 
@@ -22,8 +22,8 @@ def without_loss(
     """Return the schema, with text in place of types that would read different fields as one value.
 
     A key column is text unless each field of the sample is written exactly as its value is; so it is never a float. Any
-    other column is text if a whole number begins with a zero, or if all are whole numbers and some have more digits
-    than 64 bits hold.
+    other column is text if a whole number begins with a zero (`007`, `0x10`), or if all are whole numbers and some have
+    more digits than 64 bits hold.
 
     Parameters
     ----------

@@ -123,6 +123,18 @@ class TestDelimited:
         assert reasons[0].startswith("'00123' in column 'k' is not written as its int64 is")
         assert reasons[-1] == "'9223372036854775808' in column 'k' is not of type int64"
 
+    @pytest.mark.parametrize("many", [False, True])
+    def test_a_whole_number_has_decimal_digits(self, folder, follow, connect, many):
+        rest = [str(number) for number in range(100_000, 130_000)] if many else []
+        (folder / "a.csv").write_text(
+            "k,v,w\n" + "".join(f"a,{v},0x10\n" for v in ["16", "0x10", " 7 ", "-0X1", *rest])
+        )
+        feed = follow("k string, v int32, w string", header="true")
+        assert [row["v"] for row in feed.step()] == [16, 7, *map(int, rest)]
+        reasons = [each["reason"] for each in feed.malformed]
+        assert reasons == [f"'{text}' in column 'v' is not of type int32" for text in ("0x10", "-0X1")]
+        assert [str(connect().schema().field(name).type) for name in "vw"] == ["string", "string"]
+
     def test_a_type_that_differs_between_files_is_text(self, folder, connect):
         (folder / "a.csv").write_text("k,v,w,t\n1,1,1,0012\n")
         (folder / "b.csv").write_text("k,v,w,t\n2,x,1.5,1\n")
