@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from ...conf.errors import UpstreamError
 from ...core.feedback.report_files import write_value
 from ...storage.folder import TableFolder
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HostReport", "QueryReport", "Reports"]
 
+_LOG = logging.getLogger("upstream.queries")
 _FOLDER = "queries"
 _NAME = "report.json"
 _KEEP = 0.7
@@ -123,7 +126,7 @@ class Reports:
 
     Notes
     -----
-    A batch that runs again counts once.
+    A batch that runs again counts once. Figures never end a job: a report that cannot be written is a warning.
     """
 
     def __init__(self, checkpoint: TableFolder) -> None:
@@ -188,8 +191,17 @@ class Reports:
         }
         fixed_s = max(seconds - sum(costs.values()), 0.0)
         known = HostReport(batch, now, round(seconds, _DIGITS), _estimate(known.fixed_s or None, fixed_s))
-        write_value(self._folder, _NAME, dataclasses.asdict(known))
         self._known = known
+        try:
+            write_value(self._folder, _NAME, dataclasses.asdict(known))
+        except (OSError, UpstreamError) as error:  # the tables have the batch; the next report has its figures
+            _LOG.warning(
+                "the report of the queries cannot be written to %s/%s: %s. The job goes on; make room, or put the "
+                "permission right",
+                self._folder.location,
+                _NAME,
+                self._folder.masked(error),
+            )
 
 
 def _estimate(before: float | None, now: float) -> float:

@@ -92,6 +92,8 @@ class Journal:
 
         Raises
         ------
+        CheckpointError
+            The disk is full, or the checkpoint may not be written to.
         EnvironmentMissingError, TableError
             The checkpoint is in an object store where a change cannot be put only if its number is free.
         """
@@ -105,8 +107,11 @@ class Journal:
                     hint="pip install 'pyspark-upstream[stores]' wherever queries are changed, and give the store's "
                     "credentials in the environment; or keep the checkpoint on a disk",
                 )
-            self._make()
-            return self._folder.put_new(place, change.to_json())
+            try:
+                self._make()
+                return self._folder.put_new(place, change.to_json())
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def settings(self) -> Settings | None:
         """Return what all queries have in common; None before anything was written.
@@ -126,7 +131,7 @@ class Journal:
         Raises
         ------
         CheckpointError
-            The job has run: its topology is fixed.
+            The job has run: its topology is fixed. Or the checkpoint cannot be written to.
         """
         if self.started():
             raise CheckpointError(
@@ -140,8 +145,11 @@ class Journal:
             stream.write(content)
 
         with self._folder.guarded():
-            self._make()
-            write_whole(self._folder.below(_FOLDER), _SETTINGS, write)
+            try:
+                self._make()
+                write_whole(self._folder.below(_FOLDER), _SETTINGS, write)
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def started(self) -> bool:
         """Return whether the job has planned a batch."""
@@ -157,6 +165,13 @@ class Journal:
                 expected=f"all files of {self.location}/{_CHANGES}",
                 hint="restore the file; a checkpoint is copied as a whole",
             ) from error
+
+    def _unwritable(self, error: OSError) -> CheckpointError:
+        return CheckpointError(
+            f"the queries of {self.location} cannot be changed: {self._folder.masked(error)}",
+            expected=f"room in {self.location}/{_FOLDER}, and permission to write there",
+            hint="make room or put the permission right, and repeat the call. Nothing has changed",
+        )
 
     def _make(self) -> None:
         changes = os.path.join(self._folder.location, _CHANGES)

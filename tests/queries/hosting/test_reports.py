@@ -37,6 +37,17 @@ def test_what_waits_is_there_until_it_is_put_out(tmp_path):
     assert reports.host().batch == 3, "nothing has happened"
 
 
+def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / ".staged").write_text("")  # as a full or a read-only disk: each write is an OSError
+    reports = Reports(folder_at(str(tmp_path)))
+    reports.take(0, Outcome(rows={1: 3}), [1], {})
+    assert "the report of the queries cannot be written" in caplog.text
+    (tmp_path / "queries" / ".staged").unlink()
+    reports.take(1, Outcome(rows={1: 4}), [1], {})
+    assert reports.read()[1].rows == 7
+
+
 def test_costs_and_durations_fade(tmp_path):
     reports = Reports(folder_at(str(tmp_path)))
     reports.take(0, Outcome(rows={1: 9}), [1, 2], {}, 3.0, {1: 1.0})
