@@ -161,7 +161,7 @@ def _joined(
     if how in {"semi", "anti"} and condition is None:
         raise context.text.error(join, "this join needs a condition", hint="write ON")
     made = context.noted(Join(left, right, how, tuple(pairs), all_of(rest)), join)
-    at = join.args.get("on")
+    at: exp.Expr = join.args.get("on") or join
     return made, scope if how in {"semi", "anti"} else both, [(each, at) for each in outer]
 
 

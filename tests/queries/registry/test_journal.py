@@ -65,9 +65,6 @@ def test_files_of_others_are_no_versions_and_one_that_is_gone_is_an_error(tmp_pa
         journal.read([1, 2])
 
 
-<<<<<<< HEAD
-def test_settings_come_back_and_it_is_known_whether_the_job_has_run(tmp_path):
-=======
 def test_a_disk_that_takes_no_change_is_told_in_words(tmp_path):
     """As root may write anywhere, a file in a folder's place stands for a full or a read-only disk."""
     (tmp_path / "cp").mkdir()
@@ -78,8 +75,7 @@ def test_a_disk_that_takes_no_change_is_told_in_words(tmp_path):
             write()
 
 
-def test_settings_come_back_and_are_fixed_once_the_job_has_run(tmp_path):
->>>>>>> bd97f530 (Go on where the report of hosted queries cannot be written)
+def test_settings_come_back_and_it_is_known_whether_the_job_has_run(tmp_path):
     journal = Journal(str(tmp_path / "cp"))
     assert journal.settings() is None
     checkpoint = begun(tmp_path)
