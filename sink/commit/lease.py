@@ -133,8 +133,19 @@ def release_lease(folder: TableFolder) -> Lease | None:
     """Remove the lease, whoever holds it; return what was removed.
 
     A live holder takes it again with its next batch, unless another query has it by then.
+
+    Raises
+    ------
+    TableError
+        There is neither a lease nor a table.
     """
     found = read_lease(folder)
+    if found is None and not folder.names("_delta_log"):
+        raise TableError(
+            f"there is no table at {folder.location}",
+            expected="a folder or an address that holds one",
+            hint="check the path",
+        )
     where, filesystem = folder.place(PLACE)
     with contextlib.suppress(FileNotFoundError):
         if filesystem is None:

@@ -107,7 +107,8 @@ def test_a_broken_lease_is_none(folder, content):
     assert read_lease(folder) is None
     hold_lease(folder, "first", HERE, TERM, 0)
     assert release_lease(folder) == Lease("first", HERE, 0, TERM)
-    assert release_lease(folder) is None
+    with pytest.raises(TableError, match="there is no table"):
+        release_lease(folder)
 
 
 def test_a_folder_that_cannot_be_written_to(folder):
