@@ -17,6 +17,7 @@ import pyarrow as pa
 from .kinds import spark_name
 
 __all__ = [
+    "CHAIN",
     "Call",
     "Constant",
     "Days",
@@ -26,12 +27,15 @@ __all__ = [
     "chain",
     "conjuncts",
     "fields",
+    "left_of_chain",
     "renamed",
     "substituted",
     "walk",
 ]
 
-_CHAIN = 8
+CHAIN = 8
+"""Up to so many operands of one operator stand as Spark has them, each with all before it."""
+
 _INFIX = {
     "add": "+",
     "and": "AND",
@@ -185,9 +189,14 @@ def all_of(conditions: Sequence[Expression]) -> Expression | None:
     return chain("and", conditions) if conditions else None
 
 
+def left_of_chain(count: int) -> int:
+    """Return how many of the operands of an associative operator stand on its left: of many, half, to be flat."""
+    return count - 1 if count <= CHAIN else count // 2
+
+
 def chain(function: str, parts: Sequence[Expression]) -> Expression:
     """Return parts joined by AND or OR: each with all before it or, where these are many, as flat as it goes."""
     if len(parts) == 1:
         return parts[0]
-    half = len(parts) - 1 if len(parts) <= _CHAIN else len(parts) // 2
+    half = left_of_chain(len(parts))
     return Call(function, (chain(function, parts[:half]), chain(function, parts[half:])), pa.bool_())

@@ -17,8 +17,8 @@ from ..expressions.nodes import Expression
 from ..placing.placement import Fragment, Placement, Route
 from ..placing.placing import placed
 from ..placing.results import Result, result_of
-from ..relations.clocks import Clock, clock_of
-from ..relations.nodes import Changes, Node, Sample, Stream, walk
+from ..relations.clocks import Clock, clock_of, is_periodic
+from ..relations.nodes import Node, Sample, Stream, walk
 from ..relations.sharing import shareable
 
 if TYPE_CHECKING:
@@ -326,8 +326,7 @@ def _domain(plan: Node) -> Domain:
     clock = clock_of(plan)
     streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
     # Results at the multiples of a period may need several batches: other queries are not to wait for them.
-    periodic = any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
-    return Domain(named("domain", streams, clock, *(["periodic"] if periodic else [])), streams, clock)
+    return Domain(named("domain", streams, clock, is_periodic(plan)), streams, clock)
 
 
 def _routing(stream: Stream, route: Route, gathered: int) -> Routing:

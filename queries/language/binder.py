@@ -21,7 +21,7 @@ from .context import Bound, Context
 from .dialect import parse
 from .literals import length_us
 from .places import Text
-from .reserved import FREE_NAMES, is_reserved
+from .reserved_names import FREE_NAMES, is_reserved
 from .results import bind_order
 from .scope import Scope
 from .selects import bind_select

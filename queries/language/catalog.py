@@ -11,7 +11,7 @@ import pyarrow.types as patypes
 from ...conf.errors import OptionError, SchemaError
 from ..relations.nodes import Stream
 from .places import near
-from .reserved import FREE_NAMES, is_reserved
+from .reserved_names import FREE_NAMES, is_reserved
 from .syntax import NOT_NAMES
 
 __all__ = ["Catalog"]

@@ -10,16 +10,15 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
+from ..expressions.nodes import left_of_chain
 from .places import Text
 from .syntax import NOT_ALIASES, NOT_NAMES, STREAM_OPERATORS
 
-__all__ = ["CHAIN", "STRINGS", "Reader"]
+__all__ = ["STRINGS", "Reader"]
 
 _Node = TypeVar("_Node", bound=exp.Expr)
 
 STRINGS = (T.STRING, T.RAW_STRING)
-CHAIN = 8
-"""Up to so many operands of one operator are read as Spark reads them, each with all before it."""
 _TYPES = {
     "BOOLEAN": exp.DType.BOOLEAN,
     "TINYINT": exp.DType.TINYINT,
@@ -107,7 +106,7 @@ class Reader(SparkParser):
         """
         if len(parts) == 1:
             return parts[0]
-        half = len(parts) - 1 if len(parts) <= CHAIN else len(parts) // 2
+        half = left_of_chain(len(parts))
         right = self.chain(start, kind, parts[half:], **more)
         node = kind(this=self.chain(start, kind, parts[:half], **more), expression=right, **more)
         node.meta.update(start=parts[0].meta.get("start", start.start), end=parts[-1].meta.get("end", self._prev.end))

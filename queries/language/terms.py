@@ -13,7 +13,8 @@ from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
 from ..expressions.months import UNITS
-from .reader import CHAIN, STRINGS, Reader
+from ..expressions.nodes import CHAIN
+from .reader import STRINGS, Reader
 from .syntax import NOT_NAMES, InList, Sum
 
 __all__ = ["Terms"]

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from .nodes import Changes, Latest, Node, Stream, Windowed, walk
 
-__all__ = ["Clock", "clock_of", "on_arrival"]
+__all__ = ["Clock", "clock_of", "is_periodic", "on_arrival"]
 
 Clock: TypeAlias = Literal["event", "arrival"]
 """``event``: a row counts from its event time on, once the low-watermark has passed it. ``arrival``: at once."""
@@ -14,8 +14,12 @@ Clock: TypeAlias = Literal["event", "arrival"]
 
 def clock_of(plan: Node) -> Clock:
     """Return the clock of a plan that is hosted: that of arrival wherever it can be, since it waits for nothing."""
-    periodic = any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
-    return "arrival" if on_arrival(plan) and not periodic else "event"
+    return "arrival" if on_arrival(plan) and not is_periodic(plan) else "event"
+
+
+def is_periodic(plan: Node) -> bool:
+    """Return whether a plan gives all its rows at the multiples of a period."""
+    return any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
 
 
 def on_arrival(plan: Node) -> bool:

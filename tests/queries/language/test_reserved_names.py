@@ -2,7 +2,7 @@ import pytest
 from kit.continuous import CATALOG, TRADE
 
 from upstream.conf.errors import SchemaError
-from upstream.queries.language.reserved import is_reserved
+from upstream.queries.language.reserved_names import is_reserved
 from upstream.queries.relations.nodes import Stream
 
 
