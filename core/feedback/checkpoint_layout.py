@@ -8,6 +8,7 @@
 | ``upstream-joins/0``, … | shards of a join | rows of both sides (:mod:`.join_reports`) |
 | ``upstream-latest/0``, … | shards of a join of newest rows | keys of both sides (:mod:`.latest_join_reports`) |
 | ``upstream-numbering/0``, … | the step that numbers a stream's rows | how many (:mod:`.numbering_reports`) |
+| ``upstream-stages/0``, ``1`` | shards of the stages of hosted queries | what they hold (:mod:`.stage_reports`) |
 | ``upstream-feeds/NAME`` | shards of an input of Spark's own | how far each feed is (:mod:`.feed_reports`) |
 | ``upstream-feeds/*.list`` | the planner of the source | feeds at rest (:mod:`.offset_book`) |
 | ``upstream-times`` | tasks of the source | the times that they read (:mod:`.time_reports`) |
@@ -44,6 +45,7 @@ __all__ = [
     "quarantine_folder",
     "queue_folder",
     "reorder_folder",
+    "stage_folder",
     "times_folder",
     "windows_folder",
 ]
@@ -92,6 +94,11 @@ def latest_folder(checkpoint: str, number: int = 0) -> str:
 def numbering_folder(checkpoint: str, number: int = 0) -> str:
     """Return the folder in which the step reports that numbers a stream's rows; numbered from 0 on."""
     return f"{checkpoint_location(checkpoint)}/upstream-numbering/{number}"
+
+
+def stage_folder(checkpoint: str, number: int) -> str:
+    """Return the folder in which the shards of a stage of hosted queries report; the first stage is 0."""
+    return f"{checkpoint_location(checkpoint)}/upstream-stages/{number}"
 
 
 def feeds_folder(checkpoint: str, name: str) -> str:

@@ -12,10 +12,11 @@ from typing import Protocol
 
 from ...storage.folder import TableFolder
 from ..watermark.policies import Progress
-from .checkpoint_layout import joins_folder, reorder_folder, windows_folder
+from .checkpoint_layout import joins_folder, reorder_folder, stage_folder, windows_folder
 from .join_reports import JoinReport
 from .reorder_reports import ReorderReport
 from .report_files import read_reports
+from .stage_reports import StageReport
 from .window_reports import WindowReport
 
 __all__ = ["DownstreamReport", "DownstreamReports", "OnDemandWatermark", "reports_below"]
@@ -115,7 +116,8 @@ def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[DownstreamRe
         windows = _numbered(lambda number: read_reports(at(windows_folder(place, number)), WindowReport))
         joins = _numbered(lambda number: read_reports(at(joins_folder(place, number)), JoinReport))
         reorders = _numbered(lambda number: read_reports(at(reorder_folder(place, number)), ReorderReport))
-        return [*windows, *joins, *reorders]
+        stages = _numbered(lambda number: read_reports(at(stage_folder(place, number)), StageReport))
+        return [*windows, *joins, *reorders, *stages]
 
     return read
 

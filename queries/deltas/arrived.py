@@ -59,7 +59,7 @@ class NewestArrived(Operator):
     def acts(self, span: Span) -> bool:
         return self._deleted.due(span.promised)
 
-    def due(self) -> int | None:
+    def due(self, low_watermark: int) -> int | None:
         return self._deleted.first
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:

@@ -68,6 +68,11 @@ class Everything(Operator):
     def acts(self, span: Span) -> bool:
         return self._every is not None and self._kept.rows > 0
 
+    def due(self, low_watermark: int) -> int | None:
+        if self._every is None or self._kept.rows == 0:
+            return None
+        return -(-low_watermark // self._every) * self._every
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
         columns = list(self.dtypes)

@@ -158,11 +158,9 @@ class Evaluation:
 
     @property
     def due(self) -> int | None:
-        """By the clock of arrival: a step without rows has something to do once its low-watermark is above this.
-
-        None if it has not.
-        """
-        known = (each.operator.due() for each in self._running.values())
+        """A step without rows changes something once its low-watermark is above this; None if none does."""
+        low = LOWEST if self.low_watermark is None else self.low_watermark
+        known = (each.operator.due(low) for each in self._running.values())
         return min((each for each in known if each is not None), default=None)
 
     def add(self, name: str, plan: Node, given: Collection[Node] = (), *, collapse: bool = False) -> None:

@@ -83,8 +83,14 @@ class Operator(ABC):
         """
         return False
 
-    def due(self) -> int | None:
-        """Return above which low-watermark there is something to do by the clock of arrival; None for nothing."""
+    def due(self, low_watermark: int) -> int | None:
+        """Return above which low-watermark a step without rows changes something; None if none does.
+
+        Parameters
+        ----------
+        low_watermark : int
+            That of the last step.
+        """
         return None
 
     def contents(self) -> pl.DataFrame | None:

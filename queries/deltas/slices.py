@@ -144,6 +144,19 @@ class Slices(Operator):
         moves = bool(self._begins) or any(each.moves(span) for each in self._users.values())
         return moves or self._log.can_drop(self._bound(span.before) // self.width_us)
 
+    def due(self, low_watermark: int) -> int | None:
+        """Return the next multiple of a query's slide if slices are in its window, or are still to enter it."""
+        newest = self._log.greatest
+        if newest is None:
+            return None
+        found: list[int] = []
+        for each in self._users.values():
+            last = last_multiple(low_watermark, each.slide_us)
+            over = -(-(newest * self.width_us + each.range_us) // each.slide_us) * each.slide_us
+            if over > last:
+                found.append(last + each.slide_us)
+        return min(found, default=None)
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         """Take rows in. The queries that want these slices step afterwards."""
         (rows,) = inputs

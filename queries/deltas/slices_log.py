@@ -49,6 +49,11 @@ class SliceLog:
         """The number of rows, equal slices of a group counted as often as there are pages with them."""
         return sum(page[2] for page in self._pages)
 
+    @property
+    def greatest(self) -> int | None:
+        """The greatest number of a slice; None without slices."""
+        return max((page[1] for page in self._pages), default=None)
+
     def add(self, table: pa.Table, merge: Callable[[Sequence[pa.Table]], pa.Table]) -> None:
         """Keep a table, and put pages together that are not larger than what came after them.
 

@@ -55,6 +55,9 @@ class TimeWindow(Operator):
     def acts(self, span: Span) -> bool:
         return self._pending.due(span.until)
 
+    def due(self, low_watermark: int) -> int | None:
+        return self._pending.first
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
         due = self._pending.take(span.until)
@@ -115,6 +118,9 @@ class HopWindow(Operator):
 
     def acts(self, span: Span) -> bool:
         return self._pending.due(span.until)
+
+    def due(self, low_watermark: int) -> int | None:
+        return self._pending.first
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs

@@ -1,5 +1,5 @@
-"""The source of commands: starts a batch when the registry has changed or results wait, and wakes each shard of the
-first stage in it.
+"""The source of commands: starts a batch when the registry has changed, results wait or a query is behind, and wakes
+each shard of the first stage in it.
 
 Its offset is the whole command (:mod:`.commands`). While nothing is due, the offset does not change, and Spark starts
 no batch.
@@ -11,6 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ...core.feedback.checkpoint_layout import stage_folder
+from ...core.feedback.report_files import read_reports
+from ...core.feedback.stage_reports import StageReport
 from ...operators.runtime.ticks import TickPlanner, TickSource
 from ...storage.folder import folder_at
 from ..registry.journal import Journal
@@ -27,7 +30,9 @@ BATCH_S = "batchSeconds"
 """Option: how long a batch is to take. Without it each batch puts out all results."""
 
 _EVERY_S = 1.0
-"""How often an object store is asked for changes. Spark asks a source many times a second while nothing comes."""
+"""How often an object store is looked at for changes, and the reports of stages. Spark calls a source many times a
+second while nothing comes.
+"""
 
 
 class CommandSource(TickSource):
@@ -68,6 +73,9 @@ class CommandPlanner:
         self._reports = Reports(folder_at(checkpoint))
         self._state = State()
         self._idle: HostReport | None = None
+        self._stages = [folder_at(stage_folder(checkpoint, number)) for number in range(2)]
+        self._behind = False
+        self._looked = float("-inf")
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch: no registry, not even an empty one."""
@@ -81,6 +89,7 @@ class CommandPlanner:
             ticks, served = start["served"] is not None, None
         else:
             ticks, served = self._served(start, version, self._batch_s, now_us)
+        ticks = ticks or self._is_behind()
         if not ticks and version == start["version"]:
             return start
         return {**start, **offset_of(self._checkpoint, version, start["tick"] + ticks, served)}
@@ -108,6 +117,14 @@ class CommandPlanner:
         ticks = any(number in weights for number in waiting) or (start["served"] is None and served is not None)
         self._idle = None if ticks else report
         return ticks, served
+
+    def _is_behind(self) -> bool:
+        """Return whether a query has not come as far as the low-watermark: see :class:`StageReport`."""
+        now = time.monotonic()
+        if self._fixed or self._behind or now - self._looked >= _EVERY_S:
+            reports = (report for folder in self._stages for report in read_reports(folder, StageReport))
+            self._behind, self._looked = any(report.behind for report in reports), now
+        return self._behind
 
     def _weights(self, version: int) -> dict[int, float]:
         """Return the weights of the active queries, by incarnation."""

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from ...core.rows.exact_integers import LOWEST
+from ...core.watermark.bounds import is_finite
 from ...operators.runtime.state_head import read_head
 from ...operators.runtime.store import Store
 from ..deltas.evaluation import Evaluation
@@ -129,6 +130,25 @@ class Evaluations:
         """Return a JSON value: what each evaluation computed last, and how far."""
         return self._known
 
+    @property
+    def needs(self) -> int | None:
+        """The least low-watermark that would change a result of event time; None if none would."""
+        return min((each["due"] + 1 for each in self._held()), default=None)
+
+    @property
+    def held_since_us(self) -> int | None:
+        """Since when, by the arrival of rows, something of event time is held; None if nothing is."""
+        return min((each["since"] for each in self._held()), default=None)
+
+    @property
+    def behind(self) -> bool:
+        """Whether an evaluation has not come as far as its low-watermark."""
+        return any(each["behind"] for each in self._known.values())
+
+    def _held(self) -> list[dict[str, Any]]:
+        known = [each for each in self._known.values() if each["clock"] == "event" and each["due"] is not None]
+        return [each for each in known if is_finite(each["due"])]
+
     def keep(self, names: set[str]) -> None:
         """Remove the state of all evaluations but these."""
         for name in [each for each in self._known if each not in names]:
@@ -166,7 +186,7 @@ class Evaluations:
             Whether what only jobs kept that are over is forgotten before others begin. They would start from it.
         """
         known = self._known.get(name)
-        until = LOWEST if moment.low_watermark is None else moment.low_watermark
+        low = until = LOWEST if moment.low_watermark is None else moment.low_watermark
         digest = hashlib.sha256("\n".join(sorted(jobs)).encode()).hexdigest()[:16]
         idle = not any(frame.height for frame in (*streams.values(), *received.values()))
         if known is not None and idle and known["jobs"] == digest and not _passes(known, clock, until):
@@ -204,12 +224,16 @@ class Evaluations:
         evaluation.save()
         _kept.keep(evaluation)
         names = sorted(there)
+        due = evaluation.due
+        since = None if known is None or known["due"] is None else known["since"]
         self._known[name] = {
             "clock": clock,
             "jobs": digest,
             "names": names,
             "until": until,
-            "due": evaluation.due,
+            "due": due,
+            "behind": until < low,
+            "since": moment.now_us if since is None else since,
             "whole": whole.to_json(),
         }
         return found
@@ -219,7 +243,7 @@ def _passes(known: Mapping[str, Any], clock: Clock, until: int) -> bool:
     """Return whether an evaluation has something to do when its low-watermark rises and no rows come."""
     if clock == "event":
         return bool(known["until"] != until)
-    due = known.get("due")  # states of before have none
+    due = known["due"]
     return due is not None and due < until
 
 

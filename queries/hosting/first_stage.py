@@ -9,9 +9,11 @@ import polars as pl
 import pyarrow as pa
 
 from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...core.rows.event_times import NO_TIME, event_time_us
 from ...core.rows.exact_integers import LOWEST
 from ...operators.runtime.store import Store
 from ..deltas.failures import FAILURES, attributed
+from ..relations.nodes import Stream
 from .arrived_rows import in_order, oldest_arrival, rows_of
 from .commands import Command
 from .evaluating import Job, Moment, Stepped
@@ -48,10 +50,10 @@ class FirstShard:
         self._shard = shard
         self._storage = storage or {}
         self._plan = plan
-        self._state = ShardState(plan, store)
-        self._known = self._state.known
-        self._watermarks = Watermarks(self._state.saved("watermarks"))
-        self._missed: dict[str, bool] = self._state.saved("missed")
+        self.state = ShardState(plan, store)
+        self._known = self.state.known
+        self._watermarks = Watermarks(self.state.saved("watermarks"))
+        self._missed: dict[str, bool] = self.state.saved("missed")
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table:
@@ -70,10 +72,10 @@ class FirstShard:
         rows = {routing: in_order(each) for routing, each in tables.items()}
         firsts: dict[str, int] = {}
         whole: dict[str, int | None] = {}
-        results = Results(plan, known, self._out, self._state.deferred, command.served)
+        results = Results(plan, known, self._out, self.state.deferred, command.served)
         jobs = self._jobs()
-        self._state.evaluations.keep(set(jobs))
-        self._state.waiting.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
+        self.state.evaluations.keep(set(jobs))
+        self.state.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
         # Rows that wait for a first low-watermark wait only for evaluations that are there.
         newest = {name: moments[group.domain.name].newest for name, (group, _) in jobs.items()}
         self._missed = {name: self._missed.get(name, newest[name] != LOWEST) for name in jobs}
@@ -87,7 +89,7 @@ class FirstShard:
             firsts[group.domain.name] = min(first, firsts.get(group.domain.name, first))
             streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
             stored = stored_rows(plan, group, self._shard, self._storage)
-            stepped = self._state.evaluations.step(
+            stepped = self.state.evaluations.step(
                 name, group.domain.clock, some, moment, streams, {}, stored, clears=known.clears
             )
             stamp = Stamp(command.batch, self._shard, plan.shards, moment.now_us, first)
@@ -98,7 +100,7 @@ class FirstShard:
             name: [each.low_watermark, firsts.get(name, each.now_us), each.since] for name, each in moments.items()
         }
         self._out.put_to_all(control_of("heard", shard=self._shard, domains=domains, whole=whole, now=now_us))
-        self._state.save(watermarks=self._watermarks.to_json(), missed=self._missed)
+        self.state.save(watermarks=self._watermarks.to_json(), missed=self._missed)
         return self._out.table()
 
     def _jobs(self) -> dict[str, tuple[Group, dict[str, Job]]]:
@@ -132,9 +134,11 @@ class FirstShard:
             name = _waits(group, stream)
             if waits:
                 for table in came:
-                    self._state.waiting.put(name, table)
+                    self.state.waiting.put(name, table)
+                    self.state.hold(name, _least(table, self._plan.stream(stream)), moment.now_us)
                 continue
-            came = [*self._state.waiting.take(name), *came]
+            self.state.release(name)
+            came = [*self.state.waiting.take(name), *came]
             if came:
                 found[stream] = in_order(came) if len(came) > 1 else came[0]
         return None if waits else found
@@ -183,7 +187,7 @@ class FirstStage(Stage):
 
     Parameters
     ----------
-    commands, plans
+    commands, plans, reports
         As of any stage.
     storage : mapping of str to str, optional
         Options of the object store with stored relations. They are in no file, since they may have secrets.
@@ -193,9 +197,13 @@ class FirstStage(Stage):
     shard = FirstShard
 
     def __init__(
-        self, commands: Callable[[], Command], plans: HostPlans, storage: Mapping[str, str] | None = None
+        self,
+        commands: Callable[[], Command],
+        plans: HostPlans,
+        storage: Mapping[str, str] | None = None,
+        reports: str | None = None,
     ) -> None:
-        super().__init__(commands, plans)
+        super().__init__(commands, plans, reports)
         self._storage = storage or {}
 
     def _made(self, shard: int, plan: HostPlan, store: Store) -> FirstShard:
@@ -207,6 +215,13 @@ def _collapses(query: Hosted, piece: Piece) -> bool:
     if piece.fragment.onward is None:
         return query.result.kind == "latest"
     return not piece.fragment.every_change
+
+
+def _least(rows: pa.Table, stream: Stream) -> int | None:
+    """Return the least event time of some rows; None if they have none."""
+    times = event_time_us(rows.column(stream.event_time), None, "UTC")
+    times = times[times != NO_TIME]
+    return int(times.min()) if len(times) else None
 
 
 def _waits(group: Group, stream: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...conf.connect_client import is_client
 from ...conf.errors import EnvironmentMissingError, OptionError
 from ...conf.locations import checkpoint_location
+from ...core.feedback.checkpoint_layout import stage_folder
 from ...core.rows.buckets import integers_with_hash
 from ...operators.keyed import KeyedRows
 from ...operators.plan_paths import places_aside, places_read
@@ -118,8 +119,8 @@ def _writer(
         place,
         slots,
         lambda stream: ScanStep(commands, plans, stream),
-        FirstStage(commands, plans, given.storage),
-        SecondStage(commands, plans),
+        FirstStage(commands, plans, given.storage, stage_folder(place, 0)),
+        SecondStage(commands, plans, stage_folder(place, 1)),
         batch_s,
     )
     batches = HostedBatches(place, plans, given)

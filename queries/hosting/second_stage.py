@@ -43,9 +43,9 @@ class SecondShard:
     def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
         self._shard = shard
         self._plan = plan
-        self._state = ShardState(plan, store)
-        self._known = self._state.known
-        self._heard = _Heard(self._state.saved("heard"))
+        self.state = ShardState(plan, store)
+        self._known = self.state.known
+        self._heard = _Heard(self.state.saved("heard"))
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
@@ -58,19 +58,19 @@ class SecondShard:
         known.follow(plan)
         self._heard.hear(kinds.get("heard", []))
         came = _tables(kinds.get("changes", []))
-        results = Results(plan, known, self._out, self._state.deferred, command.served)
+        results = Results(plan, known, self._out, self.state.deferred, command.served)
         groups = self._groups()
-        self._state.evaluations.keep(set(groups))
-        self._state.waiting.keep({name for _, _, given in groups.values() for name in given})
+        self.state.evaluations.keep(set(groups))
+        self.state.keep({name for _, _, given in groups.values() for name in given})
         for name, (domain, jobs, given) in groups.items():
             moment, first = self._heard.moment(domain, plan.shards)
             received = self._received(given, came, domain, moment)
             if received is None:
                 continue
-            stepped = self._state.evaluations.step(name, domain.clock, jobs, moment, {}, received)
+            stepped = self.state.evaluations.step(name, domain.clock, jobs, moment, {}, received)
             for each, node in given.items():
                 if node in stepped.ahead:
-                    self._state.waiting.put(each, stepped.ahead[node].to_arrow(compat_level=pl.CompatLevel.oldest()))
+                    self.state.waiting.put(each, stepped.ahead[node].to_arrow(compat_level=pl.CompatLevel.oldest()))
             for job, reason in stepped.failed.items():
                 known.fail(jobs[job].ids, reason)
             for job in stepped.begun:
@@ -82,7 +82,7 @@ class SecondShard:
                 results.take(jobs[job].queries[0], changes, stamp)
         self._heard.forget({name for _, _, given in groups.values() for name in given})
         results.close(Stamp(command.batch, self._shard, plan.shards, self._heard.now_us, self._heard.now_us))
-        self._state.save(heard=self._heard.to_json())
+        self.state.save(heard=self._heard.to_json())
         return self._out.table() if len(self._out) else None
 
     def _groups(self) -> dict[str, tuple[Domain, dict[str, Job], dict[str, Node]]]:
@@ -108,15 +108,15 @@ class SecondShard:
         for name, node in given.items():
             if waits:
                 if name in came:
-                    self._state.waiting.put(name, came[name])
+                    self.state.waiting.put(name, came[name])
                 continue
-            tables = [*self._state.waiting.take(name), *([came[name]] if name in came else [])]
+            tables = [*self.state.waiting.take(name), *([came[name]] if name in came else [])]
             if tables:
                 frame = pl.from_arrow(pa.concat_tables(tables))
                 assert isinstance(frame, pl.DataFrame)
                 if domain.clock == "event":
                     due = pl.col(TIME) < moment.low_watermark
-                    self._state.waiting.put(name, frame.filter(~due).to_arrow(compat_level=pl.CompatLevel.oldest()))
+                    self.state.waiting.put(name, frame.filter(~due).to_arrow(compat_level=pl.CompatLevel.oldest()))
                     frame = frame.filter(due)
                 found[node] = frame
         return None if waits else found

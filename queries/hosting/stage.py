@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ...conf.deep_stack import on_deep_stack
+from ...core.feedback.report_files import write_report
+from ...core.feedback.stage_reports import StageReport
 from ...operators.runtime.shard_processor import ShardProcessor
 from ...operators.runtime.state_head import check_identity, other_layout, read_head
 from .commands import Command
@@ -37,6 +39,9 @@ class Shard(Protocol):
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
         """Take what has come, and return what leaves."""
 
+    @property
+    def state(self) -> ShardState: ...
+
 
 class Stage(ShardProcessor):
     """Runs each shard's batch.
@@ -46,6 +51,8 @@ class Stage(ShardProcessor):
     commands : callable
         Returns the command of the batch.
     plans : HostPlans
+    reports : str, optional
+        The folder in which shards report what they hold.
 
     Notes
     -----
@@ -56,15 +63,20 @@ class Stage(ShardProcessor):
     shard: type[Shard]
     """What runs a batch of one shard."""
 
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans) -> None:
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans, reports: str | None = None) -> None:
         self._commands = commands
         self._plans = plans
+        self._reports = reports
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         command = self._commands()
         plan = self._plans(command.version)
-        return on_deep_stack(lambda: self._made(shard, plan, store).run(read_messages(rows), command))
+        made = self._made(shard, plan, store)
+        left = on_deep_stack(lambda: made.run(read_messages(rows), command))
+        if self._reports is not None and made.state.holds != made.state.held:
+            write_report(self._reports, StageReport(shard, **made.state.holds))
+        return left
 
     def _made(self, shard: int, plan: HostPlan, store: Store) -> Shard:
         return self.shard(shard, plan, store)
@@ -109,10 +121,42 @@ class ShardState:
         self.evaluations = Evaluations(store, self.saved("evaluations"))
         self.waiting = Waiting(store, self.saved("waiting"))
         self.deferred = Deferred(store, self.saved("deferred"))
+        self.held = self.saved("held")
+        """What was held after the batch before."""
+        self._ahead: dict[str, tuple[int, int]] = dict(self.saved("ahead"))
 
     def saved(self, name: str) -> dict[str, Any]:
         """Return what the stage saved under a name; empty at first."""
         return self._head.get(name, {})
+
+    def hold(self, name: str, least_us: int | None, now_us: int) -> None:
+        """Note that rows wait under a name for a first low-watermark: their least event time, and when they came."""
+        if least_us is not None:
+            least, since = self._ahead.get(name, (least_us, now_us))
+            self._ahead[name] = min(least, least_us), since
+
+    def release(self, name: str) -> None:
+        """Forget what waited under a name."""
+        self._ahead.pop(name, None)
+
+    def keep(self, names: set[str]) -> None:
+        """Forget the rows and changes that wait under other names."""
+        self.waiting.keep(names)
+        self._ahead = {name: held for name, held in self._ahead.items() if name in names}
+
+    @property
+    def holds(self) -> dict[str, Any]:
+        """What is held now, as a report has it."""
+        found = self.evaluations
+        needs = [least + 1 for least, _ in self._ahead.values()]
+        since = [since for _, since in self._ahead.values()]
+        needs += [] if found.needs is None else [found.needs]
+        since += [] if found.held_since_us is None else [found.held_since_us]
+        return {
+            "needs": min(needs, default=None),
+            "held_since_us": min(since, default=None),
+            "behind": found.behind,
+        }
 
     def save(self, **more: object) -> None:
         """Write the state, and what the stage has beside it."""
@@ -123,6 +167,8 @@ class ShardState:
             "evaluations": self.evaluations.to_json(),
             "waiting": self.waiting.to_json(),
             "deferred": self.deferred.to_json(),
+            "held": self.holds,
+            "ahead": self._ahead,
             **more,
         }
         self._store.put("head", 0, json.dumps(head).encode())

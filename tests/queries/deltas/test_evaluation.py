@@ -310,3 +310,33 @@ def test_nothing_stays_in_the_state_when_all_rows_have_left(given):
     _, store = c.evaluated(RANGES, given.steps)
     # What an evaluation notes of itself; of rows there is nothing.
     assert {kind for kind, _ in store.values} <= {"head", "operators", "queries"}
+
+
+PERIODIC = nodes.Changes(nodes.Windowed(c.R, nodes.Range(7)), "rstream", 5)
+
+
+@given(given=c.arrivals(), more=st.integers(0, 30))
+def test_without_rows_nothing_changes_until_the_low_watermark_is_above_what_is_due(given, more):
+    """A source waits for this time and for no other, so nothing may come before it, and something comes at last."""
+    store = DictStore()
+    for number, (rows, bound) in enumerate(given.steps[:-1]):
+        evaluation = c.added({**PLANS, "periodic": PERIODIC}, store)
+        evaluation.step(c.frames(rows), bound)
+        evaluation.save()
+        due = evaluation.due
+        quiet = copy.deepcopy(store)
+        until = bound + more if due is None else max(bound, min(bound + more, due))
+        changed = c.added({**PLANS, "periodic": PERIODIC}, quiet).step(c.frames({"s": [], "r": []}), until).changes
+        assert all(each.height == 0 for each in changed.values()), (number, due)
+
+
+@pytest.mark.parametrize(("name", "last"), [("latest", 9), ("left", 14), ("hopping", 16), ("slices", 16)])
+def test_a_window_is_due_while_it_has_rows_and_no_longer(name, last):
+    evaluation = c.added({name: PLANS[name]}, DictStore())
+    evaluation.step({**c.rows_of_s(3, 9), "r": c.frame(c.R, [])}, 4)
+    found = []
+    while evaluation.due is not None:
+        found.append(evaluation.due)
+        evaluation.step({}, evaluation.due + 1)
+    assert found == sorted(set(found))
+    assert found[-1] == last

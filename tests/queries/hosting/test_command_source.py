@@ -6,6 +6,9 @@ import pytest
 from kit.registries import begun, register
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from upstream.core.feedback.checkpoint_layout import stage_folder
+from upstream.core.feedback.report_files import write_report
+from upstream.core.feedback.stage_reports import StageReport
 from upstream.queries.hosting import command_source
 from upstream.queries.hosting.command_source import CommandPlanner, CommandSource
 from upstream.queries.hosting.commands import TICK
@@ -167,6 +170,25 @@ def test_a_run_without_a_limit_puts_out_what_an_earlier_one_has_left(tmp_path, c
     after = planner.plan(start, 0)
     assert after == {**start, "tick": 7, "served": None}
     assert planner.plan(after, 0) == after
+
+
+def test_while_a_query_is_behind_batches_go_on_without_rows(tmp_path, clock):
+    job = Job(tmp_path)
+    register(job.checkpoint, "a")
+    planner = job.planner(None)
+    first = planner.plan(planner.initial(), 0)
+    for stage in (0, 1):
+        write_report(stage_folder(job.checkpoint, stage), StageReport(0, behind=stage == 1))
+    assert planner.plan(first, 0) == first, "reports are read once in a while"
+    clock[0] += 1
+    second = planner.plan(first, 0)
+    assert second == {**first, "tick": 1}
+    write_report(stage_folder(job.checkpoint, 1), StageReport(0))
+    assert planner.plan(second, 0) == second
+    # A run that takes what is there ends when no query is behind.
+    write_report(stage_folder(job.checkpoint, 1), StageReport(0, behind=True))
+    planner.stop()
+    assert planner.plan(second, 0)["tick"] == 2
 
 
 def test_the_limit_is_an_option(tmp_path, clock):

@@ -89,8 +89,24 @@ def test_a_jump_of_time_is_caught_up_with_in_several_steps():
             found += list(stepped.changes.values())
             assert all(frame.height <= 30 for frame in found)
             came = {}
+            assert evaluations.behind == (sum(frame.height for frame in found) < whole.changes["q"].height)
     assert len(found) > 5
     assert pl.concat(found).rows() == whole.changes["q"].rows()
+
+
+def test_what_is_held_is_reported_until_its_time_has_passed():
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    assert (evaluations.needs, evaluations.held_since_us, evaluations.behind) == (None, None, False)
+    first = replace(moment(None, 5), now_us=70)
+    evaluations.step("e", "event", job("q"), first, rows(1, 8), {})
+    assert evaluations.needs == START_US + 8 * MINUTE_US + 1, "the second row takes part"
+    evaluations = again(evaluations, store)
+    evaluations.step("e", "event", job("q"), replace(moment(5, 9), now_us=80), {}, {})
+    assert evaluations.needs == START_US + 11 * MINUTE_US + 1, "the first row leaves the window"
+    assert evaluations.held_since_us == 70
+    evaluations.step("e", "event", job("q"), moment(9, 30), {}, {})
+    assert (evaluations.needs, evaluations.held_since_us) == (None, None)
 
 
 def test_a_job_that_cannot_be_added_fails_alone():
@@ -148,6 +164,7 @@ def test_tombstones_are_forgotten_when_the_low_watermark_has_passed_them_also_wi
         pl.lit(0, pl.Int64).alias(SEQUENCE), pl.lit(True).alias(TOMBSTONE)
     )
     evaluations.step("e", "arrival", newest, moment(None, 5), {"buses": gone}, {})
+    assert evaluations.needs is None, "no source is to promise for it"
     kept = {kind for kind, _ in store.values}
     with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
         evaluations.step("e", "arrival", newest, moment(5, 8), {}, {})

@@ -35,8 +35,8 @@ PER_ROUTE = "SELECT route, COUNT(*) AS n, AVG(speed) AS speed FROM LATEST(buses)
 class Hosted:
     """A job over one or two feeds, and its registry."""
 
-    def __init__(self, spark, place):
-        self.spark, self.place = spark, place
+    def __init__(self, spark, place, **options):
+        self.spark, self.place, self.options = spark, place, options
         self.checkpoint = str(place / "checkpoint")
         self._files = 0
         opened(self.checkpoint, str(place / "lake"), 3)
@@ -50,7 +50,7 @@ class Hosted:
             (self.place / name).mkdir(exist_ok=True)
             rows = us.read(
                 self.spark, self.place / name, key=key, event_time="t", schema=schema, fileFormat="csv",
-                watermark=us.Watermark.bounded("5 seconds"),
+                watermark=us.Watermark.bounded("5 seconds"), **self.options,
             )  # fmt: skip
             return rows.where(stays, on_leave="delete")
 
@@ -228,6 +228,23 @@ def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
     job.write("buses", ("c", 4, "r1", 60))
     run(once=True, batch_s=0.5)
     assert [each[-1] for each in values()] == [60, 61, 62, 63, 64]
+
+
+def test_a_silent_stream_goes_on_by_its_clock_while_a_query_holds_rows(spark, tmp_path):
+    job = Hosted(spark, tmp_path, idle="ets", etsDelay="1 second", checkpointLocation=str(tmp_path / "checkpoint"))
+    job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 3 SECONDS]")
+    both = "SELECT bus, name FROM buses [RANGE 3 SECONDS] AS b JOIN routes [RANGE 1 HOUR] AS r USING (route)"
+    job.change("register", "both", f"ISTREAM({both})")
+    job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
+    job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r2", 20), ("c", 8, "r1", 30))
+    query = start(job.streams(), job.checkpoint, processingTime="0 seconds")
+    query.processAllAvailable()
+    # No row comes any more: both streams pass 8 s and 11 s, and then nothing is held by the first query.
+    pairs = [("a", "one"), ("b", "two"), ("c", "one")]
+    wait_for(lambda: [row[:2] for row in job.rows("both", "bus")] == pairs, query.exception)
+    wait_for(lambda: job.rows("recent", "n") == [(0,)], query.exception)
+    query.stop()
+    assert query.exception() is None
 
 
 def test_what_cannot_be_hosted_is_refused(spark, tmp_path):
