@@ -23,7 +23,7 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
     Parameters
     ----------
     column : str
-        Integers, decimals, floats, strings, booleans, dates or timestamps.
+        Integers, decimals, floats, strings, booleans, dates, times or timestamps.
     error : float
         The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes up
         to (1.04 / error)^2 bytes, rounded up to a power of two: 4 kB for 0.02; and is exact while it has less than a
@@ -58,7 +58,7 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
     Parameters
     ----------
     column : str
-        Integers, decimals, floats, strings, booleans, dates or timestamps.
+        Integers, decimals, floats, strings, booleans, dates, times or timestamps.
     limit : int
         The most items that a result has.
     error : float
@@ -93,7 +93,7 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
     Parameters
     ----------
     column : str
-        Integers, decimals of up to 18 digits, floats (NaN is the greatest), dates or timestamps.
+        Integers, decimals of up to 18 digits, floats (NaN is the greatest), dates, times or timestamps.
     probability : float
         From 0 to 1.
     error : float
@@ -121,7 +121,7 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
         if not has_keys(kind):
             raise SchemaError(
                 f"{text}: {column} is {kind}",
-                expected="a column of integers, floats, dates, timestamps or decimals of up to 18 digits",
+                expected="a column of integers, floats, dates, times, timestamps or decimals of up to 18 digits",
                 hint="cast it, for example to DOUBLE",
             )
         part = quantiles.QuantileSketch(column, k)
@@ -154,7 +154,7 @@ def _sketchable(schema: pa.Schema, column: str, text: str) -> pa.DataType:
     if not sketches.sketchable(kind):
         raise SchemaError(
             f"{text}: {column} is {kind}",
-            expected="a column of numbers, strings, booleans, dates or timestamps",
+            expected="a column of numbers, strings, booleans, dates, times or timestamps",
             hint="cast it to STRING, for example with hex() or to_json()",
         )
     sketches.library()  # here rather than in the first batch

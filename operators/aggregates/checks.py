@@ -41,7 +41,7 @@ def check_ordered(kind: pa.DataType, column: str, text: str) -> None:
     if not is_ordered(kind):
         raise SchemaError(
             f"{text}: {column} is {kind}, whose values have no order here",
-            expected="numbers, strings, binaries, booleans, dates or timestamps",
+            expected="numbers, strings, binaries, booleans, dates, times, timestamps or intervals of days and seconds",
         )
 
 

@@ -30,6 +30,8 @@ def has_keys(kind: pa.DataType) -> bool:
         or types.is_boolean(kind)
         or types.is_date32(kind)
         or (types.is_timestamp(kind) and kind.unit == "us")
+        or types.is_time64(kind)
+        or types.is_duration(kind)
         or (types.is_decimal128(kind) and kind.precision <= 18)
     )
 

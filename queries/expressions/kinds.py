@@ -111,7 +111,9 @@ def standard(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_nested(dtype):
         return dtype
     raise SchemaError(
-        f"values of type {dtype} have no type in SQL", expected="numbers, text, BOOLEAN, DATE, TIMESTAMP, or nested"
+        f"values of type {spark_name(dtype)} are no operands of continuous SQL",
+        expected="numbers, text, BOOLEAN, DATE, TIMESTAMP, or nested",
+        hint="cast the column in the stream that the query reads, for example to STRING",
     )
 
 
@@ -123,6 +125,8 @@ def spark_name(dtype: pa.DataType) -> str:
         return "STRUCT<" + ", ".join(f"{field.name}: {spark_name(field.type)}" for field in dtype) + ">"
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         return f"ARRAY<{spark_name(dtype.value_type)}>"
+    if pa.types.is_time64(dtype):
+        return "TIME"
     return _NAMES.get(dtype, str(dtype))
 
 

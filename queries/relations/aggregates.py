@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.types as patypes
 
 from ...conf.errors import SchemaError
+from ...operators.aggregates.keys import is_ordered
+from ..expressions.kinds import spark_name
 from ..expressions.nodes import Call, Constant, Expression
 from .nodes import Aggregation
 
@@ -73,10 +75,6 @@ def _whole(kind: pa.DataType) -> bool:
     return bool(patypes.is_signed_integer(kind))
 
 
-def _orderable(kind: pa.DataType) -> bool:
-    return not (patypes.is_nested(kind) or patypes.is_null(kind))
-
-
 def _any(_: pa.DataType) -> bool:
     return True
 
@@ -85,8 +83,8 @@ def _any(_: pa.DataType) -> bool:
 _KINDS: dict[str, tuple[tuple[int, ...], Callable[[pa.DataType], bool], Callable[..., pa.DataType]]] = {
     "sum": ((1,), _numeric, _sum),
     "avg": ((1,), _numeric, _average),
-    "min": ((1,), _orderable, _same),
-    "max": ((1,), _orderable, _same),
+    "min": ((1,), is_ordered, _same),
+    "max": ((1,), is_ordered, _same),
     "min_by": ((2,), _any, _same),
     "max_by": ((2,), _any, _same),
     "stddev_samp": ((1,), _numeric, _double),
@@ -96,7 +94,7 @@ _KINDS: dict[str, tuple[tuple[int, ...], Callable[[pa.DataType], bool], Callable
     "median": ((1,), _numeric, _double),
     "percentile": ((2,), _numeric, _double),
     "approx_count_distinct": ((1, 2), _any, _long),
-    "collect_set": ((1,), _orderable, _list),
+    "collect_set": ((1,), is_ordered, _list),
     "bit_and": ((1,), _whole, _same),
     "bit_or": ((1,), _whole, _same),
     "bit_xor": ((1,), _whole, _same),
@@ -104,7 +102,7 @@ _KINDS: dict[str, tuple[tuple[int, ...], Callable[[pa.DataType], bool], Callable
 _EXPECTED: dict[Callable[[pa.DataType], bool], tuple[str, str]] = {
     _numeric: ("a number", "cast it: CAST(x AS DOUBLE)"),
     _whole: ("a whole number", "cast it: CAST(x AS BIGINT)"),
-    _orderable: ("values that have an order", "take a field of it"),
+    is_ordered: ("values that have an order", "take a field of it"),
 }
 AGGREGATES = frozenset({*_KINDS, *_ALIASES, *ORDERLESS, "count", "count_if", "bool_and", "bool_or"})
 
@@ -165,12 +163,14 @@ def aggregation(
         raise SchemaError(f"{function.upper()} got {given}", expected=" or ".join(str(each) for each in counts))
     if not fits(types[0]):
         raise SchemaError(
-            f"{function.upper()} of {types[0]} is not possible",
+            f"{function.upper()} of {spark_name(types[0])} is not possible",
             expected=expected,
             hint=hint,
         )
-    if function in {"min_by", "max_by"} and not _orderable(types[1]):
-        raise SchemaError(f"{function.upper()} by {types[1]} is not possible", expected="values that have an order")
+    if function in {"min_by", "max_by"} and not is_ordered(types[1]):
+        raise SchemaError(
+            f"{function.upper()} by {spark_name(types[1])} is not possible", expected="values that have an order"
+        )
     if function in {"percentile", "approx_count_distinct"} and len(arguments) == 2:
         second = arguments[1]
         if not isinstance(second, Constant) or (

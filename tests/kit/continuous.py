@@ -1,7 +1,7 @@
 """Streams to ask continuous queries about, queries in each form of the language, and short hands."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, time, timedelta, timezone
 
 import polars as pl
 import pyarrow as pa
@@ -31,9 +31,12 @@ REQUESTS = Stream(
     pa.schema({"client_id": pa.int64(), "domain": pa.string(), "URL": pa.string(), "time": MOMENT}),
     event_time="time",
 )
+SHIFT = Stream(
+    "shift", pa.schema({"bus": pa.string(), "begins": pa.time64("ns"), "n": pa.int64(), "t": MOMENT}), event_time="t"
+)
 DOMAINS = Stream("Domains", pa.schema({"domain": pa.string(), "type": pa.string()}), static=True)
 CATALOG = Catalog()
-for _each in (TRADE, QUOTE, BUSES, REQUESTS, DOMAINS):
+for _each in (TRADE, QUOTE, BUSES, REQUESTS, SHIFT, DOMAINS):
     CATALOG = CATALOG.with_stream(_each)
 CATALOG = CATALOG.with_view("fast", "SELECT vehicle_id, route_id, speed FROM LATEST(buses) WHERE speed > 10")
 
@@ -141,6 +144,7 @@ _VALUES = {
     pa.string(): st.sampled_from(["a", "b", None]),
     pa.float64(): st.sampled_from([0.5, 2.0, 3.5, 12.0, None]),
     pa.int64(): st.sampled_from([0, 1, 2, 11, None]),
+    pa.time64("ns"): st.sampled_from([time(), time(9, 30), time(23, 59, 59, 999_999), None]),
     # Some at one time, some minutes apart, some further than a window is long.
     MOMENT: st.sampled_from([0, 0, 1, 2, 7, 59, 60, 61, 150]).map(lambda minutes: EPOCH + timedelta(minutes=minutes)),
 }

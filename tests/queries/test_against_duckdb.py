@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, TRADE, rows_of_streams
+from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, SHIFT, TRADE, rows_of_streams
 
 from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.evaluation import Evaluation
 from upstream.queries.language import bind
 
-STREAMS = {each.name: each for each in (TRADE, QUOTE)}
+STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
 DATABASE = duckdb.connect()
 DATABASE.execute("SET threads = 1; SET TimeZone = 'UTC'")
 T, Q = "trade [RANGE 1 HOUR]", "quote [RANGE 1 HOUR]"
@@ -89,7 +89,7 @@ def expected_at(sql, rows, tau):
         since = f" AND t > {moment} - INTERVAL {length}" if length else ""
         return f"(SELECT {', '.join(stream.schema.names)} FROM r_{stream.name} WHERE t <= {moment}{since})"
 
-    given_ = re.sub(r"\b(trade|quote) \[RANGE (?:UNBOUNDED|([^\]]+))\]", window, sql)
+    given_ = re.sub(r"\b(trade|quote|shift) \[RANGE (?:UNBOUNDED|([^\]]+))\]", window, sql)
     return Counter(tuple(map(_plain, row)) for row in DATABASE.execute(given_).fetchall())
 
 
@@ -104,6 +104,31 @@ def test_the_relation_at_any_time_is_what_sql_finds(sql, given_rows, cuts):
     times = sorted({*changes["__time"]})
     for tau in {_us(EPOCH), *times[:: max(1, len(times) // 4)], END_US}:
         assert at(changes, tau) == expected_at(other, given_rows, tau), tau
+
+
+_OF_TIME = (
+    "SELECT n, MAX(begins) AS x, MIN(begins) AS y, COUNT(DISTINCT begins) AS z FROM {} GROUP BY n",
+    "SELECT MAX(begins) AS x, MIN(begins) FILTER (WHERE n > 0) AS y FROM {}",
+    "SELECT MAX_BY(begins, begins) AS x, MIN_BY(begins, begins) AS y FROM {} WHERE n > 0",
+    "SELECT begins, COUNT(*) AS c, SUM(n) AS s FROM {} GROUP BY begins",
+    "SELECT DISTINCT begins FROM {}",
+    "SELECT begins FROM {} ORDER BY begins DESC NULLS LAST LIMIT 1",
+    "SELECT begins, n FROM {} AS a WHERE n = (SELECT COUNT(DISTINCT begins) FROM {})",
+    "SELECT a.begins, b.bid FROM {} AS a JOIN quote [RANGE 1 HOUR] AS b ON a.bus = b.sym",
+)
+
+
+@pytest.mark.parametrize("sql", _OF_TIME)
+@given(given_rows=rows_of_streams([SHIFT, QUOTE]), cuts=_CUTS)
+def test_times_of_day_are_ordered_and_grouped_as_sql_does(sql, given_rows, cuts):
+    found = {
+        slide: evaluated(f"{sql.replace('{}', f'shift [RANGE 1 HOUR{slide}]')} EMIT CHANGES", given_rows, cuts)
+        for slide in ("", " SLIDE 10 MINUTES")
+    }
+    for tau in range(_us(EPOCH), END_US, 1_800_000_000):
+        expected = expected_at(sql.replace("{}", "shift [RANGE 1 HOUR]"), given_rows, tau)
+        for slide, changes in found.items():
+            assert at(changes, tau) == expected, (slide, tau)
 
 
 _FRAME = "PARTITION BY sym ORDER BY t ROWS BETWEEN {} PRECEDING AND CURRENT ROW"

@@ -23,6 +23,8 @@ SCHEMA = pa.schema(
         "b": pa.bool_(),
         "day": pa.date32(),
         "at": pa.timestamp("us", tz="UTC"),
+        "clock": pa.time64("ns"),
+        "span": pa.duration("us"),
         "time": pa.int64(),
         "seq": pa.int64(),
     }
@@ -55,6 +57,8 @@ _ROW = st.fixed_dictionaries(
         "at": _maybe(
             st.datetimes(datetime.datetime(1800, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC))
         ),
+        "clock": _maybe(st.times()),
+        "span": _maybe(st.timedeltas(datetime.timedelta(-9), datetime.timedelta(9))),
         "time": st.integers(0, 4),
     }
 )

@@ -14,7 +14,7 @@ def test_names_are_found_without_regard_to_case():
     assert CATALOG.view("trade") is None
     assert CATALOG.schema_of("Buses") == BUSES.schema
     assert CATALOG.schema_of("none") is None
-    assert CATALOG.names() == ["Domains", "Requests", "buses", "fast", "quote", "trade"]
+    assert CATALOG.names() == ["Domains", "Requests", "buses", "fast", "quote", "shift", "trade"]
 
 
 @pytest.mark.parametrize("name", ["Trade", "FAST", "select", ""])
