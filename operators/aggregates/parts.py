@@ -66,6 +66,18 @@ class Part(ABC):
         """Return what finds the states of ranges if they are the least or greatest of numbers; None if they are not."""
         return None
 
+    def prefixes(self, state: State, begins: Int64s) -> State | None:  # noqa: ARG002
+        """Return the combined states of each run up to and including each state; None if that is best done in pairs.
+
+        Parameters
+        ----------
+        state : sequence of pyarrow.Array
+            States in runs.
+        begins : int64 array
+            The positions of the first state of each run.
+        """
+        return None
+
     def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
         """Return the state of each range ``low[i] <= row < high[i]`` of the states that :meth:`running` was given."""
         raise NotImplementedError(f"{self.key} has no running sums")

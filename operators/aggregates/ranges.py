@@ -117,13 +117,20 @@ def prefixes(aggregates: Aggregates, state: pa.Table, codes: Int64s) -> pa.Table
     if n == 0:
         return state
     begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+    return aggregates.table([_prefixes(part, columns, begins, n) for part, columns in aggregates.split(state)])
+
+
+def _prefixes(part: Part, state: State, begins: Int64s, n: int) -> State:
+    one_by_one = part.prefixes(state, begins)
+    if one_by_one is not None:
+        return one_by_one
     rank = np.arange(n) - np.repeat(begins, np.diff(np.append(begins, n)))
     step, longest = 1, int(rank.max()) + 1
     rows = np.arange(n)
     while step < longest:
         # Each state takes up the one `step` before it, which stands for as many again.
         behind = rows[rank >= step]
-        both = pa.concat_tables([state, state.take(pa.array(behind - step))])
-        state = aggregates.combine(both, np.concatenate([rows, behind]), n)
+        both = [pa.concat_arrays(each) for each in zip(state, _taken(state, behind - step), strict=True)]
+        state = part.combine(both, Groups(np.concatenate([rows, behind]), n))
         step *= 2
     return state

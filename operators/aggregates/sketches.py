@@ -90,6 +90,18 @@ class DistinctSketch(Part):
             out[group] = union.get_result(sketches.HLL_8).serialize_compact()
         return [pa.array(out, pa.binary())]
 
+    def prefixes(self, state: State, begins: Int64s) -> State | None:
+        sketches, runs = library(), set(begins.tolist())
+        union, before, out = sketches.hll_union(self._lg_k), None, list[bytes | None]()
+        for at, part in enumerate(state[0].to_pylist()):
+            if at in runs:
+                union, before = sketches.hll_union(self._lg_k), None
+            if part is not None:
+                union.update(sketches.hll_sketch.deserialize(part))
+                before = union.get_result(sketches.HLL_8).serialize_compact()
+            out.append(before)
+        return [pa.array(out, pa.binary())]
+
 
 def distinct_counts(state: State, lg_k: int) -> pa.Array:
     """Return how many distinct values each sketch represents."""

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from ...conf.errors import SchemaError
 from ...operators.aggregates import functions as exact
+from ...operators.aggregates.approximate import approx_count_distinct
 from ...operators.aggregates.parts import Aggregate
-from .functions import Call, added, check, extreme, summary
+from .functions import DISTINCT_COUNT, Call, added, check, extreme, summary
 
 __all__ = ["Columns"]
 
@@ -46,7 +47,13 @@ class Columns:
             names = [f"{prefix}_{place}" for place in range(max(len(call.arguments), 1))]
             kinds = [each.type for each in call.arguments] or [pa.bool_()]
             make, outer = added(call.function), extreme(call.function)
-            if make is not None and (call.distinct or call.function == "approx_count_distinct"):
+            if call.function == DISTINCT_COUNT:
+                names, kinds = names[:1], kinds[:1]  # the other argument is the error
+                if call.error is None:
+                    self.distinct[call.name] = (names, exact.count())
+                else:
+                    self.added[call.name] = approx_count_distinct(names[0], error=call.error)
+            elif make is not None and call.distinct:
                 counts = make is exact.count
                 if not counts and len(call.arguments) != 1:
                     raise SchemaError(f"{call.function}(DISTINCT) of {len(call.arguments)} columns", expected="one")
@@ -56,6 +63,8 @@ class Columns:
                     names, kinds = names[:1], [pa.bool_()]
                 rows = not call.arguments and call.where is None
                 self.added[call.name] = exact.count() if rows else make(names[0])
+            elif outer is not None and call.stays:
+                self.added[call.name] = outer(names[0])
             elif outer is not None:
                 self.extremes[call.name] = outer(names[0])
                 self.of_rows += names
@@ -74,10 +83,11 @@ class Columns:
         """Return rows with the columns: null where a row does not count."""
         columns: list[pl.Series] = []
         for prefix, call in zip(self._prefixes, self._calls, strict=True):
-            values = [each.series(rows, f"{prefix}_{place}") for place, each in enumerate(call.arguments)]
+            arguments = call.arguments[:1] if call.function == DISTINCT_COUNT else call.arguments
+            values = [each.series(rows, f"{prefix}_{place}") for place, each in enumerate(arguments)]
             counts = None if call.where is None else call.where.series(rows, "__where").fill_null(False)
             make = added(call.function)
-            if make is exact.count and not (call.distinct or call.function == "approx_count_distinct"):
+            if make is exact.count and not call.distinct:
                 values = [self._flag(rows, call, values, counts).alias(f"{prefix}_0")]
             elif counts is not None:
                 masked = len(values) if make is not None or call.function in {"max_by", "min_by"} else 1

@@ -14,7 +14,7 @@ from ...operators.aggregates import functions as exact
 from ...operators.aggregates.parts import Aggregate
 from .operator import Computed
 
-__all__ = ["ALL", "Call", "Summary", "added", "check", "extreme", "summary"]
+__all__ = ["ALL", "DISTINCT_COUNT", "Call", "Summary", "added", "check", "extreme", "summary"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class Call:
     distinct : bool
     where : Computed or None
         Only rows for which it is true count.
+    error : float or None
+        Of a sketch, where ``approx_count_distinct`` is one; None where it is exact.
+    stays : bool
+        Whether no row ever leaves.
     """
 
     name: str
@@ -42,10 +46,11 @@ class Call:
     type: pa.DataType
     distinct: bool = False
     where: Computed | None = None
+    error: float | None = None
+    stays: bool = False
 
 
 _ADDED: Mapping[str, Callable[[str], Aggregate]] = {
-    "approx_count_distinct": exact.count,
     "avg": exact.avg,
     "count": exact.count,
     "count_if": exact.count,
@@ -118,7 +123,8 @@ _SUMMARIES: Mapping[str, Summary] = {
     "percentile_approx": _nth,
     "approx_percentile": _nth,
 }
-ALL = frozenset(_ADDED) | frozenset(_EXTREME) | frozenset(_SUMMARIES)
+DISTINCT_COUNT = "approx_count_distinct"
+ALL = frozenset(_ADDED) | frozenset(_EXTREME) | frozenset(_SUMMARIES) | {DISTINCT_COUNT}
 """The functions that there are."""
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..expressions.nodes import Expression
-from ..relations.bounds import needed_of
+from ..relations.aggregates import error_of
+from ..relations.bounds import needed_of, only_grows
 from ..relations.clocks import Clock
 from ..relations.growth import never_changes
 from ..relations.nodes import (
@@ -36,7 +37,7 @@ from ..relations.nodes import (
 from .aggregate import Aggregated
 from .arrived import NewestArrived
 from .changes import Came, Everything
-from .functions import Call
+from .functions import DISTINCT_COUNT, Call
 from .join import Joined, NotIn
 from .multiplicities import RULES, Multiplicities, NumberedCopies
 from .newest import NewestWindow
@@ -168,6 +169,7 @@ def _operator(node: Node, compile_: Compile, state: State, clock: Clock) -> Oper
         case Join():
             return _join(node, compile_, state, clock)
         case Aggregate(source, by, aggregates):
+            stays = only_grows(source)
             calls = [
                 Call(
                     each.name,
@@ -176,6 +178,8 @@ def _operator(node: Node, compile_: Compile, state: State, clock: Clock) -> Oper
                     each.type,
                     each.distinct,
                     None if each.where is None else compile_(each.where, source.schema),
+                    error_of(each) if stays and each.function == DISTINCT_COUNT else None,
+                    stays,
                 )
                 for each in aggregates
             ]

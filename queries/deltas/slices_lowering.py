@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from ...operators.aggregates.algebra import Aggregates
 from ..expressions.nodes import Expression
+from ..relations.aggregates import error_of
 from ..relations.nodes import Aggregation, Node
 from .columns import Columns
 from .computing import computed
-from .functions import Call
+from .functions import DISTINCT_COUNT, Call
 from .operator import Computed
 from .remembered import remembered
 from .slices import Measure, Slices, Wanted
@@ -48,7 +49,7 @@ class Families:
         """Return the name of the slices for a plan; None if it does without.
 
         A plan that ran stays with what it ran with. A new one takes slices that run; if the rows of its window are kept
-        already and no slices are, it starts from those.
+        already and no slices are, it starts from those, unless it has a sketch.
         """
         ran = self.values(key)
         if ran is not None:
@@ -57,7 +58,7 @@ class Families:
             return slices
         family = family_key(shape, identify)
         slices = f"{family}{width_among(family, shape, self.keys)}"
-        if not self.begun(slices) and self.begun(identify(shape.windowed)):
+        if not shape.sketches and not self.begun(slices) and self.begun(identify(shape.windowed)):
             return None
         return slices
 
@@ -143,6 +144,7 @@ def _measure(each: Aggregation, compile_: Callable[[Expression, pa.Schema], Comp
         tuple(compile_(argument, below) for argument in each.arguments),
         each.type,
         where=None if each.where is None else compile_(each.where, below),
+        error=error_of(each) if each.function == DISTINCT_COUNT else None,
     )
     return Measure(name, column, Columns([call], [column]))
 

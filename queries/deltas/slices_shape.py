@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
+from ...operators.aggregates.sketches import sketchable
 from ..expressions.nodes import Expression, Field, substituted
 from ..relations.nodes import (
     Aggregate,
@@ -20,7 +21,7 @@ from ..relations.nodes import (
     Windowed,
     walk,
 )
-from .functions import added, extreme
+from .functions import DISTINCT_COUNT, added, extreme
 from .remembered import remembered
 
 __all__ = ["Shape", "family_key", "is_family", "narrowest", "shape_of", "takes", "width_among"]
@@ -61,6 +62,11 @@ class Shape:
     def stream(self) -> StreamNode:
         """What the window is over."""
         return self.windowed.stream
+
+    @property
+    def sketches(self) -> bool:
+        """Whether an aggregate is a sketch: from rows, it would be exact, which is another value."""
+        return any(each.function == DISTINCT_COUNT for each in self.aggregates)
 
     @property
     def width(self) -> int:
@@ -169,6 +175,8 @@ def takes(shape: Shape, width_us: int) -> bool:
 
 
 def _is_sliced(each: Aggregation) -> bool:
-    if each.distinct or each.function == "approx_count_distinct":
+    if each.distinct:
         return False
+    if each.function == DISTINCT_COUNT:
+        return sketchable(each.arguments[0].type)
     return added(each.function) is not None or extreme(each.function) is not None

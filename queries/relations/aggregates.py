@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.types as patypes
@@ -13,7 +14,7 @@ from ..expressions.kinds import spark_name
 from ..expressions.nodes import Call, Constant, Expression
 from .nodes import Aggregation
 
-__all__ = ["AGGREGATES", "ORDERLESS", "aggregation", "is_aggregate"]
+__all__ = ["AGGREGATES", "ORDERLESS", "aggregation", "error_of", "is_aggregate"]
 
 _ALIASES = {
     "mean": "avg",
@@ -35,6 +36,10 @@ ORDERLESS = {
     "last_value": "MAX_BY(x, time)",
     "collect_list": "COLLECT_SET(x), which has no order either but no repetitions",
 }
+# The relative standard deviation of APPROX_COUNT_DISTINCT: Spark's default, and what there are sketches for. Spark's
+# end at the same error, and begin where memory ends.
+_ERROR = 0.05
+_ERRORS = (0.001, 0.39)
 
 
 def _same(types: Sequence[pa.DataType]) -> pa.DataType:
@@ -172,15 +177,7 @@ def aggregation(
             f"{function.upper()} by {spark_name(types[1])} is not possible", expected="values that have an order"
         )
     if function in {"percentile", "approx_count_distinct"} and len(arguments) == 2:
-        second = arguments[1]
-        if not isinstance(second, Constant) or (
-            not isinstance(second.value, int | float) and not hasattr(second.value, "as_tuple")
-        ):
-            raise SchemaError(
-                f"the second argument of {function.upper()} must be a number", hint="write it as a literal"
-            )
-        if not 0 <= float(second.value) <= 1:
-            raise SchemaError(f"{second} is not between 0 and 1", hint="the median is PERCENTILE(x, 0.5)")
+        _check_second(function, arguments[1])
     if function == "bit_xor" and distinct:
         raise SchemaError(
             "BIT_XOR(DISTINCT …) is not supported",
@@ -189,3 +186,31 @@ def aggregation(
     if function in {"min", "max", "bit_and", "bit_or", "collect_set", "approx_count_distinct", "min_by", "max_by"}:
         distinct = False
     return Aggregation(name, function, tuple(arguments), result(types), distinct, where)
+
+
+def _check_second(function: str, argument: Expression) -> None:
+    value = _number(argument)
+    if value is None:
+        raise SchemaError(f"the second argument of {function.upper()} must be a number", hint="write it as a literal")
+    if function == "percentile" and not 0 <= value <= 1:
+        raise SchemaError(f"{argument} is not between 0 and 1", hint="the median is PERCENTILE(x, 0.5)")
+    least, most = _ERRORS
+    if function == "approx_count_distinct" and not least <= value <= most:
+        raise SchemaError(
+            f"the error of APPROX_COUNT_DISTINCT is {argument}",
+            expected=f"a relative standard deviation from {least} to {most}",
+            hint=f"leave it out for {_ERROR}; COUNT(DISTINCT x) has no error",
+        )
+
+
+def error_of(each: Aggregation) -> float:
+    """Return the relative standard deviation that an APPROX_COUNT_DISTINCT may have."""
+    given = _number(each.arguments[1]) if len(each.arguments) == 2 else None
+    return _ERROR if given is None else given
+
+
+def _number(expression: Expression) -> float | None:
+    """Return the value of a literal number; None of any other expression."""
+    if not isinstance(expression, Constant) or isinstance(expression.value, bool):
+        return None
+    return float(expression.value) if isinstance(expression.value, int | float | Decimal) else None

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...operators.aggregates.sketches import sketchable
+from ..expressions.kinds import spark_name
 from ..expressions.nodes import Expression, Field, fields
+from .aggregates import error_of
 from .growth import Growth, Partners, goes_on, partners_of
 from .nodes import (
     Aggregate,
+    Aggregation,
     Changes,
     Copies,
     Distinct,
@@ -32,9 +36,9 @@ from .nodes import (
     Windowed,
 )
 
-__all__ = ["State", "UnboundedError", "growth_of", "length_text", "needed_of", "state_of"]
+__all__ = ["State", "UnboundedError", "growth_of", "length_text", "needed_of", "only_grows", "state_of"]
 
-_PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor"}
+_PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor", "min_by", "max_by"}
 
 
 class UnboundedError(Exception):
@@ -113,6 +117,18 @@ def growth_of(plan: Node) -> Growth:
         As :func:`state_of`.
     """
     return _growth(plan, [])
+
+
+def only_grows(node: Node) -> bool:
+    """Return whether rows come for ever and none ever leaves. Nothing is known of a plan that is refused."""
+    try:
+        return _only_grows(growth_of(node))
+    except UnboundedError:
+        return False
+
+
+def _only_grows(growth: Growth) -> bool:
+    return growth.grows and not growth.retracts
 
 
 def _names(expressions: Sequence[Expression]) -> str:
@@ -226,9 +242,12 @@ def _aggregate(node: Aggregate, inner: Growth, states: list[State]) -> Growth:
     group = f"({_names(by)})" if by else "the whole"
     keeps = [f"{len(node.aggregates)} partial aggregate{'' if len(node.aggregates) == 1 else 's'} per {group}"]
     for each in node.aggregates:
+        if each.function == "approx_count_distinct" and _only_grows(inner):
+            keeps.append(_sketch(each, node, inner))
+            continue
         per_value = each.function in _PER_VALUE or each.distinct
         # Rows that leave a window take a minimum with them: then all values are kept, with their counts.
-        per_value = per_value or (each.function in {"min", "max", "min_by", "max_by"} and inner.retracts)
+        per_value = per_value or (each.function in {"min", "max", "approx_count_distinct"} and not _only_grows(inner))
         if per_value and each.arguments:
             if each.function in _PER_VALUE or each.distinct:
                 _few(each.arguments, inner, each.function.upper(), node)
@@ -241,6 +260,21 @@ def _aggregate(node: Aggregate, inner: Growth, states: list[State]) -> Growth:
         if each.function != "count" and any(goes_on(x, inner.times) for x in each.arguments)
     ]
     return Growth(static=inner.static, retracts=not inner.static, times=frozenset(times))
+
+
+def _sketch(each: Aggregation, node: Node, inner: Growth) -> str:
+    """Return the sketch that is kept of values that never leave."""
+    values = each.arguments[0]
+    kind = spark_name(values.type)
+    if not sketchable(values.type):
+        raise UnboundedError(
+            f"APPROX_COUNT_DISTINCT of rows that stay for ever keeps a sketch, and none takes {kind}",
+            "count a number or text that identifies the value, such as a field of it, or give the stream a window: "
+            "[RANGE 10 MINUTES]",
+            node,
+            inner.source,
+        )
+    return f"a sketch of {values} with an error of {error_of(each):g} per group"
 
 
 def _top(node: Top, inner: Growth, states: list[State]) -> Growth:

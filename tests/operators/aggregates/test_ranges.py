@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.aggregates.algebra import Aggregates
+from upstream.operators.aggregates.approximate import approx_count_distinct
 from upstream.operators.aggregates.functions import avg, count, max_, min_, stddev_pop, sum_
 from upstream.operators.aggregates.ranges import Ranges, combined_ranges, prefixes
 
 SCHEMA = pa.schema({"i": pa.int64(), "d": pa.decimal128(20, 2), "f": pa.float64(), "s": pa.string()})
 EXACT = {"n": count(), "i": sum_("i"), "d": sum_("d"), "a": avg("i"), "m": min_("s"), "x": max_("i")}
-ALL = Aggregates.of({**EXACT, "f": sum_("f"), "v": stddev_pop("f")}, SCHEMA)
+ALL = Aggregates.of(
+    {**EXACT, "c": approx_count_distinct("s", error=0.09), "f": sum_("f"), "v": stddev_pop("f")}, SCHEMA
+)
 VALUES = st.tuples(
     st.one_of(st.none(), st.integers(-(2**62), 2**62)),
     st.one_of(st.none(), st.integers(-(10**19), 10**19).map(lambda each: Decimal(each).scaleb(-2))),
@@ -61,6 +64,7 @@ def test_prefixes_add_up_within_each_group(rows, data):
     for at in range(len(rows)):
         mine = state.slice(int(np.searchsorted(codes, codes[at])), 1 + at - int(np.searchsorted(codes, codes[at])))
         expected = ALL.combine(mine, np.zeros(mine.num_rows, dtype=np.int64), 1)
+        assert ALL.lower(found.slice(at, 1)).column("c") == ALL.lower(expected).column("c")
         for name in ("n", "i", "d", "m", "x"):
             columns = ALL.columns_of(name)
             assert found.slice(at, 1).select(columns).to_pylist() == expected.select(columns).to_pylist()

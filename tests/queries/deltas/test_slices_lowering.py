@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 from upstream.queries.deltas.lowering import identity
 from upstream.queries.deltas.slices_lowering import Families, sliced
 from upstream.queries.deltas.state import State
 from upstream.queries.relations.nodes import Aggregate, Range, Windowed
 
-from .checking import N, S, compiled
+from .checking import N, S, V, compiled
 
 
 def plan(*aggregates, window=None):
@@ -30,6 +32,12 @@ def test_what_ran_goes_on_as_it_ran():
     window = identity(node.source)
     assert of(node, Families(begun=lambda each: each == window)) is None
     assert of(node, Families(begun=lambda each: each in {window, key})).key == key
+
+
+def test_a_sketch_is_of_slices_whatever_runs_beside_it():
+    node = plan(replace(N, function="approx_count_distinct", arguments=(V,)))
+    window = identity(node.source)
+    assert of(node, Families(begun=lambda each: each == window)).key == of(node).key
 
 
 def test_slices_that_were_made_are_there_for_the_next_plan():

@@ -11,6 +11,7 @@ from upstream.queries.relations import nodes
 
 from .checking import LARGE, LONG, TEXT, K, N, S, V, call, column, constant
 
+LISTS = column("l", pa.list_(LONG))
 SUM = nodes.Aggregation("s", "sum", (V,), LONG)
 BY = (("g", K),)
 ADDED, MODULO = call("add", V, constant(1), kind=LONG), call("mod", V, constant(2), kind=LONG)
@@ -42,7 +43,8 @@ def test_conditions_and_projections_are_in_terms_of_the_stream():
         (over(nodes.Rows(3)), None, 0),
         (over(nodes.Hop(4, 4, True)), None, 0),
         (over(nodes.Range(4, 4), replace(SUM, distinct=True)), None, 0),
-        (over(nodes.Range(4, 4), replace(SUM, function="approx_count_distinct")), None, 0),
+        (over(nodes.Range(4, 4), replace(SUM, function="approx_count_distinct")), 4, 0),
+        (over(nodes.Range(4, 4), replace(SUM, function="approx_count_distinct", arguments=(LISTS,))), None, 0),
         (over(nodes.Range(4, 4), N, replace(SUM, function="collect_list", type=pa.list_(LONG))), None, 0),
         (nodes.Windowed(S, nodes.Range(4, 4)), None, 0),
     ],
