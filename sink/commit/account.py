@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...core.feedback.source_counts import journaled_counts
@@ -15,6 +15,7 @@ from ..figures.summary import CommitSummary
 from ..maintenance.runner import last_maintained
 from ..merge.bucket import BucketMerge, Tally
 from ..merge.feed_bounds import later_bound
+from ..merge.older_keys import OlderKeys, counted
 from ..merge.outputs import SideRows
 from ..merge.staleness import Arrivals
 from ..merge.task import TaskResult
@@ -30,17 +31,24 @@ __all__ = ["Merged", "summarise"]
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """The merges of buckets with any winning row, how many buckets had come in several tasks, and the side rows."""
+    """The merges of buckets with any winning row, how many buckets had come in several tasks, the side rows, and by
+    bucket the keys of which each task had older rows only.
+    """
 
     merges: list[BucketMerge]
     strays: int
     side_rows: SideRows
+    older: Mapping[int, Sequence[OlderKeys]]
 
     @classmethod
     def of(cls, results: Sequence[TaskResult]) -> Merged:
         """Return the merges and side rows of the tasks."""
         won = [merge for result in results for merge in result.merges if merge.won]
-        return cls(won, 0, SideRows.together([result.side_rows for result in results]))
+        older: dict[int, list[OlderKeys]] = {}
+        for result in results:
+            for merge in result.merges:
+                older.setdefault(merge.bucket, []).append(merge.older)
+        return cls(won, 0, SideRows.together([result.side_rows for result in results]), older)
 
     @property
     def rows(self) -> list[StagedFile]:
@@ -133,7 +141,7 @@ def summarise(
         updates=updates,
         delivered=tally.delivered,
         superseded=updates - tally.delivered,
-        older=sum(result.older for result in results),
+        older=counted(merged.older.values()),
         keys=merged.keys_after(snapshot),
         low_watermarks=dict(sorted(marks.items())),
         low_watermark=None if NOTHING_YET in open_marks else min(open_marks, default=None),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...conf.errors import TableError
 from ..merge.bucket import BucketMerge, BucketMerger
 from ..merge.newest_rows import newest_rows
+from ..merge.older_keys import OlderKeys
 from ..merge.outputs import Outputs, SideRows, SideRowWriter
 from ..merge.pending import concat_pending
 from ..merge.task import TaskResult
 from ..spec.layout import Layout
 from ..spec.options import SinkTarget
+from ..table.key_index import key_hashes
 from ..table.table import Snapshot
 from .account import Merged
 from .rebase import buckets_changed
@@ -76,8 +80,12 @@ class MergedBase:
             by_bucket.setdefault(merge.bucket, []).append(merge)
         final: list[BucketMerge] = []
         strays, side_rows = merged.strays, SideRowWriter(self._outputs)
+        older = dict(merged.older)
         for bucket, merges in by_bucket.items():
             held = snapshot.of_bucket(bucket)
+            if len(older[bucket]) > 1 and any(each.total for each in older[bucket]):
+                newer = [key_hashes(self._merger.came_with(merge).rows, self._layout.key) for merge in merges]
+                older[bucket] = [OlderKeys.together(older[bucket], np.concatenate(newer))]
             if merges[0].blind or (len(merges) == 1 and merges[0].held == held):
                 final += merges
                 continue
@@ -93,4 +101,4 @@ class MergedBase:
             assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]
             final.append(merge)
-        return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]))
+        return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]), older)

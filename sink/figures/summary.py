@@ -54,7 +54,9 @@ class CommitSummary:
         Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made
         them unnecessary, or they deleted what was not there: `updates` - `delivered`.
     older : int
-        Keys whose newest row of the batch was older than the table's, or than its deletion.
+        Keys whose newest row of the batch was older than the table's, or than its deletion. If rows of a key came in
+        several tasks (`stray_buckets`), it counts once, unless a task has more than 65,536 such keys. With a history
+        of several rows per key, as in `delivered`, rows count.
     keys : int or None
         Rows in the table afterwards; None if a foreign file has no row count.
     low_watermarks : mapping of str to int, float, str or None

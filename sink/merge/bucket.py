@@ -21,6 +21,7 @@ from .conflicts import lost_against
 from .contest import Contest, contest
 from .engine import Engine
 from .held_rows import HeldRows, Replacement, Rivals
+from .older_keys import OlderKeys
 from .pending import Mask, Pending, as_pending, concat_pending
 
 __all__ = ["BucketMerge", "BucketMerger", "BucketOutcome", "Tally", "Verdict"]
@@ -58,6 +59,8 @@ class BucketMerge:
     deletions : StagedFile or None
         The keys whose row has left the table, for those who follow it: tombstones are replaced as soon as others come.
     tally : Tally
+    older : OlderKeys
+        The keys of whose rows none was newer than the table's.
     """
 
     bucket: int
@@ -68,6 +71,7 @@ class BucketMerge:
     tombstones: StagedFile | None = None
     deletions: StagedFile | None = None
     tally: Tally = dataclasses.field(default_factory=Tally)
+    older: OlderKeys = dataclasses.field(default_factory=OlderKeys)
 
     def staged(self) -> list[StagedFile]:
         """Return the files that await the commit."""

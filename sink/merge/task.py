@@ -13,6 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ..spec.layout import Layout
 from .bucket import BucketMerge, BucketMerger
+from .older_keys import MOST_HASHES, OlderKeys
 from .outputs import SideRows, SideRowWriter
 from .spill import Gathering
 from .staleness import Arrivals
@@ -34,7 +35,7 @@ class TaskResult(WriterCommitMessage):
     ----------
     merges : tuple of BucketMerge
         Of every bucket that the task looked at.
-    rows, updates, older : int
+    rows, updates : int
         As in :class:`~upstream.sink.figures.summary.CommitSummary`.
     arrivals : Arrivals
         First arrivals of the delivered rows.
@@ -49,7 +50,6 @@ class TaskResult(WriterCommitMessage):
     merges: tuple[BucketMerge, ...]
     rows: int
     updates: int
-    older: int
     arrivals: Arrivals
     bounds: Mapping[str, Any]
     side_rows: SideRows = SideRows()  # noqa: RUF009 it is frozen
@@ -98,7 +98,7 @@ def run_task(
     """
     merges: list[BucketMerge] = []
     firsts: list[Int64s] = []
-    won = keys = 0
+    hashes, key = MOST_HASHES, layout.key if layout.keep.count == 1 else ()
     side_rows = SideRowWriter(outputs)
     with contextlib.closing(Gathering(layout, schema, side_rows, base)) as gathering:
         try:
@@ -107,9 +107,10 @@ def run_task(
             for bucket, rows in gathering.by_bucket():
                 turn = seen.has_turn(bucket, layout.buckets)
                 verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows, turn=turn)
-                merges.append(merge)
-                keys += rows.rows.num_rows
-                won += int(verdict.won.sum())
+                merges.append(merge)  # before anything can fail, so that its files are removed
+                older = OlderKeys.of(rows.rows, key, verdict.won, hashes)
+                hashes -= len(older.hashes or b"") // 8
+                merges[-1] = dataclasses.replace(merge, older=older)
                 if rows.first_arrival_us is not None:
                     firsts.append(rows.first_arrival_us[verdict.delivered])
                 for lost in verdict.lost:
@@ -122,5 +123,5 @@ def run_task(
     merger.done(seen)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
     incoming = gathering.incoming
-    counts = incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds
+    counts = incoming.rows, incoming.updates, arrivals, incoming.bounds
     return TaskResult(tuple(merges), *counts, put, incoming.highest)

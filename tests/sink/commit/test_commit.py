@@ -78,6 +78,15 @@ def test_a_task_that_fails_leaves_no_file(sink, monkeypatch):
     assert sink.files() == before
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_key_is_older_once_in_whatever_tasks_its_rows_come(sink, newer):
+    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(6)])])
+    tasks = [sink.rows([(key, 8 - task, "late") for key in range(6)], seq=100 * (1 + task)) for task in range(3)]
+    more = [[sink.rows([(0, 11, "new"), (1, 11, None)], seq=500, deleted=[False, True])]] if newer else []
+    summary = sink.batch(1, *([each] for each in tasks), *more)
+    assert (summary.delivered, summary.older) == ((2, 4) if newer else (0, 6))
+
+
 def test_batches_that_bring_nothing(sink):
     assert sink.batch(0, []) is None
     assert not (sink.path / "_delta_log").exists()
