@@ -182,10 +182,10 @@ class _Attempt:
         if left.num_rows:
             file = contents.tombstones.stage(left, self._bucket, 0)
             change.wrote(file.path)
-            deletions = held.replaced([file], contents.files)
+            deletions = held.replaced([file])
         else:
-            deletions = held.without([self._bucket], contents.files)
-        change.wrote(deletions.place)
+            deletions = held.without([self._bucket])
+        deletions.write(contents.files, held, change.wrote)
         return deletions
 
     def _rows_left(self) -> int | None:

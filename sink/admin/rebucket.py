@@ -58,8 +58,9 @@ def _rebucket(contents: Contents, buckets: int) -> int:
         for file in _tombstones(contents, buckets):
             change.wrote(file.path)
             buried.append(file)
-        deletions = TombstoneList().replaced(buried, contents.files)
-        change.wrote(*([deletions.place] if deletions.number else []))
+        none = TombstoneList()
+        deletions = none.replaced(buried)
+        deletions.write(contents.files, none, change.wrote)
         done, properties = [f"{layout.buckets} buckets became {buckets}"], {BUCKETS_PROPERTY: str(buckets)}
         numbers = {APP_ID: deletions.number}
         return commit_command(contents, change, "REBUCKET", done, rows, properties=properties, numbers=numbers)

@@ -206,8 +206,9 @@ def _commit(
     with TableChange(contents.target, contents.table, contents.files) as change:
         for bucket in touched:
             rows += change.replace(contents.snapshot.of_bucket(bucket).rows, [_written_anew(contents, bucket, states)])
-        deletions = contents.snapshot.tombstones.without(unburied, contents.files)
-        change.wrote(*({deletions.place} - contents.snapshot.tombstones.held() if deletions.number else ()))
+        held = contents.snapshot.tombstones
+        deletions = held.without(unburied)
+        deletions.write(contents.files, held, change.wrote)
         _check_count(contents, states, rows)
         numbers = {APP_ID: deletions.number}
         commit_command(contents, change, "WRITE", done, rows, numbers=numbers, meanwhile="during the repair")

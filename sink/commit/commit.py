@@ -152,7 +152,8 @@ class BatchCommit:
                 return None
             # Which files the tombstones are in from now on. Without a time column none has to be kept.
             buried = merged.tombstones if self._layout.order else []
-            deletions = snapshot.tombstones.replaced(buried, self._files)
+            deletions = snapshot.tombstones.replaced(buried)
+            deletions.write(self._files, snapshot.tombstones, made.append)
             steps.reached(Step.LISTED)
             # All or nothing, and only on top of the very version that was checked.
             made += deletions.held() | snapshot.tombstones.held()

@@ -13,7 +13,7 @@ import dataclasses
 import json
 import math
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,27 +99,38 @@ class TombstoneList:
             ) from error
         return cls(number, {int(bucket): path for bucket, path in listed.items()})
 
-    def replaced(self, staged: Iterable[StagedFile], files: DataFiles) -> TombstoneList:
-        """Write a list in which these files replace their buckets' earlier ones, and return it.
+    def replaced(self, staged: Iterable[StagedFile]) -> TombstoneList:
+        """Return a list in which these files replace their buckets' earlier ones; without files, this list.
 
-        Without files, return this list.
+        A new list has to be written.
         """
-        return self._with(
-            dict(self.paths) | {file.bucket: file.path for file in staged if file.bucket is not None}, files
-        )
+        return self._with(dict(self.paths) | {file.bucket: file.path for file in staged if file.bucket is not None})
 
-    def without(self, buckets: Iterable[int], files: DataFiles) -> TombstoneList:
-        """Write a list in which some buckets have no tombstones any more; return it, or this one if they have none."""
+    def without(self, buckets: Iterable[int]) -> TombstoneList:
+        """Return a list in which some buckets have no tombstones any more; this one if they have none.
+
+        A new list has to be written.
+        """
         gone = set(buckets)
-        return self._with({bucket: path for bucket, path in self.paths.items() if bucket not in gone}, files)
+        return self._with({bucket: path for bucket, path in self.paths.items() if bucket not in gone})
 
-    def _with(self, paths: Mapping[int, str], files: DataFiles) -> TombstoneList:
-        if paths == self.paths:
-            return self
+    def _with(self, paths: Mapping[int, str]) -> TombstoneList:
         # By a number of its own, so that two attempts never write one place; a transaction's version has 63 bits.
-        new = TombstoneList(uuid.uuid4().int >> 66 | 1, paths)
-        files.write(new.place, json.dumps(paths, sort_keys=True).encode())
-        return new
+        return self if paths == self.paths else TombstoneList(uuid.uuid4().int >> 66 | 1, paths)
+
+    def write(self, files: DataFiles, before: TombstoneList, wrote: Callable[[str], object]) -> None:
+        """Write the list, unless it is the one before.
+
+        Parameters
+        ----------
+        files, before
+            Of the table, and what counts there until the commit.
+        wrote
+            Receives the place before there is a file, so that whatever fails from then on can remove it.
+        """
+        if self.number != before.number:
+            wrote(self.place)
+            files.write(self.place, json.dumps(self.paths, sort_keys=True).encode())
 
     def held(self) -> set[str]:
         """Return the paths of the list itself and of the files that it names."""

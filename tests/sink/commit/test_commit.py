@@ -8,6 +8,9 @@ from upstream.conf.errors import CheckpointError, TableError
 from upstream.delta_format.deletion_vectors import VECTORS
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.merge import small_files as folding
+from upstream.sink.spec import steps
+from upstream.sink.spec.steps import Step
+from upstream.sink.table.tombstones import FOLDER
 
 ENGINES = ("rewrite", "vectors")
 
@@ -76,6 +79,27 @@ def test_a_task_that_fails_leaves_no_file(sink, monkeypatch):
     with pytest.raises(TableError, match="is gone"):
         sink.tasks([sink.rows([(key, 11, "b") for key in range(0, 20, 3)], seq=100)])
     assert sink.files() == before
+
+
+def test_a_list_of_deletions_that_no_commit_names_is_removed(sink, monkeypatch):
+    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(8)])])
+
+    def files():
+        lists = {str(found.relative_to(sink.path)) for found in (sink.path / FOLDER).glob("*.json")}
+        return sink.files() | lists
+
+    sink.batch(1, [sink.rows([(7, 11, None)], seq=50, deleted=[True])])
+    before = files()
+
+    def failing(step):
+        if step is Step.LISTED:
+            raise RuntimeError("right after the list")
+
+    monkeypatch.setattr(steps, "reached", failing)
+    with pytest.raises(RuntimeError, match="right after"):
+        sink.batch(2, [sink.rows([(key, 11, None) for key in range(4)], seq=100, deleted=[True] * 4)])
+    assert files() == before
+    assert any(each.endswith(".json") for each in before), "the list that counts stays"
 
 
 @pytest.mark.parametrize("newer", [False, True])

@@ -43,16 +43,22 @@ def test_a_list_is_written_once_and_read_by_its_number(tmp_path):
     assert none == of_version(0, folder) == TombstoneList()
     assert (none.number, none.paths, none.held()) == (0, {}, set())
     staged: Any = [SimpleNamespace(bucket=bucket, path=f"{bucket}.parquet") for bucket in (10, 9)]
-    made = none.replaced(staged, folder)
+    made = none.replaced(staged)
     assert made.place == f"{FOLDER}{made.number}.json"
+    registered: list[Any] = []
+    made.write(folder, none, lambda place: registered.append((tmp_path / place).exists()))
+    assert registered == [False], "what fails from here on can remove the file"
     assert (tmp_path / made.place).read_bytes() == b'{"9": "9.parquet", "10": "10.parquet"}'
     assert of_version(made.number, folder) == made
     assert made.held() == {made.place, "9.parquet", "10.parquet"}
-    assert made.replaced([], folder) is made
-    assert made.without([3], folder) is made
+    assert made.replaced([]) is made
+    assert made.without([3]) is made
+    made.write(folder, made, registered.append)
+    assert len(registered) == 1, "it is there"
     later: Any = [SimpleNamespace(bucket=9, path="new.parquet")]
-    assert made.replaced(later, folder).paths == {9: "new.parquet", 10: "10.parquet"}
-    less = made.without([10, 3], folder)
+    assert made.replaced(later).paths == {9: "new.parquet", 10: "10.parquet"}
+    less = made.without([10, 3])
+    less.write(folder, made, registered.append)
     assert less.paths == {9: "9.parquet"}
     assert json.loads((tmp_path / less.place).read_bytes()) == {"9": "9.parquet"}
     (tmp_path / less.place).unlink()
@@ -60,11 +66,9 @@ def test_a_list_is_written_once_and_read_by_its_number(tmp_path):
         of_version(less.number, folder)
 
 
-def test_a_list_has_a_number_of_its_own_that_a_transaction_can_have(tmp_path):
-    folder: Any = TableFolder(str(tmp_path))
-    (tmp_path / FOLDER).mkdir()
+def test_a_list_has_a_number_of_its_own_that_a_transaction_can_have():
     staged: Any = [SimpleNamespace(bucket=1, path="1.parquet")]
-    numbers = {TombstoneList().replaced(staged, folder).number for _ in range(20)}
+    numbers = {TombstoneList().replaced(staged).number for _ in range(20)}
     assert len(numbers) == 20
     assert all(0 < number < 2**63 and number % 2 == 1 for number in numbers)
     assert max(numbers) > 2**56
