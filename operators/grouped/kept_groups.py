@@ -19,7 +19,8 @@ from ..joins.side import NUMBER
 from ..runtime.arrivals import micros
 from ..runtime.run_files import RunFiles
 from ..runtime.store import Store
-from .members import Asked, Members, buckets_for
+from .buckets import buckets_for
+from .members import Asked, Members
 from .plan import ROWS, GroupPlan
 
 __all__ = ["ChangedGroups", "KeptGroups"]

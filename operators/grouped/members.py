@@ -20,14 +20,13 @@ from ..joins.side import NUMBER
 from ..joins.versions import places
 from ..runtime.key_pages import KeyPages
 from ..runtime.store import Store
+from .buckets import BITS, LOW, bucket_of, every_bucket, mixed, pairs, place_of
 
-__all__ = ["Asked", "Members", "buckets_for"]
+__all__ = ["Asked", "Members"]
 
 Mask = npt.NDArray[np.bool_]
 
 _HASH, _BUCKET = "__upstream_hash", "__upstream_bucket"
-_ROWS_OF_BUCKET = 256
-_MOST_BITS = 20
 
 
 class Asked(NamedTuple):
@@ -56,23 +55,6 @@ class Asked(NamedTuple):
     changes: pa.Table
     group: Int64s
     deleted: Mask
-
-
-def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
-    """Return into how many buckets groups are divided, as a power of two.
-
-    Parameters
-    ----------
-    rows : int64 array of length groups
-        The number of rows of each group.
-    bits : int64 array of length groups
-        What it was before. It stays unless it is too small, or four times too large.
-    """
-    some = np.log2(np.maximum(rows, 1))
-    # Of small groups a bucket has some hundred rows; a large group has as many buckets as a bucket has rows.
-    wanted = np.ceil(np.minimum(np.maximum(some - np.log2(_ROWS_OF_BUCKET), 0), some / 2)).astype(np.int64)
-    wanted = np.minimum(wanted, _MOST_BITS)
-    return np.where((wanted > bits) | (wanted < bits - 1), wanted, bits)
 
 
 class Members:
@@ -116,17 +98,17 @@ class Members:
 
     def changed(self, asked: Asked) -> pa.Table:
         """Apply the changes, and return the state of each group."""
-        hashes = _mixed(numbers_of(asked.changes, self._side.key))
-        touched = _pairs(asked.group, _bucket(hashes, asked.bits[asked.group]))
+        hashes = mixed(numbers_of(asked.changes, self._side.key))
+        touched = pairs(asked.group, bucket_of(hashes, asked.bits[asked.group]))
         states, codes, buckets = self._of_buckets(asked, hashes, touched)
         return self._of_groups(asked, touched, states, codes, buckets)
 
     def _of_buckets(self, asked: Asked, hashes: Int64s, touched: Int64s) -> tuple[pa.Table, Int64s, Int64s]:
         """Keep the rows that are; return the state of each bucket with a change, with its group and its number."""
         split = np.flatnonzero(asked.after != asked.bits)
-        before, now = (_every(split, bits[split]) for bits in (asked.bits, asked.after))
+        before, now = (every_bucket(split, bits[split]) for bits in (asked.bits, asked.after))
         old = np.unique(np.concatenate([touched, before]))
-        places_of = [_place(asked.numbers[each >> _MOST_BITS], each & _LOW) for each in (old, now)]
+        places_of = [place_of(asked.numbers[each >> BITS], each & LOW) for each in (old, now)]
         pages = self._rows.pages(np.concatenate(places_of))
         kept = self._rows.read(pages)
         group = places(asked.groups, kept, self._side.on) if kept.num_rows else np.empty(0, dtype=np.int64)
@@ -134,7 +116,7 @@ class Members:
         hash_of = kept.column(_HASH).to_numpy()
         mine = known.copy()
         at = group[known]
-        mine[known] = np.isin(_pairs(at, _bucket(hash_of[known], asked.bits[at])), old)
+        mine[known] = np.isin(pairs(at, bucket_of(hash_of[known], asked.bits[at])), old)
         rows = kept.filter(pa.array(mine)).combine_chunks()
         stays = np.ones(rows.num_rows, dtype=np.bool_)
         replaced = places(rows, asked.changes, tuple(dict.fromkeys([*self._side.on, *self._side.key])))
@@ -146,15 +128,15 @@ class Members:
         )
         rows = pa.concat_tables([rows, new.cast(rows.schema)]).combine_chunks()
         group = np.concatenate([group[mine][stays], asked.group[enters]])
-        bucket = _bucket(rows.column(_HASH).to_numpy(), asked.after[group])
-        number = pa.array(_place(asked.numbers[group], bucket))
+        bucket = bucket_of(rows.column(_HASH).to_numpy(), asked.after[group])
+        number = pa.array(place_of(asked.numbers[group], bucket))
         others = kept.filter(pa.array(~mine))
         self._rows.write(
             pages, kept.num_rows, pa.concat_tables([others, rows.append_column(NUMBER, number).cast(self._schema)])
         )
-        found, codes = np.unique(_pairs(group, bucket), return_inverse=True)
+        found, codes = np.unique(pairs(group, bucket), return_inverse=True)
         states = self._algebra.lift(rows, codes, len(found))
-        return states, found >> _MOST_BITS, found & _LOW
+        return states, found >> BITS, found & LOW
 
     def _of_groups(self, asked: Asked, touched: Int64s, states: pa.Table, codes: Int64s, buckets: Int64s) -> pa.Table:
         """Keep the states of buckets of large groups; return the state of each group."""
@@ -168,7 +150,7 @@ class Members:
         bucket = kept.column(_BUCKET).to_numpy()
         stays = group >= 0
         at = group[stays]
-        stays[stays] = (asked.after[at] == asked.bits[at]) & ~np.isin(_pairs(at, bucket[stays]), touched)
+        stays[stays] = (asked.after[at] == asked.bits[at]) & ~np.isin(pairs(at, bucket[stays]), touched)
         same = kept.filter(pa.array(stays))
         new = np.flatnonzero(asked.after[codes] > 0)
         parts = asked.groups.take(pa.array(codes[new]))
@@ -180,37 +162,3 @@ class Members:
         self._parts.write(pages, kept.num_rows, pa.concat_tables([others, same, parts.cast(self._parts_schema)]))
         whole = pa.concat_tables([same.select(states.column_names), states]).combine_chunks()
         return self._algebra.combine(whole, np.concatenate([group[stays], codes]), n)
-
-
-_LOW = (1 << _MOST_BITS) - 1
-
-
-def _pairs(group: Int64s, bucket: Int64s) -> Int64s:
-    """Return a number for each pair of a group's position and a bucket."""
-    return (group << _MOST_BITS) | bucket
-
-
-def _every(groups: Int64s, bits: Int64s) -> Int64s:
-    """Return the pairs of groups and each of their buckets."""
-    sizes = np.int64(1) << bits
-    begins = np.cumsum(sizes) - sizes
-    return _pairs(np.repeat(groups, sizes), np.arange(int(sizes.sum())) - np.repeat(begins, sizes))
-
-
-def _bucket(hashes: Int64s, bits: Int64s) -> Int64s:
-    """Return the bucket of rows, by the highest bits of their hashes."""
-    shift = np.minimum(64 - bits, 63).astype(np.uint64)
-    return np.where(bits == 0, 0, (hashes.view(np.uint64) >> shift).astype(np.int64))
-
-
-def _place(numbers: Int64s, bucket: Int64s) -> Int64s:
-    """Return the number by which a bucket's rows are found; that of a group with one bucket is the group's."""
-    return np.where(bucket == 0, numbers, _mixed(numbers ^ _mixed(bucket)))
-
-
-def _mixed(numbers: Int64s) -> Int64s:
-    """Return a hash of whole numbers: the last steps of splitmix64."""
-    bits = numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (bits ^ (bits >> np.uint64(31))).view(np.int64)

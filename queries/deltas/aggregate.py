@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ...core.rows.exact_integers import Int64s
 from ...operators.aggregates import functions as exact
-from ...operators.aggregates.algebra import Aggregates
 from .columns import Columns
 from .functions import Call
+from .group_rows import GroupRows
 from .numbers import key_numbers
 from .operator import Computed, Operator, with_columns
 from .running import DistinctSums, Points, Sums
@@ -22,23 +22,17 @@ from .zsets import (
     OLD,
     TIME,
     WEIGHT,
-    Live,
     Span,
-    Steps,
     consolidated,
     cumulated,
     delta_frame,
-    empty_delta,
     int64s,
-    live,
     numbered,
-    to_table,
 )
 
 __all__ = ["Aggregated"]
 
 _ROWS = "__rows"
-_POINT = "__point"
 
 
 class Aggregated(Operator):
@@ -49,7 +43,7 @@ class Aggregated(Operator):
     change point a group's row leaves and comes again with what it has become. Without ``by`` there is one group, from
     the beginning on.
 
-    State: partial sums by group; if other functions are asked for, the distinct rows of each group; for DISTINCT its
+    State: partial sums by group; if other functions are asked for, :class:`~.group_rows.GroupRows`; for DISTINCT its
     distinct values.
 
     Parameters
@@ -79,9 +73,9 @@ class Aggregated(Operator):
             DistinctSums(by_schema, name, columns, aggregate, self._columns.schema, state)
             for name, (columns, aggregate) in self._columns.distinct.items()
         ]
-        self._of_rows: _OfRows | None = None
+        self._of_rows: GroupRows | None = None
         if self._columns.extremes or self._columns.summaries:
-            self._of_rows = _OfRows(by_schema, self._columns, state)
+            self._of_rows = GroupRows(by_schema, self._columns, state)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
@@ -111,7 +105,8 @@ class Aggregated(Operator):
         columns = [result]
         columns += [each.step(points, rows, ids) for each in self._distinct]
         if self._of_rows is not None:
-            columns.append(self._of_rows.step(points, rows))
+            counts = result.get_column(_ROWS).to_numpy()[points.ends]
+            columns.append(self._of_rows.step(points, rows, ids, counts))
         found = self._with_lists(pl.concat(columns, how="horizontal"))
         there = found.get_column(_ROWS).to_numpy() > 0
         if not by:
@@ -154,68 +149,3 @@ class Aggregated(Operator):
         columns = [] if keys is None else keys.get_columns()
         columns += [values.get_column(name).cast(self.dtypes[name]) for name in list(self.dtypes)[len(columns) :]]
         return pl.DataFrame(columns)
-
-
-class _OfRows:
-    """Aggregates that are computed from all rows of the groups that change."""
-
-    def __init__(self, by: pa.Schema, columns: Columns, state: State) -> None:
-        self._by = by.names
-        self._names = [name for name in columns.schema.names if name in columns.of_rows]
-        fields = [columns.schema.field(name) for name in self._names]
-        self._extremes = Aggregates.of(columns.extremes, columns.schema) if columns.extremes else None
-        self._inputs = pa.schema(
-            [columns.schema.field(name) for name in (self._extremes.inputs if self._extremes else ())]
-        )
-        self._summaries = columns.summaries
-        self._rows = pa.schema([*by, *fields])
-        self._kept = state.arrangement("rows", self._rows.append(pa.field(WEIGHT, pa.int64())))
-
-    def step(self, points: Points, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the results at each change point."""
-        values, steps, group_of = self._counted(points, rows)
-        last = steps.lasts & (steps.values[0] != 0)
-        kept = values[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
-        self._kept.write(kept, key_numbers(kept, self._by))
-        return self._results(points, values, steps, group_of)
-
-    def before(self, points: Points) -> pl.DataFrame:
-        """Return the results of groups that have no change point but the time before the step."""
-        return self._results(points, *self._counted(points, empty_delta(self._rows)))
-
-    def _counted(self, points: Points, rows: pl.DataFrame) -> tuple[pl.DataFrame, Steps, Int64s]:
-        """Return the distinct rows of the groups, how many of each there are, and the group of each."""
-        columns = [*self._by, *self._names]
-        old = self._kept.read(points.numbers).with_columns(pl.lit(OLD).alias(TIME))
-        together = pl.concat([rows.select(*columns, TIME, WEIGHT), old.select(*columns, TIME, WEIGHT)])
-        distinct = numbered(together, columns)
-        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
-        groups = np.zeros(together.height, dtype=np.int64)
-        if self._by:
-            groups = numbered(pl.concat([points.keys, together.select(self._by)]), self._by).ids[points.groups :]
-        return together.select(columns)[distinct.first], steps, groups[distinct.first]
-
-    def _results(self, points: Points, values: pl.DataFrame, steps: Steps, group_of: Int64s) -> pl.DataFrame:
-        mine = group_of[steps.ids] < points.groups
-        steps = Steps(steps.ids[mine], steps.times[mine], [steps.values[0][mine]])
-        return pl.concat([self._part(each, values) for each in live(steps, group_of, points.steps)])
-
-    def _part(self, part: Live, values: pl.DataFrame) -> pl.DataFrame:
-        """Return the results at some change points."""
-        found, positions, size = part.ids, part.positions - part.begin, part.end - part.begin
-        results: list[pl.DataFrame] = []
-        if self._extremes is not None:
-            table = to_table(values.select(self._inputs.names)[found], self._inputs)
-            state = self._extremes.lift(table, positions, size)
-            lowered = pl.from_arrow(self._extremes.lower(state))
-            assert isinstance(lowered, pl.DataFrame)
-            results.append(lowered)
-        if self._summaries:
-            copies = np.repeat(np.arange(len(found)), part.weights)
-            frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
-            by_point = frame.select(_POINT).with_columns(pl.lit(None).alias(name) for name in self._summaries)
-            if frame.height:
-                by_point = frame.group_by(_POINT).agg(*self._summaries.values())
-            all_points = pl.DataFrame({_POINT: np.arange(size)})
-            results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
-        return pl.concat(results, how="horizontal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -12,9 +13,24 @@ from ...conf.errors import SchemaError
 from ...operators.aggregates import functions as exact
 from ...operators.aggregates.approximate import approx_count_distinct
 from ...operators.aggregates.parts import Aggregate
-from .functions import DISTINCT_COUNT, Call, added, check, extreme, summary
+from .functions import DISTINCT_COUNT, Call, added, check, extreme, split, summary
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "Splits"]
+
+
+class Splits(NamedTuple):
+    """How one row stands for some rows of a group: the aggregates of such rows are those of all.
+
+    Attributes
+    ----------
+    extremes : dict of str to str
+        The name of the column whose least or greatest value an aggregate is, by the aggregate's.
+    summaries : dict of str to polars.Expr
+        By column.
+    """
+
+    extremes: dict[str, str]
+    summaries: dict[str, pl.Expr]
 
 
 class Columns:
@@ -42,6 +58,8 @@ class Columns:
         self.summaries: dict[str, pl.Expr] = {}
         self.of_rows: list[str] = []
         self.lists: list[str] = []
+        self.splits: Splits | None = Splits({}, {})
+        """None if an aggregate takes all rows of a group."""
         for prefix, call in zip(self._prefixes, calls, strict=True):
             check(call)
             names = [f"{prefix}_{place}" for place in range(max(len(call.arguments), 1))]
@@ -68,12 +86,21 @@ class Columns:
             elif outer is not None:
                 self.extremes[call.name] = outer(names[0])
                 self.of_rows += names
+                if self.splits is not None:
+                    self.splits.extremes[call.name] = names[0]
             else:
                 if call.distinct and not call.function.startswith("collect_"):
                     raise SchemaError(f"{call.function}(DISTINCT ...) is not kept up to date", expected="no DISTINCT")
                 function = "collect_set" if call.distinct else call.function
                 self.summaries[call.name] = summary(function)(names).alias(call.name)
                 self.of_rows += names
+                parts = split(function)
+                if parts is None or self.splits is None:
+                    self.splits = None
+                else:
+                    self.splits.summaries.update(
+                        (name, each.alias(name)) for name, each in zip(names, parts(names), strict=True)
+                    )
                 if function.startswith("collect_") or function == "array_agg":
                     self.lists.append(call.name)
             fields += [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]

@@ -14,7 +14,7 @@ from ...operators.aggregates import functions as exact
 from ...operators.aggregates.parts import Aggregate
 from .operator import Computed
 
-__all__ = ["ALL", "DISTINCT_COUNT", "Call", "Summary", "added", "check", "extreme", "summary"]
+__all__ = ["ALL", "DISTINCT_COUNT", "Call", "Summary", "added", "check", "extreme", "split", "summary"]
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ def _values(name: str) -> pl.Expr:
     return pl.col(name).drop_nulls()
 
 
-def _by(columns: Sequence[str], descending: bool) -> pl.Expr:
+def _by(columns: Sequence[str], descending: bool, shown: int = 0) -> pl.Expr:
     value, by = columns
     known = pl.col(by).is_not_null()
     ordered = (
-        pl.col(value)
+        pl.col(columns[shown])
         .filter(known)
         .sort_by(
             [pl.col(by).filter(known), pl.col(value).filter(known)], descending=[descending, True], nulls_last=True
@@ -124,6 +124,11 @@ _SUMMARIES: Mapping[str, Summary] = {
     "approx_percentile": _nth,
 }
 DISTINCT_COUNT = "approx_count_distinct"
+_SPLITS: Mapping[str, Callable[[Sequence[str]], Sequence[pl.Expr]]] = {
+    **{name: lambda columns, one=_SUMMARIES[name]: [one(columns)] for name in ("bit_and", "bit_or", "bit_xor")},
+    "max_by": lambda columns: [_by(columns, True, shown) for shown in (0, 1)],
+    "min_by": lambda columns: [_by(columns, False, shown) for shown in (0, 1)],
+}
 ALL = frozenset(_ADDED) | frozenset(_EXTREME) | frozenset(_SUMMARIES) | {DISTINCT_COUNT}
 """The functions that there are."""
 
@@ -157,3 +162,14 @@ def extreme(function: str) -> Callable[[str], Aggregate] | None:
 def summary(function: str) -> Summary:
     """Return how to compute any other function from all rows of a group."""
     return _SUMMARIES[function]
+
+
+def split(function: str) -> Callable[[Sequence[str]], Sequence[pl.Expr]] | None:
+    """Return how to find, for some rows of a group, the one row that stands for them; None if none does.
+
+    Returns
+    -------
+    callable or None
+        From the names of the arguments' columns to an expression for each.
+    """
+    return _SPLITS.get(function)

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.aggregates.algebra import Aggregates
 from upstream.operators.aggregates.functions import collect, min_
-from upstream.operators.grouped import members
-from upstream.operators.grouped.members import Asked, Members, buckets_for
+from upstream.operators.grouped.buckets import buckets_for
+from upstream.operators.grouped.members import Asked, Members
 from upstream.operators.joins.arriving import numbers_of
 from upstream.operators.joins.latest_plan import LatestSide
 from upstream.operators.runtime.store import DictStore
@@ -70,15 +69,6 @@ def test_any_number_of_buckets_gives_the_same_state(batches):
             assert result == {"least": values[0] if values else None, "all": values}
 
 
-@pytest.mark.parametrize(
-    ("rows", "bits", "expected"),
-    [(0, 0, 0), (256, 0, 0), (257, 0, 1), (512, 1, 1), (513, 1, 2), (65_536, 0, 8), (1 << 20, 0, 10), (1 << 60, 0, 20),
-     (256, 1, 1), (256, 2, 0), (0, 8, 0)],
-)  # fmt: skip
-def test_buckets_grow_with_the_rows_and_shrink_later(rows, bits, expected):
-    assert buckets_for(np.array([rows]), np.array([bits])).tolist() == [expected]
-
-
 def test_a_change_of_a_large_group_reads_few_of_its_rows(monkeypatch):
     held, read = Held(), []
     keys = range(20_000)
@@ -89,4 +79,3 @@ def test_a_change_of_a_large_group_reads_few_of_its_rows(monkeypatch):
     found = held.batch([(0, "x", None)], {"x": bits})["x"]
     assert found["least"] == 1
     assert 0 < read[0] < 600
-    assert members._ROWS_OF_BUCKET << bits >= len(keys)

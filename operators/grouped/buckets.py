@@ -1,0 +1,67 @@
+"""The buckets into which the rows of a large group are divided: about as many as one of them has rows.
+
+A change then costs about the square root of what the group holds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.rows.exact_integers import Int64s
+
+__all__ = ["BITS", "LOW", "bucket_of", "buckets_for", "every_bucket", "mixed", "pairs", "place_of"]
+
+BITS = 20
+"""The most buckets of a group, as a power of two."""
+LOW = (1 << BITS) - 1
+"""Selects the bucket of a pair: see :func:`pairs`."""
+
+_ROWS_OF_BUCKET = 256
+
+
+def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
+    """Return into how many buckets groups are divided, as a power of two.
+
+    Parameters
+    ----------
+    rows : int64 array of length groups
+        The number of rows of each group.
+    bits : int64 array of length groups
+        What it was before. It stays unless it is too small, or four times too large.
+    """
+    some = np.log2(np.maximum(rows, 1))
+    # Of small groups a bucket has some hundred rows; a large group has as many buckets as a bucket has rows.
+    wanted = np.ceil(np.minimum(np.maximum(some - np.log2(_ROWS_OF_BUCKET), 0), some / 2)).astype(np.int64)
+    wanted = np.minimum(wanted, BITS)
+    return np.where((wanted > bits) | (wanted < bits - 1), wanted, bits)
+
+
+def pairs(group: Int64s, bucket: Int64s) -> Int64s:
+    """Return a number for each pair of a group's position and a bucket."""
+    return (group << BITS) | bucket
+
+
+def every_bucket(groups: Int64s, bits: Int64s) -> Int64s:
+    """Return the pairs of groups and each of their buckets."""
+    sizes = np.int64(1) << bits
+    begins = np.cumsum(sizes) - sizes
+    return pairs(np.repeat(groups, sizes), np.arange(int(sizes.sum())) - np.repeat(begins, sizes))
+
+
+def bucket_of(hashes: Int64s, bits: Int64s) -> Int64s:
+    """Return the bucket of rows, by the highest bits of their hashes."""
+    shift = np.minimum(64 - bits, 63).astype(np.uint64)
+    return np.where(bits == 0, 0, (hashes.view(np.uint64) >> shift).astype(np.int64))
+
+
+def place_of(numbers: Int64s, bucket: Int64s) -> Int64s:
+    """Return the number by which a bucket's rows are found; that of a group with one bucket is the group's."""
+    return np.where(bucket == 0, numbers, mixed(numbers ^ mixed(bucket)))
+
+
+def mixed(numbers: Int64s) -> Int64s:
+    """Return a hash of whole numbers: the last steps of splitmix64."""
+    bits = numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (bits ^ (bits >> np.uint64(31))).view(np.int64)

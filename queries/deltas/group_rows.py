@@ -1,0 +1,267 @@
+"""The rows of each group, for aggregates from which no row can be taken out: minima, lists, percentiles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ...operators.aggregates.algebra import Aggregates
+from ...operators.grouped.buckets import BITS, LOW, bucket_of, buckets_for, every_bucket, mixed, pairs, place_of
+from .columns import Columns, Splits
+from .numbers import key_numbers
+from .running import Points
+from .state import State
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Live,
+    Steps,
+    conformed,
+    cumulated,
+    dtypes_of,
+    empty_delta,
+    int64s,
+    live,
+    numbered,
+    to_table,
+)
+
+__all__ = ["GroupRows"]
+
+_POINT = "__point"
+_PLACE, _BUCKET, _BITS = "__place", "__bucket", "__bits"
+
+
+class GroupRows:
+    """Aggregates that are computed from the rows of the groups that change.
+
+    If each of them can be computed from one row for each part of a group (MAX is the MAX of some MAX), the rows of a
+    large group lie in buckets by a hash of their values, and one row stands for each bucket. A step then reads the
+    buckets whose rows change, and what stands for the others.
+
+    State: the distinct rows of each group, and for each bucket of a large group the row that stands for it.
+
+    Parameters
+    ----------
+    by : pyarrow.Schema
+        The columns of a group's key.
+    columns : Columns
+    state : State
+    """
+
+    def __init__(self, by: pa.Schema, columns: Columns, state: State) -> None:
+        self._by = by.names
+        self._names = [name for name in columns.schema.names if name in columns.of_rows]
+        fields = [columns.schema.field(name) for name in self._names]
+        self._extremes = Aggregates.of(columns.extremes, columns.schema) if columns.extremes else None
+        self._inputs = pa.schema(
+            [columns.schema.field(name) for name in (self._extremes.inputs if self._extremes else ())]
+        )
+        self._summaries = columns.summaries
+        self._columns = columns
+        self._rows = pa.schema([*by, *fields])
+        self._dtypes = dtypes_of(pa.schema(fields))
+        more = [pa.field(name, pa.int64()) for name in (WEIGHT, _PLACE)]
+        self._kept = state.arrangement("rows", pa.schema([*self._rows, *more]))
+        more = [pa.field(name, pa.int64()) for name in (_BUCKET, _BITS)]
+        self._stands = state.arrangement("stands", pa.schema([*self._rows, *more]))
+
+    def step(self, points: Points, rows: pl.DataFrame, group: Int64s, counts: Int64s) -> pl.DataFrame:
+        """Return the results at each change point.
+
+        Parameters
+        ----------
+        points : Points
+        rows
+            What comes and leaves.
+        group : int64 array of length rows
+            The group of each.
+        counts : int64 array of length groups
+            How many rows each group has after the step.
+        """
+        stands = self._standing(points)
+        after = buckets_for(counts, stands.bits) if self._columns.splits else stands.bits
+        hashes = self._hashes(rows)
+        touched = np.unique(pairs(group, bucket_of(hashes, stands.bits[group])))
+        divided = np.flatnonzero(after != stands.bits)
+        old = np.union1d(touched, every_bucket(divided, stands.bits[divided]))
+        found = self._found(points, rows, group, stands.bits, old, every_bucket(divided, after[divided]))
+        last = found.steps.lasts & (found.steps.values[0] != 0)
+        ids = found.steps.ids[last]
+        kept = found.values[ids].with_columns(pl.Series(WEIGHT, found.steps.values[0][last]))
+        at, bucket = found.group[ids], bucket_of(self._hashes(kept), after[found.group[ids]])
+        kept = kept.with_columns(pl.Series(_PLACE, place_of(points.numbers[at], bucket)))
+        kept = pl.concat([kept.select(found.others.columns), found.others])
+        self._kept.write(kept, int64s(kept, _PLACE))
+        stays = ~np.isin(stands.pairs, old)
+        results = self._results(points, found, stands.rows.filter(pl.Series(stays)), stands.group[stays])
+        if after.any() or stands.bits.any():
+            self._stand(points, stands, stays, kept.head(len(at)), pairs(at, bucket), after)
+        return results
+
+    def before(self, points: Points) -> pl.DataFrame:
+        """Return the results of groups that have no change point but the time before the step."""
+        stands = self._standing(points)
+        nothing = empty_delta(self._rows)
+        small = pairs(np.flatnonzero(stands.bits == 0), np.int64(0))
+        found = self._found(points, nothing, np.empty(0, dtype=np.int64), stands.bits, small, small[:0])
+        return self._results(points, found, stands.rows, stands.group)
+
+    def _hashes(self, rows: pl.DataFrame) -> Int64s:
+        if not self._columns.splits or rows.height == 0:
+            return np.zeros(rows.height, dtype=np.int64)
+        return mixed(key_numbers(rows, self._names))
+
+    def _standing(self, points: Points) -> _Standing:
+        """Return what stands for the buckets of the groups."""
+        if self._stands.rows == 0:
+            none = np.empty(0, dtype=np.int64)
+            rows = pl.DataFrame(schema={**dtypes_of(self._rows), _BUCKET: pl.Int64(), _BITS: pl.Int64()})
+            return _Standing(rows, none, none, np.zeros(points.groups, dtype=np.int64), rows)
+        rows = self._stands.read(points.numbers)
+        group = self._groups(points, rows)
+        mine = group < points.groups
+        others, rows, group = rows.filter(pl.Series(~mine)), rows.filter(pl.Series(mine)), group[mine]
+        bits = np.zeros(points.groups, dtype=np.int64)
+        bits[group] = int64s(rows, _BITS)
+        return _Standing(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, others)
+
+    def _groups(self, points: Points, rows: pl.DataFrame) -> Int64s:
+        """Return the group of each row; of rows of other groups, a number above those of the groups."""
+        if not self._by:
+            return np.zeros(rows.height, dtype=np.int64)
+        return numbered(pl.concat([points.keys, rows.select(self._by)]), self._by).ids[points.groups :]
+
+    def _found(
+        self, points: Points, rows: pl.DataFrame, group: Int64s, bits: Int64s, old: Int64s, more: Int64s
+    ) -> _Found:
+        """Return the distinct rows of some buckets, and how many of each there are at their change points.
+
+        Parameters
+        ----------
+        points, rows, group
+            As of :meth:`step`.
+        bits : int64 array of length groups
+            Into how many buckets each group is divided.
+        old
+            The buckets, as pairs.
+        more
+            Buckets into which rows will move.
+        """
+        columns = [*self._by, *self._names]
+        both = np.union1d(old, more)
+        kept = self._kept.read(place_of(points.numbers[both >> BITS], both & LOW))
+        of = self._groups(points, kept)
+        mine = of < points.groups
+        mine[mine] = np.isin(
+            pairs(of[mine], bucket_of(self._hashes(kept.filter(pl.Series(mine))), bits[of[mine]])), old
+        )
+        was = kept.filter(pl.Series(mine)).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([rows.select(*columns, TIME, WEIGHT), was.select(*columns, TIME, WEIGHT)])
+        distinct = numbered(together, columns)
+        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        values = together.select(columns)[distinct.first]
+        return _Found(values, steps, np.concatenate([group, of[mine]])[distinct.first], kept.filter(pl.Series(~mine)))
+
+    def _stand(
+        self,
+        points: Points,
+        stands: _Standing,
+        stays: npt.NDArray[np.bool_],
+        kept: pl.DataFrame,
+        bucket: Int64s,
+        after: Int64s,
+    ) -> None:
+        """Keep a row for each bucket of large groups: those that stay, and new ones for rows that are kept."""
+        large = np.flatnonzero(after[bucket >> BITS] > 0)
+        found, positions = np.unique(bucket[large], return_inverse=True)
+        part = Live(0, len(found), large, positions, int64s(kept, WEIGHT)[large])
+        group = found >> BITS
+        columns = [points.keys[group]] if self._by else []
+        new = pl.concat([*columns, self._part(part, kept, self._columns.splits)], how="horizontal").with_columns(
+            pl.Series(_BUCKET, found & LOW), pl.Series(_BITS, after[group])
+        )
+        dtypes = dict(stands.others.schema)
+        rows = pl.concat([conformed(new, dtypes), stands.rows.filter(pl.Series(stays)), stands.others])
+        self._stands.write(rows, key_numbers(rows, self._by))
+
+    def _results(self, points: Points, found: _Found, stands: pl.DataFrame, group: Int64s) -> pl.DataFrame:
+        """Return the results of groups at their change points, from rows and from what stands for others."""
+        ids, size = found.steps.ids, len(found.group)
+        more = np.arange(size, size + stands.height)
+        steps = Steps(
+            np.concatenate([ids, more]),
+            np.concatenate([found.steps.times, np.full(stands.height, OLD)]),
+            [np.concatenate([found.steps.values[0], np.ones(stands.height, dtype=np.int64)])],
+        )
+        values = pl.concat([found.values.select(self._names), stands.select(self._names)])
+        parts = live(steps, np.concatenate([found.group, group]), points.steps)
+        return pl.concat([self._part(each, values) for each in parts])
+
+    def _part(self, part: Live, values: pl.DataFrame, splits: Splits | None = None) -> pl.DataFrame:
+        """Return the results at some change points; with `splits`, the values of the rows that stand for them."""
+        found, positions, size = part.ids, part.positions - part.begin, part.end - part.begin
+        results: list[pl.DataFrame] = []
+        if self._extremes is not None:
+            table = to_table(values.select(self._inputs.names)[found], self._inputs)
+            state = self._extremes.lift(table, positions, size)
+            lowered = pl.from_arrow(self._extremes.lower(state))
+            assert isinstance(lowered, pl.DataFrame)
+            results.append(lowered if splits is None else lowered.rename(splits.extremes))
+        summaries = self._summaries if splits is None else splits.summaries
+        if summaries:
+            copies = np.repeat(np.arange(len(found)), part.weights)
+            frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
+            by_point = frame.select(_POINT).with_columns(pl.lit(None).alias(name) for name in summaries)
+            if frame.height:
+                by_point = frame.group_by(_POINT).agg(*summaries.values())
+            all_points = pl.DataFrame({_POINT: np.arange(size)})
+            results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
+        return pl.concat(results, how="horizontal")
+
+
+class _Standing(NamedTuple):
+    """What stands for buckets of large groups.
+
+    Attributes
+    ----------
+    rows : polars.DataFrame
+        One for each bucket.
+    group, pairs : int64 arrays of length rows
+        Its group, and its bucket as a pair.
+    bits : int64 array of length groups
+        Into how many buckets each group is divided, as a power of two.
+    others : polars.DataFrame
+        What stands for buckets of groups whose number is that of one of these.
+    """
+
+    rows: pl.DataFrame
+    group: Int64s
+    pairs: Int64s
+    bits: Int64s
+    others: pl.DataFrame
+
+
+class _Found(NamedTuple):
+    """The distinct rows of some buckets.
+
+    Attributes
+    ----------
+    values : polars.DataFrame
+    steps : Steps
+        By row: how many of it there are.
+    group : int64 array of length values
+    others : polars.DataFrame
+        Rows of other buckets that were read with them.
+    """
+
+    values: pl.DataFrame
+    steps: Steps
+    group: Int64s
+    others: pl.DataFrame
