@@ -36,7 +36,7 @@ class Failure:
     hint : str
         What the user may do about it.
     lasting : bool
-        Whether ``try_`` forms fail too: our own limit, where Spark has a value.
+        Whether ``try_`` forms fail too: as in Spark, or by a limit of our own where Spark has a value.
     """
 
     where: pl.Expr

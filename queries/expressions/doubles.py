@@ -117,7 +117,7 @@ DOUBLES: Mapping[str, Kernel] = {
     "rint": _of(np.rint),
     "log1p": _logarithm(np.log1p, -1.0),
     "log": _logarithm(_log_to_base, 0.0),
-    "atan2": _of(np.arctan2),
+    "atan2": _of(lambda y, x: np.arctan2(y + 0.0, x + 0.0)),  # without the sign of a zero, as in Spark
     "hypot": _of(np.hypot),
     "nanvl": _nanvl,
     "factorial": _factorial,

@@ -30,7 +30,8 @@ def _get_item(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
 
 def _element_at(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
     array, index = build.share(array), build.share(index)
-    build.fail((index == 0) & array.is_not_null(), "element 0 is asked for", "count elements from 1, or from -1")
+    zero = (index == 0) & array.is_not_null()
+    build.fail(zero, "element 0 is asked for", "count elements from 1, or from -1", lasting=True)
     size = array.list.len().cast(pl.Int64)
     build.fail(index.abs() > size, "the array is shorter", "use try_element_at(array, index), which gives null there")
     place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)

@@ -206,8 +206,7 @@ class Sentences:
             lambda: f"{self._pick('abs', '-', 'factorial', 'sign')}({one})",
             lambda: self._called("bit_get getbit", one, self._pick("7", "by1")),
             lambda: f"{self._pick('a', 's')}1[{self.small()}]",
-            lambda: self._called("element_at get", self._column("a"), self.small()),
-            lambda: f"try_element_at({self._column('a')}, {self._pick('1', '-1', '3', '40')})",
+            lambda: self._called("element_at try_element_at get", self._column("a"), self.small()),
             lambda: self._called("size cardinality array_size", self._column("a", "s")),
             lambda: self._called("hash xxhash64", self.any(depth), self.any(0)),
             lambda: f"width_bucket({self.number(0)}, 0, 10, {self.small()})",
@@ -229,7 +228,7 @@ class Sentences:
             lambda: f"months_between({self.time(depth)}, {self.time(depth)}{self._pick('', ', bo1')})",
             lambda: f"power({self._column('i', 'd')}, {self._pick('0', '1', '2')})",
             lambda: self._called("exp ln log10 cbrt expm1 log1p sin cos tan asin acos atan", self._column("i", "d")),
-            lambda: self._called("hypot nanvl", self._column("i", "d"), self._column("d")),
+            lambda: self._called("hypot nanvl atan2", self._column("i", "d"), self._column("d")),
         )
 
     def text(self, depth: int) -> str:

@@ -8,6 +8,7 @@ from upstream.queries.expressions.typing import call
 from .values import evaluate
 
 _NAN, _INF = math.nan, math.inf
+_EDGES = (0.0, -0.0, 1.0, -1.0, _INF, -_INF, _NAN, None)
 
 
 def _same(found: list[float | None], expected: list[float | None]) -> bool:
@@ -34,6 +35,14 @@ def test_of_two_numbers_and_of_none():
     assert evaluate("log", ([2.0, 0.0, 2.0], DOUBLE), ([8.0, 8.0, 0.0], DOUBLE)) == [3.0, None, None]
     assert evaluate("factorial", ([0, 20, 21, -1, None], INT)) == [1, math.factorial(20), None, None, None]
     assert str(call("pi", [])) == "3.141592653589793"
+    grid = [(y, x) for y in _EDGES for x in _EDGES]
+    ys, xs = zip(*grid, strict=True)
+    for (y, x), found in zip(grid, evaluate("atan2", (ys, DOUBLE), (xs, DOUBLE)), strict=True):
+        if y is None or x is None:
+            assert found is None
+            continue
+        expected = math.atan2(y + 0.0, x + 0.0)  # as Spark calls Java's
+        assert repr(found) == repr(expected), (y, x)
     assert evaluate("hypot", ([3.0], DOUBLE), ([4.0], DOUBLE)) == [5.0]
     assert evaluate("nanvl", ([_NAN, 1.0, None], DOUBLE), ([2.0, 2.0, 2.0], DOUBLE)) == [2.0, 1.0, None]
 

@@ -33,6 +33,9 @@ def test_element_at_counts_from_one_or_from_the_end():
         fails(reason, evaluate, "element_at", arrays, ([place, 1, 1], INT))
         if place:
             assert evaluate("try_element_at", arrays, ([place, 1, 1], INT)) == [None, 5, None]
+        else:
+            fails(reason, evaluate, "try_element_at", arrays, ([place, 1, 1], INT))
+    assert evaluate("try_element_at", arrays, ([None, 1, 0], INT)) == [None, 5, None], "of no array there is none"
 
 
 def test_array_contains_is_null_where_a_null_may_be_the_value():
