@@ -178,6 +178,9 @@ def _parse(sql: str, text: Text) -> exp.Expr:
         tree = reader.one(reader.parse(tokens, sql))
     except RecursionError:
         raise _too_deep(text, (0, 0)) from None
+    except IndexError:  # the parser looks beyond the last word: SELECT '1' .
+        at = len(sql.rstrip()) - 1
+        raise text.error((at, at), "the text ends too early", expected="the rest of the query") from None
     _check_depth(tree, text)
     return tree
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 import sqlglot
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.continuous import CATALOG, FORMS
 from sqlglot.tokenizer_core import TokenType
@@ -117,6 +117,7 @@ def _bag(sql: str) -> tuple[Counter[str], Counter[str]]:
     return Counter(plain), Counter("".join(texts))
 
 
+@example("SELECT '1' .")
 @given(mutations())
 def test_a_mutation_is_another_query_or_an_error_of_ours(sql):
     try:
