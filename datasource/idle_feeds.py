@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..core.feedback.on_demand_watermark import DownstreamReports, OnDemandWatermark
+from ..core.watermark.bounds import AFTER_ALL
 from ..core.watermark.policies import Progress
 from .connectors.contract import Advance
 
@@ -34,41 +35,27 @@ def heard_now(before: Mapping[str, int], feeds: Collection[str], step: Advance, 
     return heard | dict.fromkeys({part.feed for part in step.ranges} | step.waiting.keys(), now_us)
 
 
-def advance(
-    progress: Mapping[str, Progress],
-    heard: Mapping[str, int],
-    ended: Collection[str],
-    away: Collection[str],
-    after_us: int | None,
-    now_us: int,
-) -> None:
+def advance(progress: Mapping[str, Progress], silent: Collection[str], away: Collection[str]) -> None:
     """Let idle feeds follow the others: promise for them the least bound that the live ones have reached.
 
     Parameters
     ----------
-    progress, heard
-        The progress of each feed, and when it was last heard of.
-    ended : collection of str
-        Feeds that send nothing more.
+    progress
+        The progress of each feed.
+    silent : collection of str
+        Feeds that have been silent for so long that they are idle.
     away : collection of str
         Feeds that are not read any more, or that have not begun. They follow the others under any rule, to the end.
-    after_us : int or None
-        The silence after which a feed is idle; None if none ever is.
-    now_us : int
-        The clock.
 
     Notes
     -----
     A silent feed follows one that has ended as far as that has come, not to its end: what it sends next is not late.
     """
-    silent: set[str] = set()
-    if after_us is not None:
-        silent = {feed for feed in progress if now_us - heard[feed] >= after_us and feed not in ended}
     # A feed that has not shown a row is not known downstream, and holds nobody back.
-    live = [each for feed, each in progress.items() if feed not in silent | set(away) and each.bound is not None]
+    live = [each for feed, each in progress.items() if feed not in {*silent, *away} and each.bound is not None]
     shown = [each.reached for each in live if each.reached is not None]
     if shown:
-        for feed in silent.difference(away):
+        for feed in set(silent).difference(away):
             if progress[feed].bound is not None:
                 progress[feed].promise(min(shown))
     # Those that are away follow idle feeds as well, which others wait for in their turn.
@@ -90,46 +77,71 @@ class IdleRule:
         How on-demand timestamps are computed.
     downstream : DownstreamReports or None
         What operators hold; None unless the rule is to act on demand.
+    stopped : bool
+        Whether the clock alone releases nothing any more.
     """
 
     after_us: int | None = None
     on_demand: OnDemandWatermark = dataclasses.field(default_factory=OnDemandWatermark)
     downstream: DownstreamReports | None = None
+    stopped: bool = False
 
-    def asked(self, progress: Mapping[str, Mapping[str, Any]], ended: Collection[str], now_us: int) -> bool:
-        """Return whether an operator waits for more than these feeds have promised.
+    def silent(self, heard: Mapping[str, int], ended: Collection[str], now_us: int) -> frozenset[str]:
+        """Return the feeds that have been silent for so long that the others go on without them.
 
-        If so, the planner may make a batch although no feed has rows.
+        Parameters
+        ----------
+        heard, ended, now_us
+            See :meth:`apply`.
+        """
+        if self.after_us is None:
+            return frozenset()
+        return frozenset(feed for feed, at in heard.items() if now_us - at >= self.after_us and feed not in ended)
+
+    def asked(
+        self,
+        progress: Mapping[str, Mapping[str, Any]],
+        heard: Mapping[str, int],
+        ended: Collection[str],
+        now_us: int,
+    ) -> bool:
+        """Return whether the rule may release something although no feed has rows.
+
+        It may if an operator waits for more than these feeds have promised. It may too if a feed that has ended waits
+        for silent ones: no rows of its own are going to bring the next batch.
 
         Parameters
         ----------
         progress
             The :meth:`Progress.snapshot` of each feed.
-        ended, now_us
+        heard, ended, now_us
             See :meth:`apply`.
         """
+        if self.stopped:
+            return False
+        if ended and self.silent(heard, ended, now_us):
+            return True
         if self.downstream is None:
             return False
-        bounds = [state["bound"] for feed, state in progress.items() if feed not in ended]
-        least = min((bound for bound in bounds if bound is not None), default=None)
-        return least is not None and any(need > least for need in self.downstream.needs(now_us, bounds))
+        bounds = [state["bound"] for state in progress.values() if state["bound"] not in (None, AFTER_ALL)]
+        return bool(bounds) and any(need > min(bounds) for need in self.downstream.needs(now_us, bounds))
 
     def stop(self) -> None:
-        """Promise nothing on demand from now on.
+        """Release nothing by the clock alone from now on.
 
         A run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock.
         """
-        self.downstream = None
+        self.stopped, self.downstream = True, None
 
     def apply(
         self,
         progress: Mapping[str, Progress],
         heard: Mapping[str, int],
-        ended: Collection[str],
         away: Collection[str],
+        ended: Collection[str],
         now_us: int,
-    ) -> bool:
-        """Promise for silent feeds under the rule; return whether an on-demand timestamp releases held rows.
+    ) -> None:
+        """Promise for silent feeds under the rule.
 
         Parameters
         ----------
@@ -137,17 +149,17 @@ class IdleRule:
             The progress of each feed, after the batch's own rows. The promises go into it.
         heard
             See :func:`heard_now`.
-        ended
-            Feeds that send nothing more.
         away
             Feeds that are not read any more, or that have not begun.
+        ended
+            Feeds that send nothing more. Until they are closed, they are silent for those that have not begun.
         now_us
             The clock of the batch.
         """
-        released = False
-        live = {feed: each for feed, each in progress.items() if feed not in ended and feed not in away}
-        if self.downstream is not None and any(heard[feed] < now_us for feed in live):
-            needs = self.downstream.needs(now_us, [each.bound for each in live.values()])
-            released = self.on_demand.enable(live, heard, needs, now_us)
-        advance(progress, heard, ended, away, self.after_us, now_us)
-        return released
+        if self.downstream is not None:
+            open_feeds = {feed: each for feed, each in progress.items() if each.bound != AFTER_ALL and feed not in away}
+            if any(heard[feed] < now_us for feed in open_feeds):
+                bounds = [each.bound for each in open_feeds.values() if each.bound is not None]
+                needs = self.downstream.needs(now_us, bounds)
+                self.on_demand.enable(open_feeds, heard, needs, now_us)
+        advance(progress, self.silent(heard, ended, now_us), away)

@@ -130,7 +130,8 @@ class Planner:
         closing = self._frozen_us is not None and self._options.at_end == "close" and not step.waiting
         quiet = not step.ranges and step.ended <= ended and not start.get("unseen")
         quiet = quiet and not (closing and known.keys() - ended)
-        if quiet and not removed and not self._idle.asked(known, ended, now):
+        heard: Mapping[str, int] = start.get("heard", {})
+        if quiet and not removed and not self._idle.asked(known, heard, ended, now):
             return start
         before = {feed: Progress(self._policy, state) for feed, state in known.items()}
         for feed in self._connector.feeds(step.position):
@@ -143,26 +144,22 @@ class Planner:
         over -= unseen.keys()  # a feed has ended when its last rows have been looked at
         came = {part.feed for part in step.ranges}
         self._say_what_came_after_the_end(came, bounds)
-        fresh = over - ended | over & came
         ended = (ended - came) | over
         for feed, progress in before.items():
             if not quiet:
                 progress.close_batch(now, self._oldest_us(step.waiting.get(feed)))
             if feed in unseen or feed in step.waiting:
                 progress.begin()  # it has rows, whatever they are
-            if feed in fresh:
-                progress.end()
-        heard = heard_now(start.get("heard", {}), before, step, now)
+        heard = heard_now(heard, before, step, now)
         hidden = unseen.keys() | step.waiting.keys()
         empty = {feed for feed, progress in before.items() if progress.empty and feed not in hidden}
         begun = {feed for feed, progress in before.items() if progress.bound is not None and feed not in empty}
-        if before.keys() <= begun | ended | removed:
+        if before.keys() <= begun | ended | removed | self._idle.silent(heard, ended, now):
             # Before, a feed may still begin, with rows that are not late yet.
             for feed in ended & before.keys():
                 before[feed].close()
-        released = self._idle.apply(before, heard, ended, removed | empty, now)
-        released = released or any(before[feed].bound != bounds[feed] for feed in removed)
-        if quiet and not released:
+        self._idle.apply(before, heard, removed | empty, ended, now)
+        if quiet and all(progress.bound == bounds.get(feed) for feed, progress in before.items()):
             return start
         seq = int(start.get("seq", 0))
         return {

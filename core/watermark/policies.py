@@ -216,25 +216,22 @@ class Progress:
 
     @property
     def reached(self) -> int | None:
-        """How far others may follow the feed: its bound, or after :meth:`close` the last bound that its policy gave."""
+        """How far others may follow the feed: its bound, or after :meth:`close` just beyond the last of its rows."""
         return self._own if self.bound == AFTER_ALL else self.bound
 
-    def end(self) -> None:
-        """Raise the bound above every time that the feed has shown, because the feed sends nothing more."""
-        seen = [time for time in (self._confirmed, self._own, self._claimed) if time is not None]
-        waiting = np.concatenate([self._run, self._delayed])
-        if len(waiting):
-            seen.append(int(waiting.max()))
-        if seen and self._policy.name != "latent":
-            self._raise_to(max(seen) + 1)
-
     def close(self) -> None:
-        """Raise the bound of an ended feed to :data:`~.bounds.AFTER_ALL`: nothing of it is to come, whatever its time.
+        """Raise the bound of an ended feed to :data:`~.bounds.AFTER_ALL`: it sends nothing more, whatever its time.
 
-        The caller does so once it waits for no feed to begin.
+        The caller does so once it waits for no feed to begin. Until then the feed keeps the bound of its policy, since
+        the first rows of the others may be below its end.
         """
-        if self.bound is not None and self._policy.name != "latent":
-            self.bound = AFTER_ALL
+        if self.bound is None or self._policy.name == "latent":
+            return
+        seen = [] if self._own is None else [self._own]
+        seen += [time + 1 for time in (self._confirmed, self._claimed) if time is not None]
+        seen += (np.concatenate([self._run, self._delayed]) + 1).tolist()
+        self._own = max(seen, default=None)
+        self.bound = AFTER_ALL
 
     def _conclusion(self, now_us: int) -> int | None:
         name = self._policy.name

@@ -223,11 +223,73 @@ def test_after_a_feed_has_ended_no_row_of_the_other_is_late(tmp_path, begun):
     pipe.send("a", BASE + 20 * S)
     pipe.connector.ended = frozenset("a")
     pipe.until_quiet()
-    assert pipe.bounds.low_watermark == BASE + 20 * S + 1
+    assert pipe.bounds.low_watermark == BASE + 20 * S + begun, "a begun feed follows beyond the last row"
     pipe.send("b", BASE + 21 * S)
     pipe.until_quiet()
     assert pipe.offset["progress"]["b"]["late"] == 0
     assert pipe.bounds.bounds == {"a": AFTER_ALL, "b": BASE + 21 * S}
+
+
+@pytest.mark.parametrize("dear", [False, True])
+@pytest.mark.parametrize(("policy", "promised"), [("ordered", 9), ("bounded", 9 - DELAY), ("displaced", 6)])
+def test_an_ended_feed_promises_no_more_than_its_policy_while_another_may_begin(tmp_path, policy, promised, dear):
+    """The first row of the other may be as far behind as the policy allows."""
+    pipe = Pipeline(str(tmp_path), dear=dear, progress=policy, confirmations=1)
+    del pipe.connector.tables["c"]
+    pipe.send("a", *[BASE + n * S for n in range(10)])
+    pipe.connector.ended = frozenset("a")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == BASE + promised * S
+    pipe.send("b", BASE + promised * S)
+    pipe.until_quiet()
+    pipe.check(lambda feed: [row["us"] for row in pipe.connector.tables[feed].to_pylist()])
+    assert pipe.offset["progress"]["b"]["late"] == 0
+    pipe.connector.ended = frozenset("ab")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == AFTER_ALL
+
+
+@pytest.mark.parametrize("idle", ["wait", "advance"])
+def test_the_idle_rule_ends_the_wait_for_a_feed_that_stays_empty(tmp_path, idle):
+    """Nobody else has rows: the rule itself brings the batch, one, and none in a run that waits for no clock."""
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, idle=idle)
+    pipe.send("a", BASE)
+    pipe.send("b", BASE - 5 * S)
+    pipe.connector.ended = frozenset("ab")
+    pipe.until_quiet()
+    pipe.now += 10 * S - 1
+    assert not pipe.batch()
+    pipe.now += 1
+    assert not pipe.batch(frozen=True)
+    assert pipe.batch() == (idle == "advance")
+    assert pipe.bounds.low_watermark == (AFTER_ALL if idle == "advance" else BASE - 5 * S)
+    assert not pipe.batch()
+
+
+def test_an_ended_feed_moves_on_demand_while_another_may_begin(tmp_path):
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, idle="ets")
+    pipe.send("a", BASE)
+    pipe.connector.ended = frozenset("a")
+    pipe.until_quiet()
+    pipe.holds(BASE + 5 * S)
+    pipe.now += 8 * S
+    assert not pipe.batch(), "its clock, less the delay"
+    pipe.now += 1 * S
+    assert pipe.batch()
+    assert pipe.bounds.low_watermark == BASE + 5 * S
+    assert not pipe.batch()
+
+
+def test_an_ended_feed_closes_when_the_one_that_has_not_begun_is_no_longer_read(tmp_path):
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
+    del pipe.connector.tables["c"]
+    pipe.send("a", BASE)
+    pipe.connector.ended = frozenset("a")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == BASE
+    del pipe.connector.tables["b"]
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == AFTER_ALL
 
 
 @pytest.mark.parametrize("dear", [False, True])

@@ -94,10 +94,9 @@ class Checks:
         if self._stamped:
             return
         for feed, rows in self.inputs.rows.items():
-            if read[feed]:
-                broken = [row for row in rows[len(read[feed]) :] if row.time < low]
-                if broken:
-                    raise MismatchError(f"all before {low} was promised by {marks}, and {broken[:3]} was still to come")
+            broken = [row for row in rows[len(read[feed]) :] if row.time < low]
+            if broken:
+                raise MismatchError(f"all before {low} was promised by {marks}, and {broken[:3]} was still to come")
 
     def leaving(self) -> None:
         """What leaves keeps what was promised with what left before."""

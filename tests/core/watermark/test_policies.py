@@ -200,27 +200,30 @@ def test_late_rows_are_distinguished_from_those_that_silence_made_late():
     assert (silent.late, silent.late_idle, silent.received) == (3, 1, 4)
 
 
-def test_ends_and_closes():
+def test_closes():
     policy = Policy("ordered", confirmations=2, max_jump_us=10)
     progress = Progress(policy)
     progress.close()
     assert progress.bound is None, "it has shown nothing"
-    progress.end()
-    assert progress.bound is None
-    progress = seen(policy, 1, 2, 3, 2, 50, now_us=None)
-    progress.end()
+    progress.begin()
     progress.close()
-    assert (progress.bound, progress.reached) == (AFTER_ALL, 51)
-    progress = seen(Policy("displaced", displacement=2, confirmations=1), 3, 70, 60, now_us=None)
-    progress.end()
-    assert progress.bound == 71
+    assert (progress.bound, progress.reached) == (AFTER_ALL, None), "it has shown no time"
+    progress = seen(policy, 1, 2, 3, 2, 50)
+    assert progress.bound == 3
+    for _ in range(2):
+        progress.close()
+        assert (progress.bound, progress.reached) == (AFTER_ALL, 51)
+    progress = seen(Policy("displaced", displacement=2, confirmations=1), 3, 70, 60)
+    assert progress.bound == 3
+    progress.close()
+    assert progress.reached == 71
     progress = Progress(Policy("promised"))
     progress.observe_punctuation(8)
     progress.observe_punctuation(6)
-    progress.end()
-    assert progress.bound == 9
+    progress.close_batch(0)
+    progress.close()
+    assert (progress.bound, progress.reached) == (AFTER_ALL, 9)
     latent = seen(Policy("latent"), 1, 2, 3, 4, 5, 6)
-    latent.end()
     latent.close()
     assert latent.bound is None
     latent.promise(4)
