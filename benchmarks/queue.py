@@ -22,7 +22,7 @@ import pyarrow as pa
 from .environments import CACHE
 from .harness import Measured, Report, arguments, cores, engine_command, machine, run
 from .memory import peak_mb
-from .queue_in_process import SHARDS, fixed_cost, order, queue_alone, queue_row_by_row, throughput
+from .queue_in_process import SHARDS, disordered, fixed_cost, order, queue_alone, queue_row_by_row, throughput
 
 __all__ = ["main"]
 
@@ -90,6 +90,13 @@ def shard(sizes: Sizes, report: Report) -> dict[str, Any]:
         seconds = throughput(policy, sizes.batch_rows, sizes.batch_keys, sizes.served, sizes.runs)
         work = f"pack and {SHARDS} shards, {policy}, {sizes.batch_keys:,} keys"
         report.add(Measured(work, US, sizes.batch_rows, seconds, peak_mb()))
+    for policy in ("auto", "in-place"):
+        for behind in (0.0, 0.05):
+            rows, keys = sizes.batch_rows // 10, sizes.batch_keys
+            seconds, superseded = disordered(policy, rows, keys, rows, behind, sizes.runs)
+            work = f"pack and {SHARDS} shards, {policy}, a watermark, {behind:.0%} of the rows behind, {keys:,} keys"
+            report.add(Measured(work, US, rows, seconds, peak_mb()))
+            found[work] = {"superseded": superseded}
     for pending, rows in ((SHARDS * 1_000, SHARDS * 500), (sizes.batch_keys, 1_000)):
         fixed = fixed_cost("in-place", pending, rows, sizes.batches)
         work = f"small batch, {SHARDS} shards, in-place, {pending:,} keys pending"

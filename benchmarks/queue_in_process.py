@@ -118,6 +118,26 @@ def throughput(policy: Policy, rows: int, keys: int, budget: int, batches: int =
     return seconds[1:]
 
 
+def disordered(
+    policy: Policy, rows: int, keys: int, budget: int, behind: float, batches: int = 5
+) -> tuple[list[float], float]:
+    """Return processor seconds per batch of `rows`, and the share of all rows that is superseded.
+
+    A share `behind` of the rows has times up to a batch back, and the low-watermark is two batches behind.
+    """
+    shards, seconds, superseded = Shards.of(policy), [], 0
+    for number in range(batches + 2):
+        generator = np.random.default_rng(number)
+        times = np.arange(number * rows, (number + 1) * rows)
+        times -= np.where(generator.random(rows) < behind, generator.integers(0, rows, rows), 0)
+        table = pa.concat_tables([_rows(_drawn(keys, rows, number), number * rows, times=times), _bound(times, 2)])
+        began = time.process_time()
+        shards.batch(table, (number + 1) * rows, budget)
+        seconds.append(time.process_time() - began)
+        superseded += sum(report.superseded for report in shards.reports)
+    return seconds[2:], superseded / (batches + 2) / rows
+
+
 @dataclasses.dataclass(frozen=True)
 class Fixed:
     """What a small batch costs.
@@ -216,7 +236,15 @@ def _updates(keys: Int64s, first: int) -> Updates:
     return Updates((columns, key_numbers(columns)), time, time)
 
 
-def _rows(keys: Int64s, first: int, arrival_us: Int64s | None = None) -> pa.Table:
+def _rows(keys: Int64s, first: int, arrival_us: Int64s | None = None, times: Int64s | None = None) -> pa.Table:
     seq = first + np.arange(len(keys))
     system = system_array(source="feed", seq=seq, arrival_us=seq if arrival_us is None else arrival_us)
-    return pa.table({"key": keys, "ms": seq, "value": seq / 3, SYSTEM: system})
+    return pa.table({"key": keys, "ms": seq if times is None else times, "value": seq / 3, SYSTEM: system})
+
+
+def _bound(times: Int64s, back: int) -> pa.Table:
+    """Return the punctuation of a feed that is so many batches behind the greatest of the times."""
+    zero = np.zeros(1, dtype=np.int64)
+    at = np.array([int(times.max()) - back * len(times)])
+    system = system_array(source="feed", seq=zero, arrival_us=zero, punctuation=True)
+    return pa.table({"key": pa.nulls(1, pa.int64()), "ms": at, "value": pa.nulls(1, pa.float64()), SYSTEM: system})

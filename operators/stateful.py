@@ -109,7 +109,8 @@ class Stateful(KeyedRows):
         Notes
         -----
         Guarantee: waiting rows are in Spark's state and survive any crash; each batch is a function of its journaled
-        offsets.
+        offsets. Except for late rows, the rows of a key that leave never go back in time: a row older than one that has
+        left is superseded. The policies ``append`` and ``shed`` give such rows too.
 
         Examples
         --------

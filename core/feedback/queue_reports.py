@@ -47,6 +47,9 @@ class QueueReport(Report):
         Of what was delivered, from first arrival to the clock of the batch: queue staleness.
     most_stale : str or None
         The keys that wait longest, as an Arrow stream in base64; None if nobody asked for them.
+    outdated : int
+        Of the superseded updates, those that no later row represents: they were older than a delivered row of their
+        key.
     """
 
     now_us: int
@@ -68,6 +71,7 @@ class QueueReport(Report):
     batch_id: int = -1
     ages: Ages = dataclasses.field(default_factory=Ages)
     most_stale: str | None = None
+    outdated: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """See :class:`Report`."""

@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 __all__ = ["PENDING", "RESTING", "SHED", "Cells", "Updates"]
 
@@ -45,6 +46,27 @@ class Updates:
     covered: Int64s | None = None
     weight: Floats | None = None
     interval_us: Int64s | None = None
+
+    @property
+    def numbers(self) -> Int64s:
+        """The keys' numbers; the keys are columns with numbers."""
+        assert isinstance(self.keys, tuple)
+        return self.keys[1]
+
+    def take(self, which: npt.NDArray[np.bool_]) -> Updates:
+        """Return some of the rows, by a mask; the keys are columns with numbers."""
+        assert isinstance(self.keys, tuple)
+        columns, numbers = self.keys
+        mask = pa.array(which)
+        return Updates(
+            ([column.filter(mask) for column in columns], numbers[which]),
+            None if self.time is None else self.time[which],
+            self.arrival[which],
+            None if self.first_arrival is None else self.first_arrival[which],
+            None if self.covered is None else self.covered[which],
+            None if self.weight is None else self.weight[which],
+            None if self.interval_us is None else self.interval_us[which],
+        )
 
 
 @dataclasses.dataclass

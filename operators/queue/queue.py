@@ -177,7 +177,7 @@ class UpdateQueue:
         cells = self._cells.take(chosen)
         self._waiting -= len(chosen)
         resting = cells.interval_us > 0
-        if self._one_per_key and resting.any():
+        if self.one_per_key and resting.any():
             rest = chosen[resting]
             self._cells.state[rest] = RESTING
             self._cells.ready_at_us[rest] = now_us + cells.interval_us[resting]
@@ -207,7 +207,7 @@ class UpdateQueue:
             "drawn": self._drawn,
             "serial": self._serial,
             "overloaded": self._overloaded,
-            "one_per_key": self._one_per_key,
+            "one_per_key": self.one_per_key,
             "monitor": self.monitor.snapshot(),
         }
 
@@ -235,9 +235,9 @@ class UpdateQueue:
         self.monitor.restore(state["monitor"])
         kinds = state["cells"].state
         self._waiting = int((kinds == PENDING).sum())
-        if self._one_per_key and state["one_per_key"]:
+        if self.one_per_key and state["one_per_key"]:
             self._index.put(self._cells.number[held], held)
-        elif self._one_per_key:
+        elif self.one_per_key:
             self._collapse()
         else:
             shed = held[(kinds == SHED) & (self.policy == "shed")]
@@ -245,7 +245,8 @@ class UpdateQueue:
             self.pages.free(held[(kinds != PENDING) & ((kinds != SHED) | (self.policy != "shed"))])
 
     @property
-    def _one_per_key(self) -> bool:
+    def one_per_key(self) -> bool:
+        """Whether at most one row of each key waits."""
         return self.policy in ONE_PER_KEY or (self.policy == "auto" and self._overloaded)
 
     # --- arriving rows
@@ -326,6 +327,7 @@ class UpdateQueue:
         if time is not None:
             older[there] = self._cells.time[old[there]] > cells.time[there]
             tied[pending] = self._cells.time[old[pending]] == cells.time[pending]
+        outdated = int(cells.covered[older & ~pending].sum())
         at = old[pending]
         cells.first_arrival[pending] = np.minimum(cells.first_arrival[pending], self._cells.first_arrival[at])
         cells.covered[pending] += self._cells.covered[at]
@@ -355,6 +357,7 @@ class UpdateQueue:
             ties_within(codes, keys, time, newest.rows),
             superseded=superseded,
             older=int(older.sum()),
+            outdated=outdated,
         )
 
     def _places(self, batch: Updates, found: LocatedKeys, pending: Mask, code: Int64s, cells: Cells) -> None:
@@ -486,7 +489,7 @@ class UpdateQueue:
     def _release(self, locations: Int64s, numbers: Int64s | None = None) -> None:
         if len(locations) == 0:
             return
-        if self._one_per_key or numbers is not None:
+        if self.one_per_key or numbers is not None:
             self._index.drop(self._cells.number[locations] if numbers is None else numbers, locations)
         self.pages.free(locations)
 

@@ -42,6 +42,8 @@ class Enqueued:
         Of these, rows that arrived after a newer one of their key had (late within the queue).
     shed : int
         Rows dropped by random shedding.
+    outdated : int
+        Of the superseded updates, those that were older than a delivered row of their key.
     """
 
     rows: Int64s
@@ -51,6 +53,7 @@ class Enqueued:
     superseded: int = 0
     older: int = 0
     shed: int = 0
+    outdated: int = 0
 
     @classmethod
     def nothing(cls) -> Enqueued:

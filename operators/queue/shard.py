@@ -24,6 +24,7 @@ from ...core.rows.system_column import punctuation_mask, standing_for, system_fi
 from ...core.rows.widening import covers
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
+from ..runtime.delivered_times import DeliveredTimes, TimedKeys, behind
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, Shard
 from ..runtime.row_pages import RowPages
@@ -34,7 +35,7 @@ from .keys import HashedKeys, key_numbers, numbers_tell
 from .monitor import StatisticsMonitor
 from .most_stale import most_stale_here
 from .queue import UpdateQueue
-from .results import Enqueued
+from .results import Enqueued, none
 from .shard_state import ShardState
 
 __all__ = ["QueueShard"]
@@ -72,6 +73,8 @@ class QueueShard:
         self._keys = KeyBounds(self._store, "single", plan.key, int(self._head.get("single", 0)), self._shard)
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
+        self._delivered: DeliveredTimes | None = None
+        self._exact = False
 
     def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, QueueReport]:
         """Enqueue the rows that arrived, release those to be processed next, and keep the rest.
@@ -97,7 +100,8 @@ class QueueShard:
         now_us = max(control.now_us if control else int(arrival.max(initial=0)), self._head.get("now_us", 0))
         if control and control.cost_s is not None and self._plan.cost_s is None:
             queue.monitor.served(1000, control.cost_s * 1000)
-        took = queue.enqueue(self._updates(rows, arrival), now_us, drop=control.drop if control else 0.0)
+        rows, updates, older = self._newer(rows, self._updates(rows, arrival), queue)
+        took = queue.enqueue(updates, now_us, drop=control.drop if control else 0.0)
         conflicts = sum(map(conflicts_in, tables))
         conflicts += int(differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1]).sum())
         conflicts += _conflicts(rows.take(pa.array(took.ties[:, 0])), pages.take(took.ties[:, 1]))
@@ -107,13 +111,47 @@ class QueueShard:
         if self._plan.time is not None:
             conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
-        promises = self._punctuation(punctuation, queue, pages, schema, now_us)
+        self._hear(punctuation)
+        if self._delivered is not None and self._feeds.bounds:  # without punctuation nothing would be forgotten
+            bound = self._feeds.low_watermark
+            left = TimedKeys(self._apart(served), out.cells.number, out.cells.time)
+            self._delivered.add(left, LOWEST if bound is None else bound, distinct=queue.one_per_key)
+        promises = self._punctuation(queue, pages, schema, now_us)
         result = served if promises.num_rows == 0 else pa.concat_tables([served, promises], promote_options="default")
-        took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
+        took = dataclasses.replace(
+            took,
+            superseded=took.superseded + out.superseded + int(older.sum()),
+            older=took.older + len(older),
+            outdated=took.outdated + int(older.sum()),
+        )
         self._save(schema, now_us, budget)
         return (result if len(result) else None), self._report(
-            now_us, took, len(rows), Ages.of(now_us - out.cells.first_arrival), conflicts
+            now_us, took, arrival.size, Ages.of(now_us - out.cells.first_arrival), conflicts
         )
+
+    def _newer(self, rows: pa.Table, updates: Updates, queue: UpdateQueue) -> tuple[pa.Table, Updates, Int64s]:
+        """Leave out rows that are older than one of their key that was delivered, or that leaves in the same batch.
+
+        Returns
+        -------
+        pyarrow.Table, Updates
+            The rows that remain.
+        int64 array
+            For each other row, how many updates it stands for.
+        """
+        if self._delivered is None or updates.time is None or updates.covered is None:
+            return rows, updates, none()
+        keys = TimedKeys(self._apart(rows), updates.numbers, updates.time)
+        older = self._delivered.older(keys)
+        if not queue.one_per_key:  # each row that stays is served, in the order of arrival
+            older |= behind(keys)
+        if not older.any():
+            return rows, updates, none()
+        return rows.filter(pa.array(~older)), updates.take(~older), updates.covered[older]
+
+    def _apart(self, rows: pa.Table) -> list[pa.ChunkedArray]:
+        """Return the columns that tell keys apart whose numbers are equal; none if equal numbers mean equal keys."""
+        return [] if self._exact else [rows.column(name) for name in self._plan.key]
 
     def _share(self) -> int | None:
         """Return the budget of a batch without a control: the last one, or an even share."""
@@ -125,12 +163,19 @@ class QueueShard:
         plan = self._plan
         slots, keys = self._state.slots, list(plan.key)
         rows = self._rows = RowPages(self._store, slots, schema)
-        exact = numbers_tell([schema.field(name).type for name in keys])
-        index = HashedKeys(None if exact else lambda locations: rows.take(locations, keys).columns)
+        self._exact = numbers_tell([schema.field(name).type for name in keys])
+        index = HashedKeys(None if self._exact else lambda locations: rows.take(locations, keys).columns)
         monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=plan.cost_s, cells=1 << 12)
         seed = plan.seed + self._number
         queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=slots, seed=seed, stored=True)
         self._queue = queue
+        if plan.time is not None:
+            key = pa.schema([] if self._exact else [schema.field(name) for name in keys])
+            delivered = DeliveredTimes(self._store, key, self._head.get("delivered", {}))
+            if plan.policy in ("append", "shed"):  # they give older rows too
+                delivered.clear()
+            else:
+                self._delivered = delivered
         if self._head:
             self._fit(schema)
             queue.restore(self._state.queue())
@@ -160,9 +205,19 @@ class QueueShard:
             rows.column(INTERVAL).to_numpy().astype(np.int64) if INTERVAL in names else None,
         )
 
-    def _punctuation(
-        self, rows: pa.Table, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, now_us: int
-    ) -> pa.Table:
+    def _hear(self, rows: pa.Table) -> None:
+        """Take the punctuation of feeds and of single keys."""
+        name = self._plan.time
+        if name is None or not rows.num_rows:
+            return
+        at = bounds_in(rows.column(name), ordered)
+        single = key_mask(rows, self._plan.key)  # what speaks for one key says nothing of its feed
+        whole = system_field(rows, "source").filter(pa.array(~single))
+        self._feeds.hear(whole.to_pylist(), at[~single].tolist())
+        if single.any():
+            self._keys.hear(rows.filter(pa.array(single)), self._plan.key, at[single])
+
+    def _punctuation(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, now_us: int) -> pa.Table:
         """Return the shard's own punctuation for each feed: the feed's, but no later than any row that waits here.
 
         That of single keys follows, no later than a row of the key that waits. What has been sent before is not
@@ -171,13 +226,6 @@ class QueueShard:
         name = self._plan.time
         if name is None:
             return schema.empty_table()
-        if rows.num_rows:
-            at = bounds_in(rows.column(name), ordered)
-            single = key_mask(rows, self._plan.key)  # what speaks for one key says nothing of its feed
-            whole = system_field(rows, "source").filter(pa.array(~single))
-            self._feeds.hear(whole.to_pylist(), at[~single].tolist())
-            if single.any():
-                self._keys.hear(rows.filter(pa.array(single)), self._plan.key, at[single])
         waiting = queue.locations
         limit = int(queue.column("time", waiting).min()) if len(waiting) else ENDED
         due = self._feeds.due(limit)
@@ -225,6 +273,8 @@ class QueueShard:
         assert self._queue is not None
         assert self._rows is not None
         more = {"now_us": now_us, "budget": budget or 1, "single": self._keys.save(), **self._feeds.to_json()}
+        if self._delivered is not None:
+            more["delivered"] = self._delivered.to_json()
         gone = self._state.save(self._queue, schema, self._plan, more)
         self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
 
@@ -261,6 +311,7 @@ class QueueShard:
             state_bytes=self._store.written,
             ages=served,
             most_stale=most_stale,
+            outdated=took.outdated,
         )
 
 

@@ -27,6 +27,9 @@ class QueueFigures:
     superseded, older, conflicts, shed : int
         Updates of this batch that will not be delivered because a newer one of their key is; of these, late ones; pairs
         with one key and time but different payloads; rows dropped by random shedding.
+    outdated : int
+        Of the superseded updates, those that no delivered row represents: they were older than a row of their key that
+        the queue had delivered.
     staleness : Staleness or None
         Queue staleness: ages of what was served, at `clock_us`. Quantiles are right to 4.5 %. None if nothing was
         served.
@@ -40,6 +43,7 @@ class QueueFigures:
     conflicts: int
     shed: int
     staleness: Staleness | None
+    outdated: int = 0
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
@@ -82,6 +86,7 @@ def look_at_queue(checkpoint: TableFolder, batch_id: int) -> Waiting | None:
         conflicts=sum(report.conflicts for report in mine),
         shed=sum(report.shed for report in mine),
         staleness=Ages.together(report.ages for report in last).figures(),
+        outdated=sum(report.outdated for report in mine),
     )
     oldest = [report.oldest_us for report in reports if report.waiting and report.oldest_us is not None]
     return Waiting(did, sum(report.waiting for report in reports), min(oldest, default=None))

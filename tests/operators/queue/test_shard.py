@@ -89,6 +89,76 @@ def test_drained_shard_has_given_the_newest_row_of_each_key(policy, batches):
     assert [kind for kind, _ in store.values if kind in ("rows", "cells")] == []
 
 
+promised = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=8),
+        st.one_of(st.none(), st.integers(0, 5)),
+        st.one_of(st.none(), st.integers(0, 12)),
+    ),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "in-place", "linecutting", "auto"])
+@given(batches=promised)
+def test_what_is_delivered_of_a_key_never_goes_back_in_time(policy, batches):
+    """But for rows that are late: what their keys had is forgotten."""
+    store, seq, bound = DictStore(), 0, -1
+    late, newest, last, counted, represented = set(), {}, {}, 0, 0
+    for number, (arriving, budget, promise) in enumerate([([], 0, None), *batches, ([], None, None)]):
+        keys, times = [key for key, _ in arriving], [time for _, time in arriving]
+        for place, (key, time) in enumerate(arriving, seq):
+            newest[f"k{key}"] = max(newest.get(f"k{key}", (-1, -1)), (time, place))
+            late |= {place} if time < bound else set()
+        bound = max(bound, -1 if promise is None else promise)
+        result, report = run(
+            store, rows(keys, times, seq, number), of_keys((None, bound)), now=number, budget=budget, cost=1e-6,
+            policy=policy,
+        )  # fmt: skip
+        seq += len(keys)
+        counted += report.delivered + report.superseded
+        represented += report.outdated
+        for row in [] if result is None else result.to_pylist():
+            if not row[SYSTEM]["punctuation"]:
+                place = int(row["v"].split("@")[1])
+                represented += row[SYSTEM]["covered"]
+                assert row["t"] >= last.get(row["k"], (-1, -1))[0] or place in late
+                last[row["k"]] = max(last.get(row["k"], (-1, -1)), (row["t"], place))
+    assert last == newest, "the newest row of each key was delivered"
+    assert counted == seq
+    assert represented == seq, "each update is delivered, represented or outdated"
+
+
+def test_a_late_older_row_is_superseded_until_the_low_watermark_passes_what_was_delivered():
+    store = DictStore()
+    run(store, rows([1, 2], [50, 60]), of_keys((None, 20)))
+    result, report = run(store, rows([1, 2, 1, 3], [40, 60, 30, 20], 2, 1), now=1)
+    assert result.column("v").to_pylist() == ["2@3", "3@5"], "of equal times the later row counts"
+    assert (report.arrived, report.delivered, report.superseded, report.older, report.outdated) == (4, 2, 2, 2, 2)
+    run(store, of_keys((None, 61)), now=2)
+    assert [kind for kind, _ in store.values] == ["head"]
+    result, report = run(store, rows([1], [40], 6, 3), now=3)
+    assert result.column("v").to_pylist() == ["1@6"], "it is late, and takes part"
+
+
+@pytest.mark.parametrize("policy", ["append", "shed"])
+def test_policies_that_give_every_row_forget_what_others_have_delivered(policy):
+    store = DictStore()
+    run(store, rows([1], [50]), of_keys((None, 20)))
+    result, report = run(store, rows([1], [40], 1, 1), now=1, policy=policy)
+    assert (result.num_rows, report.superseded) == (1, 0)
+    assert [kind for kind, _ in store.values] == ["head"]
+
+
+def test_without_punctuation_no_key_is_remembered():
+    """Nothing would be forgotten."""
+    store = DictStore()
+    run(store, rows([1], [50]))
+    assert [kind for kind, _ in store.values] == ["head"]
+    result, _ = run(store, rows([1], [40], 1, 1), now=1)
+    assert result.num_rows == 1
+
+
 def test_batch_run_again_gives_the_same():
     store = DictStore()
     run(store, rows([1, 2, 3], [1, 1, 1]), budget=1)

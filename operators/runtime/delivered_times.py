@@ -1,0 +1,164 @@
+"""The last delivered time of each key, so that an older row never follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.newest import key_codes, newest_per_key
+from .entries import PANE
+from .runs import Runs
+from .store import Store
+
+__all__ = ["DeliveredTimes", "TimedKeys", "behind"]
+
+Mask = npt.NDArray[np.bool_]
+
+_NUMBER = "__upstream_number"
+# Fewer entries than this are not worth an entry less.
+_FEW = 8192
+
+
+class TimedKeys(NamedTuple):
+    """The keys and the times of some rows.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow.ChunkedArray
+        The key's columns; none if different keys always have different numbers.
+    numbers : int64 array of length rows
+        Equal keys have equal numbers.
+    times : int64 array of length rows
+    """
+
+    columns: Sequence[pa.ChunkedArray]
+    numbers: Int64s
+    times: Int64s
+
+    def take(self, which: Mask) -> TimedKeys:
+        """Return some of the rows, by a mask."""
+        mask = pa.array(which)
+        return TimedKeys([column.filter(mask) for column in self.columns], self.numbers[which], self.times[which])
+
+    def codes(self) -> tuple[Int64s, int]:
+        """Return a code for each row, as :func:`~upstream.core.rows.newest.key_codes`."""
+        return key_codes(self.columns or [pa.array(self.numbers)])
+
+
+class DeliveredTimes:
+    """The time of the newest row of each key that was delivered, until the low-watermark passes it.
+
+    The entries are in runs by time: a lookup reads those with later times than its rows, which are none if the rows are
+    newer than all before them, and to forget is to remove whole runs.
+
+    Parameters
+    ----------
+    store : Store
+        The shard's state.
+    key : pyarrow.Schema
+        The key's columns; without fields if the keys' numbers tell them apart. With other columns than before, nothing
+        is known.
+    saved : mapping
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, store: Store, key: pa.Schema, saved: Mapping[str, Any]) -> None:
+        self._names = key.names
+        self._schema = pa.schema([*key, pa.field(_NUMBER, pa.int64()), pa.field(PANE, pa.int64())])
+        self._runs = Runs(store, "delivered", saved.get("runs", ()), 1, combine=self._newest)
+        self._compacted: int = saved.get("compacted", 0)
+        self._types = [str(field.type) for field in key]
+        if saved.get("types", self._types) != self._types:
+            self.clear()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return {"runs": self._runs.known, "compacted": self._compacted, "types": self._types}
+
+    def __len__(self) -> int:
+        """Return the number of entries; a key may have several."""
+        return self._runs.rows
+
+    def older(self, rows: TimedKeys) -> Mask:
+        """Return which rows are older than a row of their key that was delivered."""
+        older = np.zeros(len(rows.times), dtype=np.bool_)
+        known = self._runs.tables(int(rows.times.min()) + 1, HIGHEST) if len(older) else []
+        if not known:
+            return older
+        latest = max(table.column(PANE)[-1].as_py() for table in known)  # those of a run are sorted
+        some = rows.times < latest
+        asked, entries = rows.take(some), self._keys_of(pa.concat_tables(known))
+        entries = entries.take(_among(entries.numbers, asked.numbers))
+        both = zip(asked.columns, entries.columns, strict=True)
+        columns = [pa.chunked_array([*mine.chunks, *others.chunks]) for mine, others in both]
+        codes, size = TimedKeys(columns, np.concatenate([asked.numbers, entries.numbers]), asked.times).codes()
+        newest = np.full(size, LOWEST, dtype=np.int64)
+        np.maximum.at(newest, codes[len(asked.times) :], entries.times)
+        older[some] = asked.times < newest[codes[: len(asked.times)]]
+        return older
+
+    def add(self, rows: TimedKeys, bound: int, *, distinct: bool = False) -> None:
+        """Take delivered rows, and forget what is older than the low-watermark.
+
+        Parameters
+        ----------
+        rows : TimedKeys
+        bound : int
+            The low-watermark. Rows below it are late, whatever was delivered.
+        distinct : bool
+            Whether no two of the rows have one key.
+        """
+        stays = rows.times >= bound
+        if stays.any():
+            rows = rows if stays.all() else rows.take(stays)
+            entries = pa.table([*rows.columns, pa.array(rows.numbers), pa.array(rows.times)], schema=self._schema)
+            self._runs.add(entries if distinct else self._newest(entries))
+        self._runs.drop_below(bound)
+        if self._runs.rows > 2 * max(self._compacted, _FEW):
+            entries = self._newest(pa.concat_tables(self._runs.tables(bound, HIGHEST)))
+            self._runs.drop_below(HIGHEST)
+            self._runs.add(entries)
+            self._compacted = entries.num_rows
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._runs.drop_below(HIGHEST)
+        self._compacted = 0
+
+    def _keys_of(self, entries: pa.Table) -> TimedKeys:
+        numbers, times = (entries.column(name).to_numpy() for name in (_NUMBER, PANE))
+        return TimedKeys([entries.column(name) for name in self._names], numbers, times)
+
+    def _newest(self, entries: pa.Table) -> pa.Table:
+        rows = self._keys_of(entries)
+        at = newest_per_key(*rows.codes(), rows.times)
+        return entries if len(at) == entries.num_rows else entries.take(pa.array(at))
+
+
+def behind(rows: TimedKeys) -> Mask:
+    """Return which rows, in the order of delivery, are older than one of their key before them."""
+    found = rows.times < np.maximum.accumulate(rows.times)  # older than any row before
+    if not found.any():
+        return found
+    some = np.flatnonzero(_among(rows.numbers, rows.numbers[found]))
+    doubted = TimedKeys([column.take(pa.array(some)) for column in rows.columns], rows.numbers[some], rows.times[some])
+    codes, _ = doubted.codes()
+    order = np.argsort(codes, kind="stable")
+    # The greatest so far of each key: keys follow one another as numbers whose later digits are the times' ranks.
+    ranks = np.unique(doubted.times[order], return_inverse=True)[1]
+    place = np.cumsum(np.diff(codes[order], prepend=codes[order[0]]) != 0) * len(order) + ranks
+    found[some[order]] = place < np.maximum.accumulate(place)
+    return found
+
+
+def _among(numbers: Int64s, others: Int64s) -> Mask:
+    """Return which numbers may be among others; all that are, and few more."""
+    size = 1 << max(10, (8 * len(others) - 1).bit_length())
+    seen = np.zeros(size, dtype=np.bool_)
+    seen[others & (size - 1)] = True
+    return seen[numbers & (size - 1)]
