@@ -80,6 +80,9 @@ class Combining(KeyedRows):
         but no rows. A row that arrives later passes on and is counted. If its input is not the preferred one, it
         replaces no row with the same time. Punctuation is the least of all feeds', without repeats.
 
+        If all that follows needs the newest row of each key alone, older rows are superseded. A row does not pass on
+        after a newer one of its key that the operator remembers.
+
         Examples
         --------
         >>> both = stream.union(other)

@@ -163,10 +163,13 @@ class KeyedRows:
         """
         return self.bound(path_argument("checkpoint", checkpoint)).df
 
-    def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
-        """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink."""
+    def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> BoundStream:
+        """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink.
+
+        With `newest`, what takes the rows asks for the newest row of each key alone.
+        """
         place = None if checkpoint is None else path_argument("checkpoint", checkpoint)
-        return self._bound(self._rewritten, place)
+        return self._bound(self._rewritten_for_newest if newest else self._rewritten, place)
 
     def _bound(self, plan: Node, checkpoint: str | None) -> BoundStream:
         return bind(plan, checkpoint)
@@ -222,6 +225,11 @@ class KeyedRows:
     def _rewritten(self) -> Node:
         """The plan after all rules; always the same one, so that it contains the columns of the stream's DataFrame."""
         return rewritten(self.plan, arrow_step)
+
+    @cached_property
+    def _rewritten_for_newest(self) -> Node:
+        """The plan after all rules, for what asks for the newest row of each key alone."""
+        return rewritten(self.plan, arrow_step, newest=True)
 
     @property
     def session(self) -> SparkSession:

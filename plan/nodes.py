@@ -391,9 +391,12 @@ class Reorder(Operator):
     ----------
     name : str
         What it is to its user.
+    newest : bool
+        Of a union: whether a row that is older than one of its key that has passed on is superseded.
     """
 
     name: Literal["union", "merge", "ordered", "distinct"]
+    newest: bool = False
 
     kind: ClassVar[Kind | None] = "reorder"
 

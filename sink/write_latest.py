@@ -23,7 +23,7 @@ from .figures.summary import CommitSummary, last_summary
 from .framing import ROWS_OPTION, Framing
 from .framing import observed as framed_metrics
 from .spec.delete_condition import DELETED, with_deletions
-from .spec.history import keeps_all
+from .spec.history import Keep, keeps_all
 from .spec.options import parse_sink_options
 from .spec.placement import buckets_for, key_option, to_buckets
 from .table.recorded_options import recorded_options
@@ -51,7 +51,11 @@ class KeyedStream(Protocol):
 
     @property
     def session(self) -> SparkSession: ...
-    def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream: ...
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def event_time(self) -> str | None: ...
+    def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> BoundStream: ...
 
 
 class BoundStream(Protocol):
@@ -179,13 +183,16 @@ def write_latest(
     checkpoint = None if checkpoint is None else path_on_server(session, checkpoint)
     placed: int | None = None
     bound: BoundStream | None = None
+    recorded: Mapping[str, str] | None = None
     reports: tuple[str, ...] = ()
     if isinstance(updates, DataFrame):
         df = updates
         refuse_preimages(df, "a latest table")
         known = [("the source", each) for each in paths_read(df)]
     else:
-        bound = _bound(updates, checkpoint, key)
+        recorded = recorded_options({"path": path} | {name: str(value) for name, value in options.items()})
+        newest = sequence is None and time in (None, updates.event_time) and _keeps_newest(options, recorded)
+        bound = _bound(updates, checkpoint, key, newest)
         df, placed, reports = bound.df, bound.shards, bound.reports
         known = [*bound.inputs, *bound.aside]
         if key is None:
@@ -213,7 +220,7 @@ def write_latest(
         return _merged(df, path, key, time, {**options, **given}, deleteWhen, checkpoint)
     given = {"path": path} | {name: str(value) for name, value in options.items() if not _is_checkpoint(name)}
     given |= {} if checkpoint is None else {"checkpointLocation": checkpoint}
-    buckets = buckets or _buckets(given, expectedKeys, placed)
+    buckets = buckets or _buckets(recorded_options(given) if recorded is None else recorded, expectedKeys, placed)
     given |= {"buckets": str(buckets)} | ({} if expectedKeys is None else {"expectedKeys": str(expectedKeys)})
     if key is not None:
         given["key"] = key_option(key)
@@ -243,17 +250,27 @@ def write_latest(
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
-def _bound(updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None) -> BoundStream:
-    """Return the stream on Spark, without punctuation that a table with this key would take for that of all keys."""
-    bound = updates.bound(checkpoint)
-    if key is None or set(bound.key) <= set([key] if isinstance(key, str) else key):
-        return bound
-    return bound.without_single_keys()
+def _bound(updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None, newest: bool) -> BoundStream:
+    """Return the stream on Spark, without punctuation that a table with this key would take for that of all keys.
+
+    With `newest`, the table takes the newest row of each of its keys alone.
+    """
+    names = updates.key if key is None else (key,) if isinstance(key, str) else tuple(key)
+    bound = updates.bound(checkpoint, newest=newest and names == updates.key)
+    return bound if set(bound.key) <= set(names) else bound.without_single_keys()
 
 
-def _buckets(given: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:
+def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool:
+    """Return whether a table of ours keeps one row of each key, the newest by its time."""
+    named = {name.lower(): str(value) for name, value in given.items()}
+    keep = named.get("keep", recorded.get("keep", "latest"))
+    by_time = named.get("guard", "time").lower() == "time" and "sequence" not in recorded
+    return by_time and Keep.parse(keep).latest and named.get("engine", "").lower() != "merge"
+
+
+def _buckets(recorded: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:
     """Return the table's own number of buckets; for a new table, that for its keys, or the stream's shards."""
-    own = recorded_options(given).get("buckets")
+    own = recorded.get("buckets")
     if own is not None:
         return int(own)
     return placed if placed is not None and expected_keys is None else buckets_for(expected_keys)

@@ -15,7 +15,7 @@ __all__ = ["ReorderReport"]
 @dataclasses.dataclass(frozen=True)
 class ReorderReport(Report):
     """What a shard did, and what it keeps after the batch. Counts are of the whole life of the checkpoint: what came
-    was released, is held, or is counted as repeated or refused.
+    was released, is held, or is counted as repeated, superseded or refused.
 
     Attributes
     ----------
@@ -47,6 +47,8 @@ class ReorderReport(Report):
     needs : int or None
         The least low-watermark, in microseconds, that would release a row that is held; None if none is, or the time
         column holds numbers of which nobody said what they mean.
+    superseded : int
+        Rows that were left out because a newer row of their key had passed on.
     """
 
     batch_id: int
@@ -63,3 +65,4 @@ class ReorderReport(Report):
     bounds: Mapping[str, int]
     promised: int | None = None
     needs: int | None = None
+    superseded: int = 0

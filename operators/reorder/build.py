@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -67,6 +68,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
 
     plan = node.specification
     assert isinstance(plan, ReorderPlan)
+    plan = dataclasses.replace(plan, newest=node.newest)
     processor = ReorderProcessor(plan, folder, late_rows_of(node))
     arrow = to_arrow_schema(node.schema, timezone="UTC")
     if fused:

@@ -21,7 +21,7 @@ OperatorName = Literal["union", "merge", "ordered", "distinct"]
 
 @dataclasses.dataclass(frozen=True)
 class ReorderPlan:
-    """An operator. With another plan a checkpoint is refused, but for `prefer`, `late`, `flush_rows` and `time_format`.
+    """An operator. With another plan a checkpoint is refused, but for what :meth:`identity` leaves out.
 
     Attributes
     ----------
@@ -46,6 +46,9 @@ class ReorderPlan:
     flush_rows : int or None
         The most rows that a shard releases in a batch.
     shards : int
+    newest : bool
+        Whether rows that are older than one of their key that has passed on are superseded: of a union before what asks
+        for the newest row of each key alone.
     time_format : str or None
         The format of numbers in the time column, for reports in microseconds of the time that rows wait for.
     """
@@ -62,6 +65,7 @@ class ReorderPlan:
     flush_rows: int | None = None
     shards: int = 1
     time_format: str | None = None
+    newest: bool = False
 
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""

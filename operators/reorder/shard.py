@@ -17,6 +17,7 @@ import pyarrow as pa
 from ...conf.errors import CheckpointError, MalformedRowError
 from ...core.feedback.reorder_reports import ReorderReport
 from ...core.pushdown.ipc_frames import from_frame
+from ...core.rows.buckets import spark_hash
 from ...core.rows.columns import columns_at
 from ...core.rows.event_times import event_time_us
 from ...core.rows.exact_integers import HIGHEST, LOWEST
@@ -26,6 +27,7 @@ from ...core.rows.system_column import system_field, with_system_fields
 from ...core.rows.widening import covers, with_nulls
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import by_arrival, micros
+from ..runtime.delivered_times import TimedKeys, behind, older_than
 from ..runtime.entries import PANE
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from ..runtime.key_bounds import KeyBounds, Shard
@@ -41,7 +43,7 @@ Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _VERSION = 1
-_COUNTS = ("rows", "released", "held", "due", "repeats", "late", "refused")
+_COUNTS = ("rows", "released", "held", "due", "repeats", "superseded", "late", "refused")
 _LOSES = 1 << 62
 """Taken off the sequence number of a row that must not replace another one with its key and time."""
 
@@ -162,9 +164,27 @@ class ReorderShard:
             self._held.add(rows)
             self._counts["held"] += rows.num_rows
             return self._own(rows.schema.empty_table())
-        keep = late | self._once(rows, ~late)
-        self._counts["repeats"] += int(np.count_nonzero(~keep))
+        older = self._older(rows, times)
+        keep = ~older & (late | self._once(rows, ~(late | older)))
+        self._counts["superseded"] += int(np.count_nonzero(older))
+        self._counts["repeats"] += int(np.count_nonzero(~(keep | older)))
         return self._own(rows.filter(pa.array(keep)))
+
+    def _older(self, rows: pa.Table, times: Int64s) -> Mask:
+        """Return which rows are older than one of their key that has passed on, or is before them in the batch.
+
+        What has passed on is known until punctuation passes it.
+        """
+        if not self._plan.newest:
+            return np.zeros(len(times), dtype=np.bool_)
+        mine = self._timed(rows)
+        older = behind(mine)
+        known = self._passed.tables(int(times.min()) + 1, HIGHEST) if len(times) else []
+        return older | older_than(mine, self._timed(pa.concat_tables(known))) if known else older
+
+    def _timed(self, rows: pa.Table) -> TimedKeys:
+        columns = columns_at(rows, self._plan.key)
+        return TimedKeys(columns, spark_hash(columns).astype(np.int64), rows.column(PANE).to_numpy())
 
     def _released(self, bound: int | None) -> list[pa.Table]:
         """Return held rows that the low-watermark releases, by time and arrival, as many as a batch may release."""

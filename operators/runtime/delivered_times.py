@@ -15,7 +15,7 @@ from .entries import PANE
 from .runs import Runs
 from .store import Store
 
-__all__ = ["DeliveredTimes", "TimedKeys", "behind"]
+__all__ = ["DeliveredTimes", "TimedKeys", "behind", "older_than"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -92,14 +92,7 @@ class DeliveredTimes:
             return older
         latest = max(table.column(PANE)[-1].as_py() for table in known)  # those of a run are sorted
         some = rows.times < latest
-        asked, entries = rows.take(some), self._keys_of(pa.concat_tables(known))
-        entries = entries.take(_among(entries.numbers, asked.numbers))
-        both = zip(asked.columns, entries.columns, strict=True)
-        columns = [pa.chunked_array([*mine.chunks, *others.chunks]) for mine, others in both]
-        codes, size = TimedKeys(columns, np.concatenate([asked.numbers, entries.numbers]), asked.times).codes()
-        newest = np.full(size, LOWEST, dtype=np.int64)
-        np.maximum.at(newest, codes[len(asked.times) :], entries.times)
-        older[some] = asked.times < newest[codes[: len(asked.times)]]
+        older[some] = older_than(rows.take(some), self._keys_of(pa.concat_tables(known)))
         return older
 
     def add(self, rows: TimedKeys, bound: int, *, distinct: bool = False) -> None:
@@ -138,6 +131,18 @@ class DeliveredTimes:
         rows = self._keys_of(entries)
         at = newest_per_key(*rows.codes(), rows.times)
         return entries if len(at) == entries.num_rows else entries.take(pa.array(at))
+
+
+def older_than(rows: TimedKeys, others: TimedKeys) -> Mask:
+    """Return which rows are older than another one of their key."""
+    others = others.take(_among(others.numbers, rows.numbers))
+    both = zip(rows.columns, others.columns, strict=True)
+    columns = [pa.chunked_array([*mine.chunks, *more.chunks]) for mine, more in both]
+    codes, size = TimedKeys(columns, np.concatenate([rows.numbers, others.numbers]), rows.times).codes()
+    n = len(rows.times)
+    newest = np.full(size, LOWEST, dtype=np.int64)
+    np.maximum.at(newest, codes[n:], others.times)
+    return rows.times < newest[codes[:n]]
 
 
 def behind(rows: TimedKeys) -> Mask:

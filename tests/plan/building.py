@@ -53,6 +53,10 @@ def intake(name: str, **more: Any) -> Intake:
     )
 
 
+def distinct(before: Node, **more: Any) -> Reorder:
+    return Reorder(*FIXED, inputs=(before,), specification=Spec(), name="distinct", **{"shards": 4, **more})
+
+
 def where(before: Node) -> Transform:
     return Transform(*FIXED, inputs=(before,), step=Filter("v > 0"))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from upstream.plan.fusion import fusable
-from upstream.plan.nodes import Map, Node, Transform, walk
+from upstream.plan.nodes import Map, Node, Reorder, Transform, walk
 from upstream.plan.rewrites import rewritten
 from upstream.plan.row_steps import Choice, Filter
 
@@ -75,3 +75,13 @@ def test_each_branch_is_rewritten_once():
     shared = where(ours())
     plan = rewritten(union(window(shared), window(shared)), translate)
     assert kinds(plan) == ["Rows", "Map", "Window", "Window", "Reorder"]
+
+
+def test_a_union_drops_older_rows_if_all_behind_demands_the_newest_row_alone():
+    def dropping(newest: bool) -> list[bool]:
+        plan = rewritten(where(union(ours(), ours())), lambda _: None, newest=newest)
+        kept = rewritten(union(ours(), ours()), translate, newest=newest)
+        return [node.newest for each in (plan, kept) for node in walk(each) if isinstance(node, Reorder)]
+
+    assert dropping(True) == [False, True]
+    assert dropping(False) == [False, False]

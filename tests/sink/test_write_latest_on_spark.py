@@ -108,7 +108,11 @@ class InArrow:
     def session(self) -> SparkSession:
         return self.df.sparkSession
 
-    def bound(self, checkpoint: object) -> InArrow:
+    @property
+    def event_time(self) -> str | None:
+        return self.time
+
+    def bound(self, checkpoint: object, *, newest: bool = False) -> InArrow:
         return self
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame:

@@ -64,6 +64,15 @@ def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spa
     assert sum(report.rows for report in reports) == len(rows)
     assert sum(report.repeats for report in reports) > 0
     assert {feed.partition("/")[0] for report in reports for feed in report.bounds} == {"ours", "theirs"}
+    # A table with the key of the stream needs no row that is older than one of its key that has passed.
+    assert sum(report.superseded for report in reports) == 0
+    place = tmp_path / "again"
+    write_to_end(
+        left.union(right, names=("ours", "theirs"), prefer="ours", shards=2), place / "table", place / "checkpoint"
+    )
+    last = {key: (ms, value) for (key, ms), value in sorted(newest.items())}
+    assert {row["key"]: (row["ms"], row["value"]) for row in read_frame(place / "table").to_dicts()} == last
+    assert sum(report.superseded for report in reports_of(place)) > 0
 
 
 def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):

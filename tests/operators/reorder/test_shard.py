@@ -99,7 +99,8 @@ class Run:
         self.given += own
         self.per_batch.append(len(own))
         counted = self.report
-        assert counted.rows == counted.released + counted.held + counted.repeats + counted.refused
+        left_out = counted.repeats + counted.superseded + counted.refused
+        assert counted.rows == counted.released + counted.held + left_out
         assert counted.released == len(self.given)
         return shard, own
 
@@ -197,6 +198,38 @@ def test_the_newest_row_of_a_union_is_the_preferred_inputs(arriving, sizes):
         which: "left/feed" if "left" in dict(members) else "right/feed" for which, members in groups(arriving).items()
     }
     assert {which: row[SYSTEM]["source"] for which, row in newest.items()} == wanted
+
+
+@pytest.mark.parametrize("prefer", [None, "left"])
+@given(arriving=arrivals, sizes=sizes)
+def test_a_union_before_what_asks_for_newest_rows_never_goes_back_in_time(prefer, arriving, sizes):
+    """And the newest rows of each key are those of a union that gives every row."""
+    asked = plan("union", hold=False, prefer=prefer)
+    every, run = play(asked, arriving, sizes), play(dataclasses.replace(asked, newest=True), arriving, sizes)
+    last = {}
+    for row in run.given:
+        assert row["t"] >= last.get(row["k"], row)["t"]
+        last[row["k"]] = row
+    newest = {}
+    for row in every.given:
+        if row["t"] >= newest.get(row["k"], row)["t"]:
+            newest[row["k"]] = row
+    assert {key: row["v"] for key, row in last.items()} == {key: row["v"] for key, row in newest.items()}
+    assert every.report.superseded == 0
+    assert run.promised == every.promised
+
+
+def test_what_a_union_has_superseded_is_counted_and_leaves_no_memory():
+    run = Run(dataclasses.replace(UNION, newest=True))
+    _, own = run.step([("left", 1, 5, 0), ("left", 1, 4, 1), ("right", 1, 5, 0)], {"left": 1, "right": 1})
+    assert [row["v"] for row in own] == [0]
+    _, own = run.step([("right", 1, 4, 1), ("right", 2, 4, 2), ("left", 1, 5, 2)], {})
+    assert [(row["k"], row["v"]) for row in own] == [(1, 2), (2, 2)]
+    assert (run.report.superseded, run.report.repeats, run.report.remembered) == (2, 1, 2)
+    run.step([], {"left": 9, "right": 9})
+    _, own = run.step([("right", 1, 4, 3)], {})
+    assert len(own) == 1, "it is late, and takes part"
+    assert (run.report.superseded, run.report.late) == (2, 1)
 
 
 def test_simultaneous_rows_do_not_wait_for_one_another():
