@@ -344,7 +344,10 @@ class Queue(Operator):
     @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
-        return "rows that wait, until they are processed or superseded"
+        rows = "rows that wait, until they are processed or superseded"
+        if self.time is None or self.specification.changeable()["policy"] in ("append", "shed"):
+            return rows
+        return f"{rows}; of delivered keys the time, until the watermark has passed it"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
