@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...conf.errors import QueryError
 from ...core.rows.exact_integers import Int64s
 from .numbers import key_numbers
 from .operator import Operator
@@ -19,6 +20,8 @@ __all__ = ["Came", "Everything"]
 
 _MOST = 1_000_000
 """Rows that the multiples of a period may give in one step."""
+_MOST_BYTES = 1 << 28
+"""Their size. What a step gives in any case may have four times as much."""
 
 
 class Came(Operator):
@@ -57,13 +60,19 @@ class Everything(Operator):
     def __init__(self, schema: pa.Schema, every_us: int | None, state: State) -> None:
         super().__init__(schema)
         self._every = every_us
+        self._values = state.values
         self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())))
 
     forgets = True
 
     def reach(self, rows: int) -> int | None:
         """Return for how long, in microseconds, results are to be found at once if so many rows come; None for ever."""
-        return None if self._every is None else self._every * max(1, _MOST // (self._kept.rows + rows + 1))
+        if self._every is None:
+            return None
+        if "width" not in self._values:  # the first rows show it
+            return self._every if rows else None
+        most = min(_MOST, _MOST_BYTES // int(self._values["width"]))
+        return self._every * max(1, most // (self._kept.rows + rows + 1))
 
     def acts(self, span: Span) -> bool:
         return self._every is not None and self._kept.rows > 0
@@ -85,6 +94,8 @@ class Everything(Operator):
         rows = numbered(together, columns)
         steps = cumulated(rows.ids, int64s(together, TIME), int64s(together, WEIGHT))
         distinct = together.select(columns)[rows.first]
+        width = int(distinct.estimated_size() // max(distinct.height, 1)) + 1
+        self._values["width"] = max(width, int(self._values.get("width", 0)))
         if changes.height:
             last = steps.lasts & (steps.values[0] != 0)
             kept = distinct[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
@@ -92,9 +103,16 @@ class Everything(Operator):
         everywhere = np.unique(np.concatenate([steps.times, points]))
         zeros = np.zeros(len(everywhere), dtype=np.int64)
         found: list[pl.DataFrame] = []
+        left = 4 * _MOST_BYTES // width
         for part in live(steps, np.zeros(len(distinct), dtype=np.int64), Steps(zeros, everywhere, [])):
             wanted = np.isin(everywhere[part.positions], points)
             at = everywhere[part.positions[wanted]]
+            left -= len(at)
+            if left < 0:
+                raise QueryError(
+                    f"all rows at each change, of about {width} bytes each, have more than {4 * _MOST_BYTES} bytes",
+                    hint="EMIT CHANGES gives what comes; or keep fewer rows, or make shorter ones",
+                )
             found.append(delta_frame(distinct[part.ids[wanted]], at, part.weights[wanted]))
         return pl.concat(found) if found else self.nothing
 

@@ -11,7 +11,7 @@ from upstream.operators.runtime.store import DictStore
 from upstream.queries.deltas.zsets import TIME, WEIGHT
 from upstream.queries.relations.nodes import Aggregate, Changes, Project, Range, Rows, Sample, Windowed
 
-from .checking import END, Database, K, N, S, added, arrivals, at, evaluated, rows_of_s, steps_of, windows
+from .checking import END, Database, K, N, R, S, added, arrivals, at, evaluated, frame, rows_of_s, steps_of, windows
 
 BY = (("k", K),)
 
@@ -84,3 +84,17 @@ def test_a_period_that_ends_at_the_low_watermark_waits_for_the_next_step():
     evaluation = added({"q": Changes(Windowed(S, Range(100)), "rstream", 3)}, DictStore())
     assert evaluation.step(rows_of_s(3), 6).changes["q"].select("t", TIME).rows() == [(3, 3)]
     assert evaluation.step(rows_of_s(6), 7).changes["q"].select("t", TIME).rows() == [(3, 6), (6, 6)]
+
+
+def test_wide_rows_are_given_in_short_spans_or_not_at_all():
+    every = 10
+    plan = Changes(Windowed(S, Range(100_000)), "rstream", every)
+    evaluation = added({"all": plan}, DictStore())
+    wide = {"s": frame(S, [(1, "x" * 1_000_000, 1, 1, False)]), "r": frame(R, [])}
+    assert evaluation.reach(wide, {}, 9_000) == 1 + every, "the width is not known yet"
+    evaluation.step(wide, 1 + every)
+    bound = evaluation.reach({}, {}, 9_000)
+    assert 1 + every < bound < 2_000, "about 256 MiB"
+    assert evaluation.step({}, bound).failed == {}
+    failed = evaluation.step({}, 90_000).failed["all"]
+    assert "about 1000" in str(failed)
