@@ -3,6 +3,7 @@
 The setting is that of figures 7 and 8, with a join in place of the union: rows of 50 and 0.05 a second, stamped on
 entry, in batches of a fifth of a second. The join's shard runs, as in a query: rows wait in it for the other input
 (``release="sync"``), it reports what would let them go, and the classes of the source promise that for the silent one.
+The same join in SQL runs on the stages that host queries, and their reports take that way.
 """
 
 from __future__ import annotations
@@ -17,13 +18,22 @@ from upstream.core.feedback.on_demand_watermark import OnDemandWatermark
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.core.watermark.policies import Policy, Progress
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import punctuation_rows
+from upstream.operators.runtime.state_head import read_head
 from upstream.operators.runtime.store import DictStore
+from upstream.queries.hosting.commands import Command
+from upstream.queries.hosting.local_host import LocalHost
+from upstream.queries.hosting.results import result_rows
+from upstream.queries.language import Catalog, bind
+from upstream.queries.registry.registry import Registered, Registry
+from upstream.queries.registry.settings import Settings
+from upstream.queries.relations.nodes import Stream
 
 from .bai import COST_US, PASSES, RATES
 from .shapes import Curve, Figure, Panel
@@ -38,6 +48,12 @@ _KEYS = 20
 _SCHEMA = pa.schema([("key", pa.int64()), ("at", TIMESTAMP), ("row", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 _SIDE = JoinSide(("key",), "at", _SCHEMA)
 _PLAN = JoinPlan(_SIDE, _SIDE, IntervalBand(_WINDOW_US, _WINDOW_US), release=ReleasePlan("sync"))
+_NAMES = ("busy", "sparse")
+_RANGE = f"[RANGE {_WINDOW_US + 1} MICROSECONDS]"
+_SQL = f"""
+ISTREAM(SELECT b.`row`, s.`row` AS row_right
+        FROM busy {_RANGE} AS b JOIN sparse {_RANGE} AS s ON b.`key` = s.`key`)
+"""
 _FEEDS = tuple(f"{side}/{feed}" for side, feed in zip(SIDES, RATES, strict=True))
 
 
@@ -87,9 +103,53 @@ def batches(seed: int, seconds: float) -> Iterator[tuple[int, list[pa.Table]]]:
         yield clock, tables
 
 
-def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0) -> JoinOutcome:
+class ShardJoin:
+    """The fluent join's shard."""
+
+    def __init__(self) -> None:
+        self._store = DictStore()
+
+    def batch(self, tables: Sequence[pa.Table]) -> tuple[pa.Table | None, int, int]:
+        """Run a batch; return what leaves it, how many rows wait in it, and what it needs, or 0."""
+        result, report = JoinShard(0, _PLAN, self._store).run(*([to_frame(each)] for each in tables))
+        return result, report.queued + report.held, report.needs or 0
+
+
+class SqlJoin:
+    """The join as a hosted query, of which each result has the time of the later row."""
+
+    def __init__(self) -> None:
+        schema = pa.schema(list(_SCHEMA)[:-1])
+        streams = tuple(Stream(name, schema, event_time="at") for name in _NAMES)
+        catalog = Catalog({each.name: each for each in streams})
+        query = Registered(1, "q", _SQL, 1.0, True, None, 1, "", bind(_SQL, catalog))
+        registry = Registry(1, catalog, {"q": query}, Settings("", 1, streams))
+        self._host = LocalHost(lambda _: registry, 1)
+        self._number = 0
+        self._stamps = np.empty(0, dtype=np.int64)
+
+    def batch(self, tables: Sequence[pa.Table]) -> tuple[pa.Table | None, int, int]:
+        """See :meth:`ShardJoin.batch`. Nothing passes punctuation on, but to the tables' commits."""
+        left = self._host.batch(
+            Command(self._number, 1), {name: [table] for name, table in zip(_NAMES, tables, strict=True)}
+        )
+        self._number += 1
+        frames = [each.frame for each in left if each.leaving.kind == "rows" and each.frame is not None]
+        parts = [[_micros(one) for one in split_punctuation(each)] for each in tables]
+        self._stamps = np.concatenate([self._stamps, *(rows for rows, _ in parts)])
+        self._stamps = self._stamps[self._stamps >= min(int(bounds[-1]) for _, bounds in parts)]
+        needs = [read_head(store)["held"]["needs"] for store in (*self._host.first, *self._host.second)]
+        found = result_rows(frames).rows if frames else None
+        return found, len(self._stamps), min((each for each in needs if each is not None), default=0)
+
+
+def _micros(rows: pa.Table) -> np.ndarray:
+    return rows.column("at").cast(pa.int64()).fill_null(AFTER_ALL).to_numpy()
+
+
+def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0, *, sql: bool = False) -> JoinOutcome:
     """Run one of ``none``, ``periodic`` or ``on demand``."""
-    store, results = DictStore(), list[tuple[int, int]]()
+    joined, results = SqlJoin() if sql else ShardJoin(), list[tuple[int, int]]()
     progress = [Progress(Policy("heartbeat")) for _ in RATES]
     for each in progress:
         each.close_batch(0)
@@ -102,19 +162,16 @@ def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.
     def join(tables: Sequence[pa.Table], clock: int) -> int:
         """Run a batch of the shard; return what it needs, or 0."""
         nonlocal waiting, passed
-        frames: list[list[bytes]] = []
+        given: list[pa.Table] = []
         for side, table in enumerate(tables):
-            bound = pa.array([progress[side].bound]).view(TIMESTAMP)
-            frames.append(
-                [to_frame(pa.concat_tables([table, punctuation_rows(_SCHEMA, [_FEEDS[side]], clock, at=bound)]))]
-            )
-        result, report = JoinShard(0, _PLAN, store).run(*frames)
-        waiting = report.queued + report.held
+            bound = pa.array([None if (at := progress[side].bound) == AFTER_ALL else at], pa.int64()).view(TIMESTAMP)
+            given.append(pa.concat_tables([table, punctuation_rows(_SCHEMA, [_FEEDS[side]], clock, at=bound)]))
+        result, waiting, needs = joined.batch(given)
         if result is not None:
-            found, punctuation = split_punctuation(result)
+            found, punctuation = split_punctuation(result) if SYSTEM in result.column_names else (result, None)
             results.extend(zip(found["row"].to_pylist(), found["row_right"].to_pylist(), strict=True))
-            passed += punctuation.num_rows > 0 and found.num_rows == 0
-        return report.needs or 0
+            passed += punctuation is not None and punctuation.num_rows > 0 and found.num_rows == 0
+        return needs
 
     nothing = [_SCHEMA.empty_table()] * 2
     for clock, tables in batches(seed, seconds):
@@ -136,14 +193,13 @@ def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.
         if how == "on demand" and needs:
             for side in (0, 1):  # each input is a source of its own, which looks at the same reports
                 mine, spoke = {_FEEDS[side]: progress[side]}, {_FEEDS[side]: heard[side]}
-                if on_demand.enable(mine, spoke, [needs], clock):
+                if on_demand.enable(mine, spoke, [needs], clock + COST_US):
                     # Until the timestamp has come through.
                     area += waiting * COST_US
                     idle += COST_US
                     peak = max(peak, waiting + 1)
                     join(nothing, clock)
     for each in progress:
-        each.end()
         each.close()
     join(nothing, last)
     return JoinOutcome(area / rows / 1e3, 100 * idle / last, peak, sorted(results), passed)
@@ -159,8 +215,11 @@ def figure_join(quick: bool) -> Figure:
         def at(found: list[JoinOutcome]) -> Estimate:
             return estimate([getattr(each, what) for each in found])
 
-        return {how: Curve(how, rates, [at(each) for each in runs[how]]) for how in ("none", "periodic", "on demand")}
+        return {how: Curve(how, rates, [at(each) for each in runs[how]]) for how in runs}
 
+    briefly = 20 if quick else 100
+    for how in ("none", "on demand"):
+        runs[f"SQL, {how}"] = [[run(0, briefly, how, sql=True)]] * len(rates)
     latency, idle, peak = (curves(what) for what in ("latency_ms", "idle", "peak"))
     differs: list[str] = []
     answers = runs["none"][0]
@@ -169,6 +228,9 @@ def figure_join(quick: bool) -> Figure:
     others = [*runs["periodic"], runs["on demand"][0]]
     if any([one.results for one in each] != [one.results for one in answers] for each in others):
         differs.append("the pairs depend on how the join hears of silence")
+    pairs = run(0, briefly, "none").results
+    if not all(one.results == pairs for how in ("none", "on demand") for one in runs[f"SQL, {how}"][0]):
+        differs.append("in SQL the pairs are others")
     if not all(one.punctuation_without_rows for one in runs["on demand"][0]):
         differs.append("no punctuation passes where there is no row for it, against figure 6")
     none, periodic, demand = (latency[how].means for how in ("none", "periodic", "on demand"))
@@ -182,6 +244,15 @@ def figure_join(quick: bool) -> Figure:
         )
     if not 0 < idle["on demand"].means[0] < 0.1:
         differs.append(f"on demand it waits {idle['on demand'].means[0]:.3g} % of the time, wanted less than 0.1")
+    slow, fast = (latency[f"SQL, {how}"].means[0] for how in ("none", "on demand"))
+    if not slow > 1000 * fast:
+        differs.append(
+            f"in SQL the latency is {slow:.3g} ms without timestamps, {fast:.3g} ms with, wanted orders less"
+        )
+    if not 0 < idle["SQL, on demand"].means[0] < 0.1:
+        differs.append(
+            f"on demand, SQL waits {idle['SQL, on demand'].means[0]:.3g} % of the time, wanted less than 0.1"
+        )
     most, least = peak["none"].means[0], peak["on demand"].means[0]
     if not most > 30 * least:
         differs.append(f"{most:.0f} rows wait without timestamps and {least:.0f} on demand, wanted far fewer")
