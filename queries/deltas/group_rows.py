@@ -109,7 +109,8 @@ class GroupRows:
         """Return the results of groups that have no change point but the time before the step."""
         stands = self._standing(points)
         nothing = empty_delta(self._rows)
-        small = pairs(np.flatnonzero(stands.bits == 0), np.int64(0))
+        small = np.flatnonzero(stands.bits == 0)
+        small = pairs(small, np.zeros(len(small), dtype=np.int64))
         found = self._found(points, nothing, np.empty(0, dtype=np.int64), stands.bits, small, small[:0])
         return self._results(points, found, stands.rows, stands.group)
 
