@@ -392,7 +392,7 @@ class Queries(StoredRelations):
         SchemaError
             A stream leaves rows out, such as one that coalesces.
         CheckpointError
-            The checkpoint was begun with other operators in the streams.
+            The checkpoint was begun with other operators in the streams, or another job hosts its queries.
         EnvironmentMissingError
             The session is a client of Spark Connect, or its state store cannot hold the queries' state.
 

@@ -96,13 +96,13 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     """
     from ..conf.locations import absolute_location
     from ..sink.admin.scan import open_table
-    from ..sink.commit.lease import read_lease
+    from ..sink.commit.lease import TableLease
     from ..storage.folder import TableFolder
 
     table, now = open_table(path, storage), now_us()
     commits = recent_commits(path, table.version(), storage)
-    lease = read_lease(TableFolder(absolute_location(path), storage))
-    writer = None if lease is None or lease.has_ended(now) else lease.query_id
+    lease = TableLease(TableFolder(absolute_location(path), storage)).read()
+    writer = None if lease is None or lease.has_ended(now) else lease.holder
     last = commits[-1][1] if commits else None
     if as_json:
         found: dict[str, Any] = {"table": path, "version": table.version(), "writer": writer, "last_commit": None}

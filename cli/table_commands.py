@@ -290,11 +290,11 @@ def release(
     takes the table again with its next batch, or fails if another query has it by then.
     """
     from ..conf.locations import absolute_location
-    from ..sink.commit.lease import release_lease
+    from ..sink.commit.lease import TableLease
     from ..storage.folder import TableFolder
 
-    taken = release_lease(TableFolder(absolute_location(table), storage_options(option)))
-    typer.echo("no query held it" if taken is None else f"taken from query {taken.query_id}")
+    taken = TableLease(TableFolder(absolute_location(table), storage_options(option))).release()
+    typer.echo("no query held it" if taken is None else f"taken from query {taken.holder}")
 
 
 @commands.command()

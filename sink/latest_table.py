@@ -17,7 +17,7 @@ from .admin.maintain import maintain_table
 from .admin.rebucket import rebucket_table
 from .admin.repair import Repairs, repair_table
 from .admin.scan import open_table, scan_columns
-from .commit.lease import release_lease
+from .commit.lease import TableLease
 from .figures.run import RunFigures, run_staleness
 from .figures.summary import CommitSummary, read_summaries
 
@@ -417,5 +417,5 @@ class LatestTable:
         --------
         >>> table.release()
         """
-        taken = release_lease(TableFolder(absolute_location(self.path), self._storage))
-        return None if taken is None else taken.query_id
+        taken = TableLease(TableFolder(absolute_location(self.path), self._storage)).release()
+        return None if taken is None else taken.holder

@@ -19,7 +19,7 @@ from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from .commit.arrival_order import Numbering
 from .commit.commit import BatchCommit
 from .commit.last_commit import version_remembered
-from .commit.lease import hold_lease
+from .commit.lease import TableLease
 from .commit.metrics_table import check_metrics, write_metrics
 from .commit.writer_id import writer_id
 from .figures.summary import CommitSummary, last_summary
@@ -78,7 +78,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     target = parse_sink_options(options)
     writer = writer_for(target, framed or schema, framed=framed is not None)
     with target.folder.guarded():
-        hold_lease(target.folder, writer_id(target), driver_process(), target.options.lease_us, now_us())
+        lease = TableLease(target.folder)
+        lease.hold(writer_id(target), driver_process(), target.options.lease_us, now_us())
     return writer
 
 

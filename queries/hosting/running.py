@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...conf.connect_client import is_client
@@ -30,6 +30,7 @@ from .build import build_host
 from .commands import Command, CommandOfTask, command_of_batch
 from .dropping import DroppedTables
 from .first_stage import FirstStage
+from .host_lease import HostLease
 from .host_plan import HostPlans
 from .merging import MERGED_DDL, GivenForTables, MergeStep, tables_of
 from .outcome import Outcome, outcome_of
@@ -83,7 +84,8 @@ def start(
     SchemaError
         A stream leaves rows out.
     CheckpointError
-        The checkpoint has no registry, or was begun with other operators in the streams.
+        The checkpoint has no registry, was begun with other operators in the streams, or another job hosts its
+        queries.
     EnvironmentMissingError
         The session is a client of Spark Connect, or its state store cannot hold the queries' state.
     """
@@ -97,20 +99,30 @@ def start(
         [found for plan in plans for found in places_aside(plan)],
     )
     pace_s = None if trigger.get("once") else batch_s
-    writer = _writer(streams, place, registry, pace_s, given or GivenForTables())
-    if name is not None:
-        writer = writer.queryName(name)
-    if trigger:
-        writer = writer.trigger(**trigger)
-    with at_most_partitions(next(iter(streams.values())).session, registry.settings.shards):
-        return writer.start()
+    settings = registry.settings
+    _check_streams(streams, [each.name for each in settings.streams])
+    lease = HostLease(folder_at(place))
+    with lease.taken():
+        writer = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check)
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        with at_most_partitions(next(iter(streams.values())).session, settings.shards):
+            query = writer.start()
+    lease.keep(lambda seconds: bool(query.awaitTermination(max(int(seconds), 1))), lambda: query.isActive)
+    return query
 
 
 def _writer(
-    streams: Mapping[str, KeyedRows], place: str, registry: Registry, batch_s: float | None, given: GivenForTables
+    streams: Mapping[str, KeyedRows],
+    place: str,
+    registry: Registry,
+    batch_s: float | None,
+    given: GivenForTables,
+    check: Callable[[], None],
 ) -> DataStreamWriter:
     settings = registry.settings
-    _check_streams(streams, [each.name for each in settings.streams])
     slots = integers_with_hash(range(settings.shards))
     plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), slots, registry.version)
     commands = CommandOfTask(place)
@@ -123,7 +135,7 @@ def _writer(
         SecondStage(commands, plans, stage_folder(place, 1)),
         batch_s,
     )
-    batches = HostedBatches(place, plans, given)
+    batches = HostedBatches(place, plans, given, check)
     return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
 
 
@@ -163,6 +175,8 @@ class HostedBatches:
         The plans of the registry's versions.
     given
         What holds for all tables.
+    check
+        Called at the beginning of each batch: it raises if another job hosts the queries by now.
 
     Notes
     -----
@@ -170,7 +184,9 @@ class HostedBatches:
     commit in that batch or a later one, and the next change of the journal deactivates it; the others go on.
     """
 
-    def __init__(self, checkpoint: str, plans: HostPlans, given: GivenForTables) -> None:
+    def __init__(
+        self, checkpoint: str, plans: HostPlans, given: GivenForTables, check: Callable[[], None] = lambda: None
+    ) -> None:
         self._checkpoint = checkpoint
         self._plans = plans
         self._journal = Journal(checkpoint)
@@ -178,11 +194,13 @@ class HostedBatches:
         self._reports = Reports(self._folder)
         self._tables: ResultTables | None = None
         self._given = given
+        self._check = check
         self._dropped = DroppedTables(given.options)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch and commit it."""
         began = time.perf_counter()
+        self._check()
         command = command_of_batch(self._checkpoint, batch_id)
         sink = self._sink(df)
         self._dropped.delete(self._plans.registry_of(command.version), sink.host)

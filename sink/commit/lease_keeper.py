@@ -17,7 +17,8 @@ from ...conf.clock import now_us
 from ...conf.errors import TableError
 from ...conf.process_identity import Process
 from ...storage.folder import TableFolder
-from .lease import Lease, hold_lease, read_lease, release_lease
+from ...storage.lease import Lease
+from .lease import TableLease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,14 +70,14 @@ class LeaseKeeper:
 
     def look_at(self, folder: TableFolder, running: Collection[str]) -> Lease | None:
         """Renew a table's lease, or release it, if a query of this driver has it; return the lease then."""
-        lease = read_lease(folder)
+        place = TableLease(folder)
+        lease = place.read()
         if lease is None or lease.process != self._process:
             return lease
-        if lease.query_id not in running:
-            release_lease(folder)
+        if lease.holder not in running:
+            place.release(lease.holder)
             return None
-        if lease.is_due(self._clock_us()):
-            hold_lease(folder, lease.query_id, self._process, lease.term_us, self._clock_us())
+        place.hold(lease.holder, self._process, lease.term_us, self._clock_us())
         return lease
 
     def _keep(self) -> None:

@@ -31,7 +31,7 @@ _OWN = re.compile(
     rf"(?:{DELETIONS}|{FOLDER})?(?:{BUCKET}=[^/]+/)?part-{_UUID}\.parquet"
     rf"|{FOLDER}(?:{BUCKET}=[^/]+/)?\d+\.json"
     rf"|(?:(?:{VECTORS}|{COPIES})/)?deletion_vector_{_UUID}\.bin"
-    rf"|_upstream_lease\.json(?:\.{_UUID})?"
+    rf"|_upstream_lease/(?:\d{{20}}\.json|\.staged/\d{{20}}\.json\.[0-9a-f]{{32}}|\.{_UUID}\.tmp)"
     rf"|{LOG}/(?:\.{_UUID}\.tmp|_commit_{_UUID}\.json\.tmp|_upstream_dropped)"
 )
 LOG_FILE = re.compile(

@@ -7,7 +7,7 @@ from kit.sink import Sink
 
 from upstream.conf.clock import now_us
 from upstream.conf.process_identity import Process
-from upstream.sink.commit.lease import hold_lease
+from upstream.sink.commit.lease import TableLease
 from upstream.storage.folder import TableFolder
 
 from .in_process import done
@@ -41,7 +41,7 @@ def test_status(table, tmp_path):
     assert second.startswith("2 keys; complete to 22; last commit ")
     assert second.endswith(" ago, batch 2")
     assert third.startswith("0 keys changed, 1 updates superseded")
-    hold_lease(TableFolder(str(table.path)), "query-1", Process.of(os.getpid()), 60_000_000, now_us())
+    TableLease(TableFolder(str(table.path))).hold("query-1", Process.of(os.getpid()), 60_000_000, now_us())
     assert "query query-1 is writing it" in done("status", "table", cwd=tmp_path)
     found = json.loads(done("status", "table", "--json", cwd=tmp_path))
     assert (found["table"], found["version"], found["writer"]) == ("table", 3, "query-1")

@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 import upstream
 from upstream.conf.errors import OptionError, TableError
 from upstream.conf.process_identity import driver_process
-from upstream.sink.commit.lease import hold_lease, read_lease
+from upstream.sink.commit.lease import TableLease
 from upstream.storage.folder import TableFolder
 
 
@@ -93,10 +93,10 @@ def test_more_history(make_sink):
 
 def test_a_lease_is_released(table, written):
     assert table.release() is None
-    folder = TableFolder(str(written.path), {})
-    hold_lease(folder, "another query", driver_process(), 60_000_000, 0)
+    lease = TableLease(TableFolder(str(written.path), {}))
+    lease.hold("another query", driver_process(), 60_000_000, 0)
     assert table.release() == "another query"
-    assert read_lease(folder) is None
+    assert lease.read() is None
 
 
 def test_what_is_no_table_of_ours(tmp_path):

@@ -1,6 +1,8 @@
 """The host on real Spark: queries come, change, fail and go while it runs, and others read their tables."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import polars as pl
@@ -8,12 +10,16 @@ import pytest
 from deltalake import DeltaTable
 from kit.feeds import write_csv
 from kit.waiting import wait_for
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import upstream as us
+from upstream.conf.clock import now_us
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.process_identity import Process
 from upstream.core.rows.system_column import SYSTEM
 from upstream.queries.hosting.dropping import drop_query
+from upstream.queries.hosting.host_lease import CheckpointLease
 from upstream.queries.hosting.reports import Reports
 from upstream.queries.hosting.running import start
 from upstream.queries.registry.changes import Change
@@ -259,3 +265,41 @@ def test_what_cannot_be_hosted_is_refused(spark, tmp_path):
         start({**streams, "buses": coalesced}, job.checkpoint)
     with pytest.raises(CheckpointError, match="no registry"):
         start(streams, str(tmp_path / "other"))
+
+
+def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    job.change("register", "per_route", PER_ROUTE)
+    job.write("buses", ("a", 1, "r1", 10))
+
+    def started():
+        return start(job.streams(), job.checkpoint, processingTime="0 seconds")
+
+    # Of two that start at the same moment one is refused in words, and the other one runs.
+    with ThreadPoolExecutor(2) as pool:
+        both = [each.exception() or each.result() for each in [pool.submit(started) for _ in range(2)]]
+    refused, query = sorted(both, key=lambda each: not isinstance(each, Exception))
+    assert isinstance(refused, CheckpointError)
+    with pytest.raises(CheckpointError, match=f"another job hosts the queries of .*: process {os.getpid()} on .*,"):
+        started()
+    query.processAllAvailable()
+    assert query.exception() is None
+    assert job.rows("per_route", "route") == [("r1", 1, 10.0)]
+    # It stops: the next one may start at once, here and, as its lease shows, elsewhere.
+    query.stop()
+    job.run()
+    wait_for(lambda: CheckpointLease(folder_at(job.checkpoint)).read() is None)
+    # One that lost its lease, as in a suspended process, fails in words before it changes a table.
+    query = started()
+    query.processAllAvailable()
+    place = CheckpointLease(folder_at(job.checkpoint))
+    place.release()
+    other = Process("elsewhere", "another machine", 7, 7)
+    place.hold("other", other, 60_000_000, now_us())
+    version = job.versions("per_route")
+    job.write("buses", ("b", 2, "r1", 20))
+    with pytest.raises(StreamingQueryException, match=r"another job took over the queries .* process 7 on elsewhere"):
+        query.awaitTermination()
+    assert job.versions("per_route") == version
+    with pytest.raises(CheckpointError, match="process 7 on elsewhere"):
+        started()

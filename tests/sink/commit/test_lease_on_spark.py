@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from kit.waiting import wait_for
 from pyspark.errors import StreamingQueryException
 
-from upstream.sink.commit.lease import read_lease
+from upstream.sink.commit.lease import TableLease
 from upstream.sink.write_latest import write_latest
 from upstream.storage.folder import TableFolder
 
@@ -36,12 +36,12 @@ def test_the_second_query_is_refused_while_the_first_lives(spark, tmp_path):
     (feed / "1.json").write_text('{"k": 1, "t": 1}\n')
     first = started(stream(spark, feed), tmp_path, "first", lease="6 seconds")
     wait_for((table / "_delta_log" / f"{1:020d}.json").exists, first.exception)
-    lease = read_lease(TableFolder(str(table)))
+    lease = TableLease(TableFolder(str(table))).read()
     assert lease is not None
-    assert lease.query_id == first.id
+    assert lease.holder == first.id
     # While it waits for rows, it is kept alive all the same.
     wait_for(
-        lambda: (found := read_lease(TableFolder(str(table)))) and found.renewed_us > lease.renewed_us + 4e6,
+        lambda: (found := TableLease(TableFolder(str(table))).read()) and found.renewed_us > lease.renewed_us + 4e6,
         first.exception,
     )
     second = started(stream(spark, feed), tmp_path, "second", lease="6 seconds")

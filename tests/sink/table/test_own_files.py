@@ -11,6 +11,7 @@ from upstream.sink.spark_writer import check_sink
 from upstream.sink.table.own_files import check_free, files_in_log, is_own
 from upstream.storage.folder import TableFolder
 
+LEASE = f"_upstream_lease/{1:020d}.json"
 PART = "part-01234567-89ab-cdef-0123-456789abcdef.parquet"
 
 
@@ -18,7 +19,7 @@ PART = "part-01234567-89ab-cdef-0123-456789abcdef.parquet"
 def test_a_folder_with_files_is_refused_as_a_table(tmp_path, path):
     folder = TableFolder(str(tmp_path / "table"))
     check_free(folder)
-    for own in ("_upstream_lease.json", f"_upstream_bucket=0/{PART}", PART, f"deleted/_upstream_bucket=0/{PART}"):
+    for own in (LEASE, f"_upstream_bucket=0/{PART}", PART, f"deleted/_upstream_bucket=0/{PART}"):
         assert is_own(own)
         Path(folder.location, own).parent.mkdir(parents=True, exist_ok=True)
         Path(folder.location, own).touch()
