@@ -20,7 +20,7 @@ from .commit.arrival_order import Numbering
 from .commit.commit import BatchCommit
 from .commit.last_commit import version_remembered
 from .commit.lease import TableLease
-from .commit.metrics_table import check_metrics, write_metrics
+from .commit.metrics_table import check_metrics, offer_metrics
 from .commit.writer_id import writer_id
 from .figures.summary import CommitSummary, last_summary
 from .framing import parse_rows, unframed
@@ -123,6 +123,8 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
     """Refuse at once what :func:`stream_writer` would refuse when the query runs its first batch.
 
+    A metrics table that is none is refused here alone: later, figures no longer end the query.
+
     Returns
     -------
     Layout
@@ -135,7 +137,9 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
     """
     target = parse_sink_options(options, started=False)
     with target.folder.guarded():
-        return _open(target, schema)[0]
+        layout = _open(target, schema)[0]
+        check_metrics(target)
+        return layout
 
 
 def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | None]:
@@ -152,7 +156,6 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
         layout = with_table_columns(layout, table) if merging else layout
         layout.check(table, target.location, merging=merging)
         layout = layout.numbered_in(table)
-    check_metrics(target)
     Outputs(target, layout, layout.arrow_schema()).check()
     return layout, table
 
@@ -262,7 +265,7 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
                 near = version_remembered(self._target)
                 write_outputs(self._outputs, load_table(self._target), writer_id(self._target), near)
             steps.reached(Step.PUT_OUT)
-            write_metrics(self._target)
+            offer_metrics(self._target)
             steps.reached(Step.MEASURED)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from ...conf.errors import UpstreamError
+from ...core.feedback.left_out_figures import LeftOutFigures
 from ...core.feedback.report_files import write_value
 from ...storage.folder import TableFolder
 
@@ -133,6 +133,7 @@ class Reports:
         self._folder = checkpoint.below(_FOLDER)
         self._known: HostReport | None = None
         self._last: tuple[bytes, HostReport] | None = None
+        self._left_out = LeftOutFigures("the report of the queries", self._folder, _LOG)
 
     def read(self) -> Mapping[int, QueryReport]:
         """Return the report of each query, by its incarnation."""
@@ -192,16 +193,8 @@ class Reports:
         fixed_s = max(seconds - sum(costs.values()), 0.0)
         known = HostReport(batch, now, round(seconds, _DIGITS), _estimate(known.fixed_s or None, fixed_s))
         self._known = known
-        try:
-            write_value(self._folder, _NAME, dataclasses.asdict(known))
-        except (OSError, UpstreamError) as error:  # the tables have the batch; the next report has its figures
-            _LOG.warning(
-                "the report of the queries cannot be written to %s/%s: %s. The job goes on; make room, or put the "
-                "permission right",
-                self._folder.location,
-                _NAME,
-                self._folder.masked(error),
-            )
+        # The tables have the batch; the next report has its figures.
+        self._left_out.attempt(lambda: write_value(self._folder, _NAME, dataclasses.asdict(known)))
 
 
 def _estimate(before: float | None, now: float) -> float:

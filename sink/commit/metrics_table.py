@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ...conf.errors import TableError
+from ...core.feedback.left_out_figures import LeftOutFigures
 from ...core.rows.system_column import TIMESTAMP
 from ..figures.freshness import complete_up_to_us
 from ..figures.summary import CommitSummary, summaries_after
@@ -28,13 +30,18 @@ from .writer_id import writer_id
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["METRICS_SCHEMA", "check_metrics", "metrics_rows", "write_metrics"]
+__all__ = ["METRICS_SCHEMA", "check_metrics", "metrics_rows", "offer_metrics", "write_metrics"]
+
+_LOG = logging.getLogger("upstream.metrics")
 
 _APP_PREFIX = "upstream-metrics-"
 # Others may append at the same moment, where queries share a table.
 _TRIES = 20
 # Each commit adds a file of one row; so often they are made one.
 _COMPACT_EVERY = 100
+
+_left_out: dict[tuple[str, str], LeftOutFigures] = {}
+"""A process's memory, by the main table and the metrics table."""
 
 _Figure = str | Callable[[CommitSummary], Any]
 """By its path through the parts of a summary, any of which may be absent; or what reads it."""
@@ -103,10 +110,12 @@ def write_metrics(target: SinkTarget) -> int:
     Raises
     ------
     TableError
-        It cannot be written. What it lacks is appended after the next commit, also of a restarted query.
+        It holds something else, or cannot be written. What it lacks is appended after the next commit, also of a
+        restarted query.
     """
     if target.metrics is None:
         return 0
+    check_metrics(target)
     place = _place(target)
     side = _side(place)
     table = load_table(target)
@@ -125,6 +134,20 @@ def write_metrics(target: SinkTarget) -> int:
                 _compact(place)
             return len(missing)
     raise _unusable(place, "others keep appending to it")
+
+
+def offer_metrics(target: SinkTarget) -> None:
+    """Append what the metrics table lacks, as :func:`write_metrics`, or leave it out: figures never end a query.
+
+    A process warns of the first commit that is left out. The append after a later commit catches up.
+    """
+    if target.metrics is None:
+        return
+    place = _place(target)
+    left_out = _left_out.setdefault(
+        (target.location, place.location), LeftOutFigures("the table of metrics", place.folder, _LOG)
+    )
+    left_out.attempt(lambda: write_metrics(target))
 
 
 def check_metrics(target: SinkTarget) -> None:

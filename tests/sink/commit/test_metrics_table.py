@@ -148,3 +148,43 @@ def test_what_cannot_be_written_is_said_and_caught_up(metered, tmp_path):
     (tmp_path / "metrics").unlink()
     write(metered, 1)
     assert batches(tmp_path) == [0, 1]
+
+
+def test_a_query_goes_on_without_figures_warns_once_and_catches_up(metered, tmp_path, caplog):
+    write(metered, 0)
+    shutil.move(tmp_path / "metrics", tmp_path / "kept")
+    (tmp_path / "metrics").write_text("a file, not a folder: as a full or a read-only disk")
+    for batch_id in (1, 2, 3):
+        write(metered, batch_id)
+    (warning,) = caplog.records
+    assert "the table of metrics cannot be written" in warning.getMessage()
+    assert "no figures are lost" in warning.getMessage()
+    assert metered.latest() == dict.fromkeys(range(4), (10, "a"))
+    (tmp_path / "metrics").unlink()
+    shutil.move(tmp_path / "kept", tmp_path / "metrics")
+    write(metered, 4)
+    assert batches(tmp_path) == list(range(5))
+    assert "It was left out 3 times" in caplog.messages[-1]
+
+
+def test_a_place_that_comes_to_hold_something_else_stays_as_it_is(metered, tmp_path, caplog):
+    write_deltalake(str(tmp_path / "metrics"), pa.table({"rows": ["x"]}))
+    write(metered, 0)
+    assert "is no table of metrics: it lacks query_id" in caplog.text
+    assert DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names == ["rows"]
+    assert metered.latest() == {0: (10, "a")}
+
+
+def test_a_folder_that_may_no_longer_be_written_to(metered, tmp_path, caplog, monkeypatch):
+    write(metered, 0)
+
+    def full(*given: Any, **more: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as filled:
+        filled.setattr(DeltaTable, "create_write_transaction", full)
+        metered.batch(1, [metered.rows([(1, 10, "a")], seq=1)])
+        metrics_module.offer_metrics(parse_sink_options(metered.given))
+    assert "No space left on device" in caplog.text
+    write(metered, 2)
+    assert batches(tmp_path) == [0, 1, 2]

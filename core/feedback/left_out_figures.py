@@ -1,0 +1,60 @@
+"""Figures that cannot be written: they never end a job, which has done the work that they describe."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...conf.errors import UpstreamError
+from ...storage.folder import TableFolder
+
+__all__ = ["LeftOutFigures"]
+
+
+class LeftOutFigures:
+    """Counts how often figures were left out one after another, and warns of the first time and of the end.
+
+    Parameters
+    ----------
+    what
+        The figures, such as "the report of the queries".
+    folder
+        Where they are written.
+    log
+        The logger.
+    """
+
+    def __init__(self, what: str, folder: TableFolder, log: logging.Logger) -> None:
+        self.count = 0
+        self._what = what
+        self._folder = folder
+        self._log = log
+
+    def attempt(self, write: Callable[[], object]) -> bool:
+        """Write figures, and return whether they were written."""
+        try:
+            write()
+        except (OSError, UpstreamError) as error:
+            if not self.count:
+                self._log.warning(
+                    "%s cannot be written at %s: %s The job goes on, and catches up when this is put right; until then "
+                    "further failures are counted alone",
+                    self._what,
+                    self._folder.location,
+                    _sentence(self._folder.masked(error)),
+                )
+            self.count += 1
+            return False
+        if self.count:
+            self._log.warning(
+                "%s is written again at %s. It was left out %d times; the job has caught up",
+                self._what,
+                self._folder.location,
+                self.count,
+            )
+        self.count = 0
+        return True
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
