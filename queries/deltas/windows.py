@@ -12,6 +12,7 @@ from ...core.rows.exact_integers import HIGHEST, Int64s
 from .operator import Operator
 from .state import State
 from .streams import TOMBSTONE
+from .years import check_years
 from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s, settled
 
 __all__ = ["HopWindow", "StoredRelation", "TimeWindow", "next_multiple"]
@@ -189,6 +190,8 @@ class HopWindow(Operator):
 
     def _windows(self, rows: pl.DataFrame, times: Int64s, ends: Int64s, sign: int) -> pl.DataFrame:
         start, end = self._bounds
+        check_years(ends - self._size, "a window begins")
+        check_years(ends, "a window ends")
         bounds = [
             pl.Series(start, ends - self._size).cast(self.dtypes[start]),
             pl.Series(end, ends).cast(self.dtypes[end]),

@@ -9,7 +9,8 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 
-from ..deltas.zsets import BEGINNING, TIME, WEIGHT, columns_of, to_table
+from ..deltas.years import check_years
+from ..deltas.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, to_table
 from ..relations.bounds import growth_of
 from ..relations.keys import key_of
 from ..relations.nodes import Changes, Copies, Node
@@ -66,6 +67,8 @@ class Result:
             texts = pl.Series(self.row_key, row_keys(rows, self.identity), dtype=pl.String)
             more.append(texts)
         if self.time is not None:
+            times = int64s(changes, TIME)
+            check_years(times[times != BEGINNING], "the result changes")
             at = pl.when(pl.col(TIME) != BEGINNING).then(pl.col(TIME)).cast(pl.Datetime("us", "UTC"))
             more.append(at.alias(self.time))
         if not more and changes.columns == [*self.schema.names, TIME, WEIGHT]:
