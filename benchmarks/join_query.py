@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
+from collections.abc import Collection
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.pushdown.ipc_frames import from_frame, to_frame
 from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import TIMESTAMP, system_field
 from upstream.operators.joins.band import SIDES, Band
@@ -21,13 +24,52 @@ from upstream.operators.runtime.store import DictStore
 
 from .window_query import SCHEMA
 
-__all__ = ["JoinQuery", "Reordered", "in_step", "punctuated"]
+__all__ = ["JoinQuery", "Needed", "Reordered", "in_step", "punctuated"]
 
 
 def punctuated(feed: str, bound_us: int) -> pa.Table:
     """Return one row of punctuation: no later row of the feed has an earlier time."""
     at = pa.array([bound_us], pa.int64()).cast(TIMESTAMP)
     return punctuation_rows(SCHEMA, [feed], 0, time=at).cast(SCHEMA)
+
+
+@dataclasses.dataclass(frozen=True)
+class Needed:
+    """The kept rows that are needed: those that may still meet others, or that wait for their turn.
+
+    A state drops rows in parts of about two thousand, and keeps a part until its last row is not needed.
+
+    Attributes
+    ----------
+    rows : int
+    size : int
+        Their bytes, as they are written to state.
+    more : int
+        Kept rows that are not needed.
+    """
+
+    rows: int = 0
+    size: int = 0
+    more: int = 0
+
+    def __add__(self, other: Needed) -> Needed:
+        """Return the sum of two states."""
+        return Needed(self.rows + other.rows, self.size + other.size, self.more + other.more)
+
+
+def _needed(store: DictStore, kinds: Collection[str], first_us: int) -> Needed:
+    """Return the rows of some kinds whose times are not earlier."""
+    frames = [from_frame(value) for (kind, _), value in store.values.items() if kind in kinds]
+    if not frames:
+        return Needed()
+    kept = pa.concat_tables(frames)
+    rows = kept.filter(pc.greater_equal(kept.column("time").cast(pa.int64()), first_us)).combine_chunks()
+    return Needed(rows.num_rows, len(to_frame(rows)), kept.num_rows - rows.num_rows)
+
+
+def _head(store: DictStore) -> dict[str, Any]:
+    found = store.get("head", 0)
+    return {} if found is None else json.loads(found)
 
 
 @dataclasses.dataclass
@@ -58,6 +100,13 @@ class JoinQuery:
     def kept_bytes(self) -> int:
         """Size of the rows that are kept."""
         return sum(len(value) for (kind, _), value in self.store.values.items() if kind in SIDES)
+
+    @property
+    def needed(self) -> Needed:
+        """The kept rows that may still meet others."""
+        head = _head(self.store)
+        both = (_needed(self.store, {side}, head[side]["from"]) for side in SIDES if side in head)
+        return sum(both, Needed())
 
     def run(self, left: pa.Table, right: pa.Table) -> pa.Table:
         """Take rows and punctuation of both sides; returns the pairs."""
@@ -94,6 +143,12 @@ class Reordered:
     def kept_bytes(self) -> int:
         """Size of what is kept of rows."""
         return sum(len(value) for (kind, _), value in self.store.values.items() if kind != "head")
+
+    @property
+    def needed(self) -> Needed:
+        """The rows that wait for their turn."""
+        last_us, _ = _head(self.store).get("last", (-1, 0))
+        return _needed(self.store, {"held"}, last_us + 1)
 
     def run(self, tables: list[pa.Table]) -> pa.Table:
         """Take rows and punctuation; returns what leaves."""
