@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +13,7 @@ from upstream.operators.capacity.simulation import Outcome
 from .shapes import Curve, Figure, Panel
 from .simulator import COST_S, Estimate, Workload, estimate, run
 
-__all__ = ["figure_5", "figure_7", "figure_9", "figure_16", "figure_17"]
+__all__ = ["figure_5", "figure_7", "figure_9", "figure_16", "figure_17", "hump", "order_of_queues"]
 
 _SKEWS = (0.0, 0.3, 0.6, 0.9)
 _RATES = (20, 50, 100, 200, 500, 1000)
@@ -73,27 +73,40 @@ def figure_5(quick: bool) -> Figure:
 def figure_7(quick: bool) -> Figure:
     """Repeat figure 7: the four policies, application staleness in updates."""
     results, seeds = _size(quick)
+    loads = (1, 2, 6) if quick else LOADS
     policies = ("append", "shed", "fifo", "in-place")
     panels: list[Panel] = []
     differs: list[str] = []
     for keys in (1, 10):
         found: dict[str, list[Estimate]] = {policy: [] for policy in policies}
-        for load in LOADS:
+        for load in loads:
             rate = load / COST_S
             for policy in policies:
                 runs = [run(Workload(keys, rate), policy, seed, results) for seed in range(seeds)]
                 found[policy].append(_scaled([each.application.mean for each in runs], rate))
-        for i, load in enumerate(LOADS):
-            append, shed, fifo, place = (found[policy][i] for policy in policies)
-            if place.mean > fifo.mean + place.half + fifo.half + 1e-9:
-                differs.append(f"{keys} keys, load {load}: in-place {place} is above fifo {fifo}")
-            # From load 2 on: at load 1 nothing is shed, and little waits.
-            if load >= 2 and not (fifo.mean * 2 < shed.mean and shed.mean * 2 < append.mean):
-                differs.append(f"{keys} keys, load {load}: not fifo {fifo} ≪ shed {shed} ≪ append {append}")
-        shown = [Curve(policy, LOADS, found[policy]) for policy in policies]
+        for i, load in enumerate(loads):
+            here = {policy: found[policy][i].mean for policy in policies}
+            differs += [f"{keys} keys, load {load}: {each}" for each in order_of_queues(keys, load, here)]
+        shown = [Curve(policy, loads, found[policy]) for policy in policies]
         title = f"{keys} key{'s' * (keys > 1)}"
         panels.append(Panel(title, "load", "application staleness in updates", shown, log=True))
     return Figure("Append queue and update queues", panels, differs)
+
+
+def order_of_queues(keys: int, load: float, staleness: Mapping[str, float]) -> list[str]:
+    """Return where queues are not in the order of figure 7: in-place, fifo, shed, append.
+
+    At load 1 nothing is shed, and little waits. With one key, fifo and in-place are the same queue.
+    """
+    append, shed, fifo, place = (staleness[policy] for policy in ("append", "shed", "fifo", "in-place"))
+    differs: list[str] = []
+    if place > fifo + 1e-9:
+        differs.append(f"in-place {place:.4g} is above fifo {fifo:.4g}")
+    if load >= 2 and keys > 1 and place > 0.95 * fifo:
+        differs.append(f"in-place {place:.4g} is not below fifo {fifo:.4g}")
+    if load >= 2 and not (fifo * 2 < shed and shed * 2 < append):
+        differs.append(f"not fifo {fifo:.4g} ≪ shed {shed:.4g} ≪ append {append:.4g}")
+    return differs
 
 
 def figure_9(quick: bool) -> Figure:
@@ -101,8 +114,8 @@ def figure_9(quick: bool) -> Figure:
 
     The load is 5 when no key is slow; a slow key has a tenth of a fast key's rate.
     """
-    results, seeds = (500, 3) if quick else (2000, 6)
-    x = tuple(range(11))
+    results, seeds = (400, 2) if quick else (2000, 6)
+    x = (0, 2, 5, 6, 8, 9, 10) if quick else tuple(range(11))
     curves: list[Curve] = []
     differs: list[str] = []
     remarks: list[str] = []
@@ -120,23 +133,43 @@ def figure_9(quick: bool) -> Figure:
                 ratios.append(place / cutting if cutting > 0 else 1.0)
             y.append(estimate(ratios))
         curves.append(Curve(name, x, y))
-        means = [each.mean for each in y]
-        below = [f"{means[i]:.3f} at {i}" for i in x if means[i] + y[i].half < 0.99]
-        if below:
-            differs.append(f"{name}: below 1: {', '.join(below)}")
-        if abs(means[0] - 1) > 0.01 or abs(means[10] - 1) > 0.01:
-            differs.append(f"{name}: {means[0]:.3f} at 0 and {means[10]:.3f} at 10, wanted 1")
-        best = int(np.argmax(means))
+        best = x[int(np.argmax([each.mean for each in y]))]
+        differs += [f"{name}: {each}" for each in hump(x, y, gains=not always)]
         if always:
             remarks.append(
                 f"{name}: largest at {best}; the slow keys alone fill the server from 7 on, so they may not cut"
             )
-        elif best not in range(5, 10) or means[8] + y[8].half < means[best] - y[best].half:
-            differs.append(f"{name}: largest at {best}, wanted near 8")
         else:
-            remarks.append(f"{name}: largest at {best}; {y[8]} at 8")
+            remarks.append(f"{name}: largest at {best} (report: near 8); {y[x.index(8)]} at 8")
     panel = Panel("10 keys, load 5", "slow updaters", "queue staleness in-place / linecutting", curves)
     return Figure("Linecutting", [panel], differs, remarks)
+
+
+def hump(x: Sequence[int], y: Sequence[Estimate], *, gains: bool) -> list[str]:
+    """Return where in-place / linecutting is not 1 at both ends, or below 1, or without a top near 8.
+
+    Parameters
+    ----------
+    x
+        The number of slow updaters, of 10.
+    y
+    gains
+        Whether slow keys may cut: the top is within noise of 8, and above 1 by more than a run's noise.
+    """
+    at = dict(zip(x, y, strict=True))
+    means = {slow: each.mean for slow, each in at.items()}
+    best = max(means, key=lambda slow: means[slow])
+    differs: list[str] = []
+    below = [f"{mean:.3f} at {slow}" for slow, mean in means.items() if mean < 0.96]
+    if below:
+        differs.append(f"below 1: {', '.join(below)}")
+    if abs(means[0] - 1) > 0.01 or abs(means[10] - 1) > 0.01:
+        differs.append(f"{means[0]:.3f} at 0 and {means[10]:.3f} at 10, wanted 1")
+    if gains and (best not in range(5, 10) or at[8].mean + at[8].half < at[best].mean - at[best].half):
+        differs.append(f"largest at {best}, wanted near 8")
+    if gains and not means[8] > 1.03:
+        differs.append(f"{means[8]:.3f} at 8, wanted well above 1")
+    return differs
 
 
 def figure_16(quick: bool) -> Figure:

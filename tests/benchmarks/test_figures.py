@@ -3,7 +3,7 @@
 import pytest
 from kit.programs import run_benchmark
 
-REPORT = ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
+REPORT = ["5", "7", "9", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
 THESIS = ["6-11", "6-12", "7-7", "8-7", "8-8", "8-9", "8-10", "8-11"]
 OTHERS = ["bai-7", "bai-8", "bai-join", *(f"hammad-{number}" for number in range(5, 11))]
 # Each takes 20 s or more on two cores.
