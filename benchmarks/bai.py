@@ -9,6 +9,7 @@ that is not earlier); what inputs have shown is kept by the classes of the sourc
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -120,6 +121,7 @@ def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.
     return UnionOutcome(waited / max(rows, 1) / 1e3, 100 * idle / max(last, 1), peak, peak_latest)
 
 
+@functools.lru_cache(maxsize=2)
 def _runs(quick: bool) -> tuple[Sequence[float], dict[str, list[list[UnionOutcome]]]]:
     """Return the outcomes of some seeds, for each method and each rate of punctuation."""
     seconds, seeds, rates = (600, 2, (0.1, 1, 10, 100, 400)) if quick else (3000, 5, (0.1, 1, 10, 100, 400))
