@@ -1,15 +1,28 @@
-"""What queries can name of an update stream: its columns, its key and its event time."""
+"""What queries can name of an update stream, its columns, its key and its event time; their time zone; their rows."""
 
 from __future__ import annotations
 
-from ..conf.errors import OptionError, SchemaError
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..conf.errors import OptionError, QueryRefusedError, SchemaError
 from ..core.rows.system_column import SYSTEM
 from ..operators.plan_paths import places_read
 from ..operators.stream import UpdateStream
+from ..queries.expressions.zones import zone_of_session
+from ..queries.language import bind
+from ..queries.placing.results import result_of
+from ..queries.registry.names import known_name
 from ..queries.registry.opening import define_stream
+from ..queries.registry.registry import Registry
 from ..queries.relations.nodes import Stream
+from ..sink.latest_table import LatestTable
 
-__all__ = ["define", "definition_of"]
+if TYPE_CHECKING:
+    import polars as pl
+    from pyspark.sql import SparkSession
+
+__all__ = ["define", "definition_of", "rows_of", "time_zone_of"]
 
 
 def define(checkpoint: str, name: str, stream: object, *, updates: bool) -> None:
@@ -58,3 +71,34 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
         ) from error
     own = columns.remove(columns.get_field_index(SYSTEM))
     return Stream(name, own, stream.key, stream.event_time, updates=updates)
+
+
+def time_zone_of(session: SparkSession | None) -> str | None:
+    """Return a session's time zone; None without a session.
+
+    Raises
+    ------
+    OptionError
+        This machine does not know the zone.
+    """
+    return None if session is None else zone_of_session(str(session.conf.get("spark.sql.session.timeZone")))
+
+
+def rows_of(name: str, registry: Registry, storage: Mapping[str, str]) -> pl.LazyFrame:
+    """Return the rows of a query's table, without a column ``row_key``.
+
+    Raises
+    ------
+    OptionError
+        There is no query of this name.
+    TableError
+        The job has not written its table yet.
+    """
+    query = registry.queries[known_name(name, registry.queries, "query")]
+    rows = LatestTable(query.location, storage_options=storage).rows()
+    try:
+        bound = query.bound if query.bound is not None else bind(query.text, registry.catalog.in_zone(query.time_zone))
+    except QueryRefusedError:
+        return rows
+    added = result_of(bound.plan).row_key
+    return rows if added is None else rows.drop(added, strict=False)

@@ -7,23 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.arguments import duration_argument, path_argument, whole_argument
 from ..conf.clock import now_us
-from ..conf.errors import OptionError, QueryRefusedError
+from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..queries.hosting.dropping import drop_query
 from ..queries.hosting.merging import GivenForTables
 from ..queries.hosting.reports import Reports
 from ..queries.hosting.shared_parts import explain_among
-from ..queries.language import bind
-from ..queries.placing.results import result_of
 from ..queries.registry.changes import Change
 from ..queries.registry.editing import record
 from ..queries.registry.listing import listed
-from ..queries.registry.names import known_name
 from ..queries.registry.opening import opened
 from ..queries.registry.registry import Registry, registry_now
-from ..sink.latest_table import LatestTable
 from ..storage.folder import folder_at
-from .definitions import define
+from .definitions import define, rows_of, time_zone_of
 from .relations import StoredRelations
 
 if TYPE_CHECKING:
@@ -178,13 +174,18 @@ class Queries(StoredRelations):
         -----
         A query that is there stays as it is, also if somebody has altered its weight or deactivated it.
 
+        Functions of timestamps, such as ``HOUR`` and a cast to text, follow the session's time zone
+        (``spark.sql.session.timeZone``); without a session, UTC. The query keeps the zone with which it was registered.
+
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="register_cp", to="lake")
         >>> queries.stream("buses", stream)
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         """
-        self._record(Change("register", name, query, weight=weight, active=active, buckets=buckets))
+        zone = time_zone_of(self._spark)
+        change = Change("register", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
+        self._record(change)
 
     def view(self, name: str, query: str) -> None:
         """Let queries name a query. If a view of this name and text is there, nothing changes.
@@ -219,7 +220,8 @@ class Queries(StoredRelations):
         name
             The query's name.
         query
-            The new text. The query begins again with it, and its table has the new result only.
+            The new text. The query begins again with it, in the session's time zone if there is a session, and its
+            table has the new result only.
         weight
             The new weight. The query goes on.
 
@@ -237,7 +239,7 @@ class Queries(StoredRelations):
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.alter("count", weight=4)
         """
-        self._record(Change("alter", name, query, weight=weight))
+        self._record(Change("alter", name, query, weight=weight, time_zone=time_zone_of(self._spark)))
 
     def activate(self, name: str) -> None:
         """Run a query that is not active. It begins again.
@@ -366,7 +368,7 @@ class Queries(StoredRelations):
         >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
         result: a relation, kept as a table (n int64)
         """
-        return explain_among(query, self._registry())
+        return explain_among(query, self._registry(), time_zone_of(self._spark))
 
     def start(self, *, name: str | None = None, batch_duration: str | None = None, **trigger: Any) -> StreamingQuery:
         """Start the job that answers the queries, with those that are registered now and later.
@@ -450,15 +452,7 @@ class Queries(StoredRelations):
         >>> queries.rows("fastest").collect().rows()
         [(4.5,)]
         """
-        registry = self._registry()
-        query = registry.queries[known_name(name, registry.queries, "query")]
-        rows = LatestTable(query.location, storage_options=self._given.storage).rows()
-        try:
-            plan = query.bound.plan if query.bound is not None else bind(query.text, registry.catalog).plan
-        except QueryRefusedError:
-            return rows
-        added = result_of(plan).row_key
-        return rows if added is None else rows.drop(added, strict=False)
+        return rows_of(name, self._registry(), self._given.storage)
 
     def list(self) -> pl.DataFrame:
         """Return the queries in the order in which they were registered.

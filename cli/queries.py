@@ -24,6 +24,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The query's name.")]
 _Relation = Annotated[str, typer.Argument(metavar="NAME", help="The relation's name.")]
 _Text = Annotated[str, typer.Argument(metavar="QUERY", help="The query; - reads it from standard input.")]
+_TimeZone = Annotated[
+    str, typer.Option(metavar="ZONE", help="The time zone in which functions of timestamps have their values.")
+]
 _Weight = Annotated[
     float | None,
     typer.Option(help="How much the freshness of its results counts, compared with the other queries'."),
@@ -89,9 +92,13 @@ def register(
     weight: _Weight = 1.0,
     inactive: Annotated[bool, typer.Option("--inactive", help="Do not run the query yet.")] = False,
     buckets: Annotated[int, typer.Option(min=1, help="The number of parts of its table.")] = 1,
+    time_zone: _TimeZone = "UTC",
 ) -> None:
     """Register a query. Its table has its name."""
-    change = Change("register", name, _read(query), weight=weight, active=not inactive, buckets=buckets)
+    from ..queries.expressions.zones import zone_of_session
+
+    zone = zone_of_session(time_zone)
+    change = Change("register", name, _read(query), weight=weight, active=not inactive, buckets=buckets, time_zone=zone)
     _record(context, change)
 
 
@@ -103,9 +110,17 @@ def alter(
         str | None, typer.Argument(metavar="[QUERY]", help="The new text; the query begins again with it.")
     ] = None,
     weight: _Weight = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="The time zone of the new text. By default the query keeps its own."),
+    ] = None,
 ) -> None:
     """Give a query another text, another weight, or both."""
-    _record(context, Change("alter", name, None if query is None else _read(query), weight=weight))
+    from ..queries.expressions.zones import zone_of_session
+
+    text = None if query is None else _read(query)
+    zone = None if time_zone is None else zone_of_session(time_zone)
+    _record(context, Change("alter", name, text, weight=weight, time_zone=zone))
 
 
 @app.command()

@@ -21,7 +21,7 @@ import pyarrow as pa
 from ...conf.errors import OptionError
 from .exact_integers import Int64s
 
-__all__ = ["in_utc", "local_micros", "zone_named"]
+__all__ = ["in_utc", "instants_near", "instants_of", "local_micros", "zone_named"]
 
 _DAY_S = 86_400
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -80,19 +80,59 @@ def in_utc(array: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
     kind = pa.timestamp(array.type.unit, "UTC")
     valid = array.is_valid().to_numpy()
     local = array.cast(pa.int64()).fill_null(0).to_numpy()
+    instants = _instants(local, zone, per_second, shifted=False)
+    return pa.chunked_array([pa.array(instants, mask=~valid).cast(kind)])
+
+
+def instants_of(local: Int64s, zone: str, *, shifted: bool = False) -> Int64s:
+    """Return local times as instants, both in microseconds since the epoch.
+
+    Parameters
+    ----------
+    local, zone
+        As of :func:`in_utc`.
+    shifted
+        Whether a local time that clocks skip is later by what they skip, as in Java's ``ZonedDateTime.of``, and not the
+        instant of the change, as in ``LocalDate.atStartOfDay``.
+
+    Raises
+    ------
+    OptionError
+        The zone is unknown.
+    """
+    return _instants(local, zone, 1_000_000, shifted=shifted)
+
+
+def instants_near(local: Int64s, before: Int64s, zone: str) -> Int64s:
+    """Return local times to which instants were moved, as instants, all in microseconds since the epoch.
+
+    A local time that clocks show twice is the instant with the offset that held before the move, if there is one, as in
+    Java's ``ZonedDateTime.plusDays`` and ``truncatedTo``. Otherwise as :func:`instants_of`, shifted.
+
+    Raises
+    ------
+    OptionError
+        The zone is unknown.
+    """
+    offset = local_micros(before, zone) - before
+    kept = local - offset
+    return np.where(local_micros(kept, zone) - kept == offset, kept, instants_of(local, zone, shifted=True))
+
+
+def _instants(local: Int64s, zone: str, per_second: int, *, shifted: bool) -> Int64s:
     rules = _rules_for(local // per_second, zone)
     if len(rules.starts) == 1:
-        instants = local - rules.offsets * per_second
-    else:
-        # An offset holds up to the local time that clocks show at its end, by itself.
-        ends = np.maximum.accumulate(rules.starts[1:] + rules.offsets[:-1])
-        at = np.searchsorted(ends, local // per_second, "right")
-        instants = local - rules.offsets[at] * per_second
-        start = rules.starts[at]
-        skipped = instants // per_second < start
-        if skipped.any():
-            instants = np.where(skipped, start * per_second, instants)
-    return pa.chunked_array([pa.array(instants, mask=~valid).cast(kind)])
+        return local - rules.offsets * per_second
+    # An offset holds up to the local time that clocks show at its end, by itself.
+    ends = np.maximum.accumulate(rules.starts[1:] + rules.offsets[:-1])
+    at = np.searchsorted(ends, local // per_second, "right")
+    instants = local - rules.offsets[at] * per_second
+    start = rules.starts[at]
+    skipped = instants // per_second < start
+    if skipped.any():
+        later = local - rules.offsets[np.maximum(at - 1, 0)] * per_second if shifted else start * per_second
+        instants = np.where(skipped, later, instants)
+    return instants
 
 
 def local_micros(instants: Int64s, zone: str) -> Int64s:

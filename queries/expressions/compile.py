@@ -28,6 +28,7 @@ from .patterns import PATTERNS
 from .positions import POSITIONS
 from .text import TEXTS
 from .times import TIMES
+from .zones import ZONES
 
 __all__ = ["Compiled", "CompiledColumns", "compiled", "compiled_columns"]
 
@@ -44,6 +45,7 @@ _KERNELS: Mapping[str, Kernel] = {
     **ENCODINGS,
     **PATTERNS,
     **TIMES,
+    **ZONES,
     **FORMATS,
     **MONTH_FUNCTIONS,
     **NESTED,

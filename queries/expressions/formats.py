@@ -143,7 +143,7 @@ def _name(pattern: str) -> Kernel:
 def _parse(build: Builder, text: pl.Expr, _: pl.Expr) -> pl.Expr:
     pattern = build.constant(1, "the format")
     if pattern is None:
-        return build.nothing(pl.lit(0)).cast(pl.Datetime("us", "UTC"))
+        return build.nothing(pl.lit(0)).cast(pl.Datetime("us", build.type.tz))
     words = _words(pattern, _READ)
     letters = [word[0] for word, _ in words if word]
     if len(set(letters)) < len(letters):
@@ -173,7 +173,7 @@ def _parse(build: Builder, text: pl.Expr, _: pl.Expr) -> pl.Expr:
     micros = build.share(on_series(run, text, dtype=pl.Int64))
     hint = "use try_to_date or try_to_timestamp, which give null"
     build.fail(micros.is_null() & text.is_not_null(), f"the text is no time in the format {pattern!r}", hint)
-    return within_years(build, micros).cast(pl.Datetime("us", "UTC"))
+    return within_years(build, micros).cast(pl.Datetime("us", build.type.tz))
 
 
 def _reading(word: str, other: str) -> str:

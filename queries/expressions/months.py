@@ -21,9 +21,10 @@ from .nodes import Call, Constant, Expression
 from .signatures import Rule, Signature, misfit
 from .unscaled import int128, unscaled
 
-__all__ = ["MONTH_FUNCTIONS", "MONTH_RULES", "UNITS", "months_added"]
+__all__ = ["LENGTHS", "MONTHS_OF", "MONTH_FUNCTIONS", "MONTH_RULES", "MOST_MONTHS", "UNITS"]
+__all__ += ["months_added", "months_later", "months_since"]
 
-_LENGTHS = {
+LENGTHS = {
     "MICROSECOND": 1,
     "MILLISECOND": 1_000,
     "SECOND": SECOND,
@@ -33,8 +34,8 @@ _LENGTHS = {
     "DAYOFYEAR": DAY,
     "WEEK": 7 * DAY,
 }
-_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-UNITS = (*_LENGTHS, *_MONTHS)
+MONTHS_OF = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+UNITS = (*LENGTHS, *MONTHS_OF)
 """The units of ``timestampadd`` and ``timestampdiff``, from the shortest to the longest."""
 
 
@@ -115,7 +116,8 @@ def _make_timestamp(build: Builder, *parts: pl.Expr) -> pl.Expr:
     real = build.share(hour.is_between(0, 23) & minute.is_between(0, 59) & micros.is_between(0, 60 * SECOND))
     build.fail(~real & date.is_not_null(), "there is no such time of day", LEAVE_OUT)
     day = days_of(date) * DAY
-    return timestamps_of(build, pl.when(real).then(day + (hour * 60 + minute) * 60 * SECOND + micros))
+    made = timestamps_of(build, pl.when(real).then(day + (hour * 60 + minute) * 60 * SECOND + micros))
+    return made.cast(pl.Datetime("us", build.type.tz))
 
 
 _WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
@@ -162,32 +164,43 @@ def months_added(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
 
 def _months_between(_: Builder, one: pl.Expr, other: pl.Expr, rounded: pl.Expr | None = None) -> pl.Expr:
     """Return whole months, and what remains in months of 31 days, as Spark and Hive count it."""
+    times = [micros_of(one), micros_of(other)]
+    parts = [part for each in times for part in (each // DAY, each % DAY // SECOND)]
+    return months_since(*parts, rounded=rounded)
 
-    def run(one: Int64s, other: Int64s, rounds: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        (year, month, day), (years, months, days) = civil_of_days(one // DAY), civil_of_days(other // DAY)
+
+def months_since(
+    one: pl.Expr, second: pl.Expr, other: pl.Expr, seconds: pl.Expr, *, rounded: pl.Expr | None = None
+) -> pl.Expr:
+    """Return the months between two times, each by its day since 1970 and the second of this day."""
+
+    def run(
+        one: Int64s, second: Int64s, other: Int64s, of_other: Int64s, rounds: npt.NDArray[Any]
+    ) -> npt.NDArray[np.float64]:
+        (year, month, day), (years, months, days) = civil_of_days(one), civil_of_days(other)
         whole = ((year * 12 + month) - (years * 12 + months)).astype(np.float64)
         ends = (day == days_in_month(year, month)) & (days == days_in_month(years, months))
-        seconds = (day - days) * 86_400 + one % DAY // SECOND - other % DAY // SECOND
-        exact = whole + seconds / (31 * 86_400.0)
+        elapsed = (day - days) * 86_400 + second - of_other
+        exact = whole + elapsed / (31 * 86_400.0)
         near = exact * 1e8
         floor = np.floor(near)
         exact = np.where(rounds, (floor + (near - floor >= 0.5)) / 1e8, exact)
         return np.where((day == days) | ends, whole, exact)
 
     rounds = pl.lit(value=True) if rounded is None else rounded
-    return on_arrays(run, micros_of(one), micros_of(other), rounds.cast(pl.Int8), dtype=pl.Float64)
+    return on_arrays(run, one, second, other, seconds, rounds.cast(pl.Int8), dtype=pl.Float64)
 
 
-_MOST_MONTHS = 200_000
+MOST_MONTHS = 200_000
 """More months than there are in all years: adding so many leaves the years."""
 
 
 def _timestampadd(build: Builder, _: pl.Expr, count: pl.Expr, time: pl.Expr) -> pl.Expr:
     unit = build.constant(0, "the unit")
-    if unit in _LENGTHS:
-        moved = micros_of(time).cast(pl.Int128) + count.cast(pl.Int128) * int128(_LENGTHS[unit])
+    if unit in LENGTHS:
+        moved = micros_of(time).cast(pl.Int128) + count.cast(pl.Int128) * int128(LENGTHS[unit])
         return timestamps_of(build, moved).cast(pl.Datetime("us", build.type.tz))
-    months = count.clip(-_MOST_MONTHS, _MOST_MONTHS) * _MONTHS[unit]
+    months = count.clip(-MOST_MONTHS, MOST_MONTHS) * MONTHS_OF[unit]
     return _moved(build, time, on_days(months_later, micros_of(time) // DAY, months))
 
 
@@ -201,15 +214,15 @@ def _timestampdiff(build: Builder, _: pl.Expr, start: pl.Expr, end: pl.Expr) -> 
     unit = build.constant(0, "the unit")
 
     def run(start: Int64s, end: Int64s) -> Any:
-        if unit in _LENGTHS:
-            return _towards_zero(end - start, _LENGTHS[unit])
+        if unit in LENGTHS:
+            return _towards_zero(end - start, LENGTHS[unit])
         # As Java counts: an end whose time of day is before the start's, seen from the start, is moved by a day.
         first, last, clock = start // DAY, end // DAY, end % DAY - start % DAY
         last = last - ((last > first) & (clock < 0)) + ((last < first) & (clock > 0))
         (year, month, day), (years, months, days) = civil_of_days(first), civil_of_days(last)
         # By month and day at once: a part of a month is less than 32 days.
         later = (years * 12 + months - year * 12 - month) * 32 + days - day
-        return _towards_zero(later, 32 * _MONTHS[unit])
+        return _towards_zero(later, 32 * MONTHS_OF[unit])
 
     return on_arrays(run, micros_of(start), micros_of(end), dtype=pl.Int64)
 

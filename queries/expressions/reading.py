@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...core.rows.time_zones import instants_of
 from .arrays import on_series
 from .building import Builder, polars_type
 from .calendar import FIRST_DAY, LAST_DAY, Int64s, days_in_month, days_of_civil
@@ -16,7 +17,7 @@ from .kinds import MAX_PRECISION, TIMESTAMP
 from .unscaled import as_decimals, negative
 
 __all__ = ["date_of_text", "days_of_parts", "decimal_of_text", "double_of_text", "timestamp_of_text", "trimmed"]
-__all__ += ["whole_of_part", "within_years"]
+__all__ += ["offset_of_zone", "whole_of_part", "within_years"]
 
 _BLANK = "".join(map(chr, range(33)))
 _DOUBLE = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
@@ -121,8 +122,8 @@ def date_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
     return pl.when(inside).then(days).cast(pl.Int32).cast(pl.Date)
 
 
-def timestamp_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
-    """Return the timestamps that text names; without a zone, in UTC."""
+def timestamp_of_text(build: Builder, text: pl.Expr, zone: str = "UTC") -> pl.Expr:
+    """Return the timestamps that text names; if it names no zone, in the given one."""
     zoned = build.type == TIMESTAMP
 
     def run(series: pl.Series) -> pl.Series:
@@ -137,6 +138,8 @@ def timestamp_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
         micros = ((hour * 60 + minute) * 60 + second - shift) * 1_000_000 + part
         far = np.abs(days) > 10_000_000  # of which the microseconds would not fit; it is refused below
         made = np.where(far, np.sign(days) * 10_000_000, days) * _DAY_US + micros
+        if zoned and zone != "UTC":
+            made = np.where(parts["zone"].is_null().to_numpy(), instants_of(made, zone, shifted=True), made)
         return pl.Series(made, dtype=pl.Int64).set(~valid, None)
 
     text = build.share(trimmed(text))
@@ -168,7 +171,7 @@ def _offsets(zones: pl.Series) -> pl.Series:
     named = zones.drop_nulls().unique().to_list()
     if not named:
         return pl.Series(np.zeros(len(zones), dtype=np.int64))
-    known = pl.Series([_offset(each.strip(_BLANK)) for each in named], dtype=pl.Int64)
+    known = pl.Series([offset_of_zone(each.strip(_BLANK)) for each in named], dtype=pl.Int64)
     found = zones.replace_strict(pl.Series(named), known, default=None, return_dtype=pl.Int64)
     return found.set(zones.is_null(), 0)
 
@@ -176,7 +179,8 @@ def _offsets(zones: pl.Series) -> pl.Series:
 _OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
 
 
-def _offset(zone: str) -> int | None:
+def offset_of_zone(zone: str) -> int | None:
+    """Return the seconds by which a zone that is written as an offset is ahead of UTC; None for any other text."""
     name = re.sub(r"^([+-])(\d):", r"\g<1>0\2:", zone)
     name = re.sub(r"([+-])(\d\d):(\d)$", r"\1\2:0\3", name)
     for prefix in ("UTC", "GMT", "UT", "Z"):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ..deltas.lowering import identity
 from ..deltas.slices_shape import Shape, family_key, shape_of, takes
+from ..expressions.zones import UTC
 from ..language import Query, SharedWith, bind, plan_text
 from ..registry.listing import text_of
 from ..registry.names import found
@@ -18,7 +19,7 @@ from .host_plan import Hosted, HostPlan
 __all__ = ["explain_among", "shared_parts"]
 
 
-def explain_among(query: str, registry: Registry) -> str:
+def explain_among(query: str, registry: Registry, time_zone: str | None = None) -> str:
     """Return the plan of a query as text, with the registered queries that share its operators.
 
     Parameters
@@ -26,6 +27,8 @@ def explain_among(query: str, registry: Registry) -> str:
     query : str
         The name of a registered query or of a view, or the text of a query.
     registry : Registry
+    time_zone : str, optional
+        Of a query that is not registered; UTC by default.
 
     Raises
     ------
@@ -34,8 +37,10 @@ def explain_among(query: str, registry: Registry) -> str:
     QueryRefusedError
         The text cannot be bound.
     """
-    bound = bind(text_of(query, registry), registry.catalog)
-    return plan_text(bound, shared_parts(bound, registry, found(query, registry.queries)))
+    name = found(query, registry.queries)
+    zone = time_zone or UTC if name is None else registry.queries[name].time_zone
+    bound = bind(text_of(query, registry), registry.catalog.in_zone(zone))
+    return plan_text(bound, shared_parts(bound, registry, name))
 
 
 def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:

@@ -13,9 +13,11 @@ from ...conf.deep_stack import on_deep_stack
 from ...conf.errors import SchemaError
 from ..expressions.nodes import Expression, Field
 from ..expressions.typing import cast, common
+from ..expressions.zones import UTC
 from ..relations.bounds import UnboundedError, state_of
 from ..relations.nodes import Changes, Hop, Project, Range, Relation, SetOperation, Stream, Windowed, walk
 from ..relations.normalize import normalized
+from ..relations.zones import zoned
 from .catalog import Catalog
 from .context import Bound, Context
 from .dialect import parse
@@ -72,7 +74,7 @@ def bind(text: str, catalog: Catalog) -> Query:
     text : str
         One query of the language.
     catalog : Catalog
-        The streams and views that it can name.
+        The streams and views that it can name, and the time zone of its expressions.
 
     Returns
     -------
@@ -110,6 +112,10 @@ def _bound(text: str, catalog: Catalog) -> Query:
     context = _context(Text(text), catalog)
     bound = _outermost(parse(text), context)
     _check_names(bound, context)
+    if catalog.time_zone != UTC:
+        put = zoned(catalog.time_zone)
+        bound = put(bound)
+        context.places.update({put(node): place for node, place in [*context.places.items()]})
     plan = normalized(bound)
     try:
         state_of(plan)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as patypes
 
 from ...conf.errors import OptionError, SchemaError
+from ..expressions.zones import UTC
 from ..relations.nodes import Stream
 from .places import near
 from .reserved_names import FREE_NAMES, is_reserved
@@ -27,6 +28,8 @@ class Catalog:
         Streams and stored relations.
     views : mapping of str to str
         Queries that others name, as text.
+    time_zone : str
+        The session's, in which expressions have their values: as of :func:`~..expressions.zones.zone_of_session`.
 
     Examples
     --------
@@ -41,6 +44,11 @@ class Catalog:
 
     streams: Mapping[str, Stream] = field(default_factory=dict[str, Stream])
     views: Mapping[str, str] = field(default_factory=dict[str, str])
+    time_zone: str = UTC
+
+    def in_zone(self, time_zone: str) -> Catalog:
+        """Return the catalogue for a query of another time zone."""
+        return self if time_zone == self.time_zone else replace(self, time_zone=time_zone)
 
     def with_stream(self, stream: Stream) -> Catalog:
         """Return a catalogue with one stream more.

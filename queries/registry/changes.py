@@ -43,6 +43,9 @@ class Change:
         Whether the job is to delete the table of a query that is dropped.
     stream : dict, optional
         The stored relation that ``relation`` sets, as JSON.
+    time_zone : str, optional
+        The session's, with a text that ``register`` and ``alter`` set: the query's expressions keep it. By default UTC,
+        and the one that an altered query has.
     restarts : tuple of str, optional
         The queries that begin again because a relation that they read has another version.
 
@@ -64,6 +67,7 @@ class Change:
     id: int | None = None
     delete_table: bool | None = None
     stream: dict[str, Any] | None = None
+    time_zone: str | None = None
     restarts: tuple[str, ...] | None = None
 
     def to_json(self) -> bytes:

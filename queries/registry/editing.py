@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
+from ..expressions.zones import UTC
 from ..language import Catalog, Query, bind
 from ..placing.rehearsal import rehearse
 from ..relations.nodes import Stream, walk
@@ -97,7 +98,7 @@ def checked(change: Change, registry: Registry) -> Change | None:
     if change.kind == "alter":
         return _alter(change, query, registry)
     if change.kind == "activate":
-        _check_text(query.text, query.name, query.buckets, registry)
+        _check_text(query.text, query.name, query.buckets, registry, query.time_zone)
         return None if query.active else change
     if change.kind == "deactivate":
         return change if query.active else None
@@ -119,7 +120,7 @@ def _register(change: Change, registry: Registry) -> Change | None:
         )
     _check_free(name, "query", registry)
     _check_values(change)
-    _check_text(_text(change), name, int(change.buckets or 1), registry)
+    _check_text(_text(change), name, int(change.buckets or 1), registry, change.time_zone)
     return _as_numbers(change)
 
 
@@ -128,15 +129,20 @@ def _alter(change: Change, query: Registered, registry: Registry) -> Change | No
         raise OptionError("nothing to alter is given", expected="a query's text, a weight, or both")
     _check_values(change)
     if change.text is not None:
-        _check_text(_text(change), query.name, query.buckets, registry)
+        _check_text(_text(change), query.name, query.buckets, registry, change.time_zone or query.time_zone)
     text = None if change.text == query.text else change.text
     weight = None if change.weight == query.weight else change.weight
-    return None if text is None and weight is None else _as_numbers(replace(change, text=text, weight=weight))
+    if text is None and weight is None:
+        return None
+    zone = None if text is None else change.time_zone
+    return _as_numbers(replace(change, text=text, weight=weight, time_zone=zone))
 
 
-def _check_text(text: str, name: str, buckets: int, registry: Registry) -> None:
+def _check_text(text: str, name: str, buckets: int, registry: Registry, time_zone: str | None) -> None:
     """Refuse a query that the job could not host."""
-    rehearse(bind(text, registry.catalog).plan, name, registry.settings.table_of(name), buckets)
+    rehearse(
+        bind(text, registry.catalog.in_zone(time_zone or UTC)).plan, name, registry.settings.table_of(name), buckets
+    )
 
 
 def _view(change: Change, registry: Registry) -> Change | None:
@@ -175,11 +181,12 @@ def _relation(change: Change, registry: Registry) -> Change | None:
         )
     wanted = catalog.with_relation(relation)
     users = [each.name for each in registry.active.values() if name in _relations(_bound(each, registry))]
-    texts = [(f"query '{each}'", registry.queries[each].text) for each in users]
-    texts += [(f"view '{each}'", whole_view(each)) for each in _views_over(name, _relations, catalog)]
-    for what, text in texts:
+    queries = [registry.queries[each] for each in users]
+    texts = [(f"query '{each.name}'", each.text, each.time_zone) for each in queries]
+    texts += [(f"view '{each}'", whole_view(each), UTC) for each in _views_over(name, _relations, catalog)]
+    for what, text, time_zone in texts:
         try:
-            plan = bind(text, wanted).plan
+            plan = bind(text, wanted.in_zone(time_zone)).plan
             rehearse(plan, name, registry.settings.table_of(name), 1)
         except UpstreamError as error:
             raise OptionError(

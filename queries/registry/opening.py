@@ -99,7 +99,7 @@ def define_stream(checkpoint: str, stream: Stream, inputs: Iterable[str] = ()) -
         catalog = catalog.with_view(name, text)
     for each in registry.active.values():
         try:
-            bind(each.text, catalog)
+            bind(each.text, catalog.in_zone(each.time_zone))
         except UpstreamError as error:
             raise OptionError(
                 f"the query '{each.name}' does not fit the new definition of '{stream.name}': {error}",

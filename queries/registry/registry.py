@@ -11,6 +11,7 @@ from functools import cached_property
 
 from ...conf.errors import CheckpointError
 from ..deltas.failures import FAILURES, attributed
+from ..expressions.zones import UTC
 from ..language import Catalog, Query, bind
 from .journal import Journal
 from .settings import Settings
@@ -40,6 +41,8 @@ class Registered:
         Its table's place.
     bound : Query or None
         Its plan; None if it is not active.
+    time_zone : str
+        In which its expressions have their values.
     """
 
     id: int
@@ -51,6 +54,7 @@ class Registered:
     buckets: int
     location: str
     bound: Query | None = field(default=None, compare=False, repr=False)
+    time_zone: str = UTC
 
     @property
     def query(self) -> Query:
@@ -197,7 +201,7 @@ class _Versions:
         bound = known.bound if known is not None else None
         if active and bound is None:
             try:
-                bound = bind(entry.text, catalog)
+                bound = bind(entry.text, catalog.in_zone(entry.time_zone))
             except FAILURES as error:
                 active, reason = False, str(attributed(error))
         made = Registered(
@@ -210,6 +214,7 @@ class _Versions:
             entry.buckets,
             self.settings.table_of(entry.name),
             bound,
+            entry.time_zone,
         )
         return known if known is not None and known == made and known.bound is bound else made
 

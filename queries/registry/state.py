@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..expressions.zones import UTC
 from ..relations.nodes import Stream
 from .changes import Change
 from .stored import relation_of
@@ -27,6 +28,8 @@ class Entry:
     reason : str or None
         Why it is not active, if somebody has said so.
     buckets : int
+    time_zone : str
+        In which its expressions have their values.
     """
 
     id: int
@@ -36,6 +39,7 @@ class Entry:
     active: bool = True
     reason: str | None = None
     buckets: int = 1
+    time_zone: str = UTC
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def _registered(change: Change, version: int) -> Entry:
         change.active is not False,
         None,
         change.buckets or 1,
+        change.time_zone or UTC,
     )
 
 
@@ -137,4 +142,4 @@ def _changed(entry: Entry, change: Change, version: int) -> Entry:
     if change.text is None or change.text == entry.text:
         return replace(entry, weight=weight)
     # A query that failed stays inactive until somebody activates it.
-    return replace(entry, id=version, text=change.text, weight=weight)
+    return replace(entry, id=version, text=change.text, weight=weight, time_zone=change.time_zone or entry.time_zone)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow.types as patypes
 
 from ..expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from ..expressions.nodes import walk as walk_parts
 from .nodes import Changes, Join, Node, Stream, walk
 
 __all__ = ["Growth", "Partners", "goes_on", "never_changes", "partners_of"]
@@ -33,6 +34,10 @@ _CYCLIC = frozenset(
         "monthname",
     ]
 )
+
+# A day of a time zone is longer or shorter than 24 hours by what its clocks are set: by a day at most, where a zone
+# crosses the date line.
+_CLOCKS_SET_US = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -90,10 +95,11 @@ def _moved(expression: Expression) -> tuple[str, int] | None:
         return None
     if expression.function == "cast" and expression.arguments[0].type == expression.type:
         return _moved(expression.arguments[0])
-    adds = expression.function in {"add", "add_interval"}
-    if not (adds or expression.function in {"subtract", "subtract_interval"}) or len(expression.arguments) != 2:
+    function = expression.function.removesuffix("_in_zone")
+    adds = function in {"add", "add_interval"}
+    if not (adds or function in {"subtract", "subtract_interval"}) or not 2 <= len(expression.arguments) <= 3:
         return None
-    one, other = expression.arguments
+    one, other = expression.arguments[:2]
     if isinstance(one, Constant) and adds:
         one, other = other, one
     inner = _moved(one)
@@ -158,7 +164,12 @@ def _difference(function: str, one: Expression, other: Expression) -> Iterable[t
     first, second = _moved(one), _moved(other)
     if first is None or second is None:
         return
+    more = _CLOCKS_SET_US * sum(
+        isinstance(each, Call) and each.function.endswith("_in_zone")
+        for side in (one, other)
+        for each in walk_parts(side)
+    )
     if function in {"le", "lt", "eq"}:
-        yield first[0], second[0], second[1] - first[1]
+        yield first[0], second[0], second[1] - first[1] + more
     if function in {"ge", "gt", "eq"}:
-        yield second[0], first[0], first[1] - second[1]
+        yield second[0], first[0], first[1] - second[1] + more

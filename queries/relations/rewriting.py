@@ -55,6 +55,7 @@ _TOTAL = frozenset(
         "second",
         "quarter",
         "isnan",
+        "local_time",
         "nvl",
         "greatest",
         "least",
@@ -72,7 +73,8 @@ def never_fails(expression: Expression, *, but_intervals: bool = False) -> bool:
     With ``but_intervals``, a time plus or minus an interval counts as such too: it fails beyond the year 294,000 alone.
     """
     return all(
-        _total(each) or (but_intervals and each.function in {"add_interval", "subtract_interval"})
+        _total(each)
+        or (but_intervals and each.function.removesuffix("_in_zone") in {"add_interval", "subtract_interval"})
         for each in walk(expression)
         if isinstance(each, Call)
     )

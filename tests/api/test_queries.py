@@ -170,3 +170,36 @@ def test_options_of_a_store_are_in_no_file(tmp_path):
     assert not any(b"hush" in each.read_bytes() for each in files)
     with pytest.raises(OptionError, match="unknown options: region"):
         us.queries(**place, region="eu")
+
+
+class Session:
+    """The settings of a session, all that registering a query reads of one."""
+
+    def __init__(self, zone: str) -> None:
+        self.conf = {"spark.sql.session.timeZone": zone}
+
+
+def test_a_query_is_registered_in_the_time_zone_of_the_session(tmp_path):
+    hours = "SELECT vehicle_id, HOUR(timestamp) AS h FROM LATEST(buses)"
+
+    def opened(zone):
+        made = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
+        made._spark = None if zone is None else Session(zone)
+        made.stream("buses", stream())
+        return made
+
+    berlin, johns = opened("Europe/Berlin"), opened("America/St_Johns")
+    berlin.register("hours", hours)
+    johns.register("hours", hours)
+    johns.register("there", hours)
+    opened(None).register("utc", hours)
+    zone = "local_time(timestamp, 'Europe/Berlin')"
+    assert zone in berlin.explain("hours")
+    assert zone in johns.explain("hours"), "it keeps the zone with which it was registered"
+    assert "'America/St_Johns'" in berlin.explain("there")
+    assert "local_time" not in johns.explain("utc")
+    assert "'America/St_Johns'" in johns.explain(hours)
+    johns.alter("hours", f"{hours} WHERE speed > 1")
+    assert "'America/St_Johns'" in berlin.explain("hours")
+    with pytest.raises(OptionError, match="the time zone 'Mars/Base' is unknown"):
+        opened("Mars/Base").register("mars", hours)

@@ -90,3 +90,14 @@ def test_relations_are_declared_listed_refreshed_and_dropped(checkpoint, tmp_pat
     assert f"version 1 of {tmp_path / 'routes'}" in done(checkpoint, "list")
     assert done(checkpoint, "drop-relation", "routes") == "drop relation routes: version 3"
     assert "routes" not in registry_now(checkpoint).catalog.relations
+
+
+def test_a_query_has_the_time_zone_that_is_given(checkpoint):
+    hours = "SELECT vehicle_id, HOUR(timestamp) AS h FROM LATEST(buses)"
+    done(checkpoint, "register", "q", hours, "--time-zone", "Europe/Berlin")
+    assert "'Europe/Berlin'" in done(checkpoint, "explain", "q")
+    done(checkpoint, "alter", "q", f"{hours} WHERE speed > 1")
+    assert registry_now(checkpoint).queries["q"].time_zone == "Europe/Berlin"
+    done(checkpoint, "alter", "q", hours, "--time-zone", "GMT+2")
+    assert registry_now(checkpoint).queries["q"].time_zone == "+02:00"
+    assert "Mars/Base" in refused(checkpoint, "register", "mars", hours, "--time-zone", "Mars/Base")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
 from upstream.core.rows.event_times import event_time_us, times_as
-from upstream.core.rows.time_zones import in_utc, local_micros
+from upstream.core.rows.time_zones import in_utc, instants_near, instants_of, local_micros
 from upstream.operators.windows.calendars import Calendar
 
 ZONES = ["Europe/Berlin", "America/New_York", "Africa/Cairo", "America/Sao_Paulo", "Pacific/Apia", "UTC", "Asia/Tehran"]
@@ -54,6 +54,27 @@ def test_skipped_times_are_the_change_and_repeated_ones_the_first(unit):
     found = in_utc(pa.chunked_array([local.cast(pa.timestamp(unit))]), "Europe/Berlin")
     change = pa.array(["2024-03-31T01:00:00", "2024-10-27T00:30:00", None, "2024-03-31T01:00:00"])
     assert found.combine_chunks().cast(pa.timestamp(unit)).equals(change.cast(pa.timestamp(unit)))
+
+
+def micros(*texts: str) -> np.ndarray:
+    return np.array([(dt.datetime.fromisoformat(each) - EPOCH) // US for each in texts])
+
+
+def test_skipped_times_are_later_by_what_is_skipped_where_that_is_asked_for():
+    local = micros("2024-03-31T02:30:00", "2024-10-27T02:30:00", "2024-07-01T12:00:00")
+    shifted = instants_of(local, "Europe/Berlin", shifted=True)
+    assert shifted.tolist() == micros("2024-03-31T01:30:00", "2024-10-27T00:30:00", "2024-07-01T10:00:00").tolist()
+    assert instants_of(local, "Europe/Berlin")[0] == micros("2024-03-31T01:00:00")[0]
+    assert instants_of(local, "+02:00", shifted=True)[0] == micros("2024-03-31T00:30:00")[0]
+
+
+def test_a_time_that_was_moved_keeps_its_offset_where_it_can():
+    twice = micros(*["2024-10-27T02:30:00"] * 3)
+    before = micros("2024-10-26T12:00:00", "2024-10-27T03:00:00", "2024-12-01T12:00:00")
+    found = instants_near(twice, before, "Europe/Berlin").tolist()
+    assert found == micros("2024-10-27T00:30:00", "2024-10-27T01:30:00", "2024-10-27T01:30:00").tolist()
+    skipped = instants_near(micros("2024-03-31T02:30:00"), micros("2024-03-30T12:00:00"), "Europe/Berlin")
+    assert skipped.tolist() == micros("2024-03-31T01:30:00").tolist()
 
 
 def test_offsets_are_zones_and_what_is_neither_is_refused():

@@ -23,7 +23,7 @@ import pytest
 
 from upstream.conf.errors import QueryError
 from upstream.queries.expressions.compile import CompiledColumns, compiled, compiled_columns
-from upstream.queries.expressions.kinds import DOUBLE, FLOAT, LOCAL_TIMESTAMP, TEXT, is_decimal
+from upstream.queries.expressions.kinds import DOUBLE, FLOAT, LOCAL_TIMESTAMP, TEXT, TIMESTAMP, is_decimal
 from upstream.queries.expressions.nodes import Call, Expression, walk
 from upstream.queries.expressions.typing import cast
 
@@ -156,6 +156,8 @@ class _Comparison:
         order = found.column("row").to_pylist()
         for at, each in enumerate(some):
             column = found.column(f"c{at}")
+            if each.pair.ours.type == TIMESTAMP and pa.types.is_timestamp(column.type) and column.type.tz is not None:
+                column = column.cast(TIMESTAMP)  # Spark names the session's zone
             assert column.type == each.pair.ours.type, each.pair.sql
             sparks = dict(zip(order, column.to_pylist(), strict=True))
             wrong = [row for row, value in each.values.items() if not _same(value, sparks[row])]

@@ -197,3 +197,26 @@ def test_what_is_accepted_always_binds(asked, tmp_path_factory):
             assert each.active or each.reason in (None, "broken")
             assert not each.active or each.query.text == each.text
             assert each.text != OF_FAST or "fast" in registry.catalog.views
+
+
+def test_a_query_keeps_the_time_zone_with_which_it_was_registered(checkpoint):
+    hours = of_buses("vehicle_id, HOUR(timestamp) AS h")
+    record(checkpoint, Change("register", "hours", hours, time_zone="Europe/Berlin"))
+    record(checkpoint, Change("register", "hours", hours, time_zone="America/St_Johns"))  # it starts again elsewhere
+
+    def zone_of(name: str) -> tuple[str, bool]:
+        query = registry_now(checkpoint).queries[name]
+        return query.time_zone, f"value='{query.time_zone}'" in str(query.query.plan)
+
+    assert zone_of("hours") == ("Europe/Berlin", True)
+    record(checkpoint, Change("alter", "hours", weight=2, time_zone="America/St_Johns"))
+    assert zone_of("hours") == ("Europe/Berlin", True)
+    record(checkpoint, Change("deactivate", "hours"))
+    record(checkpoint, Change("activate", "hours"))
+    assert zone_of("hours") == ("Europe/Berlin", True)
+    record(checkpoint, Change("alter", "hours", hours + " WHERE speed > 1", time_zone="America/St_Johns"))
+    assert zone_of("hours") == ("America/St_Johns", True)
+    record(checkpoint, Change("alter", "hours", hours + " WHERE speed > 2"))
+    assert zone_of("hours") == ("America/St_Johns", True), "whoever alters it has no session"
+    record(checkpoint, Change("register", "utc", hours))
+    assert zone_of("utc") == ("UTC", False)
