@@ -26,6 +26,7 @@ __all__ = [
     "SHORT",
     "TEXT",
     "TIMESTAMP",
+    "UTC",
     "adjusted_decimal",
     "as_decimal",
     "decimal_of_constant",
@@ -45,7 +46,9 @@ BYTE, SHORT, INT, LONG = pa.int8(), pa.int16(), pa.int32(), pa.int64()
 FLOAT, DOUBLE = pa.float32(), pa.float64()
 TEXT, BINARY = pa.string(), pa.binary()
 DATE = pa.date32()
-TIMESTAMP = pa.timestamp("us", tz="UTC")
+UTC = "UTC"
+"""The time zone in which expressions have their values unless a session has another one."""
+TIMESTAMP = pa.timestamp("us", tz=UTC)
 LOCAL_TIMESTAMP = pa.timestamp("us")
 DURATION = pa.duration("us")
 MONTHS = pa.month_day_nano_interval()

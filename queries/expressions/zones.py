@@ -20,16 +20,15 @@ from .arrays import on_arrays
 from .building import Builder, Kernel
 from .calendar import Int64s
 from .instants import DAY, micros_of, timestamps_of
-from .kinds import DATE, LOCAL_TIMESTAMP, MONTHS, TEXT, TIMESTAMP, standard
+from .kinds import DATE, LOCAL_TIMESTAMP, MONTHS, TEXT, TIMESTAMP, UTC, standard
 from .months import LENGTHS, MONTHS_OF, MOST_MONTHS, months_later, months_since
 from .nodes import Call, Constant, Expression
 from .reading import offset_of_zone, timestamp_of_text
 from .times import TIMES
 from .unscaled import int128
 
-__all__ = ["UTC", "ZONES", "in_zone", "zone_of_session"]
+__all__ = ["ZONES", "in_zone", "zone_of_session"]
 
-UTC = "UTC"
 _UTC_NAMES = {UTC, "Etc/UTC", "Etc/UCT", "UCT", "Etc/Zulu", "Zulu", "Etc/Universal", "Universal", "Etc/GMT", "GMT"}
 _FURTHEST = 10**18
 """Microseconds that lead out of the years 1 to 9999 from everywhere in them."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from ..deltas.lowering import identity
 from ..deltas.slices_shape import Shape, family_key, shape_of, takes
-from ..expressions.zones import UTC
+from ..expressions.kinds import UTC
 from ..language import Query, SharedWith, bind, plan_text
 from ..registry.listing import text_of
 from ..registry.names import found

@@ -11,9 +11,9 @@ from sqlglot import exp
 
 from ...conf.deep_stack import on_deep_stack
 from ...conf.errors import SchemaError
+from ..expressions.kinds import UTC
 from ..expressions.nodes import Expression, Field
 from ..expressions.typing import cast, common
-from ..expressions.zones import UTC
 from ..relations.bounds import UnboundedError, state_of
 from ..relations.nodes import Changes, Hop, Project, Range, Relation, SetOperation, Stream, Windowed, walk
 from ..relations.normalize import normalized

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as patypes
 
 from ...conf.errors import OptionError, SchemaError
-from ..expressions.zones import UTC
+from ..expressions.kinds import UTC
 from ..relations.nodes import Stream
 from .places import near
 from .reserved_names import FREE_NAMES, is_reserved

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
-from ..expressions.zones import UTC
+from ..expressions.kinds import UTC
 from ..language import Catalog, Query, bind
 from ..placing.rehearsal import rehearse
 from ..relations.nodes import Stream, walk

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ...conf.errors import CheckpointError
 from ..deltas.failures import FAILURES, attributed
-from ..expressions.zones import UTC
+from ..expressions.kinds import UTC
 from ..language import Catalog, Query, bind
 from .journal import Journal
 from .settings import Settings

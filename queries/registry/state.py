@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..expressions.zones import UTC
+from ..expressions.kinds import UTC
 from ..relations.nodes import Stream
 from .changes import Change
 from .stored import relation_of

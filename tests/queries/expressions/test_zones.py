@@ -9,10 +9,10 @@ import pytest
 
 from upstream.conf.errors import OptionError
 from upstream.queries.expressions.compile import compiled
-from upstream.queries.expressions.kinds import DATE, DURATION, INT, LOCAL_TIMESTAMP, LONG, TEXT, TIMESTAMP
+from upstream.queries.expressions.kinds import DATE, DURATION, INT, LOCAL_TIMESTAMP, LONG, TEXT, TIMESTAMP, UTC
 from upstream.queries.expressions.nodes import Constant, Field
 from upstream.queries.expressions.typing import call, cast
-from upstream.queries.expressions.zones import UTC, in_zone, zone_of_session
+from upstream.queries.expressions.zones import in_zone, zone_of_session
 
 BERLIN = "Europe/Berlin"
 T, D, S, N = Field("t", TIMESTAMP), Field("d", DATE), Field("s", TEXT), Field("n", LONG)
