@@ -24,7 +24,6 @@ from .zsets import (
     Steps,
     conformed,
     cumulated,
-    dtypes_of,
     empty_delta,
     int64s,
     live,
@@ -66,11 +65,10 @@ class GroupRows:
         self._summaries = columns.summaries
         self._columns = columns
         self._rows = pa.schema([*by, *fields])
-        self._dtypes = dtypes_of(pa.schema(fields))
         more = [pa.field(name, pa.int64()) for name in (WEIGHT, _PLACE)]
         self._kept = state.arrangement("rows", pa.schema([*self._rows, *more]))
         more = [pa.field(name, pa.int64()) for name in (_BUCKET, _BITS)]
-        self._stands = state.arrangement("stands", pa.schema([*self._rows, *more]))
+        self._kept_representatives = state.arrangement("representatives", pa.schema([*self._rows, *more]))
 
     def step(self, points: Points, rows: pl.DataFrame, group: Int64s, counts: Int64s) -> pl.DataFrame:
         """Return the results at each change point.
@@ -85,13 +83,13 @@ class GroupRows:
         counts : int64 array of length groups
             How many rows each group has after the step.
         """
-        stands = self._standing(points)
+        stands = self._representatives_of(points)
         after = buckets_for(counts, stands.bits) if self._columns.splits else stands.bits
         hashes = self._hashes(rows)
         touched = np.unique(pairs(group, bucket_of(hashes, stands.bits[group])))
         divided = np.flatnonzero(after != stands.bits)
         old = np.union1d(touched, every_bucket(divided, stands.bits[divided]))
-        found = self._found(points, rows, group, stands.bits, old, every_bucket(divided, after[divided]))
+        found = self._bucket_rows(points, rows, group, stands.bits, old, every_bucket(divided, after[divided]))
         last = found.steps.lasts & (found.steps.values[0] != 0)
         ids = found.steps.ids[last]
         kept = found.values[ids].with_columns(pl.Series(WEIGHT, found.steps.values[0][last]))
@@ -102,16 +100,16 @@ class GroupRows:
         stays = ~np.isin(stands.pairs, old)
         results = self._results(points, found, stands.rows.filter(pl.Series(stays)), stands.group[stays])
         if after.any() or stands.bits.any():
-            self._stand(points, stands, stays, kept.head(len(at)), pairs(at, bucket), after)
+            self._represent(points, stands, stays, kept.head(len(at)), pairs(at, bucket), after)
         return results
 
     def before(self, points: Points) -> pl.DataFrame:
         """Return the results of groups that have no change point but the time before the step."""
-        stands = self._standing(points)
+        stands = self._representatives_of(points)
         nothing = empty_delta(self._rows)
         small = np.flatnonzero(stands.bits == 0)
         small = pairs(small, np.zeros(len(small), dtype=np.int64))
-        found = self._found(points, nothing, np.empty(0, dtype=np.int64), stands.bits, small, small[:0])
+        found = self._bucket_rows(points, nothing, np.empty(0, dtype=np.int64), stands.bits, small, small[:0])
         return self._results(points, found, stands.rows, stands.group)
 
     def _hashes(self, rows: pl.DataFrame) -> Int64s:
@@ -119,19 +117,17 @@ class GroupRows:
             return np.zeros(rows.height, dtype=np.int64)
         return mixed(key_numbers(rows, self._names))
 
-    def _standing(self, points: Points) -> _Standing:
+    def _representatives_of(self, points: Points) -> _Representatives:
         """Return what stands for the buckets of the groups."""
-        if self._stands.rows == 0:
-            none = np.empty(0, dtype=np.int64)
-            rows = pl.DataFrame(schema={**dtypes_of(self._rows), _BUCKET: pl.Int64(), _BITS: pl.Int64()})
-            return _Standing(rows, none, none, np.zeros(points.groups, dtype=np.int64), rows)
-        rows = self._stands.read(points.numbers)
+        # While no group is large, no page is read for nothing.
+        numbers = points.numbers if self._kept_representatives.rows else points.numbers[:0]
+        rows = self._kept_representatives.read(numbers)
         group = self._groups(points, rows)
         mine = group < points.groups
         others, rows, group = rows.filter(pl.Series(~mine)), rows.filter(pl.Series(mine)), group[mine]
         bits = np.zeros(points.groups, dtype=np.int64)
         bits[group] = int64s(rows, _BITS)
-        return _Standing(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, others)
+        return _Representatives(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, others)
 
     def _groups(self, points: Points, rows: pl.DataFrame) -> Int64s:
         """Return the group of each row; of rows of other groups, a number above those of the groups."""
@@ -139,9 +135,9 @@ class GroupRows:
             return np.zeros(rows.height, dtype=np.int64)
         return numbered(pl.concat([points.keys, rows.select(self._by)]), self._by).ids[points.groups :]
 
-    def _found(
+    def _bucket_rows(
         self, points: Points, rows: pl.DataFrame, group: Int64s, bits: Int64s, old: Int64s, more: Int64s
-    ) -> _Found:
+    ) -> _BucketRows:
         """Return the distinct rows of some buckets, and how many of each there are at their change points.
 
         Parameters
@@ -168,12 +164,14 @@ class GroupRows:
         distinct = numbered(together, columns)
         steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
         values = together.select(columns)[distinct.first]
-        return _Found(values, steps, np.concatenate([group, of[mine]])[distinct.first], kept.filter(pl.Series(~mine)))
+        return _BucketRows(
+            values, steps, np.concatenate([group, of[mine]])[distinct.first], kept.filter(pl.Series(~mine))
+        )
 
-    def _stand(
+    def _represent(
         self,
         points: Points,
-        stands: _Standing,
+        stands: _Representatives,
         stays: npt.NDArray[np.bool_],
         kept: pl.DataFrame,
         bucket: Int64s,
@@ -190,9 +188,9 @@ class GroupRows:
         )
         dtypes = dict(stands.others.schema)
         rows = pl.concat([conformed(new, dtypes), stands.rows.filter(pl.Series(stays)), stands.others])
-        self._stands.write(rows, key_numbers(rows, self._by))
+        self._kept_representatives.write(rows, key_numbers(rows, self._by))
 
-    def _results(self, points: Points, found: _Found, stands: pl.DataFrame, group: Int64s) -> pl.DataFrame:
+    def _results(self, points: Points, found: _BucketRows, stands: pl.DataFrame, group: Int64s) -> pl.DataFrame:
         """Return the results of groups at their change points, from rows and from what stands for others."""
         ids, size = found.steps.ids, len(found.group)
         more = np.arange(size, size + stands.height)
@@ -227,7 +225,7 @@ class GroupRows:
         return pl.concat(results, how="horizontal")
 
 
-class _Standing(NamedTuple):
+class _Representatives(NamedTuple):
     """What stands for buckets of large groups.
 
     Attributes
@@ -249,7 +247,7 @@ class _Standing(NamedTuple):
     others: pl.DataFrame
 
 
-class _Found(NamedTuple):
+class _BucketRows(NamedTuple):
     """The distinct rows of some buckets.
 
     Attributes

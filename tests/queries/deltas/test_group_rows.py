@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from upstream.operators.grouped import buckets
 from upstream.operators.runtime.store import CountingStore, DictStore
-from upstream.queries.relations.nodes import Aggregate, Aggregation, Latest, Windowed
+from upstream.queries.relations.nodes import Aggregate, Aggregation, Latest, Range, Windowed
 
 from . import checking as c
 
@@ -65,3 +65,14 @@ def test_a_change_of_a_large_group_costs_little_of_what_the_group_holds():
     found, cost = step([size - 1], [-1], 2)
     assert found == [(size - 2, -1)]
     assert cost < whole / 20
+
+
+def test_a_group_that_shrinks_and_grows_again_keeps_count_of_its_buckets(monkeypatch):
+    monkeypatch.setattr(buckets, "_ROWS_OF_BUCKET", 1)
+    plan = Aggregate(Windowed(c.S, Range(2)), (), (CALLS[0][0],))
+    evaluation, kept = c.added({"q": plan}, DictStore()), {}
+    for at, size in ((1, 60), (10, 1), (20, 60), (30, 1), (40, 60)):
+        rows = c.frame(c.S, [(at, "k", value, value, False) for value in range(size)])
+        found = evaluation.step({"s": rows, "r": c.frame(c.R, [])}, at + 1).changes["q"]
+        assert found.filter(pl.col("__weight") > 0)["x"].to_list()[-1] == size - 1
+        assert kept.setdefault(size, evaluation.rows_kept) == evaluation.rows_kept
