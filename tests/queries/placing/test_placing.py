@@ -1,7 +1,7 @@
 """Plans in slots: whatever arrives in whatever order, all slots' results together are those of one evaluation."""
 
 from collections import Counter
-from datetime import timedelta
+from datetime import time, timedelta
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,7 @@ def many_rows(chosen, floats):
         pl.String(): ["a", "b", "c", "d", None],
         pl.Float64(): floats,
         pl.Int64(): [0, 1, 2, 11, None],
+        pl.Time(): [time(0), time(8, 30), time(23, 59, 59, 999_999), None],
         pl.Datetime("us", "UTC"): [EPOCH + timedelta(minutes=each) for each in (0, 0, 1, 2, 7, 59, 60, 61, 150)],
     }
 
