@@ -13,11 +13,9 @@ import pyarrow as pa
 from ...conf.errors import SchemaError
 from ...core.rows.buckets import spark_hash
 from ...core.rows.exact_integers import Int64s
+from ...operators.grouped.buckets import mixed as bucket_hash
 
 __all__ = ["is_hashable", "key_numbers", "mixed"]
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
@@ -37,14 +35,11 @@ def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
 
 def mixed(*parts: Int64s | int) -> npt.NDArray[np.uint64]:
     """Return numbers of 64 bits, equally distributed, that depend on all of the parts."""
+    state = np.zeros(1, dtype=np.int64)
     with np.errstate(over="ignore"):
-        state = np.zeros(1, dtype=np.uint64)
         for part in parts:
-            state = state + np.asarray(part, dtype=np.int64).view(np.uint64) + _GOLDEN
-            state = (state ^ (state >> np.uint64(30))) * _FIRST
-            state = (state ^ (state >> np.uint64(27))) * _SECOND
-            state = state ^ (state >> np.uint64(31))
-    return state
+            state = bucket_hash(state + np.asarray(part, dtype=np.int64))
+    return state.view(np.uint64)
 
 
 @lru_cache(maxsize=256)
