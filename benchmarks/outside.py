@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from upstream.conf.options import parse_options
 from upstream.datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from upstream.datasource.connectors.synthetic.options import SyntheticOptions
 
@@ -46,13 +47,8 @@ class Seen:
 def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[Int64s, Int64s]:
     """Return keys and arrivals (microseconds) of all rows up to a time, by the feed's own seed."""
     origin = began_us(checkpoint)
-    recipe = SyntheticOptions(
-        seed=int(options["seed"]),
-        rows_per_second=float(options["rowsPerSecond"]),
-        keys=int(options["keys"]),
-        skew=float(options["skew"]),
-        arrivals=options["arrivals"],
-    ).recipe()
+    [asked] = parse_options(options, [SyntheticOptions])
+    recipe = asked.recipe()
     at, key = synthetic_arrivals(recipe, until_us - origin)
     return key, at + origin
 
@@ -77,7 +73,7 @@ def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, 
     key, at = arrivals(options, checkpoint, origin + int(until_s * 1e6))
     order = np.lexsort((at, key))
     key, at = key[order], at[order]
-    keys = int(options["keys"])
+    keys = int(options["keys"]) if "keys" in options else len(options["rates"].split(","))
     # One number for (key, time), so that one search finds the first row of a key after an instant.
     span = int(at.max()) + 2
     joined = key * (span - origin) + (at - origin)

@@ -12,6 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .environments import CACHE
 from .harness import arguments, cores, engine_command, machine, run
 from .outside import Seen, began_us, seen
@@ -30,6 +32,8 @@ class Setting:
 
     load: float
     skew: float
+    two_class: bool = False
+    """Instead of the skew: every tenth key has ten times the rate of the others, and rows arrive in bursts."""
 
 
 def settings(quick: bool) -> list[Setting]:
@@ -46,6 +50,10 @@ def job_command(job: dict[str, Any]) -> list[str]:
 
 def feed_of(setting: Setting, capacity: float) -> dict[str, str]:
     """Return the source's options: the same rows for every engine."""
+    if setting.two_class:
+        rates = np.where(np.arange(KEYS) % 10 == 0, 10.0, 1.0)
+        rates *= setting.load * capacity / rates.sum()
+        return {"seed": "1", "rates": ",".join(f"{rate:.4f}" for rate in rates), "arrivals": "bursty"}
     return {
         "seed": "1",
         "rowsPerSecond": f"{setting.load * capacity:.0f}",
@@ -59,7 +67,7 @@ def job_of(engine: str, setting: Setting, capacity: float, home: Path, seconds: 
     """Return the job of an engine, with the folder for its files."""
     return {
         "engine": engine,
-        "feed": feed_of(setting, capacity),
+        "setting": dataclasses.asdict(setting),
         "cores": cores(),
         "cost": COST_S,
         "capacity": capacity,
@@ -95,7 +103,8 @@ def measure(
     engine: str, setting: Setting, capacity: float, seconds: float
 ) -> tuple[Seen, tuple[float, float] | None, float]:
     """Run once; return what a reader saw, the figures of the commits, and the peak of memory."""
-    home = CACHE / "overload" / f"{engine}-{setting.load:g}-{setting.skew:g}"
+    feed = "two-class" if setting.two_class else f"{setting.skew:g}"
+    home = CACHE / "overload" / f"{engine}-{setting.load:g}-{feed}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     done = run(job_command(job_of(engine, setting, capacity, home, WARM_S + seconds + 5)), log=f"overload-{engine}")
@@ -111,22 +120,28 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES), help="which, separated by commas")
     parser.add_argument("--loads", help="only these loads at skew 0.5, separated by commas")
     parser.add_argument("--skews", help="only these skews at load 5, separated by commas")
+    parser.add_argument("--two-class", help="only these loads, of keys with two rates, in bursts")
     parser.add_argument("--capacity", type=float, help="rows/s of the map alone, to go on after an earlier run")
     parser.add_argument("--seen", type=Path, nargs="+", metavar="JSON", help="run nothing: what these runs wrote")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw mean staleness over load")
     given = parser.parse_args()
     if given.seen:
         rows = [row for path in given.seen for row in json.loads(path.read_text())["rows"]]
-        for point in dict.fromkeys((row["load"], row["skew"], row["seconds"]) for row in rows):
-            heading(*point)
+        for point in dict.fromkeys(map(point_of, rows)):
+            heading(*point[:3], two_class=point[3])
             for row in rows:
-                if (row["load"], row["skew"], row["seconds"]) == point:
+                if point_of(row) == point:
                     line(row)
     else:
         rows = measured(given)
     if given.plot:
         plot(rows, given.plot)
     aims(rows)
+
+
+def point_of(row: dict[str, Any]) -> tuple[float, float, float, bool]:
+    """Return what a run shares with those that it is compared with."""
+    return row["load"], row["skew"], row["seconds"], row.get("two_class", False)
 
 
 def measured(given: Any) -> list[dict[str, Any]]:
@@ -136,17 +151,18 @@ def measured(given: Any) -> list[dict[str, Any]]:
     if given.quick and given.engines == ",".join(ENGINES):
         engines = ["append", "deduplicate", "in-place"]
     points = settings(given.quick)
-    if given.loads or given.skews:
+    if given.loads or given.skews or given.two_class:
         points = [Setting(float(load), 0.5) for load in (given.loads or "").split(",") if load]
         points += [Setting(5, float(skew)) for skew in (given.skews or "").split(",") if skew]
+        points += [Setting(float(load), 0.5, two_class=True) for load in (given.two_class or "").split(",") if load]
     about = machine()
     print(json.dumps(about))
     capacity = capacity_of(given.capacity)
     print(f"capacity: the map alone does {capacity:,.0f} rows/s on {cores()} cores", flush=True)
     rows: list[dict[str, Any]] = []
     for point in points:
-        heading(point.load, point.skew, seconds)
-        for engine in engines:
+        heading(point.load, point.skew, seconds, two_class=point.two_class)
+        for engine in engines * (given.runs or 1):
             result, own, peak = measure(engine, point, capacity, seconds)
             rows.append(
                 {"work": "overload", "engine": engine, **dataclasses.asdict(point), **dataclasses.asdict(result)}
@@ -158,9 +174,10 @@ def measured(given: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def heading(load: float, skew: float, seconds: float) -> None:
+def heading(load: float, skew: float, seconds: float, *, two_class: bool = False) -> None:
     """Print the heading of the following lines."""
-    print(f"\nload {load:g} x, skew {skew:g}, {seconds:g} s looked at after {WARM_S:g} s")
+    feed = "two rates, in bursts" if two_class else f"skew {skew:g}"
+    print(f"\nload {load:g} x, {feed}, {seconds:g} s looked at after {WARM_S:g} s")
     print("  engine         mean s    p50 s    p99 s    max s  results/s  commits  peak MB   mean by own commits")
 
 
@@ -176,7 +193,7 @@ def line(row: dict[str, Any]) -> None:
 
 def aims(rows: list[dict[str, Any]]) -> None:
     """Print which aims are met, by UpStream's best policy."""
-    means = {(row["engine"], row["load"]): row["mean"] for row in rows if row["skew"] == 0.5}
+    means = {(row["engine"], row["load"]): row["mean"] for row in rows if point_of(row)[1::2] == (0.5, False)}
     ours = {engine: means[engine, 5] for engine in ENGINES[2:6] if (engine, 5) in means}
     if not ours:
         return
@@ -201,7 +218,9 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
     for engine in dict.fromkeys(row["engine"] for row in rows):
-        mine = sorted((row["load"], row["mean"]) for row in rows if row["engine"] == engine and row["skew"] == 0.5)
+        mine = sorted(
+            (row["load"], row["mean"]) for row in rows if (row["engine"], *point_of(row)[1::2]) == (engine, 0.5, False)
+        )
         axes.plot(*zip(*mine, strict=True), marker="o", label=engine)
     axes.set(xlabel="load (arrivals / capacity)", ylabel="mean staleness, s", yscale="log")
     axes.spines[["top", "right"]].set_visible(False)

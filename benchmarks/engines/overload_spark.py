@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import upstream
 from benchmarks.harness import given_job, say
+from benchmarks.overload import Setting, feed_of
 from upstream.operators.queue.queue import ONE_PER_KEY
 
 BUCKETS = 16
@@ -72,6 +73,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def options_of(job: dict[str, Any]) -> dict[str, str]:
+    """Return the options of the job's feed."""
+    return feed_of(Setting(**job["setting"]), job["capacity"])
+
+
 def start(spark: Any, job: dict[str, Any]) -> Any:
     """Start the engine's query."""
     engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
@@ -86,7 +92,7 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     feed = (
         spark.readStream.format("upstream")
         .schema(upstream.with_system_ddl(DDL))
-        .options(connector="synthetic", key="key", time="time", **how, **job["feed"])
+        .options(connector="synthetic", key="key", time="time", **how, **options_of(job))
         .load()
     )
     if engine == "append":
@@ -106,7 +112,7 @@ def deduplicated(spark: Any, job: dict[str, Any]) -> Any:
     from upstream.cli.demo import start_merge
 
     spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
-    feed = {"connector": "synthetic", "coalesce": "false", **job["feed"]}
+    feed = {"connector": "synthetic", "coalesce": "false", **options_of(job)}
     return start_merge(spark, feed, job["table"], job["checkpoint"], work=whole(job["cost"]), lanes=job["cores"])
 
 
