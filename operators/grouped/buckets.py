@@ -9,14 +9,15 @@ import numpy as np
 
 from ...core.rows.exact_integers import Int64s
 
-__all__ = ["BITS", "LOW", "bucket_of", "buckets_for", "every_bucket", "mixed", "pairs", "place_of"]
+__all__ = ["BITS", "LOW", "ROWS_OF_BUCKET", "bucket_of", "buckets_for", "every_bucket", "mixed", "pairs", "place_of"]
 
 BITS = 20
 """The most buckets of a group, as a power of two."""
 LOW = (1 << BITS) - 1
 """Selects the bucket of a pair: see :func:`pairs`."""
 
-_ROWS_OF_BUCKET = 256
+ROWS_OF_BUCKET = 256
+"""A group with fewer rows is in one bucket."""
 
 
 def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
@@ -31,7 +32,7 @@ def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
     """
     some = np.log2(np.maximum(rows, 1))
     # Of small groups a bucket has some hundred rows; a large group has as many buckets as a bucket has rows.
-    wanted = np.ceil(np.minimum(np.maximum(some - np.log2(_ROWS_OF_BUCKET), 0), some / 2)).astype(np.int64)
+    wanted = np.ceil(np.minimum(np.maximum(some - np.log2(ROWS_OF_BUCKET), 0), some / 2)).astype(np.int64)
     wanted = np.minimum(wanted, BITS)
     return np.where((wanted > bits) | (wanted < bits - 1), wanted, bits)
 

@@ -22,7 +22,7 @@ NUMBER = "__number"
 class Arrangement:
     """The rows of an operator's state, in pages by key.
 
-    A step calls :meth:`read` once, and :meth:`write` if anything changed.
+    A step calls :meth:`read` once, and :meth:`write` at most once.
 
     Parameters
     ----------
@@ -37,12 +37,17 @@ class Arrangement:
         self._schema = schema.append(pa.field(NUMBER, pa.int64()))
         self._dtypes = dtypes_of(schema)
         self._read = self._schema.empty_table()
-        self._mine: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        self._mine: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)  # of the rows on the pages that were read
 
     @property
     def rows(self) -> int:
         """The number of rows."""
         return self._pages.rows
+
+    @property
+    def numbers(self) -> Int64s:
+        """The numbers of the rows that the last call read."""
+        return _numbers(self._read)[self._mine]
 
     def read(self, numbers: Int64s) -> pl.DataFrame:
         """Return all rows with some numbers."""
@@ -67,26 +72,28 @@ class Arrangement:
             self.write(rows.filter(pl.Series(there)), _numbers(self._read)[there])
         return not there.all()
 
-    def write(self, rows: pl.DataFrame, numbers: Int64s, changed: Int64s | None = None) -> None:
+    def write(self, rows: pl.DataFrame, numbers: Int64s, replaced: npt.NDArray[np.bool_] | None = None) -> None:
         """Put rows in place of those that were read.
 
         Parameters
         ----------
         rows
-            Those with the numbers that were read, as they are from now on.
+            With numbers that were read, as they are from now on.
         numbers : int64 array of length rows
             Their numbers.
-        changed : int64 array, optional
-            The numbers of which rows may differ; all others are left as they are. By default all that were read.
+        replaced : bool array, optional
+            Which of the rows that were read they replace. Without it, all.
         """
         was = _numbers(self._read)
-        pages = self._pages.pages(np.concatenate([was, numbers]) if changed is None else changed)
+        mine = self._mine.copy()
+        if replaced is not None:
+            mine[mine] = replaced
+        pages = self._pages.pages(np.concatenate([was[mine], numbers]))
         touched = self._pages.among(was, pages)
-        others = self._read.filter(pa.array(touched & ~self._mine))
+        others = self._read.filter(pa.array(touched & ~mine))
         table = to_table(conformed(rows, self._dtypes), pa.schema(list(self._schema)[:-1]))
         table = table.append_column(NUMBER, pa.array(numbers))
-        mine = table.filter(pa.array(self._pages.among(numbers, pages)))
-        self._pages.write(pages, int(touched.sum()), pa.concat_tables([others.select(table.column_names), mine]))
+        self._pages.write(pages, int(touched.sum()), pa.concat_tables([others.select(table.column_names), table]))
 
     def _frame(self, table: pa.Table) -> pl.DataFrame:
         frame = pl.from_arrow(table.drop_columns([NUMBER]))

@@ -100,9 +100,8 @@ class NewestArrived(Operator):
         self._deleted.add(waits.select(*self._key, pl.col(_AT).alias(TIME)))
         if not (fresh | over).any():
             return self.nothing
-        kept = together[newest[~over]]
-        numbers = key_numbers(together, self._key)
-        self._kept.write(kept, numbers[newest[~over]], numbers[newest[fresh | over]])
+        kept = together[newest[fresh & ~over]]
+        self._kept.write(kept, key_numbers(kept, self._key), np.isin(keys[:olds], keys[newest[fresh | over]]))
         came = newest[fresh & ~dead[newest]]
         left = np.flatnonzero(np.isin(keys[:olds], keys[newest[fresh]]) & ~dead[:olds])
         rows, time = together.select(*self.dtypes), span.until - 1

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ..relations.growth import Partners
-from .arrangement import Arrangement
+from .bucket_arrangement import BucketArrangement
 from .numbers import key_numbers
 from .operator import Computed, Operator, needed, with_columns
 from .state import State
@@ -44,16 +44,17 @@ class _Side:
     """The rows of one input that a step concerns: those that change, and those of the same keys.
 
     ``events`` has the weights by row (column ``__row``) and time; rows that were there before have one at OLD.
+    ``old`` has the positions of these, in the order in which they were read.
     """
 
     rows: pl.DataFrame
     keys: pl.DataFrame
     numbers: Int64s
     events: pl.DataFrame
+    old: Int64s
     is_old: npt.NDArray[np.bool_]
     changes: npt.NDArray[np.bool_]
     matches: Int64s
-    touched: Int64s
 
 
 class _Input:
@@ -75,7 +76,8 @@ class _Input:
         self.keys = [(f"__key{number}", key) for number, key in enumerate(keys)]
         self.counts = counts
         more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
-        self.arrangement: Arrangement = state.arrangement(part, pa.schema([*schema, *more]))
+        self._names = [name for name, _ in self.keys]
+        self.arrangement = BucketArrangement(pa.schema([*schema, *more]), schema.names, self._numbers_of, state, part)
         self._values = state.values
         self._nulls, self._dropped, self._swept = (f"{each} of {part}" for each in ("nulls", "dropped", "swept"))
 
@@ -86,13 +88,13 @@ class _Input:
         times = rows.get_column(self._needed.column).to_physical().fill_null(LOWEST).to_numpy()
         return times >= until - self._needed.after
 
-    def write(self, rows: pl.DataFrame, numbers: Int64s, changed: Int64s | None, until: int) -> None:
-        """Put rows in place of those that were read, without those that are not needed any more."""
+    def write(self, rows: pl.DataFrame, numbers: Int64s, replaced: npt.NDArray[np.bool_], until: int) -> None:
+        """Put rows in place of some of those that were read, without those that are not needed any more."""
         stays = self.stays(rows, until)
         if not stays.all():
             self._values[self._dropped] = True
             rows, numbers = rows.filter(pl.Series(stays)), numbers[stays]
-        self.arrangement.write(rows, numbers, changed)
+        self.arrangement.write(rows, numbers, replaced)
 
     def due(self, until: int) -> bool:
         """Return whether rows may be there that have not been needed for as long as they were needed."""
@@ -120,39 +122,61 @@ class _Input:
 
     def split(self, changes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, Int64s]:
         """Return the changes that may have partners, those that have a null in their key, and the keys' numbers."""
-        names = [name for name, _ in self.keys]
-        if not names or changes.height == 0:
+        if not self.keys or changes.height == 0:
             return changes, changes.clear(), np.zeros(changes.height, dtype=np.int64)
-        keys = with_columns(changes, self.keys).select(names)
+        keys = with_columns(changes, self.keys).select(self._names)
         null = keys.select(pl.any_horizontal(pl.all().is_null()).alias("null")).get_column("null")
-        numbers = key_numbers(keys, names)
+        numbers = key_numbers(keys, self._names)
         return changes.filter(~null), changes.filter(null), numbers[~null.to_numpy()]
 
-    def read(self, changes: pl.DataFrame, touched: Int64s, both: Int64s) -> _Side:
-        old = self.arrangement.read(both).with_columns(pl.lit(OLD).alias(TIME))
+    def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> _Side:
+        """Return the rows that a step concerns.
+
+        Parameters
+        ----------
+        changes
+            Of this input.
+        own : int64 array of length changes
+            The numbers of their keys.
+        other : int64 array
+            The numbers of the keys that change in the other input.
+        """
+        found, numbers = self.arrangement.read(changes, own, other)
         if self.counts:
             changes = changes.with_columns(pl.lit(0, pl.Int64).alias(_MATCHES))
-        together = pl.concat([old, changes.select(old.columns)])
-        ids, first = numbered(together, self.columns)
+        # Rows of other keys are distinct and equal to none that changes.
+        same = np.isin(numbers, own)
+        apart = len(same) - int(same.sum())
+        old = found.with_columns(pl.lit(OLD).alias(TIME))
+        changing = pl.concat([old.filter(pl.Series(same)), changes.select(old.columns)])
+        together = pl.concat([old.filter(pl.Series(~same)), changing])
+        ids, first = numbered(changing, self.columns)
+        ids = np.concatenate([np.arange(apart), ids + apart])
+        first = np.concatenate([np.arange(apart), first + apart])
         rows = together.select(self.columns)[first]
+        at = np.empty(found.height, dtype=np.int64)
+        at[~same], at[same] = ids[:apart], ids[apart : found.height]
         is_old, changed = np.zeros(len(first), dtype=np.bool_), np.zeros(len(first), dtype=np.bool_)
-        is_old[ids[: old.height]] = True
-        changed[ids[old.height :]] = True
+        is_old[at] = True
+        changed[ids[found.height :]] = True
         matches = np.zeros(len(first), dtype=np.int64)
         if self.counts:
-            matches[ids[: old.height]] = int64s(old, _MATCHES)
-        names = [name for name, _ in self.keys]
-        keys = with_columns(rows, self.keys).select(names)
+            matches[at] = int64s(found, _MATCHES)
         return _Side(
             rows,
-            keys,
-            key_numbers(keys, names) if names else np.zeros(rows.height, dtype=np.int64),
+            with_columns(rows, self.keys).select(self._names),
+            np.concatenate([numbers[~same], numbers[same], own])[first],
             together.select(pl.Series("__row", ids), TIME, WEIGHT),
+            at,
             is_old,
             changed,
             matches,
-            touched,
         )
+
+    def _numbers_of(self, rows: pl.DataFrame) -> Int64s:
+        if not self.keys:
+            return np.zeros(rows.height, dtype=np.int64)
+        return key_numbers(with_columns(rows, self.keys).select(self._names), self._names)
 
 
 class Joined(Operator):
@@ -162,10 +186,10 @@ class Joined(Operator):
     of the right, and changes with changes; at the later of the two times, with the product of the weights. A row has a
     partner while the weights of its partners add up to more than 0.
 
-    State: the rows of both inputs by the key; those of an outer side, and of the left side of semi and anti joins, with
-    the number of their partners. Of an input whose other side is static, nothing; of one of which rows have partners
-    for some time only, those of about twice that time. Rows with a null in their key have no partner and are not kept,
-    only whether there has been one on a side whose rows come without a partner too.
+    State: the rows of both inputs by the key, those of large keys in buckets; those of an outer side, and of the left
+    side of semi and anti joins, with the number of their partners. Of an input whose other side is static, nothing; of
+    one of which rows have partners for some time only, those of about twice that time. Rows with a null in their key
+    have no partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
 
     Parameters
     ----------
@@ -227,9 +251,8 @@ class Joined(Operator):
     def _joined(self, inputs: Sequence[pl.DataFrame], until: int) -> pl.DataFrame:
         left_changes, left_null, left_touched = self._left.split(inputs[0])
         right_changes, right_null, right_touched = self._right.split(inputs[1])
-        both = np.concatenate([left_touched, right_touched])
-        left = self._left.read(left_changes, left_touched, both)
-        right = self._right.read(right_changes, right_touched, both)
+        left = self._left.read(left_changes, left_touched, right_touched)
+        right = self._right.read(right_changes, right_touched, left_touched)
         pairs = self._pairs(left, right)
         found: list[pl.DataFrame] = []
         if self._how not in {"semi", "anti"}:
@@ -324,13 +347,15 @@ class Joined(Operator):
         return [alone.select(self.nothing.columns)]
 
     def _keep(self, kept: _Input, side: _Side, weights: Int64s, matches: Int64s, until: int) -> None:
-        if not kept.kept or (not kept.counts and len(side.touched) == 0):
+        if not kept.kept:
             return
-        there = np.flatnonzero(weights != 0)
+        differs = side.changes | (matches != side.matches)
+        there = np.flatnonzero(differs & (weights != 0))
         rows = side.rows[there].with_columns(pl.Series(WEIGHT, weights[there]))
         if kept.counts:
             rows = rows.with_columns(pl.Series(_MATCHES, matches[there]))
-        kept.write(rows, side.numbers[there], None if kept.counts else side.touched, until)
+        if differs.any():
+            kept.write(rows, side.numbers[there], differs[side.old], until)
 
 
 class NotIn(Operator):

@@ -7,13 +7,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError
+from upstream.operators.grouped import buckets
+from upstream.operators.runtime.store import CountingStore, DictStore
 from upstream.queries.deltas.join import Joined
 from upstream.queries.deltas.operator import Computed
 from upstream.queries.deltas.state import State
 from upstream.queries.deltas.zsets import TIME, WEIGHT, Span
 from upstream.queries.relations.nodes import Join, Project, Range, Rows, Stream, Unbounded, Windowed
 
-from .checking import LONG, TEXT, Arrivals, J, K, R, S, V, W, arrivals, call, check, column, constant, window, windows
+from .checking import (
+    LONG,
+    TEXT,
+    Arrivals,
+    J,
+    K,
+    R,
+    S,
+    V,
+    W,
+    added,
+    arrivals,
+    call,
+    check,
+    column,
+    constant,
+    frame,
+    window,
+    windows,
+)  # fmt: skip
 
 ON = ((K, J),)
 CONDITION = call("lt", V, W)
@@ -30,6 +51,32 @@ KINDS = tuple(SQL)
 def test_a_join_is_what_sql_finds(how, on, left, right, given):
     plan = Join(left[0], right[0], how, ON if "=" in on else (), CONDITION if "<" in on else None)
     check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(left=windows(S), right=windows(R), given=arrivals(30), cross=st.booleans())
+def test_large_keys_in_buckets_are_no_different(how, left, right, given, cross):
+    plan = Join(left[0], right[0], how, () if cross else ON, CONDITION)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "ROWS_OF_BUCKET", 1)
+        check(plan, SQL[how].format(s=left[1], r=right[1], on="v < w" if cross else "k = j AND v < w"), given)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi"])
+def test_a_change_costs_what_the_other_side_has_and_not_its_own(how):
+    plan = Join(Windowed(S, Unbounded()), Windowed(R, Unbounded()), how, ON)
+    store = CountingStore(DictStore())
+    found, whole = 0, 0
+    for at, size in enumerate([20_000, 1]):
+        rows = frame(S, [(at, "a", value, value, False) for value in range(size)])
+        before = store.written
+        evaluation = added({"q": plan}, store)
+        others = frame(R, [(0, "a", 1, 0, False)] if at == 0 else [])
+        found = evaluation.step({"s": rows, "r": others}, at + 1).changes["q"].height
+        evaluation.save()
+        whole, cost = whole or store.written, store.written - before
+    assert found
+    assert cost < whole / 10
 
 
 @pytest.mark.parametrize("how", KINDS)
