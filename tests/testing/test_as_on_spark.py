@@ -47,6 +47,12 @@ STEPS: dict[str, Steps] = {
     "windows": windows,
     "distinct": lambda s, late: s.where("v > 0", on_leave="delete").distinct(late_location=late, shards=2),
     "queue": lambda s, _: s.queue(policy="in-place", budget=3, shards=1),  # by its place alone, whatever the clock
+    "queue, first in first out": lambda s, _: s.queue(policy="fifo", budget=3, shards=1),
+    "queue that sheds": lambda s, _: s.queue(policy="shed", budget=3, shards=1, seed=3),
+    "windows as late as may be": window("5 minutes", output="all", flush="lazy"),
+    "windows, displaced": window("5 minutes", output="all"),
+    "windows, adaptive": window("5 minutes", output="all"),
+    "windows of complete keys": window("5 minutes", output="all"),
     "windows, a few at a time": window("5 minutes", output="all", flush="slow", flush_rows=4),
     "eager windows": window("5 minutes", "2 minutes", output="eager"),
     "landmark windows": window("all", "5 minutes", output="all"),
@@ -65,7 +71,15 @@ STEPS: dict[str, Steps] = {
     "windows of groups": lambda s, _: routes(s).window("5 minutes", early=True).agg(n=N, top=us.max("v")),
 }
 WITH_LATE_ROWS = {"windows", "distinct"}
-IN_PARTS = {"queue", "windows, a few at a time"}
+IN_ORDER = {"queue", "queue, first in first out", "queue that sheds"}
+IN_PARTS = {*IN_ORDER, "windows, a few at a time"}
+WATERMARKS = {
+    "windows, displaced": us.Watermark.displaced(2).guarded(confirmations=1),
+    "windows, adaptive": us.Watermark.adaptive(late=0.2, first_delay="2 minutes").guarded(confirmations=1),
+    "windows of complete keys": us.Watermark.embedded(),
+}
+# Keys without values: all of their rows before the minute have come.
+COMPLETE = {"windows of complete keys": [[("a", 10), ("b", 11)], [("f", 20), ("a", 20)]]}
 
 
 def in_words(rows: list[dict[str, Any]]) -> list[str]:
@@ -83,11 +97,15 @@ def in_words(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def dicts(rows: list[tuple[str, float, float]]) -> list[dict[str, Any]]:
-    return [{"k": k, "at": START + timedelta(minutes=m), "v": float(v), "g": int(v) % 3} for k, m, v in rows]
+def batches_of(name: str) -> list[list[dict[str, Any]]]:
+    return [
+        [{"k": k, "at": START + timedelta(minutes=m), "v": float(v), "g": int(v) % 3} for k, m, v in rows]
+        + [{"k": k, "at": START + timedelta(minutes=m)} for k, m in complete]
+        for rows, complete in zip(BATCHES, COMPLETE.get(name, [[], []]), strict=True)
+    ]
 
 
-def given_on_spark(spark: SparkSession, place: Path, steps: Steps) -> list[list[str]]:
+def given_on_spark(spark: SparkSession, place: Path, name: str) -> list[list[str]]:
     """What each batch gives; the query starts anew when the second file has come."""
     given: list[list[str]] = []
 
@@ -96,14 +114,14 @@ def given_on_spark(spark: SparkSession, place: Path, steps: Steps) -> list[list[
         rows = [row.asDict(recursive=True) for row in df.collect()]
         given.append(in_words([row for row in rows if not row["_upstream"]["punctuation"]]))
 
-    for number, rows in enumerate(BATCHES):
-        cells = [[row["k"], f"{row['at']:%Y-%m-%d %H:%M:%S}", row["v"], row["g"]] for row in dicts(rows)]
+    for number, rows in enumerate(batches_of(name)):
+        cells = [[row["k"], f"{row['at']:%Y-%m-%d %H:%M:%S}", row.get("v", ""), row.get("g", "")] for row in rows]
         write_csv(place / "feed" / f"{number}.csv", "k,at,v,g", cells)
         stream = us.read(
-            spark, place / "feed", key="k", event_time="at", watermark=WATERMARK, schema=SCHEMA, fileFormat="csv",
-            atEnd="keep",
+            spark, place / "feed", key="k", event_time="at", watermark=WATERMARKS.get(name, WATERMARK),
+            schema=SCHEMA, fileFormat="csv", atEnd="keep",
         )  # fmt: skip
-        df = steps(stream, place / "late").dataframe(place / "checkpoint")
+        df = STEPS[name](stream, place / "late").dataframe(place / "checkpoint")
         writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(place / "checkpoint"))
         run_to_end(writer)
     return [each for each in given if each]
@@ -112,14 +130,15 @@ def given_on_spark(spark: SparkSession, place: Path, steps: Steps) -> list[list[
 @pytest.mark.parametrize("name", STEPS)
 def test_spark_gives_what_the_tester_gives(spark, tmp_path, name):
     steps = STEPS[name]
-    tester = StreamTester(lambda stream: steps(stream, None), SCHEMA, key="k", event_time="at", watermark=WATERMARK)
+    watermark = WATERMARKS.get(name, WATERMARK)
+    tester = StreamTester(lambda stream: steps(stream, None), SCHEMA, key="k", event_time="at", watermark=watermark)
     expected: list[list[str]] = []
-    for rows in BATCHES:
-        expected.append(in_words(tester.batch(dicts(rows))))
+    for rows in batches_of(name):
+        expected.append(in_words(tester.batch(rows)))
         while name in IN_PARTS and (more := in_words(tester.batch())):
             expected.append(more)
-    found = given_on_spark(spark, tmp_path, steps)
-    if name != "queue":
+    found = given_on_spark(spark, tmp_path, name)
+    if name not in IN_ORDER:
         expected, found = ([sorted(each) for each in batches] for batches in (expected, found))
     assert found == [each for each in expected if each]
     assert sum(map(len, expected)) >= 3
