@@ -55,7 +55,7 @@ class Stateful(KeyedRows):
         self,
         *,
         checkpoint_location: str | os.PathLike[str] | None = None,
-        policy: Policy = "auto",
+        policy: Policy = "in-place",
         budget: int | Literal["auto"] | None = "auto",
         batch_duration: str | None = None,
         shards: int = 16,
@@ -74,8 +74,9 @@ class Stateful(KeyedRows):
             A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
             query's is used.
         policy
-            ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows,
-            else linecutting.
+            ``in-place``: a newer row replaces the waiting one, and the stalest key is served first. ``linecutting``:
+            keys that seldom update are served first. ``auto``: every row while the load allows, else linecutting.
+            ``fifo``, ``append``, ``shed``: for comparison.
         budget
             The most rows that a batch processes. ``auto`` chooses the number that gives the least staleness, or that
             takes `batch_duration`; None processes all.
