@@ -65,13 +65,16 @@ class Everything(Operator):
 
     forgets = True
 
-    def reach(self, rows: int) -> int | None:
-        """Return for how long, in microseconds, results are to be found at once if so many rows come; None for ever."""
+    def reach(self, rows: int, operators: int = 1) -> int | None:
+        """Return for how long, in microseconds, results are to be found at once if so many rows come; None for ever.
+
+        So many operators share the memory of a step.
+        """
         if self._every is None:
             return None
         if "width" not in self._values:  # the first rows show it
             return self._every if rows else None
-        most = min(_MOST, _MOST_BYTES // int(self._values["width"]))
+        most = min(_MOST, _MOST_BYTES // int(self._values["width"]) // operators)
         return self._every * max(1, most // (self._kept.rows + rows + 1))
 
     def acts(self, span: Span) -> bool:

@@ -345,7 +345,7 @@ class Evaluation:
         """
         periodic = [each.operator for each in self._running.values() if isinstance(each.operator, Everything)]
         came = sum(frame.height for frame in (*streams.values(), *received.values()))
-        lengths = [length for each in periodic if (length := each.reach(came)) is not None]
+        lengths = [length for each in periodic if (length := each.reach(came, len(periodic))) is not None]
         if not lengths:
             return until
         start = self.low_watermark

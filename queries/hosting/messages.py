@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
@@ -15,6 +17,8 @@ from ...operators.runtime.pack import PACKED
 from .commands import TICK
 
 __all__ = ["Message", "Outbox", "by_kind", "control_of", "read_messages"]
+
+_MOST_BYTES = 1 << 30
 
 
 class Message(NamedTuple):
@@ -81,20 +85,26 @@ class Outbox:
 
     def batch(self) -> pa.RecordBatch:
         """Return the rows."""
-        frames = frames_column([frame or b"" for _, frame, _ in self._rows])
-        empty = pa.array([frame is None for _, frame, _ in self._rows], pa.bool_())
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array([slot for slot, _, _ in self._rows], pa.int32()),
-                _without(frames, empty),
-                pa.array([control for _, _, control in self._rows], pa.string()),
-            ],
-            schema=PACKED,
-        )
+        return _packed(self._rows)
 
     def table(self) -> pa.Table:
-        """Return the rows."""
-        return pa.Table.from_batches([self.batch()])
+        """Return the rows, in batches of about 1 GiB at most: a batch of 2 GiB would fail."""
+        ends = np.cumsum([0 if frame is None else len(frame) for _, frame, _ in self._rows])
+        cuts = [0, *(np.flatnonzero(np.diff(ends // _MOST_BYTES)) + 1).tolist(), len(self._rows)]
+        return pa.Table.from_batches([_packed(self._rows[begin:end]) for begin, end in pairwise(cuts)])
+
+
+def _packed(rows: Sequence[tuple[int, bytes | None, str]]) -> pa.RecordBatch:
+    frames = frames_column([frame or b"" for _, frame, _ in rows])
+    empty = pa.array([frame is None for _, frame, _ in rows], pa.bool_())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([slot for slot, _, _ in rows], pa.int32()),
+            _without(frames, empty),
+            pa.array([control for _, _, control in rows], pa.string()),
+        ],
+        schema=PACKED,
+    )
 
 
 def _without(frames: pa.BinaryArray, empty: pa.BooleanArray) -> pa.Array:

@@ -95,6 +95,9 @@ def test_wide_rows_are_given_in_short_spans_or_not_at_all():
     evaluation.step(wide, 1 + every)
     bound = evaluation.reach({}, {}, 9_000)
     assert 1 + every < bound < 2_000, "about 256 MiB"
+    both = added({"all": plan, "more": Changes(Windowed(S, Range(100_001)), "rstream", every)}, DictStore())
+    both.step(wide, 1 + every)
+    assert both.reach({}, {}, 9_000) - 1 - every < 0.6 * (bound - 1 - every), "the queries share them"
     assert evaluation.step({}, bound).failed == {}
     failed = evaluation.step({}, 90_000).failed["all"]
     assert "about 1000" in str(failed)

@@ -3,6 +3,7 @@
 import pyarrow as pa
 from pyspark.sql import Row
 
+from upstream.queries.hosting import messages
 from upstream.queries.hosting.messages import Outbox, by_kind, control_of, read_messages
 
 
@@ -35,3 +36,16 @@ def test_rows_leave_by_slot_with_or_without_a_frame():
     expected = {"slot": [80, 70, 70, 80], "frame": [b"frame", b"", None, None], "control": ["a", "b", "c", "c"]}
     assert out.table().to_pydict() == expected
     assert out.batch().schema.types == [pa.int32(), pa.binary(), pa.string()]
+
+
+def test_many_long_frames_leave_in_several_batches(monkeypatch):
+    monkeypatch.setattr(messages, "_MOST_BYTES", 10)
+    out = Outbox([0])
+    frames = [b"x" * size for size in (4, 4, 4, 25, 1, 0, 1)]
+    for number, frame in enumerate(frames):
+        out.put(0, str(number), frame)
+    table = out.table()
+    assert table.column("frame").to_pylist() == frames
+    assert table.column("control").to_pylist() == [str(number) for number in range(7)]
+    assert [batch.num_rows for batch in table.to_batches()] == [2, 1, 4]
+    assert Outbox([0]).table().num_rows == 0
