@@ -1,7 +1,4 @@
-"""Rows on their way to the table as frames: a few large values are shuffled, and Spark turns no row into its own form.
-
-That is worth it only where rows are in Arrow before, in the source or in a step in Python; see docs/decisions/0014.
-"""
+"""Frames of rows: Spark shuffles a few large values and converts no row."""
 
 from __future__ import annotations
 
@@ -33,24 +30,15 @@ ROWS_OPTION = "upstreamRows"
 
 @dataclasses.dataclass(frozen=True)
 class Framing:
-    """How rows become frames, each with figures of its rows.
+    """A step that turns a task's rows into frames, with figures of the rows beside them.
 
-    Attributes
-    ----------
-    key : tuple of str
-        The update key's columns.
-    time : str or None
-        The event time's column.
-    buckets : int or None
-        Each bucket's rows are a frame; None where each task has whole buckets already.
-    schema : pyarrow.Schema
-        Of the frames.
+    It pays off only if the rows are in Arrow before, in the source or in a Python step; see docs/decisions/0014.
     """
 
-    key: tuple[str, ...]
-    time: str | None
-    buckets: int | None
-    schema: pa.Schema
+    key: tuple[str, ...]  # the update key's columns
+    time: str | None  # the event time's column
+    buckets: int | None  # one frame for each bucket; None if each task has whole buckets already
+    schema: pa.Schema  # the frames' schema
 
     @classmethod
     def of(cls, layout: Layout, rows: StructType, *, parted: bool) -> tuple[Framing, StructType]:
@@ -107,13 +95,7 @@ def observed(time: str | None) -> list[Column]:
 
 
 def parse_rows(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, str]]:
-    """Return the schema of the rows, if the input is frames of them, and the other options.
-
-    Raises
-    ------
-    OptionError
-        The option is set, but not by this package.
-    """
+    """Return the schema of the rows, if the input is frames of them, and the other options."""
     from pyspark.sql.types import StructType
 
     meaning = "the sink is told what is in the frames that it gets"

@@ -1,8 +1,4 @@
-"""``df.writeStream.format("upstream")``: the newest row per key as a Delta table, one commit a batch.
-
-Guarantee: exactly once. The table equals the newest row per key of all rows of all committed batches, whatever their
-order, however often a batch is repeated, and wherever a process dies.
-"""
+"""``df.writeStream.format("upstream")``: the newest row per key as a Delta table, one commit a batch."""
 
 from __future__ import annotations
 
@@ -52,23 +48,8 @@ __all__ = ["LatestStreamWriter", "check_sink", "stream_writer", "writer_for"]
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
     """Return the writer for a query's next batch. Spark calls this before each batch and before each commit.
 
-    Parameters
-    ----------
-    options
-        The options as the user gave them; see :class:`~upstream.sink.spec.options.SinkOptions`.
-    schema
-        The schema of the DataFrame, with or without the system column; or of frames, if an option describes their rows.
-    overwrite
-        True in the complete output mode, which is refused.
-
-    Raises
-    ------
-    OptionError
-        Something is missing, unknown or mistyped.
-    SchemaError
-        A column cannot be held by the table, or does not fit the one there is.
-    TableError
-        The path holds a table of another layout, or another query is writing it.
+    The schema has the system column or not; if an option describes the rows of frames, it is the frames' schema. The
+    complete output mode (`overwrite`) is an OptionError. It is a TableError if another query holds the table's lease.
     """
     if overwrite:
         raise OptionError(
@@ -84,22 +65,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) -> LatestStreamWriter:
-    """Return the writer of a batch for a target.
-
-    Parameters
-    ----------
-    target
-        The target, with the writer's checkpoint or its application.
-    schema
-        The schema of the rows.
-    framed
-        Whether the input is frames of rows.
-
-    Raises
-    ------
-    SchemaError, TableError
-        As :func:`stream_writer`.
-    """
+    """Return the writer of a batch for a target that has a checkpoint or an application."""
     with target.folder.guarded():
         layout, table = _open(target, schema)
         if table is not None and change_schema(target, layout, table):
@@ -121,19 +87,10 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
-    """Refuse at once what :func:`stream_writer` would refuse when the query runs its first batch.
+    """Raise before the query starts the errors that :func:`stream_writer` would raise in the first batch.
 
-    A metrics table that is none is refused here alone: later, figures no longer end the query.
-
-    Returns
-    -------
-    Layout
-        With the key and the time as they are spelled in the schema.
-
-    Raises
-    ------
-    OptionError, SchemaError, TableError
-        As :func:`stream_writer`, except that the checkpoint location may still be unknown.
+    The checkpoint location may still be unknown. Only here is a wrong metrics table an error: later, metrics never end
+    the query. The layout returned spells the key and the time as the schema does.
     """
     target = parse_sink_options(options, started=False)
     with target.folder.guarded():
@@ -161,10 +118,7 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
 
 
 def _check_durability(target: SinkTarget, *, entries: bool) -> None:
-    """Refuse a durability that delta-rs' commits cannot guarantee.
-
-    delta-rs does not wait for the disk before an entry of the log can be seen.
-    """
+    """Refuse durability=power if delta-rs commits: it shows a log entry before the disk has it."""
     if target.is_durable and target.is_local and not entries:
         raise OptionError(
             f"durability=power, and the table at {target.location} has features under which only delta-rs writes its "
@@ -174,9 +128,9 @@ def _check_durability(target: SinkTarget, *, entries: bool) -> None:
 
 
 def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapshot: Snapshot) -> bool:
-    """Return whether the table has deletion vectors, or will have.
+    """Return True if the table has deletion vectors, or will have.
 
-    If it has none and they would pay off, that is logged once.
+    If it has none and they would pay off, log this advice once.
     """
     if table is None:
         return marks_from_the_start(target.options.engine, target.options.expected_keys, layout.buckets)
@@ -191,7 +145,7 @@ def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapsho
 def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
     """Return the time below which tombstones may be forgotten, by the low-watermark that this query last committed.
 
-    Another query's feeds may still send older rows.
+    Other queries do not count: their input partitions may still send older rows.
     """
     last = _last_summary(target, table)
     if last is None or layout.time is None:
@@ -204,23 +158,11 @@ def _last_summary(target: SinkTarget, table: DeltaTable | None) -> CommitSummary
 
 
 class LatestStreamWriter(DataSourceStreamArrowWriter):
-    """Merges each task's rows into their buckets; commits all of them at once.
+    """The sink's writer of a batch: tasks merge rows into their buckets, and the driver commits all of them at once.
 
-    Parameters
-    ----------
-    target, layout, files, merger
-        The table.
-    seen
-        The table as it is when the batch begins; the commit is refused if others have changed the touched buckets
-        since.
-    clock_us
-        Says when a commit is made.
-    outputs
-        Where late and conflicting rows are copied to.
-    framed
-        Whether what comes are frames of rows.
-    base
-        Is added to the numbers of rows.
+    Guarantee: exactly once. The table has the newest row per key of all committed batches, whatever their order, repeats
+    and process deaths. The commit fails if others have changed the touched buckets since `seen`. `base` is added to
+    the numbers of rows.
     """
 
     def __init__(

@@ -1,9 +1,4 @@
-"""``df.write.format("upstream")``: a batch DataFrame into a table of the newest row per key, by the code of the stream.
-
-Guarantee: all of it or nothing, in one commit. A write that names itself (`txnAppId` and `txnVersion`) is applied
-exactly once, however often it is repeated. One without a name may be repeated too: it changes nothing but what is
-newer, and rows of one key and time replace each other.
-"""
+"""``df.write.format("upstream")``: write a batch DataFrame by the code of the stream."""
 
 from __future__ import annotations
 
@@ -41,27 +36,7 @@ __all__ = ["LatestBatchWriter", "batch_writer", "write_batch"]
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestBatchWriter:
-    """Return the writer for ``df.write``.
-
-    Parameters
-    ----------
-    options
-        Options of :class:`~upstream.sink.spec.options.SinkOptions` and of
-        :class:`~upstream.sink.commit.batch_name.BatchOptions`.
-    schema
-        The schema of the DataFrame, with or without the system column.
-    overwrite
-        True in the mode of that name, which is refused.
-
-    Raises
-    ------
-    OptionError
-        Something is missing, unknown or mistyped.
-    SchemaError
-        A column cannot be held by the table, or does not fit the one there is.
-    TableError
-        The path holds a table of another layout.
-    """
+    """Return the writer for ``df.write``; the mode overwrite is an OptionError."""
     if overwrite:
         raise OptionError(
             "the mode is overwrite",
@@ -190,14 +165,10 @@ def _write(
 
 
 class LatestBatchWriter(DataSourceArrowWriter):
-    """One batch, written as a stream writes its batches.
+    """One batch, written as a stream writes its batches: all or nothing, in one commit that records `number`.
 
-    Parameters
-    ----------
-    writer
-        Writes it.
-    number
-        What the commit records as the batch's number.
+    A named write (`txnAppId` and `txnVersion`) is applied exactly once. A write without a name may also be repeated: it
+    changes only keys of which it has newer rows.
     """
 
     def __init__(self, writer: LatestStreamWriter, number: int) -> None:
@@ -205,15 +176,12 @@ class LatestBatchWriter(DataSourceArrowWriter):
         self._number = number
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Merge a task's rows and stage the files (in a task)."""
         return self._writer.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] Spark gives any sequence
-        """Commit the batch (beside the driver)."""
         self._writer.commit(messages, self._number)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] Spark gives any sequence
-        """Remove what was staged (beside the driver)."""
         self._writer.abort(messages, self._number)
 
 
@@ -238,9 +206,9 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
 
 
 def _check_unnamed(given: Mapping[str, str]) -> None:
-    """Refuse options that a write without a name cannot have.
+    """Refuse options that need earlier batches.
 
-    It has no batches before it, and so no low-watermarks below which rows are late.
+    A write without a name has no low-watermark below which rows are late.
     """
     if any(name.lower() == "lateoutput" for name in given):
         raise OptionError(

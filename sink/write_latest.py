@@ -1,4 +1,4 @@
-"""The public way in: a DataFrame to a table of the newest row per key."""
+"""The public entry point: write a DataFrame to a table of the newest row per key."""
 
 from __future__ import annotations
 
@@ -251,9 +251,10 @@ def write_latest(
 
 
 def _bound(updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None, newest: bool) -> BoundStream:
-    """Return the stream on Spark, without punctuation that a table with this key would take for that of all keys.
+    """Return the stream on Spark, without punctuation of single keys if the table has another key.
 
-    With `newest`, the table takes the newest row of each of its keys alone.
+    Otherwise the table would take it for punctuation of all keys. With `newest`, the table keeps only the newest row of
+    each of its keys.
     """
     names = updates.key if key is None else (key,) if isinstance(key, str) else tuple(key)
     bound = updates.bound(checkpoint, newest=newest and names == updates.key)
@@ -261,7 +262,7 @@ def _bound(updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str
 
 
 def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool:
-    """Return whether a table of ours keeps one row of each key, the newest by its time."""
+    """Return True if our own sink keeps one row of each key, the newest by its time."""
     named = {name.lower(): str(value) for name, value in given.items()}
     keep = named.get("keep", recorded.get("keep", "latest"))
     by_time = named.get("guard", "time").lower() == "time" and "sequence" not in recorded
@@ -269,7 +270,7 @@ def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool
 
 
 def _buckets(recorded: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:
-    """Return the table's own number of buckets; for a new table, that for its keys, or the stream's shards."""
+    """Return the table's own number of buckets; for a new table, the stream's shards or the number for its keys."""
     own = recorded.get("buckets")
     if own is not None:
         return int(own)
@@ -285,7 +286,7 @@ def _merged(
     deletes: str | Column | None,
     checkpoint: str | None,
 ) -> DataStreamWriter:
-    """Return the writer for a table that others have laid out."""
+    """Return the writer for a table that another program has laid out."""
     from .foreign.delta_merge import check_merge
 
     named = {name: str(value) for name, value in given.items() if value is not None}
@@ -297,33 +298,16 @@ def _merged(
 
 @dataclasses.dataclass(frozen=True)
 class BatchMetrics:
-    """What Spark saw of one batch on its way to the sink.
-
-    Attributes
-    ----------
-    batch_id : int
-    rows : int
-        Punctuation apart.
-    updates : int
-        Updates that the rows represent.
-    oldest_arrival_us : int or None
-        When the oldest update of the batch arrived, in microseconds since the epoch; None if rows have no time of
-        arrival.
-    bounds : (value, value) or None
-        The least and the greatest bound that punctuation gave in this batch: numbers, or times as Spark prints them.
-    duration_s : float
-        Of the whole batch, from planning to commit.
-    commit : CommitSummary or None
-        The account in the batch's commit, staleness, the queue and the target included; None if the table was not
-        named, or the batch committed nothing.
-    """
+    """Figures of one batch that Spark observed before the sink."""
 
     batch_id: int
-    rows: int
-    updates: int
-    oldest_arrival_us: int | None
+    rows: int  # without punctuation
+    updates: int  # the updates that the rows represent
+    oldest_arrival_us: int | None  # arrival of the oldest update, epoch microseconds; None without arrival times
+    # least and greatest punctuation of the batch: numbers, or times as Spark prints them
     bounds: tuple[Any, Any] | None
-    duration_s: float
+    duration_s: float  # the whole batch, from planning to commit
+    # the commit's own summary; None if no table was named or the batch committed nothing
     commit: CommitSummary | None = None
 
 
@@ -385,8 +369,9 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
 
 
 def _check_reports(folders: Sequence[str], place: str) -> None:
-    """Refuse operators that report elsewhere: their waiting rows would be in no report, and another query's reports
-    could be taken for theirs.
+    """Refuse operators that report outside the query's checkpoint.
+
+    Their waiting rows would be in no report, and another query's reports could be taken for theirs.
     """
     inside = checkpoint_location(place).rstrip("/") + "/"
     elsewhere = [folder for folder in folders if not folder.startswith(inside)]
@@ -399,7 +384,7 @@ def _check_reports(folders: Sequence[str], place: str) -> None:
 
 
 def _in_frames(updates: DataFrame | BoundStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
-    """Return the stream as frames of rows; None if Spark holds the rows in its own form before."""
+    """Return the stream as frames of rows; None if Spark has converted the rows before."""
     from pyspark.sql import DataFrame
 
     framing, schema = Framing.of(layout, rows, parted=parted)

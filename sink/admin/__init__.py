@@ -1,1 +1,1 @@
-"""Commands for tables: check, repair, rebucket, erase, another history."""
+"""Commands for tables: check, repair, rebucket, erase, change the history."""

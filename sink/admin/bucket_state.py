@@ -1,4 +1,4 @@
-"""The faults of one bucket of a stored table; as a rule there are none."""
+"""The faults of one bucket of a stored table."""
 
 from __future__ import annotations
 
@@ -22,58 +22,27 @@ __all__ = ["BucketState", "look_at", "newer"]
 
 @dataclasses.dataclass(frozen=True)
 class BucketState:
-    """A bucket's files and rows.
-
-    Attributes
-    ----------
-    bucket : int
-    rows : int
-        In the files that can be read.
-    unreadable : tuple of Unreadable
-        Data files that cannot.
-    lost : int or None
-        Rows of those by the log; None if it has no row counts.
-    duplicates : int
-        Rows beyond those that the table keeps of each key.
-    misplaced : mapping of int to int
-        How many rows belong to which other bucket.
-    overruled : int
-        Rows that are older than a deletion of their key.
-    tombstones : int
-    unburied : Unreadable or None
-        The file of the tombstones, if it cannot be read.
-    """
+    """A bucket's rows and faults."""
 
     bucket: int
-    rows: int = 0
+    rows: int = 0  # in the readable files
     unreadable: tuple[Unreadable, ...] = ()
-    lost: int | None = 0
-    duplicates: int = 0
+    lost: int | None = 0  # rows of the unreadable files by the log; None if it has no row counts
+    duplicates: int = 0  # rows beyond the number that the table keeps of each key
+    # the number of rows that belong to each other bucket
     misplaced: Mapping[int, int] = dataclasses.field(default_factory=dict)
-    overruled: int = 0
+    overruled: int = 0  # rows that are older than a deletion of their key
     tombstones: int = 0
-    unburied: Unreadable | None = None
+    unburied: Unreadable | None = None  # the tombstone file, if it cannot be read
 
     @property
     def is_right(self) -> bool:
-        """Whether its rows can stay as they are."""
+        """Return True if its data files and rows have no fault; unreadable tombstones do not count."""
         return not (self.unreadable or self.duplicates or self.misplaced or self.overruled)
 
 
 def look_at(contents: Contents, bucket: int) -> tuple[BucketState, pa.Table, pa.Table]:
-    """Read a bucket, and return its state with all that is wrong with it.
-
-    Parameters
-    ----------
-    contents, bucket
-        Of which table, and which.
-
-    Returns
-    -------
-    BucketState
-    rows, tombstones : pyarrow.Table
-        Key, time and `_upstream_seq` of those that can be read.
-    """
+    """Read a bucket; return its state, its readable rows and its tombstones, each with the deciding columns alone."""
     parts: list[pa.Table] = []
     unreadable: list[Unreadable] = []
     paths = contents.snapshot.of_bucket(bucket).rows

@@ -1,4 +1,4 @@
-"""``upstream check``: checks whether a table has what the sink guarantees. Memory: one bucket at a time."""
+"""``upstream check``: check the table's guarantees, one bucket in memory at a time."""
 
 from __future__ import annotations
 
@@ -30,39 +30,15 @@ _EXAMPLES = 5
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be.
+    """A fault."""
 
-    Attributes
-    ----------
-    text : str
-        A sentence.
-    mends : bool
-        Whether ``upstream repair`` mends it.
-    """
-
-    text: str
-    mends: bool
+    text: str  # a sentence
+    mends: bool  # True if ``upstream repair`` mends it
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was found.
-
-    Attributes
-    ----------
-    location : str
-    version : int
-    rows, files, buckets, tombstones : int
-        How many there are.
-    log : LogState
-    compared : int or None
-        Keys of a source that were looked for; None without one.
-    findings : tuple of Finding
-        None if the table is as it should be.
-    wanted_buckets : int or None
-        Into how many buckets the table is better cut, by :meth:`~upstream.LatestTable.rebucket`, since it has outgrown
-        those it has; None if it has not.
-    """
+    """The result of a check."""
 
     location: str
     version: int
@@ -71,13 +47,12 @@ class Report:
     buckets: int
     tombstones: int
     log: LogState
-    compared: int | None
-    findings: tuple[Finding, ...]
-    wanted_buckets: int | None = None
+    compared: int | None  # number of the source's keys compared; None without a source
+    findings: tuple[Finding, ...]  # empty if the table has no fault
+    wanted_buckets: int | None = None  # recommended number of buckets if the table has outgrown its own
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
         return not self.findings
 
 
@@ -118,10 +93,7 @@ def _check(contents: Contents, source: str | None) -> Report:
 
 
 def _aligned(rows: Iterator[tuple[int, Pending]], buckets: Iterable[int]) -> Iterator[tuple[int, Pending | None]]:
-    """Yield each bucket with its rows of the source, or None.
-
-    The rows come in the order of the buckets, and not for all of them.
-    """
+    """Yield each bucket with its rows of the source, or None; the rows come in the order of the buckets."""
     coming = next(rows, None)
     for bucket in buckets:
         if coming is not None and coming[0] == bucket:

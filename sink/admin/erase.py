@@ -1,11 +1,4 @@
-"""``upstream erase``: erases a key from a table as if it had never come, and reports what remains of it, and until
-when.
-
-Rows that readers see, rows that are marked as dead, what is remembered of deletions: they leave by one commit. Then the
-tables of late and of conflicting rows, each by a commit of its own, and this machine's indexes. No text of the key goes
-into the log. What earlier versions hold goes with these, when their retention is over. A process that dies on the way
-leaves each table as it was or without the key; the same command does the rest.
-"""
+"""``upstream erase``: erase a key from a table and the tables beside it, and report the copies that remain."""
 
 from __future__ import annotations
 
@@ -44,20 +37,11 @@ Key = Callable[[Layout, str], list[pa.Array]]
 
 @dataclasses.dataclass(frozen=True)
 class Remnant:
-    """A place that may hold the key still.
-
-    Attributes
-    ----------
-    what : str
-    until_us : int or None
-        When it may be removed, in microseconds since the epoch; None where nothing here removes it.
-    how : str
-        By what it is removed.
-    """
+    """A place that may still hold the key."""
 
     what: str
-    until_us: int | None
-    how: str
+    until_us: int | None  # epoch microseconds; None if nothing here removes it
+    how: str  # what removes it, as text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,9 +104,10 @@ def erase(
     *,
     dry_run: bool,
 ) -> Erasure:
-    """Erase a key from a table.
+    """Erase a key from a table; apart from the key, see :meth:`~upstream.LatestTable.erase`.
 
-    Except for the key, parameters and errors are those of :meth:`~upstream.LatestTable.erase`.
+    One commit removes the live rows, the dead rows and the tombstones; then each output and the indexes follow. The
+    key's text never enters the log. If the process dies on the way, the same command does the rest.
     """
     for _ in range(_ATTEMPTS):
         with Contents.opened(path, storage) as contents:
@@ -139,7 +124,7 @@ def erase(
 
 
 class _Attempt:
-    """What is to leave one version of the table."""
+    """One attempt to erase a key, against one version of the table."""
 
     def __init__(self, contents: Contents, values: Sequence[pa.Array]) -> None:
         self.contents = contents
@@ -201,7 +186,7 @@ def _beside(
     *,
     dry_run: bool,
 ) -> Erasure:
-    """Do the rest: erase from other tables and indexes, and write a checkpoint so that earlier versions can go."""
+    """Erase from other tables and indexes, and write a checkpoint so that earlier versions can go."""
     contents = attempt.contents
     target, layout = contents.target, contents.layout
     table = load_table(target)

@@ -1,4 +1,4 @@
-"""A key that is erased from the tables beside the main one: late rows, and rows that lost in a conflict."""
+"""The erasure of a key from the tables of late and of conflicting rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ATTEMPTS = 8
 
 
 def outputs_of(table: DeltaTable) -> list[str]:
-    """Return where the commits in a table's log have put late and conflicting rows."""
+    """Return the locations of late and conflicting rows that the table's log names."""
     named = [recorded_under(OUTPUTS_KEY, entry) or {} for entry in commit_infos(table)]
     return list(dict.fromkeys(str(each["location"]) for kinds in named for each in kinds.values()))
 
@@ -54,14 +54,9 @@ def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> Non
 def erase_from_output(
     target: SinkTarget, place: str, rows: KeyRows, key: Sequence[str], *, needed: bool, dry_run: bool
 ) -> int | None:
-    """Erase a key's rows from one table; return how many there were.
+    """Erase a key's rows from one table; return their number.
 
-    Return None if there is no such table and none is needed.
-
-    Raises
-    ------
-    TableError
-        There is none and one is needed, it lacks the key's columns, a file cannot be read, or it cannot be written.
+    It is None if there is no such table and none is `needed`.
     """
     there = dataclasses.replace(target, location=place)
     for _ in range(_ATTEMPTS):
@@ -109,13 +104,7 @@ def _take_out(
 
 @contextlib.contextmanager
 def erasing(target: SinkTarget) -> Generator[None]:
-    """Raise a TableError if the commit of an erasure cannot be written.
-
-    Raises
-    ------
-    TableError
-        The disk or the store has failed.
-    """
+    """Raise a TableError if the disk or the store fails."""
     try:
         yield
     except OSError as error:

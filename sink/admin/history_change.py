@@ -1,11 +1,4 @@
-"""Another number of rows of each key that a table keeps: more from now on, or fewer at once.
-
-More is a matter of the log alone: rows that have left do not come back, those that come from now on stay beside the
-newest. Of a deletion that a newer row had overtaken while only the newest was kept, nothing may be known any more; rows
-that are older than it and come after the change are taken for history. Fewer removes the rows that are too many by the
-same commit that records the new number, so that no reader ever sees more rows than the table is recorded to keep.
-Memory: one bucket.
-"""
+"""A change of the number of rows that a table keeps of each key."""
 
 from __future__ import annotations
 
@@ -27,10 +20,11 @@ __all__ = ["change_keep"]
 
 
 def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
-    """Change how many of the newest rows of each key a table keeps; return its version afterwards.
+    """Change how many of the newest rows of each key a table keeps; see :meth:`~upstream.LatestTable.keep_history`.
 
-    See :meth:`~upstream.LatestTable.keep_history`. A process that dies leaves the table as it was, and files that
-    ``upstream maintain`` removes later. Earlier versions still have the rows that have left, within the retention.
+    A larger number changes the log alone. It may take rows older than a forgotten deletion for history. A smaller number
+    removes the surplus rows by the commit that records it, so no reader sees more rows than recorded. A process that
+    dies leaves the table as it was, and files that ``upstream maintain`` removes.
     """
     try:
         wanted = Keep.parse(str(keep))
@@ -69,7 +63,7 @@ def _change(contents: Contents, wanted: Keep) -> int:
 
 
 def _leave_out(contents: Contents, keep: Keep, change: TableChange) -> int:
-    """Rewrite the buckets that have too many rows of a key; return how many rows the table has then."""
+    """Rewrite the buckets that have too many rows of a key; return the table's number of rows afterwards."""
     layout, count = dataclasses.replace(contents.layout, keep=keep), 0
     for bucket in contents.buckets:
         paths = contents.snapshot.of_bucket(bucket).rows

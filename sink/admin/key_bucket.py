@@ -1,4 +1,4 @@
-"""The bucket of a key's rows: with a filter on it, any reader skips all other files."""
+"""The bucket of a key's rows: with a filter on it, a reader skips all other files."""
 
 from __future__ import annotations
 
@@ -30,17 +30,7 @@ def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -
 def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Array]:
     """Return a key's values as columns of one row, in the types of the table's key.
 
-    Parameters
-    ----------
-    layout, location
-        The table's.
-    key
-        The values, in the order of the key's columns.
-
-    Raises
-    ------
-    OptionError
-        As :func:`key_bucket`.
+    Values that do not fit, in number or type, are an OptionError.
     """
     names, types = layout.key, layout.key_types
     expected = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True)) or "a table with a key"

@@ -1,4 +1,4 @@
-"""The rows of one key in a data file, dead ones included, and the file's rows without them."""
+"""The rows of one key in a data file, dead rows included, and the file's other rows."""
 
 from __future__ import annotations
 
@@ -24,33 +24,16 @@ __all__ = ["FileWithKey", "KeyRows"]
 
 @dataclasses.dataclass(frozen=True)
 class FileWithKey:
-    """A file that holds rows of the key.
-
-    Attributes
-    ----------
-    path : str
-    live, dead : int
-        Rows of the key that readers see, and that they do not.
-    kept : pyarrow.Table
-        The other live rows.
-    """
+    """A file that holds rows of the key."""
 
     path: str
-    live: int
-    dead: int
-    kept: pa.Table
+    live: int  # rows of the key that readers see
+    dead: int  # rows of the key that readers do not see
+    kept: pa.Table  # the other live rows
 
 
 class KeyRows:
-    """Looks for the rows of a key.
-
-    Parameters
-    ----------
-    names
-        The key's columns, or their fields.
-    values
-        Of each, a column of one row.
-    """
+    """A search for the rows of one key. Each of the key's values is a column of one row."""
 
     def __init__(self, names: Sequence[str], values: Sequence[pa.Array]) -> None:
         self._names = tuple(names)
@@ -69,13 +52,7 @@ class KeyRows:
         return codes[:-1] == codes[-1]
 
     def found_in(self, files: DataFiles, path: str, vector: DeletionVector | None) -> FileWithKey | None:
-        """Return what a file holds of the key; None where it holds nothing, dead rows included.
-
-        Raises
-        ------
-        TableError
-            The file, or its vector, is gone or damaged.
-        """
+        """Return the file's rows of the key; None if it has none, dead rows included."""
         try:
             columns = list(dict.fromkeys(columns_of(self._names, files.schema.names)))
             mine = self.among(files.read_rows([path], columns=columns))

@@ -1,4 +1,4 @@
-"""A key as people type it: the values of its columns as text, read in the columns' types."""
+"""A key as people type it: texts that are parsed in the types of the key's columns."""
 
 from __future__ import annotations
 
@@ -21,17 +21,7 @@ __all__ = ["text_key"]
 def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Array]:
     """Return a key's values as columns of one row, in the types of the table's key.
 
-    Parameters
-    ----------
-    layout, location
-        The table's.
-    given
-        ``NAME=VALUE`` for each of the key's columns, in any order; ``VALUE`` where the key is one column.
-
-    Raises
-    ------
-    OptionError
-        A column is missing, unknown or named twice, or a value is not of its type.
+    Each text is ``NAME=VALUE``, in any order, or ``VALUE`` if the key is one column. Any other text is an OptionError.
     """
     names, kinds = layout.key, layout.key_types
     fields = {name: json.loads(kind) for name, kind in layout.fields}

@@ -1,4 +1,4 @@
-"""Whether a table's log is whole, and quick to read."""
+"""A check of the table's log: gaps, damaged checkpoints, and too many entries since the last one."""
 
 from __future__ import annotations
 
@@ -23,24 +23,12 @@ _MANY = 1_000
 
 @dataclasses.dataclass(frozen=True)
 class LogState:
-    """A log.
+    """The state of a table's log."""
 
-    Attributes
-    ----------
-    first : int or None
-        The earliest version that it still describes; None if it has no entries.
-    checkpoint : int or None
-        The last version of which there is a checkpoint.
-    since : int
-        Versions after it.
-    problems : tuple of (str, bool)
-        What is wrong, and whether a new checkpoint mends it.
-    """
-
-    first: int | None
-    checkpoint: int | None
-    since: int
-    problems: tuple[tuple[str, bool], ...]
+    first: int | None  # the earliest version with an entry; None if there are no entries
+    checkpoint: int | None  # the last version with a checkpoint
+    since: int  # number of versions after the checkpoint
+    problems: tuple[tuple[str, bool], ...]  # each with whether a new checkpoint mends it
 
 
 def look_at_log(contents: Contents) -> LogState:

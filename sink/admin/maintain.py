@@ -1,4 +1,4 @@
-"""Maintenance by hand: what a query does for its table between batches, whole and without a limit of time."""
+"""Maintenance by command: all that a query does for its table between batches, without a time limit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ def maintain_table(
     dry_run: bool = False,
     compact: bool = False,
 ) -> Maintained:
-    """Maintain a table; see :meth:`~upstream.LatestTable.maintain`.
-
-    For `compact`, see :meth:`~upstream.LatestTable.compact`.
-    """
+    """Maintain a table; see :meth:`~upstream.LatestTable.maintain` and :meth:`~upstream.LatestTable.compact`."""
     from deltalake.exceptions import DeltaError
 
     folder = TableFolder(absolute_location(path), storage or {})

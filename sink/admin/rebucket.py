@@ -1,10 +1,4 @@
-"""Another number of buckets for a table that has grown: its rows are rewritten, and one commit replaces the earlier
-ones.
-
-Readers continue: the rows are the same, and those who follow the table see a commit that changed none. Memory: the rows
-of the old buckets whose rows may meet in one new bucket; one old bucket where the new number is a multiple of the old
-one.
-"""
+"""A change of a table's number of buckets: one commit replaces all files."""
 
 from __future__ import annotations
 
@@ -32,9 +26,10 @@ __all__ = ["rebucket_table"]
 
 
 def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None = None) -> int:
-    """Rewrite a table in another number of buckets; return its version afterwards.
+    """Rewrite a table in another number of buckets; see :meth:`~upstream.LatestTable.rebucket`.
 
-    See :meth:`~upstream.LatestTable.rebucket`.
+    Followers see a commit that changes no row. Memory: the old buckets whose rows may meet in one new bucket. That is
+    one old bucket if the new number is a multiple of the old.
     """
     count = whole_argument("buckets", buckets)
     if count is None:
@@ -67,7 +62,6 @@ def _rebucket(contents: Contents, buckets: int) -> int:
 
 
 def _parts(contents: Contents, buckets: int) -> Iterator[StagedFile]:
-    """Yield the rows as files of the new buckets."""
     step = math.gcd(contents.layout.buckets, buckets)
     for first in range(step):
         old = [bucket for bucket in contents.buckets if bucket % step == first]
@@ -77,7 +71,7 @@ def _parts(contents: Contents, buckets: int) -> Iterator[StagedFile]:
 
 
 def _tombstones(contents: Contents, buckets: int) -> Iterator[StagedFile]:
-    """Yield the deletions as files of the new buckets: there are few, and each bucket has one file."""
+    """Yield the deletions as files of the new buckets, one file for each bucket that has any."""
     buried = [contents.buried(bucket) for bucket in contents.snapshot.tombstones.paths]
     for bucket, part in _divided(buried, contents.layout.key, buckets):
         yield contents.tombstones.stage(part, bucket, 0)

@@ -1,9 +1,4 @@
-"""``upstream repair``: repairs what ``upstream check`` finds, and reports it. Memory: one bucket at a time.
-
-Faulty buckets are rewritten from their readable rows and from rows of theirs in other buckets, the newest row per key;
-all of them are replaced in one commit. A process that dies before it leaves the table as it was, and files that
-``--orphans`` removes later.
-"""
+"""``upstream repair``: repair the findings of ``upstream check``, one bucket in memory at a time."""
 
 from __future__ import annotations
 
@@ -39,31 +34,15 @@ _WEEK_US = 168 * _HOUR_US
 
 @dataclasses.dataclass(frozen=True)
 class Repairs:
-    """What was done, or would be.
-
-    Attributes
-    ----------
-    location : str
-    version : int
-        Of the table afterwards.
-    done : tuple of str
-        A sentence each; empty if there was nothing to mend.
-    left : tuple of str
-        What is wrong and cannot be mended.
-    rows_before, rows_after : int
-        How many rows the table has before the repair, as far as that is known of files that cannot be read, and after
-        it.
-    version_before : int
-        The version to go back to.
-    """
+    """The result of a repair, or of a dry run."""
 
     location: str
-    version: int
-    done: tuple[str, ...]
-    left: tuple[str, ...]
-    rows_before: int = 0
+    version: int  # after the repair
+    done: tuple[str, ...]  # a sentence each; empty if there was nothing to mend
+    left: tuple[str, ...]  # faults that cannot be mended
+    rows_before: int = 0  # with the known row counts of unreadable files
     rows_after: int = 0
-    version_before: int = 0
+    version_before: int = 0  # the version to go back to
 
 
 def repair_table(
@@ -77,8 +56,8 @@ def repair_table(
 ) -> Repairs:
     """Repair a table; see :meth:`~upstream.LatestTable.repair`.
 
-    The bound for orphans is in microseconds here. If a file cannot be read, but nothing proves that it is damaged, the
-    repair ends and changes nothing.
+    One commit replaces the faulty buckets by the newest readable row of each key, from whichever bucket holds it. If a
+    file cannot be read, but nothing proves that it is damaged, the repair changes nothing.
     """
     with Contents.opened(path, storage) as contents:
         return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
@@ -201,7 +180,7 @@ def _commit(
     unburied: Sequence[int],
     done: Sequence[str],
 ) -> int:
-    """Commit the repair; return how many rows the table has then."""
+    """Commit the repair; return the table's number of rows afterwards."""
     rows = _kept(states, touched)
     with TableChange(contents.target, contents.table, contents.files) as change:
         for bucket in touched:
@@ -234,7 +213,7 @@ def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -
 
 
 def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
-    """Write one file with the newest rows that belong to the bucket; return None if there are none."""
+    """Stage one file with the newest rows that belong to the bucket; return None if there are none."""
     newest = _newest(contents, bucket, states)
     return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
 
@@ -266,10 +245,9 @@ def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table
 
 
 def _orphans(contents: Contents, before_us: int) -> list[str]:
-    """Return the paths of orphaned files last changed before a moment, relative to the table, sorted.
+    """Return the paths, relative to the table, of orphaned files last changed before a moment.
 
-    They are the data files that VACUUM finds and that the log names or a batch left, and files of deletions, which
-    VACUUM passes over.
+    VACUUM finds the data files: of those, files that the log names or a batch left. It passes over tombstone files.
     """
     hours = max(-(-(now_us() - before_us) // _HOUR_US), 0)
     named, every = (

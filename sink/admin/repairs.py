@@ -26,18 +26,11 @@ _LOOK_BACK = 256
 
 
 class RowsRecorded(NamedTuple):
-    """The row count that a commit records.
-
-    Attributes
-    ----------
-    version, rows : int
-    since : str
-        The operations of later commits, which recorded none.
-    """
+    """The row count that a commit records."""
 
     version: int
     rows: int
-    since: str
+    since: str  # the operations of the later commits, which recorded none
 
 
 def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
@@ -52,7 +45,7 @@ def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
 
 
 def nothing_since(table: DeltaTable) -> Delivered:
-    """Return the message to those who follow the table: no row, and the low-watermark that was given last."""
+    """Return the delivery record of a commit that changes no row: the last low-watermark again."""
     delivered = (Delivered.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
     last = next((found for found in delivered if found is not None), Delivered(0, {}, {}))
     return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})
@@ -70,21 +63,10 @@ def commit_command(
     commit_info: Mapping[str, Any] | None = None,
     meanwhile: str = "while it was laid out anew",
 ) -> int:
-    """Commit a command's change, which records the command's effect; return the table's version.
+    """Commit a command's change and record its effect; return the table's version.
 
-    Parameters
-    ----------
-    contents, change, operation, properties, numbers, commit_info
-        The table, and as of :meth:`~upstream.sink.table.table_change.TableChange.commit`.
-    done, keys
-        A sentence each, and how many rows the table has afterwards; None if that is not known.
-    meanwhile
-        When no other writer may write.
-
-    Raises
-    ------
-    TableError
-        Somebody has written to the table meanwhile, or the entry cannot be written.
+    `done` is a sentence each. `keys` is the table's number of rows afterwards; None if it is unknown. `meanwhile` is a
+    part of the error's text: the period in which no other writer may write.
     """
     target = contents.target
     commit_info = {REPAIR_KEY: {"done": list(done), "keys": keys}, **(commit_info or {})}

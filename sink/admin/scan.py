@@ -1,4 +1,4 @@
-"""A table opened, and given to Polars whatever its protocol."""
+"""A Delta table, opened by path or as a lazy Polars frame, whatever its protocol."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ _OWN = "_upstream_"
 
 
 def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFrame:
-    """Return some columns of the rows; all but UpStream's own if none are named.
-
-    Raises
-    ------
-    OptionError
-        The table lacks a column.
-    """
+    """Return some columns of the rows; all but UpStream's own if none are named."""
     found = scan_table(table)
     names = found.collect_schema().names()
     wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
@@ -37,18 +31,7 @@ def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFra
 
 
 def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
-    """Return the table in a folder.
-
-    Parameters
-    ----------
-    path, storage
-        As the user calls it, and the options of its store.
-
-    Raises
-    ------
-    TableError
-        There is none, or it cannot be opened.
-    """
+    """Open the table in a folder; raise a TableError if there is none."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 

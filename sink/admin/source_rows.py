@@ -1,4 +1,4 @@
-"""Input that a table was made from, newest per key and bucket by bucket, in bounded memory."""
+"""The newest row of each key of a table's input, by bucket, in bounded memory."""
 
 from __future__ import annotations
 
@@ -28,14 +28,9 @@ __all__ = ["SourceRows"]
 
 
 class SourceRows:
-    """The newest row of each key of a source: of its columns those that decide.
+    """The newest row of each key of a source, with the deciding columns alone.
 
-    Parameters
-    ----------
-    contents
-        The table that it is to be compared with.
-    source
-        Parquet, a file or a folder, or a Delta table; None has no rows.
+    The source is Parquet, a file or a folder, or a Delta table; None has no rows.
     """
 
     def __init__(self, contents: Contents, source: str | None) -> None:
@@ -62,15 +57,7 @@ class SourceRows:
         self._gathering.close()
 
     def by_bucket(self) -> Iterator[tuple[int, Pending]]:
-        """Yield the newest rows bucket by bucket, in the order of the buckets.
-
-        Raises
-        ------
-        TableError
-            There is nothing to read.
-        SchemaError
-            It lacks a column.
-        """
+        """Yield the newest rows by bucket, in the order of the buckets."""
         if self._source is None:
             return
         for batch in self._batches(absolute_location(self._source)):
