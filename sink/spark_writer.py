@@ -160,9 +160,9 @@ def _last_summary(target: SinkTarget, table: DeltaTable | None) -> CommitSummary
 class LatestStreamWriter(DataSourceStreamArrowWriter):
     """The sink's writer of a batch: tasks merge rows into their buckets, and the driver commits all of them at once.
 
-    Guarantee: exactly once. The table has the newest row per key of all committed batches, whatever their order, repeats
-    and process deaths. The commit fails if others have changed the touched buckets since `seen`. `base` is added to
-    the numbers of rows.
+    Guarantee: exactly once. The table has the newest row per key of all committed batches, whatever their order,
+    repeats and process deaths. The commit fails if others have changed the touched buckets since `seen`. `base` is
+    added to the numbers of rows.
     """
 
     def __init__(

@@ -22,9 +22,9 @@ __all__ = ["change_keep"]
 def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
     """Change how many of the newest rows of each key a table keeps; see :meth:`~upstream.LatestTable.keep_history`.
 
-    A larger number changes the log alone. It may take rows older than a forgotten deletion for history. A smaller number
-    removes the surplus rows by the commit that records it, so no reader sees more rows than recorded. A process that
-    dies leaves the table as it was, and files that ``upstream maintain`` removes.
+    A larger number changes the log alone. It may take rows older than a forgotten deletion for history. A smaller
+    number removes the surplus rows by the commit that records it, so no reader sees more rows than recorded. A process
+    that dies leaves the table as it was, and files that ``upstream maintain`` removes.
     """
     try:
         wanted = Keep.parse(str(keep))

@@ -1,1 +1,1 @@
-"""One Delta commit per batch: who writes, which batch it is, the steps, the lease."""
+"""One Delta commit per batch: the writer, the batch's identity, the steps, the lease."""

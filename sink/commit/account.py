@@ -1,4 +1,4 @@
-"""What a batch has come to, and the account of it that its commit gives."""
+"""The merges of a batch together, and the summary that its commit records."""
 
 from __future__ import annotations
 
@@ -31,18 +31,15 @@ __all__ = ["Merged", "summarise"]
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """The merges of buckets with any winning row, how many buckets had come in several tasks, the side rows, and by
-    bucket the keys of which each task had older rows only.
-    """
+    """The results of a batch's tasks, together."""
 
-    merges: list[BucketMerge]
-    strays: int
+    merges: list[BucketMerge]  # of the buckets with any winning row
+    strays: int  # number of buckets that came in several tasks
     side_rows: SideRows
-    older: Mapping[int, Sequence[OlderKeys]]
+    older: Mapping[int, Sequence[OlderKeys]]  # by bucket, for each task the keys of which it had older rows only
 
     @classmethod
     def of(cls, results: Sequence[TaskResult]) -> Merged:
-        """Return the merges and side rows of the tasks."""
         won = [merge for result in results for merge in result.merges if merge.won]
         older: dict[int, list[OlderKeys]] = {}
         for result in results:
@@ -52,21 +49,19 @@ class Merged:
 
     @property
     def rows(self) -> list[StagedFile]:
-        """The new files of rows."""
         return [merge.rows for merge in self.merges if merge.rows is not None]
 
     @property
     def tombstones(self) -> list[StagedFile]:
-        """The new files of tombstones."""
         return [merge.tombstones for merge in self.merges if merge.tombstones is not None]
 
     @property
     def deletions(self) -> list[StagedFile]:
-        """The files of deletions, for those who follow the table."""
+        """Return the files of deletions, for followers of the table."""
         return [merge.deletions for merge in self.merges if merge.deletions is not None]
 
     def delivered(self, summary: CommitSummary) -> Delivered:
-        """Return the commit's message to those who follow the table."""
+        """Return the commit's record for followers of the table."""
         marks = summary.low_watermarks.values()
         return Delivered(
             summary.committed_at_us,
@@ -78,11 +73,11 @@ class Merged:
 
     @property
     def tally(self) -> Tally:
-        """The counts of keys, added up over the buckets."""
+        """Return the counts of keys, added up over the buckets."""
         return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
 
     def keys_after(self, snapshot: Snapshot) -> int | None:
-        """Return how many rows the table `snapshot` has after the commit; None if a foreign file has no row count."""
+        """Return the table's number of rows after the commit; None if a foreign file has no row count."""
         gone = {path for merge in self.merges for path in merge.replaced}
         kept = snapshot.count(path for path in snapshot.rows if path not in gone)
         if kept is None:
@@ -101,20 +96,9 @@ def summarise(
     *,
     even_empty: bool = False,
 ) -> CommitSummary | None:
-    """Return the account of a batch; None if there is nothing to record.
+    """Return the summary of a batch; None if there is nothing to record, such as no rows unless `even_empty`.
 
-    Parameters
-    ----------
-    identity, results
-        The batch, and the results of its tasks.
-    merged, snapshot
-        What they come to, and the table upon which.
-    last
-        The account of the query's commit before.
-    clock_us
-        Says when the commit is made.
-    even_empty
-        Whether a batch without rows is recorded as well.
+    `last` is the summary of the query's commit before.
     """
     target = identity.target
     marks = dict(last.low_watermarks) if last else {}
@@ -164,7 +148,7 @@ def summarise(
 
 
 def _judged(summary: CommitSummary, target: StalenessTarget, last: CommitSummary | None) -> CommitSummary:
-    """Return the summary with its verdict: whether the commit met the staleness target and, if not, what it takes."""
+    """Return the summary with its verdict on the staleness target and, if it was missed, the rate it would take."""
     summary = dataclasses.replace(summary, target=str(target))
     if summary.staleness is None:
         return summary

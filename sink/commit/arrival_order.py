@@ -1,9 +1,4 @@
-"""The order of arrival in a table over all who write it, whose inputs number their rows from 0 each.
-
-Each query has a base, which is added to what its rows are numbered by: one beyond the highest number that the table had
-when the query first committed. So of two rows of a key and one time the one that a later query brings is the later one.
-Both numbers are versions of transactions in the table's own commits: a repeat and a restart find the same base.
-"""
+"""The order of arrival in a table over all its writers, whose inputs number their rows from 0 each."""
 
 from __future__ import annotations
 
@@ -36,37 +31,22 @@ HIGHEST = "upstream.highest"
 
 @dataclasses.dataclass(frozen=True)
 class Numbering:
-    """How a writer's rows are numbered in a table, by one of its versions.
+    """The offset of a writer's row numbers in a table.
 
-    Attributes
-    ----------
-    base : int
-        Is added to the numbers of the writer's rows.
-    query : str or None
-        Whose base it is; None for a batch that is of no query, which takes a new one each time.
+    A query's base is one above the highest number that the table had at the query's first commit. So of two
+    rows of one key and time, the later query's row is the later one. Base and highest number are transaction
+    versions in the table's commits: a repeat and a restart find the same base.
     """
 
-    base: int = 0
+    base: int = 0  # added to the numbers of the writer's rows
+    # the query whose base it is; None for a batch of no query, which takes a new base each time
     query: str | None = None
 
     @classmethod
     def of(
         cls, target: SinkTarget, writer: str, table: DeltaTable | None, snapshot: Snapshot, files: DataFiles
     ) -> Numbering:
-        """Return the numbering of a writer for the table as it is.
-
-        Parameters
-        ----------
-        target, writer
-            The target, and the writer's name in transactions.
-        table, snapshot, files
-            The table.
-
-        Raises
-        ------
-        TableError
-            A file that the table names is gone.
-        """
+        """Return the numbering of a writer for the table as it is."""
         query = (target.numbered_by or writer) if target.of_query and target.repeatable else None
         if table is None:
             return cls(0, query)
@@ -86,15 +66,10 @@ class Numbering:
         files: DataFiles,
         results: Sequence[TaskResult],
     ) -> dict[str, int]:
-        """Return the versions of transactions that go with a commit upon a version of the table.
+        """Return the transaction versions that go with a commit upon a version of the table.
 
         A query whose first batch met that of another one takes the current base: its rows so far are in buckets that
         the other one has not changed, and its further rows are later.
-
-        Raises
-        ------
-        TableError
-            A file that the table names is gone.
         """
         highest = max([_next(target, table, snapshot, files), *(result.highest + 1 for result in results)])
         numbers = {HIGHEST: highest}
@@ -102,7 +77,7 @@ class Numbering:
 
 
 def _next(target: SinkTarget, table: DeltaTable, snapshot: Snapshot, files: DataFiles) -> int:
-    """Return a number above all that the table has."""
+    """Return a number above all row numbers of the table."""
     known = transaction_version(target, table, HIGHEST)
     if known is not None:
         return known

@@ -1,10 +1,4 @@
-"""Which batch of which writer a commit is, and whether the table has it already.
-
-Spark repeats a query's last batch only, with the input that its journal records. So a number below the last one that
-the table has is no repeat, and neither is the same number with another journal: the checkpoint was put back to an
-earlier state, and to pass over the batch would lose its rows. With each commit goes a fingerprint, as the version of a
-transaction, which stays when entries of the log go.
-"""
+"""The identity of a batch: the writer, the number, and a fingerprint that tells repeats from other batches."""
 
 from __future__ import annotations
 
@@ -46,92 +40,63 @@ _BATCH_BITS, _OFFSETS_BITS, _COLUMNS_BITS = 16, 27, 20
 
 
 class Fingerprint(NamedTuple):
-    """What distinguishes a batch from another one of the same number.
+    """A hash that distinguishes a batch from another one of the same number.
 
-    Attributes
-    ----------
-    batch : int
-        The last bits of the number, since a release that records no fingerprints leaves an old one behind.
-    offsets : int
-        Of what the batch reads; 0 if that is not known.
-    columns : int
-        Of the columns that are written, and the one that marks deletions.
+    It is recorded as a transaction's version, which stays when entries of the log are removed.
     """
 
-    batch: int
-    offsets: int
-    columns: int
+    batch: int  # low bits of the number: an older release records none and leaves an old fingerprint behind
+    offsets: int  # hash of the batch's offsets; 0 if they are unknown
+    columns: int  # hash of the columns written, and of the one that marks deletions
 
     @classmethod
     def of(cls, batch_id: int, offsets: str | None, columns: str) -> Fingerprint:
-        """Return the fingerprint of a batch, from a digest of what it reads and a description of its columns."""
+        """Return the fingerprint of a batch, from a digest of its offsets and a description of its columns."""
         read = 0 if offsets is None else 1 + _hashed(offsets) % ((1 << _OFFSETS_BITS) - 1)
         return cls(batch_id % (1 << _BATCH_BITS), read, _hashed(columns) % (1 << _COLUMNS_BITS))
 
     @classmethod
     def of_number(cls, number: int) -> Fingerprint:
-        """Return the fingerprint of a transaction's version; the inverse of :attr:`number`."""
         rest, columns = divmod(number, 1 << _COLUMNS_BITS)
         return cls(*divmod(rest, 1 << _OFFSETS_BITS), columns)
 
     @property
     def number(self) -> int:
-        """The fingerprint as a transaction's version."""
+        """Return the fingerprint as a transaction's version; the inverse of :meth:`of_number`."""
         return ((self.batch << _OFFSETS_BITS) + self.offsets << _COLUMNS_BITS) + self.columns
 
     def of_batch(self, batch_id: int) -> bool:
-        """Return whether it can be the fingerprint of a batch."""
+        """Return True if it can be the fingerprint of a batch."""
         return self.batch == batch_id % (1 << _BATCH_BITS)
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberedWrite:
-    """A write of a writer, wherever the table keeps numbers and fingerprints.
+    """A writer's numbered write, wherever the table keeps numbers and fingerprints.
 
-    Attributes
-    ----------
-    location : str
-        The table's.
-    writer : str
-        Names the writer.
-    number : int
-        Of the batch.
-    fingerprint : Fingerprint
-    of_query : bool
-        Whether Spark numbers the writes: it repeats none but the last.
-    one_of_several : bool
-        Whether a batch of the query may write to the table several times.
-    every_row : bool
-        Whether the table keeps every row, so that a row that is written twice is there twice.
+    Spark repeats a query's last batch only, with the offsets in its checkpoint. So an earlier number, or the
+    same number with other offsets, is no repeat: the checkpoint was put back, and to skip the batch would lose
+    its rows.
     """
 
     location: str
     writer: str
     number: int
     fingerprint: Fingerprint
-    of_query: bool
-    one_of_several: bool
-    every_row: bool = False
+    of_query: bool  # True if Spark numbers the writes: then only the last one is ever repeated
+    one_of_several: bool  # True if a batch of the query may write to the table several times
+    every_row: bool = False  # True if the table keeps every row, so that a row written twice is there twice
 
     @property
     def application(self) -> str:
-        """The writer's name in the table's transactions."""
+        """Return the writer's name in the table's transactions."""
         return APP_PREFIX + self.writer
 
     def repeats(self, recorded: int | None, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:
-        """Return whether the table has the write.
+        """Return True if the table has the write; raise a TableError if it has its number or a later one, but not it.
 
-        Parameters
-        ----------
-        recorded
-            The writer's last number in the table; None if it has none.
-        fingerprint_of
-            Looks up the fingerprint of a writer's last write; None if there is none.
-
-        Raises
-        ------
-        TableError
-            It has the number or a later one, but not the write.
+        `recorded` is the writer's last number in the table. `fingerprint_of` returns the fingerprint of a writer's
+        last write.
         """
         if recorded is None or recorded < self.number:
             return False
@@ -163,10 +128,7 @@ class NumberedWrite:
         return True
 
     def _is_another_call(self, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:
-        """Return whether another write of the query's batches has these columns.
-
-        If none has, the program was changed since.
-        """
+        """Return True if another write of the query's batches has these columns; else the program was changed."""
         if not self.one_of_several:
             return False
         first = _first_application(self.writer)
@@ -198,40 +160,16 @@ class NumberedWrite:
 
 @dataclasses.dataclass(frozen=True)
 class BatchIdentity:
-    """A batch of a writer.
-
-    Attributes
-    ----------
-    target : SinkTarget
-        The table, and how its batches are numbered.
-    writer : str
-        Names the writer in summaries and transactions.
-    number : int
-        Of the batch.
-    fingerprint : Fingerprint
-    """
+    """A writer's batch for a table."""
 
     target: SinkTarget
-    writer: str
+    writer: str  # its name in summaries and transactions
     number: int
     fingerprint: Fingerprint
 
     @classmethod
     def of(cls, target: SinkTarget, writer: str, number: int, columns: str) -> BatchIdentity:
-        """Return the identity of a batch that is to be committed.
-
-        Parameters
-        ----------
-        target, writer, number
-            See the attributes.
-        columns
-            A description of what is written.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint cannot be read.
-        """
+        """Return the identity of a batch; `columns` describes the columns that it writes."""
         offsets = target.offsets if target.application is not None else read_offsets(target.checkpoint_folder, number)
         return cls(target, writer, number, Fingerprint.of(number, offsets, columns))
 
@@ -240,20 +178,7 @@ class BatchIdentity:
         return None if table is None else recorded_batch(self.target, table, self.writer)
 
     def repeats(self, table: DeltaTable, recorded: int | None) -> bool:
-        """Return whether the table has the batch.
-
-        Parameters
-        ----------
-        table
-            The table as it is now.
-        recorded
-            See :meth:`recorded`.
-
-        Raises
-        ------
-        TableError
-            As :meth:`NumberedWrite.repeats`.
-        """
+        """Return True if the table has the batch; errors are those of :meth:`NumberedWrite.repeats`."""
         if not self.target.repeatable:
             return False
         write = NumberedWrite(
@@ -268,7 +193,7 @@ class BatchIdentity:
         return write.repeats(recorded, functools.partial(self._fingerprint, table))
 
     def transactions(self) -> dict[str, int]:
-        """Return the versions of transactions that go with the commit, by their application."""
+        """Return the transaction versions that go with the commit, by application."""
         if not self.target.repeatable:
             return {}
         numbers = {APP_PREFIX + self.writer: self.number}
@@ -285,10 +210,7 @@ def recorded_batch(target: SinkTarget, table: DeltaTable, writer: str) -> int | 
 
 
 def call_application(query_id: str, call: int) -> str:
-    """Return the writer's name if a ``foreachBatch`` writes to one table several times.
-
-    It is the query's id with the number of the call, from 0.
-    """
+    """Return the writer's name of one of several writes of a ``foreachBatch`` to one table; `call` counts from 0."""
     return query_id if call == 0 else f"{query_id}/{call + 1}"
 
 
@@ -298,18 +220,12 @@ def _first_application(application: str) -> str:
 
 
 def offsets_digest(noted: bytes) -> str:
-    """Return a digest of Spark's note of what a batch reads."""
+    """Return a digest of Spark's file of a batch's offsets."""
     return hashlib.sha256(noted).hexdigest()
 
 
 def read_offsets(checkpoint: TableFolder, batch_id: int) -> str | None:
-    """Return a digest of all that Spark noted of a batch before it began, each byte of it; None if it noted nothing.
-
-    Raises
-    ------
-    CheckpointError
-        The note cannot be read.
-    """
+    """Return a digest of the batch's file of offsets, byte by byte; None if there is no file."""
     place = f"offsets/{batch_id}"
     try:
         return offsets_digest(checkpoint.read(place))

@@ -1,6 +1,4 @@
-"""What names a batch that is written, so that it is recognised when it is repeated: who writes, and the number of the
-write.
-"""
+"""The name of a write, by which a repeat is recognised: the writer and the number of the write."""
 
 from __future__ import annotations
 
@@ -20,41 +18,24 @@ WRITE_OPTION = "upstreamWrite"
 
 
 class BatchName(NamedTuple):
-    """A write's name.
+    """A write's name."""
 
-    Attributes
-    ----------
-    application : str
-        Who writes.
-    number : int
-        Grows from write to write.
-    of_query : bool
-        Whether Spark numbers the writes: it repeats none but the last.
-    call : int
-        Which of the query's writes of this batch to this table, from 0.
-    offsets : str or None
-        A digest of what the query reads in this batch.
-    numbered_by : str or None
-        The query whose input numbers the rows, where it is another than who writes.
-    """
-
-    application: str
-    number: int
-    of_query: bool = False
-    call: int = 0
-    offsets: str | None = None
-    numbered_by: str | None = None
+    application: str  # the writer
+    number: int  # grows from write to write
+    of_query: bool = False  # True if Spark numbers the writes: then only the last one is ever repeated
+    call: int = 0  # index, from 0, among the query's writes of this batch to this table
+    offsets: str | None = None  # a digest of the batch's offsets
+    numbered_by: str | None = None  # the query whose input numbers the rows, if it is not the writer
 
     @property
     def writer(self) -> str:
-        """The writer's name in the table."""
+        """Return the writer's name in the table."""
         return call_application(self.application, self.call)
 
     def options(self) -> dict[str, str]:
         """Return the name as options of a writer.
 
-        They have Delta's names, txnAppId and txnVersion: a session with Delta refuses either without the other on any
-        write.
+        They are Delta's txnAppId and txnVersion: a session with Delta refuses either without the other.
         """
         named = {"txnAppId": self.writer, "txnVersion": str(self.number)}
         return named | (
@@ -66,7 +47,7 @@ class BatchName(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BatchOptions:
-    """The name by options: by Delta's words, or by those of ``foreachBatch``."""
+    """The options that name a write, in Delta's words or in those of ``foreachBatch``."""
 
     txn_app_id: str | None = option(
         "txnAppId",
@@ -99,19 +80,9 @@ class BatchOptions:
 
 
 def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple[BatchName | None, dict[str, str]]:
-    """Return the name that options give a write, and the other options.
+    """Return the name that options give a write, and the other options; half a name is an OptionError.
 
-    Parameters
-    ----------
-    given
-        All options, with names in any case.
-    running
-        The name of the batch whose ``foreachBatch`` runs; it supplies what the options leave out.
-
-    Raises
-    ------
-    OptionError
-        A value is mistyped, one half of the name is missing, or a half is given twice.
+    `running` is the batch whose ``foreachBatch`` runs; it supplies the halves that the options leave out.
     """
     write, given = internal_option(given, WRITE_OPTION, json.loads, "the writer is told which write of a batch it is")
     names = {doc.name.lower() for doc in documented(BatchOptions)}

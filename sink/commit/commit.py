@@ -1,10 +1,4 @@
-"""One Delta commit for a batch, made once whatever happens between its steps.
-
-Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch
-id), the number of the list of tombstones and the bounds of feeds. So a process may die between any two steps
-(:mod:`~upstream.sink.spec.steps` numbers them): before `COMMITTED` nothing has happened but orphaned files, which
-VACUUM removes (those of tombstones are small, and stay); after it, the repeated batch is recognised, as not `NEW`.
-"""
+"""One Delta commit for a batch, made once wherever a process dies between its steps."""
 
 from __future__ import annotations
 
@@ -49,14 +43,12 @@ _TRIES = 8
 
 
 class BatchCommit:
-    """Commits the results of a batch's tasks.
+    """The commit of a batch's results.
 
-    Parameters
-    ----------
-    target, layout, files, merger
-        The table.
-    clock_us
-        Says when the commit is made.
+    Staged files become visible by the commit alone. It also records the writer's batch number, the tombstone
+    list's number and the low-watermarks. If a process dies before the step `COMMITTED`, only orphaned files
+    remain, which VACUUM removes (small tombstone files stay). If it dies after that step, the repeated batch is
+    recognised before `NEW`.
     """
 
     def __init__(
@@ -75,20 +67,10 @@ class BatchCommit:
         self._clock_us = clock_us
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
-        """Make the batch visible.
+        """Make the batch visible; return None if it was empty or is a repeat.
 
-        Returns
-        -------
-        CommitSummary or None
-            None if there was nothing to record: the batch was empty, or is a repeat.
-
-        Raises
-        ------
-        TableError
-            Somebody else has changed what this batch replaces, the table does not hold what this query has committed or
-            holds what the query has not, or the store failed.
-        CheckpointError
-            The query's id, or its last commit, cannot be read or written.
+        It is a TableError if others have changed the files that this batch replaces, or if the table lacks commits of
+        this query or has unknown ones.
         """
         made: list[
             str
@@ -191,7 +173,7 @@ class BatchCommit:
         steps.reached(Step.REMEMBERED)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
-        """Remove the files that an attempt wrote or replaced, but none that the table holds.
+        """Remove the files that an attempt wrote or replaced, except those that the table holds.
 
         The commit may have been made although it seemed to fail.
         """
@@ -232,7 +214,7 @@ class BatchCommit:
         return True
 
     def _puts_entry(self, table: DeltaTable) -> bool:
-        """Return whether the entry of a commit that replaces whole buckets is written here.
+        """Return True if a commit that replaces whole buckets writes its log entry here, without delta-rs.
 
         That takes a third of the time that delta-rs needs, and waits for the disk.
         """
@@ -274,14 +256,12 @@ class BatchCommit:
 
 @dataclasses.dataclass(frozen=True)
 class _Commit:
-    """What is to become visible at once: files, the account of them, numbers of transactions by their application, and
-    the rest of the commit's metadata.
-    """
+    """The content of one commit."""
 
     merged: Merged
     summary: CommitSummary
-    numbers: Mapping[str, int]
-    commit_info: Mapping[str, Any]
+    numbers: Mapping[str, int]  # transaction versions by application
+    commit_info: Mapping[str, Any]  # the rest of the commit's metadata
 
     @property
     def at_ms(self) -> int:
@@ -289,7 +269,7 @@ class _Commit:
 
 
 def _named_beside(table: DeltaTable) -> set[str]:
-    """Return the files of deletions and of side rows that the last commits name, the one in question among them."""
+    """Return the files of deletions and of side rows that the last commits name, this one's included."""
     entries = commit_infos(table, _TRIES)
     delivered = [Delivered.of_commit(entry) for entry in entries]
     named = set[str]().union(*map(files_named, entries))

@@ -1,4 +1,4 @@
-"""A commit that marks rows as dead, or takes single files away: its vectors, then its entry in the table's log."""
+"""A commit that marks rows as dead or removes single files: its deletion vectors, then its log entry."""
 
 from __future__ import annotations
 
@@ -36,15 +36,7 @@ _CHECKPOINT_EVERY = 100
 
 
 class EntryCommit:
-    """Writes one entry of the log.
-
-    Parameters
-    ----------
-    target, files
-        The table and its data files.
-    written_ms
-        When the commit is made, in milliseconds since the epoch.
-    """
+    """The writer of one log entry, made at `written_ms`, in milliseconds since the epoch."""
 
     def __init__(self, target: SinkTarget, files: DataFiles, written_ms: int) -> None:
         self._target = target
@@ -62,25 +54,8 @@ class EntryCommit:
     ) -> list[Action] | None:
         """Commit, and return the entry's actions; return None if another writer has taken the version.
 
-        Parameters
-        ----------
-        log
-            The table's log at the version for which the replacements were computed; at none for a new table.
-        replacements
-            The changes of the buckets.
-        numbers
-            The versions of transactions, by their application.
-        commit_info
-            The commit's record of itself.
-        made
-            Receives the path of the file of vectors, unless the table has it afterwards.
-        first
-            Actions that change what the table is: those of a new table, for example.
-
-        Raises
-        ------
-        TableError
-            The entry cannot be written, or the table has a feature by whose rules none is written here.
+        `log` is at the version for which the replacements were computed. `made` receives the paths of the vectors'
+        files, unless the commit succeeds. `first` are actions that come first, such as those that create the table.
         """
         version = log.version + 1
         if version > 0:
@@ -125,7 +100,7 @@ class EntryCommit:
         return actions
 
     def checkpoint(self, table: DeltaTable) -> None:
-        """Make a checkpoint of the log after a commit upon a loaded table, if it is due and maintenance makes none."""
+        """Write a checkpoint of the log after a commit, if one is due and maintenance is off."""
         from deltalake.exceptions import DeltaError
 
         version = table.version() + 1

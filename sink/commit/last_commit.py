@@ -1,9 +1,4 @@
-"""What a query's checkpoint remembers of the table: its last commit there, so that a table that has lost it is noticed.
-
-The table records which batches of a query it holds. But if it was deleted or put back from a copy, its record is that
-of an earlier state. After a RESTORE, which keeps transactions, it even records batches that it no longer holds. To
-continue would lose batches silently.
-"""
+"""A query's last commit to the table, remembered in the checkpoint, to detect a table that has lost it."""
 
 from __future__ import annotations
 
@@ -32,31 +27,20 @@ _NAME = "last-commit.json"
 
 @dataclasses.dataclass(frozen=True)
 class LastCommit:
-    """The last commit that a query remembers.
+    """The last commit that a query's checkpoint remembers.
 
-    Attributes
-    ----------
-    table_id : str
-        The id that Delta gave the table when it was made.
-    version : int
-        Of the table, by that commit or later.
-    batch_id : int
-        Recorded with it.
+    The table's own record is not enough. A table that was deleted or put back has the record of an earlier
+    state. After a RESTORE, which keeps transactions, it records batches that it no longer holds. To continue
+    would lose batches.
     """
 
-    table_id: str
-    version: int
+    table_id: str  # the id in the table's metadata
+    version: int  # the version of that commit, or a later one
     batch_id: int
 
     @classmethod
     def of(cls, checkpoint: TableFolder) -> LastCommit | None:
-        """Return the last commit that the checkpoint remembers; None before its first one.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint cannot be read.
-        """
+        """Return the last commit that the checkpoint remembers; None before the query's first one."""
         try:
             values = read_values(checkpoint.below(SINK), _NAME)
             return cls(**values[0]) if values else None
@@ -64,36 +48,16 @@ class LastCommit:
             raise _unusable(checkpoint, error) from error
 
     def remember(self, checkpoint: TableFolder) -> None:
-        """Write it to the checkpoint in the place of the last one.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint cannot be written.
-        """
+        """Write this commit to the checkpoint in place of the one before."""
         try:
             write_value(checkpoint.below(SINK), _NAME, dataclasses.asdict(self))
         except (OSError, pa.ArrowException) as error:
             raise _unusable(checkpoint, error) from error
 
     def check(self, table: DeltaTable | None, location: str, recorded: int | None, query_id: str) -> None:
-        """Refuse a table that does not hold what this query has committed.
+        """Refuse a table that lost commits of this query: it is gone, another one, or was restored.
 
-        Parameters
-        ----------
-        table
-            As it is now; None if there is none.
-        location
-            Where.
-        recorded
-            The query's last batch by the table's transactions; None if it has none.
-        query_id
-            Names the query in the commits' summaries.
-
-        Raises
-        ------
-        TableError
-            It is gone, is another one, or was taken back.
+        `recorded` is the query's last batch by the table's transactions.
         """
         if table is None:
             raise self._lost(f"there is no table at {location} any more")
@@ -125,16 +89,9 @@ class LastCommit:
 
 
 def restored_over(entries: Sequence[Mapping[str, Any]], version: int, query_id: str) -> int | None:
-    """Return the version that has restored a table to one without commits of a query; None if none has.
+    """Return the version that restored a table to one without commits of a query; None if none did.
 
-    Parameters
-    ----------
-    entries
-        The `commitInfo` of each version after `version`, with its `version`.
-    version
-        With the query's last commit that is remembered.
-    query_id
-        Names the query in the commits' summaries.
+    `entries` are the `commitInfo` of the versions after `version`, the query's last commit that is remembered.
     """
     mine = {version, *(int(entry["version"]) for entry in entries if _query_of(entry) == query_id)}
     for entry in entries:
@@ -149,23 +106,12 @@ def restored_over(entries: Sequence[Mapping[str, Any]], version: int, query_id: 
 
 
 def last_remembered(target: SinkTarget) -> LastCommit | None:
-    """Return the last commit that the writer's checkpoint remembers.
-
-    It is None if the checkpoint has none, or if there is no checkpoint: a batch of its own has none.
-
-    Raises
-    ------
-    CheckpointError
-        As :meth:`LastCommit.of`.
-    """
+    """Return the last commit that the writer's checkpoint remembers; None without one, or without a checkpoint."""
     return LastCommit.of(target.checkpoint_folder) if target.application is None and target.checkpoint else None
 
 
 def version_remembered(target: SinkTarget) -> int | None:
-    """Return a version with the query's last commit, or a later one.
-
-    None, and errors, are as for :func:`last_remembered`.
-    """
+    """Return a version that has the query's last commit; None as for :func:`last_remembered`."""
     last = last_remembered(target)
     return None if last is None else last.version
 

@@ -1,9 +1,4 @@
-"""One streaming query at a time writes a table: it holds a lease beside the table's data, and another one is refused at
-its start.
-
-The lease spares people a mistake; that no two writers harm each other is assured by Delta's commits alone
-(:mod:`~upstream.sink.commit.commit`), also where a lease has run out, clocks disagree, or a file was removed.
-"""
+"""The lease by which one streaming query at a time writes a table."""
 
 from __future__ import annotations
 
@@ -21,12 +16,10 @@ PLACE = "_upstream_lease"
 
 
 class TableLease(LeaseFolder):
-    """The lease on a table. Its holder is a query, by the id of its checkpoint.
+    """The lease on a table; its holder is a query, by the id of its checkpoint.
 
-    Parameters
-    ----------
-    folder
-        The table's folder.
+    It only warns people early. Delta's commits alone keep two writers from harming each other, even if a lease has run
+    out, clocks disagree, or the lease's file was removed.
     """
 
     def __init__(self, folder: TableFolder) -> None:
@@ -34,14 +27,9 @@ class TableLease(LeaseFolder):
         super().__init__(folder, PLACE, exclusive=folder.is_local)
 
     def release(self, holder: str | None = None) -> Lease | None:
-        """Release the lease, whoever holds it; return what was released.
+        """Release the lease, whoever holds it, and return it; raise a TableError if there is no table either.
 
         A live holder takes it again with its next batch, unless another query has it by then.
-
-        Raises
-        ------
-        TableError
-            There is neither a lease nor a table.
         """
         found = super().release(holder)
         if found is None and not self._folder.names("_delta_log"):

@@ -1,10 +1,4 @@
-"""Keeps the leases of this driver's queries while they have nothing to write, and gives up those of queries that have
-ended.
-
-A query renews its lease with its batches; one that waits for rows has none. So the driver's Python process, if there is
-one, maintains them in a thread: it can list Spark's running queries. A query that no Python process has started loses
-its lease when it waits longer than that lasts, and is refused should another one have begun to write by then.
-"""
+"""A driver's thread that renews the leases of its idle queries and releases those of ended queries."""
 
 from __future__ import annotations
 
@@ -32,16 +26,11 @@ _LEAST_S = 0.2
 
 
 class LeaseKeeper:
-    """Renews and gives up leases of one driver.
+    """The leases of one driver's queries, renewed and released in a thread.
 
-    Parameters
-    ----------
-    process
-        The driver.
-    running
-        The ids of all queries that run in it; it raises when Spark has been stopped.
-    clock_us
-        The time.
+    A query renews its lease with its batches, and an idle query has none. A query that no Python process has
+    started loses its lease while it is idle, and is refused if another one has begun to write by then.
+    `running` returns the ids of all running queries; it raises when Spark has been stopped.
     """
 
     def __init__(
@@ -57,7 +46,7 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
 
     def add(self, folder: TableFolder, term_us: int) -> None:
-        """Maintain a table's lease from now on; one that an ended query of this driver has left is released at once."""
+        """Maintain a table's lease from now on; release at once a lease that an ended query of this driver has left."""
         with folder.guarded():
             self.look_at(folder, self._running())
         with self._lock:
@@ -69,7 +58,7 @@ class LeaseKeeper:
         self._woken.set()
 
     def look_at(self, folder: TableFolder, running: Collection[str]) -> Lease | None:
-        """Renew a table's lease, or release it, if a query of this driver has it; return the lease then."""
+        """Renew a table's lease if its query runs in this driver, or release it if it has ended; return it."""
         place = TableLease(folder)
         lease = place.read()
         if lease is None or lease.process != self._process:
@@ -105,10 +94,7 @@ _keepers: dict[tuple[Process, str], LeaseKeeper] = {}
 
 
 def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None:
-    """Maintain the lease of a table that a query of this session is about to write.
-
-    Without a JVM in reach, nothing happens.
-    """
+    """Maintain the lease of a table that a query of this session is about to write; do nothing without a JVM."""
     if term_us == 0:
         return
     try:
@@ -123,7 +109,7 @@ def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None
 
 
 def _running(session: SparkSession) -> set[str]:
-    """Return all running queries of the application: a session lists its own alone."""
+    """Return all running queries of the application: a session lists only its own."""
     context: Any = session.sparkContext._jsc
     java: Any = session._jsparkSession
     if context.sc().isStopped():

@@ -1,4 +1,4 @@
-"""What the merges of a batch's tasks stand on: the rows that the table had must still be those that it has."""
+"""A check that the rows with which a batch's tasks merged are still the table's rows at the commit."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ __all__ = ["MergedBase"]
 
 
 class MergedBase:
-    """Compares the files that tasks merged with to those that the table has at the commit.
-
-    Parameters
-    ----------
-    target, layout, merger, outputs
-        The table.
-    """
+    """A comparison of the files that tasks merged with and those that the table has at the commit."""
 
     def __init__(self, target: SinkTarget, layout: Layout, merger: BucketMerger, outputs: Outputs) -> None:
         self._target = target
@@ -39,20 +33,7 @@ class MergedBase:
         self._outputs = outputs
 
     def check(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
-        """Refuse a batch whose buckets others have changed since the tasks read them.
-
-        Parameters
-        ----------
-        results
-            Of the batch's tasks.
-        snapshot
-            The table as it is now.
-
-        Raises
-        ------
-        TableError
-            A bucket has other rows now. Files that were only put together are no change.
-        """
+        """Refuse a batch whose buckets others have changed since the tasks read them; compaction is no change."""
         merges = [merge for result in results for merge in result.merges if not merge.blind]
         seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
         for bucket in sorted(buckets_changed(self._target.folder, snapshot, seen)):
@@ -66,14 +47,7 @@ class MergedBase:
     def merge_again(self, merged: Merged, snapshot: Snapshot, made: list[str]) -> Merged:
         """Return the merges with each bucket once, upon the files that it has now.
 
-        Parameters
-        ----------
-        merged
-            What the tasks have come to.
-        snapshot
-            The table as it is now, with the rows that the tasks merged with.
-        made
-            Receives the files that are staged here.
+        `snapshot` is the table now, with the rows that the tasks merged with. `made` receives the files staged here.
         """
         by_bucket: dict[int, list[BucketMerge]] = {}
         for merge in merged.merges:

@@ -1,8 +1,4 @@
-"""The table of metrics: a row of figures for each commit, for tools that plot.
-
-It is a projection of the summaries in the main table's log, so nothing in it can be lost or doubled: each append
-records up to which batch it goes, and the next one begins there, even if a process died in between.
-"""
+"""The table of metrics: a row of figures for each commit, for tools that plot."""
 
 from __future__ import annotations
 
@@ -89,29 +85,16 @@ with ``total_`` are what the sources have counted from the beginning of the quer
 
 
 def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
-    """Return a row for each summary.
-
-    Parameters
-    ----------
-    summaries
-        Summaries of commits.
-    location
-        The main table's location, for the column ``table``.
-    """
+    """Return a row for each summary; `location` is the main table's."""
     columns = [pa.array([_read(each, figure) for each in summaries], kind) for _, kind, figure in _COLUMNS]
     return pa.table([pa.array([location] * len(summaries), pa.string()), *columns], schema=METRICS_SCHEMA)
 
 
 def write_metrics(target: SinkTarget) -> int:
-    """Append the rows of a query's commits that the metrics table lacks; return how many rows.
+    """Append the rows of a query's commits that the metrics table lacks; return their number.
 
-    Nothing happens if no such table is configured.
-
-    Raises
-    ------
-    TableError
-        It holds something else, or cannot be written. What it lacks is appended after the next commit, also of a
-        restarted query.
+    The rows are a projection of the summaries in the main table's log. Each append records its last batch, so nothing
+    is lost or doubled if a process dies. Without a metrics location, nothing happens.
     """
     if target.metrics is None:
         return 0
@@ -137,7 +120,7 @@ def write_metrics(target: SinkTarget) -> int:
 
 
 def offer_metrics(target: SinkTarget) -> None:
-    """Append what the metrics table lacks, as :func:`write_metrics`, or leave it out: figures never end a query.
+    """Append as :func:`write_metrics`, but never fail: metrics must not end a query.
 
     A process warns of the first commit that is left out. The append after a later commit catches up.
     """
@@ -151,13 +134,7 @@ def offer_metrics(target: SinkTarget) -> None:
 
 
 def check_metrics(target: SinkTarget) -> None:
-    """Refuse a metrics location that holds something else.
-
-    Raises
-    ------
-    TableError
-        Naming the columns that do not fit.
-    """
+    """Refuse a metrics location that holds a table of other columns."""
     table = None if target.metrics is None else _side(_place(target)).load()
     if table is None:
         return

@@ -1,6 +1,4 @@
-"""Whether a bucket's files were only rearranged since a batch read them, as OPTIMIZE does: then its rows are those it
-was merged with.
-"""
+"""A check that a bucket's files were only rearranged since a batch read them, as OPTIMIZE does."""
 
 from __future__ import annotations
 
@@ -25,16 +23,10 @@ _LOOK_BACK = 256
 
 
 def buckets_changed(folder: TableFolder, snapshot: Snapshot, seen: Iterable[tuple[int, Held]]) -> set[int]:
-    """Return the `seen` buckets that may hold other rows now: not every commit since then only rearranged them.
+    """Return the `seen` buckets that may hold other rows now, because some commit did more than rearrange them.
 
-    Commits are undone from the latest one on, until the files are those that were seen.
-
-    Parameters
-    ----------
-    folder, snapshot
-        The table as it is.
-    seen
-        Buckets, and the files that they had.
+    `seen` has buckets with the files that they had. Commits are undone from the latest one on, until the files
+    are those.
     """
     state = {each: _files(snapshot.of_bucket(each[0])) for each in seen}
     changed = {bucket for bucket, held in state if held.tombstones != snapshot.tombstones.paths.get(bucket)}

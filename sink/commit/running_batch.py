@@ -1,9 +1,4 @@
-"""The batch inside of whose ``foreachBatch`` a write is: which query's it is, what the query reads in it, and which of
-its writes this is.
-
-A repeat of the batch makes the same writes in the same order. So the number of a write among those of its batch to one
-table, from 0, names it, and each is applied once wherever a process dies between two of them.
-"""
+"""The batch whose ``foreachBatch`` is running, and the number of a write among those of the batch."""
 
 from __future__ import annotations
 
@@ -31,22 +26,18 @@ _CLIENT_BATCHES = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
 
 @dataclasses.dataclass(frozen=True)
 class RunningBatch:
-    """A batch that is under way.
+    """A batch whose ``foreachBatch`` is running."""
 
-    Attributes
-    ----------
-    name : BatchName
-        Of its first write.
-    run : str
-        Of the query: another one after each start.
-    """
-
-    name: BatchName
-    run: str
+    name: BatchName  # the name of its first write
+    run: str  # the query's run id, another one after each start
 
 
 class Calls:
-    """Counts the writes of each batch to each table, in this process."""
+    """A count of the writes of each batch to each table, in this process.
+
+    A repeat of the batch makes the same writes in the same order. So a write's number, from 0, names it, and each is
+    applied once wherever a process dies between two of them.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,14 +47,9 @@ class Calls:
 
     @contextlib.contextmanager
     def call(self, batch: RunningBatch, location: str) -> Generator[int]:
-        """Yield the number of the write that the block makes.
+        """Yield the number of the write that the block makes; two writes of a batch at once are an OptionError.
 
         A failed write does not count, so that it can be tried again.
-
-        Raises
-        ------
-        OptionError
-            Another write of the batch to the table is under way.
         """
         place, now = (batch.name.application, location), (batch.run, batch.name.number)
         with self._lock:
@@ -93,15 +79,9 @@ _CALLS = Calls()
 def named_write(
     session: SparkSession, given: Mapping[str, str], location: str
 ) -> Generator[tuple[BatchName | None, dict[str, str]]]:
-    """Yield the name of the write that the block makes, and the other options.
+    """Yield the name of the write that the block makes, from the options and the running batch, and the other options.
 
-    The name comes from the options and from the batch that is under way.
-
-    Raises
-    ------
-    OptionError
-        As :func:`~upstream.sink.commit.batch_name.name_in`, or as :meth:`Calls.call`; or the write needs a name, inside
-        a ``foreachBatch`` of Spark Connect.
+    A write inside a ``foreachBatch`` of Spark Connect needs a name in its options.
     """
     running = running_batch(session)
     name, others = name_in(given, None if running is None else running.name)
@@ -119,7 +99,7 @@ def named_write(
 
 
 def _in_client_batch() -> bool:
-    """Return whether this process runs a ``foreachBatch`` for a client of Spark Connect."""
+    """Return True if this process runs a ``foreachBatch`` for a client of Spark Connect."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name == _CLIENT_BATCHES
 
@@ -149,10 +129,7 @@ def _active_query(session: SparkSession, query_id: str) -> Any:
 
 
 def _offsets_digest(session: SparkSession, query: Any, batch_id: int) -> str | None:
-    """Return a digest of Spark's note of what the batch reads; None if there is none.
-
-    Spark reads the note, wherever the checkpoint is.
-    """
+    """Return a digest of the batch's file of offsets; Spark reads it, wherever the checkpoint is."""
     jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage]
     java_context: Any = session.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
     path = jvm.org.apache.hadoop.fs.Path(f"{query.resolvedCheckpointRoot()}/offsets/{batch_id}")

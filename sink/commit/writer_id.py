@@ -1,4 +1,4 @@
-"""Who writes a table: a query by its checkpoint, a batch by its application."""
+"""The name of a table's writer: a query by its checkpoint, a batch by its application."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ _IN_STORE = (
 
 
 def read_query_id(checkpoint: TableFolder) -> str:
-    """Return the id that Spark gave the query's checkpoint before its first batch.
-
-    Raises
-    ------
-    CheckpointError
-        It cannot be read from here.
-    """
+    """Return the id that Spark gave the query's checkpoint before its first batch."""
     try:
         return str(json.loads(checkpoint.read("metadata"))["id"])
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -45,11 +39,5 @@ def read_query_id(checkpoint: TableFolder) -> str:
 
 
 def writer_id(target: SinkTarget) -> str:
-    """Return the writer's name in summaries and transactions: the query by its checkpoint, a batch by its application.
-
-    Raises
-    ------
-    CheckpointError
-        As :func:`read_query_id`.
-    """
+    """Return the writer's name in summaries and transactions."""
     return read_query_id(target.checkpoint_folder) if target.application is None else target.application

@@ -1,1 +1,1 @@
-"""What each commit reports: counts and staleness."""
+"""The figures that commits record: counts and staleness."""

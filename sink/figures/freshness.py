@@ -1,9 +1,4 @@
-"""How fresh a table is, for users of SQL alone: beside each version in the table's history, and as a view over the
-metrics.
-
-No row is written for it: when a row's own update happened is in the user's time column; when the table was last
-committed, and up to when it is complete, is true of the table as a whole.
-"""
+"""The freshness of a table for users of SQL alone: a note in the table's history, and a view over the metrics."""
 
 from __future__ import annotations
 
@@ -26,15 +21,7 @@ metadata.
 
 
 def complete_up_to_us(low_watermark: Any) -> int | None:
-    """Return a low-watermark in microseconds since the epoch.
-
-    It is None if there is none, or if the time column has numbers.
-
-    Parameters
-    ----------
-    low_watermark
-        The low-watermark as commits record it.
-    """
+    """Return a recorded low-watermark in epoch microseconds; None if there is none or the time column has numbers."""
     if not isinstance(low_watermark, str):
         return None
     return int(np.datetime64(low_watermark.removesuffix("Z"), "us").astype(np.int64))
@@ -55,13 +42,7 @@ def history_note(summary: CommitSummary) -> str:
 
 
 def freshness_view(metrics: str, table: str) -> str:
-    """Return Spark SQL for one row: how fresh a table is at the moment of the query.
-
-    Parameters
-    ----------
-    metrics, table
-        The absolute locations of the table of metrics and of the table.
-    """
+    """Return Spark SQL for one row: the table's freshness at the moment of the query. Both locations are absolute."""
     literal = table.replace("\\", "\\\\").replace("'", "\\'")
     last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
     return (

@@ -1,4 +1,4 @@
-"""What the shards of a query's queue reported of the batch that is being committed."""
+"""The figures of a query's queue in the batch that is being committed, as its shards reported them."""
 
 from __future__ import annotations
 
@@ -16,38 +16,21 @@ __all__ = ["QueueFigures", "Waiting", "look_at_queue"]
 
 @dataclasses.dataclass(frozen=True)
 class QueueFigures:
-    """One batch of a queue, all shards together.
+    """One batch of a queue, all shards together."""
 
-    Attributes
-    ----------
-    clock_us : int
-        When the batch was planned; what it served was dequeued at that moment.
-    arrived, delivered : int
-        Rows that came, and rows that were served.
-    superseded, older, conflicts, shed : int
-        Updates of this batch that will not be delivered because a newer one of their key is; of these, late ones; pairs
-        with one key and time but different payloads; rows dropped by random shedding.
-    outdated : int
-        Of the superseded updates, those that no delivered row represents: they were older than a row of their key that
-        the queue had delivered.
-    staleness : Staleness or None
-        Queue staleness: ages of what was served, at `clock_us`. Quantiles are right to 4.5 %. None if nothing was
-        served.
-    """
-
-    clock_us: int
+    clock_us: int  # the batch's plan, at which its rows are dequeued; epoch microseconds
     arrived: int
     delivered: int
-    superseded: int
-    older: int
-    conflicts: int
-    shed: int
+    superseded: int  # updates of this batch that a newer one of their key replaced
+    older: int  # of the superseded, the late ones
+    conflicts: int  # pairs with one key and time but different payloads
+    shed: int  # rows dropped by random shedding
+    # ages of the delivered rows at `clock_us`; quantiles within 4.5 %; None if there are none
     staleness: Staleness | None
-    outdated: int = 0
+    outdated: int = 0  # of the superseded, those older than a row of their key that the queue had delivered
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
-        """Return the figures that :func:`dataclasses.asdict` described."""
         known = known_fields(cls, value)
         if known["staleness"] is not None:
             known["staleness"] = Staleness(**known["staleness"])
@@ -56,19 +39,18 @@ class QueueFigures:
 
 @dataclasses.dataclass(frozen=True)
 class Waiting:
-    """What a queue did in a batch, how many rows wait after it, and since when the oldest of them."""
+    """A queue's figures in a batch, and the backlog after it."""
 
     did: QueueFigures
-    pending: int
-    oldest_us: int | None
+    pending: int  # rows that wait
+    oldest_us: int | None  # since when the oldest of them waits
 
 
 def look_at_queue(checkpoint: TableFolder, batch_id: int) -> Waiting | None:
-    """Return the state of all the query's queues after a batch, as their shards reported it.
+    """Return the state of all the query's queues after a batch; None if no queue had a part in it.
 
-    It is None if the query has no queue, or no queue had a part in this batch. A batch leaves alone the shards that got
-    neither rows nor a tick: for those, the last report counts. Reports without any of this batch come from a query that
-    has lost its queue, and no longer count.
+    A batch skips the shards that got neither rows nor a tick: for those, the last report counts. A queue without any
+    report of this batch no longer counts: the query has lost it.
     """
     queues = read_queues(checkpoint)
     took_part = [part for part in ([each for each in queue if each.batch_id == batch_id] for queue in queues) if part]

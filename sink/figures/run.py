@@ -13,52 +13,31 @@ __all__ = ["RunFigures", "run_figures", "run_staleness"]
 
 @dataclasses.dataclass(frozen=True)
 class RunFigures:
-    """Some commits of one query. Times in seconds.
-
-    Attributes
-    ----------
-    commits, updates, delivered, superseded : int
-        As in :class:`~upstream.sink.figures.summary.CommitSummary`, summed.
-    seconds : float
-        From the first arrival among the first commit's rows to the last commit.
-    staleness : Staleness or None
-        Application staleness of all delivered rows at their commits; quantiles are right to 4.5 %. None if no row has a
-        time of arrival.
-    over_time : (float, float) or None
-        The average staleness of a key over time, what waits included: no less than, no more than. Updates that lost to
-        a newer row of the table are left out. None where `staleness` is, or where the number of keys is not known.
-    pending : int or None
-        Keys that wait after the last commit; None without a queue.
-    oldest : float or None
-        The age of the oldest update that waits then.
-    target_met : float or None
-        The share of the commits with a verdict that kept to their target.
-    """
+    """The figures of one query's commits, added up. Times are in seconds."""
 
     commits: int
     updates: int
     delivered: int
     superseded: int
-    seconds: float
+    seconds: float  # from the first arrival among the first commit's rows to the last commit
+    # application staleness of all delivered rows; quantiles within 4.5 %; None without arrivals
     staleness: Staleness | None
+    # bounds on a key's average staleness over time; None without arrivals or row counts
     over_time: tuple[float, float] | None
-    pending: int | None
-    oldest: float | None
-    target_met: float | None
+    pending: int | None  # keys that wait after the last commit; None without a queue
+    oldest: float | None  # age of the oldest update that waits then
+    target_met: float | None  # share of the commits with a verdict that met their target
 
 
 def run_staleness(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> RunFigures | None:
-    """Return the figures of the query that last wrote to a table, from its log.
-
-    See :meth:`~upstream.LatestTable.staleness`.
-    """
+    """Return the figures of the query that last wrote to a table; see :meth:`~upstream.LatestTable.staleness`."""
     return run_figures([summary for _, summary in read_summaries(path, after_version, storage_options)])
 
 
 def run_figures(summaries: Sequence[CommitSummary]) -> RunFigures | None:
-    """Return the figures of some commits, oldest first; of several queries, only the last. None without commits."""
+    """Return the figures of some commits, oldest first; only those of the last query count. None without commits."""
     if not summaries:
         return None
     last = summaries[-1]

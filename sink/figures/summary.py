@@ -1,8 +1,4 @@
-"""Each commit's account of itself in the table's log, for people and monitors.
-
-One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are guarantees: every row
-of that feed with an earlier time is in the table (or lost to a newer one).
-"""
+"""The summary that each commit records in the table's log, under ``upstream``, for people and monitors."""
 
 from __future__ import annotations
 
@@ -174,10 +170,7 @@ _MAY_BE_ABSENT = frozenset(
 def last_summary(
     table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> CommitSummary | None:
-    """Return the most recent summary of a query, or that of one of its batches, as far back as the log goes.
-
-    Parameters are as of :func:`last_commit`.
-    """
+    """Return the most recent summary of a query, or of one of its batches; see :func:`last_commit`."""
     found = last_commit(table, query_id, batch_id, near)
     return None if found is None else found[0]
 
@@ -185,18 +178,9 @@ def last_summary(
 def last_commit(
     table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> tuple[CommitSummary, Mapping[str, Any]] | None:
-    """Return the summary as :func:`last_summary` does, with all of the commit's metadata.
+    """Return the most recent summary of a query, or of one of its batches, with all of the commit's metadata.
 
-    Parameters
-    ----------
-    table
-        The table as it is now.
-    query_id
-        The query's id in the summaries.
-    batch_id
-        The batch's number [default: that of the query's last batch].
-    near
-        The version of the query's last commit as its checkpoint remembers it: then only later ones are read.
+    `near` is the version of the query's last commit that its checkpoint remembers: the log is read from there first.
     """
     newer = None if near is None else table.version() - near + 1
     limits = sorted({*_LOOK_BACK} if newer is None or newer < 1 else {*_LOOK_BACK, newer})
