@@ -1,4 +1,4 @@
-"""The identity of a batch: the writer, the number, and a fingerprint that tells repeats from other batches."""
+"""The identity of a batch: the writer, the number, and a fingerprint that distinguishes batches of one number."""
 
 from __future__ import annotations
 

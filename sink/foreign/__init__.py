@@ -1,1 +1,1 @@
-"""Tables laid out by another program, kept up to date by Delta's own MERGE."""
+"""Tables of other programs, kept up to date by Delta's own MERGE."""

@@ -1,13 +1,4 @@
-"""``engine=merge``: an ordinary Delta table, laid out by another program, kept at the newest row per key through
-Delta's own MERGE.
-
-Slower than the sink's own tables, since each batch joins the table; for tables that others made, partition as they
-like, or write to as well. Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's
-``txnAppId`` and ``txnVersion``), by which a repeat is passed over, and a fingerprint of what the batch reads, by which
-one that only seems a repeat is refused. They are set in a copy of the session, and reach no other write. Not kept: what
-was deleted. There is no place for tombstones in another program's table, so a row that is older than a deletion, and
-comes in a later batch, brings its key back.
-"""
+"""``engine=merge``: keep another program's Delta table at the newest row per key through Delta's own MERGE."""
 
 from __future__ import annotations
 
@@ -39,27 +30,20 @@ _ROW, _DELETED = "_upstream_row", "_upstream_deleted"
 
 @dataclasses.dataclass(frozen=True)
 class DeltaMerge:
-    """Merges batches into a table; a function for ``foreachBatch``.
+    """A function for ``foreachBatch`` that merges batches into a table.
 
-    Attributes
-    ----------
-    path : str
-        The table's folder or address.
-    key : tuple of str
-        The columns, or fields of columns, that name what is updated.
-    time : str or None
-        The column that decides which of two rows is newer; without it the row that arrives later is.
-    delete_when : str or None
-        The column that marks deletions; the table does not have it.
+    It is slower than the sink's own tables, since each batch joins the table. Guarantee: exactly once. Each
+    MERGE carries `txnAppId` and `txnVersion`, by which a repeat is skipped, and a fingerprint of the offsets,
+    by which a false repeat is refused. Deletions are not remembered: a row older than a deletion, in a later
+    batch, brings its key back.
     """
 
     path: str
-    key: tuple[str, ...]
-    time: str | None
-    delete_when: str | None = None
+    key: tuple[str, ...]  # columns, or fields of columns
+    time: str | None  # decides which of two rows is newer; if None, the later arrival is
+    delete_when: str | None = None  # the column that marks deletions; the table does not have it
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Merge one batch of a query."""
         running = running_batch(batch.sparkSession)
         if running is None:
             raise OptionError(
@@ -70,19 +54,9 @@ class DeltaMerge:
         self.merge(batch, running.name._replace(number=batch_id))
 
     def merge(self, batch: DataFrame, name: BatchName | None) -> None:
-        """Merge some rows; once, if the write has a name.
+        """Merge some rows, with or without the system column; once, if the write has a name.
 
-        Parameters
-        ----------
-        batch
-            With or without the system column.
-        name
-            Of the write.
-
-        Raises
-        ------
-        TableError
-            The table has the number, or a later one, of a write of the query that this one does not repeat.
+        It is a TableError if the table has the number of this query's write, or a later one, and this is no repeat.
         """
         from delta.tables import DeltaTable
 
@@ -151,7 +125,7 @@ class DeltaMerge:
 
     @staticmethod
     def _usable(batch: DataFrame, name: str, role: str) -> Column:
-        """Return the column; a null in it fails the batch, as it does in the sink's own tables."""
+        """Return the column; a null in it fails the batch, as in the sink's own tables."""
         from pyspark.sql import functions as F
 
         column = F.col(spark_name(name, batch.columns))
@@ -174,35 +148,9 @@ def check_merge(
     given: Mapping[str, Any],
     deletes: str | Column | None = None,
 ) -> tuple[DataFrame, DeltaMerge]:
-    """Refuse at once all that the first batch would refuse.
+    """Return the merge, and the rows with a column that marks deletions if any; refuse at once what a batch would.
 
-    Parameters
-    ----------
-    df
-        What is to be written.
-    path, key, time
-        As :class:`DeltaMerge` has them.
-    given
-        Further options, none of which this engine has.
-    deletes
-        As :func:`~upstream.sink.spec.delete_condition.with_deletions` takes it.
-
-    Returns
-    -------
-    DataFrame
-        With a column that marks deletions, if they are marked.
-    DeltaMerge
-
-    Raises
-    ------
-    OptionError
-        There are further options, or no key.
-    TableError
-        There is no Delta table, or one of the sink's own.
-    SchemaError
-        It lacks a column.
-    EnvironmentMissingError
-        The session has no Delta, or is a client of Spark Connect.
+    `given` are further options, none of which this engine has.
     """
     check_driver_session(df.sparkSession)
     others = [name for name in given if name.lower() != "engine"]

@@ -1,9 +1,4 @@
-"""A copy of a Spark session in which one MERGE runs under its name, and the record of earlier ones in the table's log.
-
-Delta takes the name of a write from the session's settings, and a session is shared: by threads, and by all that a user
-writes meanwhile. So the name is set in a copy. With a query's batch goes its fingerprint, in the commit's user
-metadata.
-"""
+"""A copy of a Spark session in which one MERGE runs under its name, and the table's record of earlier ones."""
 
 from __future__ import annotations
 
@@ -29,13 +24,7 @@ _LOOK_BACK = (16, 256, None)
 
 
 def check_driver_session(spark: SparkSession) -> None:
-    """Refuse a client of Spark Connect, which cannot give a commit of Delta's MERGE a name.
-
-    Raises
-    ------
-    EnvironmentMissingError
-        The session is one.
-    """
+    """Refuse a client of Spark Connect, which cannot give a commit of Delta's MERGE a name."""
     if is_client(spark):
         raise EnvironmentMissingError(
             "this Spark session is a client of Spark Connect",
@@ -47,17 +36,9 @@ def check_driver_session(spark: SparkSession) -> None:
 class MergeSession:
     """A copy of a session, with its settings, views and functions, for one write.
 
-    Parameters
-    ----------
-    spark
-        The session; nothing is changed in it.
-    path
-        The table's folder or address.
-
-    Raises
-    ------
-    EnvironmentMissingError
-        The session is a client of Spark Connect.
+    Delta takes a write's name from the session's settings, and threads share a session. So the copy alone has
+    the name, and the original does not change. A query's batch has its fingerprint in the commit's user
+    metadata.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -70,7 +51,7 @@ class MergeSession:
         self._java: Any = java_session.cloneSession()
 
     def table(self) -> DeltaTable:
-        """Return the table; operations on it run in the copy."""
+        """Return the table; its operations run in the copy."""
         from delta.tables import DeltaTable
 
         return DeltaTable(self._spark, self._jvm.io.delta.tables.DeltaTable.forPath(self._java, self._path))
@@ -82,10 +63,7 @@ class MergeSession:
         return int(found.get()) if found.isDefined() else None
 
     def fingerprint(self, writer: str) -> Fingerprint | None:
-        """Return the fingerprint of a writer's last write.
-
-        It is None if there is no such write, or the log no longer holds it.
-        """
+        """Return the fingerprint of a writer's last write; None if the log has none, or no longer."""
         number = self.recorded(writer)
         if number is None:
             return None
@@ -101,7 +79,7 @@ class MergeSession:
         return None
 
     def name(self, write: NumberedWrite) -> None:
-        """Give this name to the writes of the copy."""
+        """Set this name for the writes of the copy."""
         conf: Any = self._java.conf()
         conf.set(_TXN_APP_ID, write.application)
         conf.set(_TXN_VERSION, str(write.number))

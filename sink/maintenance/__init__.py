@@ -1,1 +1,1 @@
-"""Maintenance: compaction, orphans, tombstones that have expired."""
+"""Maintenance: compaction, removal of old files and log entries, checkpoints."""

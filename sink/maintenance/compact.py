@@ -1,10 +1,4 @@
-"""The files of a bucket rewritten: small ones together, without the rows that are marked as dead, sorted by key.
-Memory: twice the rows of one new file.
-
-Maintenance does it after a commit to the buckets that wear most (:mod:`~upstream.sink.maintenance.wear`), and where
-delta-rs (1.6.6) refuses to put small files together: in tables under column mapping. By hand it is done to all buckets
-of any table.
-"""
+"""Compaction of buckets: small files together, dead rows out, rows sorted by key."""
 
 from __future__ import annotations
 
@@ -44,11 +38,10 @@ _ATTEMPTS = 5
 
 
 def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
-    """Rewrite each bucket with files to put together, or dead rows, by a commit of its own; return how many files went.
+    """Rewrite each bucket with files to merge or dead rows by its own commit; return the number of files replaced.
 
-    A query that writes meanwhile continues with the new files. Readers, and those who follow the table, do not notice.
-    Errors are those of :func:`compact_bucket`, and a TableError if another writer has written to the table in the midst
-    of a bucket at each attempt. Finished buckets stay rewritten.
+    A query that writes meanwhile continues with the new files; readers and followers do not notice. Finished
+    buckets stay rewritten if a later one fails, because another writer interferes with each attempt.
     """
     gone, log = 0, replay_log(target, table)
     for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
@@ -71,11 +64,10 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
 def compact_worst(
     target: SinkTarget, table: DeltaTable, late: Callable[[], bool], clock_us: Callable[[], int] = now_us
 ) -> int:
-    """Rewrite the buckets that are worst to read, in a table with deletion vectors; return how many files went.
+    """Rewrite the worst buckets of a table with deletion vectors; return the number of files replaced.
 
-    Each is rewritten by a commit of its own, so that the work may end anywhere: it ends before the next bucket once
-    `late` returns True. If another writer commits at the same moment, the rest waits for the next time. Errors are
-    those of :func:`compact_bucket`.
+    Each has its own commit, and the work ends before the next one once `late` returns True. If another writer
+    commits at the same moment, the rest waits for the next maintenance.
     """
     if "deletionVectors" not in (table.protocol().writer_features or ()) or not may_put_entries(target, table):
         return 0
@@ -92,32 +84,10 @@ def compact_worst(
 def compact_bucket(
     target: SinkTarget, table: DeltaTable, log: LogReplay, bucket: int, small: int, written_ms: int
 ) -> int | None:
-    """Put the small files of a bucket together, and rid all its files of dead rows.
+    """Merge a bucket's small files and drop its dead rows; return the number of files replaced.
 
-    Parameters
-    ----------
-    target, table
-        The table.
-    log
-        A replay of the table's log; it does not read entries again.
-    bucket
-        The bucket's number.
-    small
-        Files of fewer bytes are small, and no more than so many bytes become one file.
-    written_ms
-        The time, in milliseconds since the epoch.
-
-    Returns
-    -------
-    int or None
-        How many files were replaced; None if another writer has committed meanwhile, and nothing was done.
-
-    Raises
-    ------
-    TableError
-        A file cannot be read, or the table has a feature by whose rules no entry is written here.
-    OSError
-        The entry cannot be written.
+    It is None if another writer has committed meanwhile; then nothing changed. Files of fewer than `small`
+    bytes are small, and at most that many bytes become one file. Memory: twice the rows of one new file.
     """
     log.follow(table.version())
     layout = Layout.recorded(table, target.location)
@@ -147,11 +117,7 @@ def compact_bucket(
 
 
 def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], small: int) -> list[list[str]]:
-    """Return the groups of files that become one file each.
-
-    They are small files that together are no larger than the new file may be, in the order of their names, and each
-    file with dead rows.
-    """
+    """Return the groups of files that become one file: small files up to `small` bytes, or one with dead rows."""
     groups: list[list[str]] = [[]]
     room = small
     for path in sorted(path for path, size in sizes.items() if size < small):
@@ -165,10 +131,7 @@ def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], sma
 
 
 def _by_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Sort the rows by their key, so that a row group's bounds narrow down the keys in it.
-
-    If the key has no order, the rows stay as they are.
-    """
+    """Sort the rows by their key, if it has an order, so that a row group's bounds narrow down its keys."""
     if not key:
         return rows
     columns = columns_at(rows, key)

@@ -1,8 +1,4 @@
-"""What no version that is kept needs is removed: entry by entry of the log, and then what no entry names.
-
-The log's oldest entries name the files that went out of use first; a file goes before the entry that names it, so it
-may end anywhere.
-"""
+"""The removal of files and log entries that no retained version references."""
 
 from __future__ import annotations
 
@@ -36,27 +32,17 @@ _UNNAMED_US = 86_400_000_000
 
 @dataclasses.dataclass
 class Restores:
-    """A process's memory of a table's RESTOREs, so that it need not read their entries again."""
+    """A process's memory of a table's RESTOREs, to read their entries only once."""
 
     looked_to: int = -1  # entries up to this version have been asked
     version: int = -1  # of the last one
 
 
 class Removal:
-    """Removes from one table.
+    """The removal of old files and log entries from one table, at its latest version.
 
-    Parameters
-    ----------
-    folder, table
-        The table, at its latest version.
-    rules
-        How much is kept.
-    restores
-        What is known already.
-    clock_us, late
-        The time, and whether that for maintenance is used up.
-    dry
-        Only count what would be removed.
+    The log's oldest entries name the files that became obsolete first. A file is removed before the entry that
+    names it, so the work may end anywhere. It ends when `late` returns True; `dry` only counts.
     """
 
     def __init__(
@@ -79,16 +65,10 @@ class Removal:
         self._dry = dry
 
     def run(self, log: LogFiles, base: int, done: Maintained, *, whole: bool) -> None:
-        """Remove the files that only versions before the base need, as far as the time goes.
+        """Remove the files that only versions before the base need, as far as the time allows; record it in `done`.
 
-        Parameters
-        ----------
-        log, base
-            The log's files, and the version from whose checkpoint on everything stays.
-        done
-            Receives an account of what was done.
-        whole
-            Look for files that no version names in all of the table's folders, not in the one whose turn it is.
+        Everything from the checkpoint of version `base` on stays. With `whole`, look for orphans in all of the
+        table's folders, not only in the one whose turn it is.
         """
         from deltalake import DeltaTable
 
@@ -134,16 +114,16 @@ class Removal:
                 self._folder.remove(f"{_ENTRIES}{name}" for name in log.names[version])
 
     def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
-        """Remove the files that the base took out of use: an idle table has no later entry with which they would go."""
+        """Remove the files that the base itself made obsolete: an idle table has no later entry for them."""
         content = self._entry(base)
         gone = {path: size for path, size in _out_of_use(content, for_followers=False).items() if path not in kept}
         gone = {path: size for path, size in gone.items() if self._folder.has(path)}
         done.files += self._remove(gone, done)
 
     def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
-        """Remove the files in one of the table's folders that are older than all versions kept, and in none of them.
+        """Remove the files in one of the table's folders that are older than all retained versions and in none.
 
-        Files under names that UpStream does not give are somebody else's.
+        Files under names that UpStream does not give belong to others.
         """
         listed: dict[str, int] = {}
         folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
@@ -159,10 +139,7 @@ class Removal:
         done.orphans += self._remove(gone, done)
 
     def _look_for_restores(self, base: int) -> bool:
-        """Look for RESTOREs in the entries after the base; return False if time ran out.
-
-        A process reads each entry once.
-        """
+        """Look for RESTOREs in the entries after the base; return False if time ran out."""
         known, last = self._restores, self._table.version()
         for start in range(max(base, known.looked_to) + 1, last + 1, _CHUNK):
             if self._late():
@@ -188,7 +165,7 @@ class Removal:
 
 
 def vector_files(folder: TableFolder, table: DeltaTable, version: int) -> set[str]:
-    """Return the files of deletion vectors that a version of a table has, and their copies."""
+    """Return the deletion vector files of a table's version, and their copies."""
     if "deletionVectors" not in (table.protocol().writer_features or ()):
         return set()
     log = LogReplay(folder)
@@ -198,9 +175,9 @@ def vector_files(folder: TableFolder, table: DeltaTable, version: int) -> set[st
 
 
 def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]:
-    """Return the files that one entry took out of the table, with their sizes as far as the entry has them.
+    """Return the files that one entry removed from the table, with their sizes, or 0 if the entry has none.
 
-    With `for_followers`, files that the entry named for followers alone are among them.
+    With `for_followers`, also return the files that the entry named for followers alone.
     """
     removed: dict[str, int] = {}
     added: set[str] = set()

@@ -1,12 +1,4 @@
-"""Maintenance of a table by its one writer: after a commit, within a budget of time, and so that it may end between any
-two steps.
-
-Nothing is remembered between two times. The log itself determines what is to be done: its oldest entries name the files
-that went out of use first. So files are removed entry by entry, and then the entry; the next maintenance begins with
-the oldest that is left. No folder of data is listed for that: what it costs follows what was changed, not what is
-there. Only files that no entry names, left by tasks and processes that died, have to be looked for, in one partition
-each time.
-"""
+"""Maintenance of a table by its one writer, after a commit and within a budget of time."""
 
 from __future__ import annotations
 
@@ -60,7 +52,7 @@ _MANY, _SMALL = 8, 16 << 20
 
 @dataclasses.dataclass
 class _Known:
-    """A process's memory of a table, so that it need not look it up again after each commit."""
+    """A process's memory of a table, to avoid a look-up after each commit."""
 
     checkpoint: int | None = None  # the version of the last one; -1 if there was none
     checkpointed_us: int = 0
@@ -74,7 +66,7 @@ _last: dict[str, Maintained] = {}  # by location
 
 
 def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
-    """Return delta-rs' properties for after a commit: with `on` it makes checkpoints of its own accord.
+    """Return delta-rs' properties for after a commit; with `on`, delta-rs makes checkpoints.
 
     It must not do so if maintenance makes them, within its budget.
     """
@@ -84,7 +76,7 @@ def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
 
 
 def last_maintained(location: str) -> Maintained | None:
-    """Return what maintenance did after this process's last commit to a table; None if it was not due."""
+    """Return the maintenance after this process's last commit to a table; None if it was not due."""
     return _last.get(location)
 
 
@@ -96,25 +88,10 @@ def maintain(
     *,
     due: bool = False,
 ) -> Maintained | None:
-    """Do the maintenance that is due after a commit, within the budget.
+    """Do the maintenance that is due after a commit, or in any case if `due`, within the budget.
 
-    It never raises: the batch is in the table, and failed steps are tried again.
-
-    Parameters
-    ----------
-    target, table
-        The table, as it was before the commit, or later.
-    clock_us
-        The clock.
-    compact
-        A function that puts small files together, if not bucket by bucket.
-    due
-        Whether it is due now, whatever the rules say of when.
-
-    Returns
-    -------
-    Maintained or None
-        None if nothing was due, the options turn maintenance off, or another program has made the table.
+    It never raises: the batch is in the table, and failed steps are tried again. It returns None if nothing was
+    due, maintenance is off, or another program has made the table. `compact` replaces compaction by bucket.
     """
     folder, done = target.folder, None
     try:
@@ -150,18 +127,9 @@ def maintain(
 class Upkeep:
     """Maintenance of one table.
 
-    Parameters
-    ----------
-    folder, table
-        The table, at any version.
-    rules
-        How much is kept.
-    clock_us, seconds
-        The time, and a clock that only measures.
-    dry
-        Only find out what would be done.
-    compact
-        How small files are put together, if not bucket by bucket; returns how many were.
+    Nothing but the log determines the work, so it may end between any two steps. Its cost follows the changes,
+    not the table's size: no data folder is listed, except one partition each time for orphans. `dry` only
+    counts. `compact` replaces compaction by bucket and returns the number of files replaced.
     """
 
     def __init__(
@@ -185,7 +153,7 @@ class Upkeep:
         self._known = _known.setdefault(str(table.metadata().id), _Known())
 
     def due(self) -> bool:
-        """Return whether maintenance is due, by the log's last checkpoint. Most calls do not look at the log."""
+        """Return True if maintenance is due, by the log's last checkpoint; most calls do not read the log."""
         version, now, known = self._table.version(), self._clock_us(), self._known
         if known.checkpoint is None or self._rules.due(version, known.checkpoint, known.checkpointed_us, now):
             # Another process may have made one.
@@ -193,14 +161,7 @@ class Upkeep:
         return self._rules.due(version, known.checkpoint, known.checkpointed_us, now)
 
     def run(self, *, whole: bool = False) -> Maintained:
-        """Do all maintenance, as far as the time goes.
-
-        Parameters
-        ----------
-        whole
-            Look for files that no version names in all of the table's folders, and not only in the one whose turn it
-            is.
-        """
+        """Do all maintenance, as far as the time allows; with `whole`, look for orphans in all folders."""
         begun = self._seconds()
         deadline = begun + self._rules.budget_s
         self._table.update_incremental()
@@ -265,7 +226,7 @@ class Upkeep:
         )
 
     def _set_properties(self, log: LogFiles, done: Maintained) -> None:
-        """Record in the table for how long removed files can be read, as far as `retentionVersions` allows."""
+        """Record in the table how long removed files can be read, as far as `retentionVersions` allows."""
         bound = done.oldest > min(log.entries) and done.oldest == max(log.entries) - self._rules.versions + 1
         kept_us = self._clock_us() - log.entries[done.oldest] if bound and done.oldest in log.entries else None
         recorded = self._table.metadata().configuration
@@ -275,10 +236,7 @@ class Upkeep:
             done.properties = self._record(wanted)
 
     def _record(self, properties: Mapping[str, str]) -> bool:
-        """Record properties, and return True; return False if another writer took the version.
-
-        Then the next maintenance tries again.
-        """
+        """Record properties; return False if another writer took the version: the next run tries again."""
         if self._table.protocol().min_writer_version < 7:
             self._table.alter.set_table_properties(
                 dict(properties),
@@ -297,7 +255,7 @@ class Upkeep:
         return committed
 
     def _compact_a_bucket(self, table: DeltaTable) -> int:
-        """Put the small files of one bucket together: the one with the most of them."""
+        """Merge the small files of the bucket that has the most of them; return the number of files replaced."""
         if "deletionVectors" in (table.protocol().writer_features or ()):
             return 0  # that is done after each commit
         small: dict[Any, list[int]] = {}

@@ -1,11 +1,4 @@
-"""Which buckets are to be rewritten after a commit, so that no reader ever meets many dead rows or small files: decided
-from numbers alone.
-
-Each batch marks rows as dead and leaves small files; a bucket that is rewritten has neither. As soon as the table has
-more than its share of both, the worst buckets are rewritten, until it has not. Each of these is at least as bad as the
-whole table, so what is written follows what was made worse: in the long run at most :data:`SHARE` rows for each dead
-one, and about half as many where all buckets wear alike, since then they come one after the other.
-"""
+"""The choice of buckets to rewrite after a commit, from row and file counts alone."""
 
 from __future__ import annotations
 
@@ -32,32 +25,23 @@ WORTH = 10_000
 
 
 class Wear(NamedTuple):
-    """What readers of a bucket meet.
-
-    Attributes
-    ----------
-    live, dead : int
-        Rows that count, and that are marked as dead.
-    files : int
-    """
+    """A bucket's row and file counts, which decide the cost of reading it."""
 
     live: int
-    dead: int
+    dead: int  # rows that are marked as dead
     files: int
 
     @property
     def burden(self) -> int:
-        """The cost of reading beyond the live rows, in rows."""
+        """Return the cost of reading beyond the live rows, in rows."""
         return self.dead + FILE * max(self.files - 2, 0)
 
 
 def worst_buckets(worn: Mapping[int, Wear]) -> list[int]:
     """Return the buckets to rewrite, the worst first, and as few as suffice.
 
-    Parameters
-    ----------
-    worn
-        The wear of each bucket.
+    Each is at least as bad as the whole table, so the writes follow the wear: in the long run at most
+    :data:`SHARE` rows for each dead one, and about half as many if all buckets wear alike.
     """
     counted = {bucket: wear for bucket, wear in worn.items() if wear.live + wear.dead >= WORTH}
     burden = sum(wear.burden for wear in counted.values())
@@ -72,7 +56,7 @@ def worst_buckets(worn: Mapping[int, Wear]) -> list[int]:
 
 
 def wear_of(log: LogReplay) -> dict[int, Wear]:
-    """Return the wear of each bucket of a table, by its log. Files without a row count in the log count as empty."""
+    """Return the wear of each bucket by the table's log; files without a row count there count as empty."""
     vectors = log.vectors()
     worn: dict[int, Wear] = {}
     for path, add in log.files.items():
