@@ -1,9 +1,4 @@
-"""What a checkpoint remembers of its result tables: which were begun, so that one that is gone or was taken back is
-noticed.
-
-A query sends its table only what changes. A table that was deleted meanwhile would be made anew with these changes
-alone, and one that was restored would lack some, silently.
-"""
+"""The checkpoint's memory of its result tables, to detect a table that is gone or was restored."""
 
 from __future__ import annotations
 
@@ -32,43 +27,22 @@ _NAME = "result-tables.json"
 class Begun:
     """The last commit to a table that the checkpoint remembers.
 
-    Attributes
-    ----------
-    query_id : int
-        The incarnation that made it.
-    table_id : str
-        The id that Delta gave the table when it was made.
-    version : int
-        Of the table, by that commit or later.
-    batch_id : int
-        Of the commit.
+    A query sends its table only changes. Without this check, a deleted table would be made with these alone,
+    and a restored one would lack some.
     """
 
-    query_id: int
-    table_id: str
-    version: int
+    query_id: int  # the incarnation that made the commit
+    table_id: str  # the id in the table's metadata
+    version: int  # the version of that commit, or a later one
     batch_id: int
 
     def fields(self) -> tuple[int, str, int, int]:
-        """Return what it is made of, in order."""
         return self.query_id, self.table_id, self.version, self.batch_id
 
     def check(self, known: KnownTable, location: str, recorded: int | None, writer: str, name: str) -> None:
-        """Refuse a table that does not hold what the query has committed.
+        """Refuse a table that lost commits of the query: it is gone, another one, or was restored.
 
-        Parameters
-        ----------
-        known, location
-            The table.
-        recorded, writer
-            The query's last batch by the table's transactions, and its name in them.
-        name
-            The query's name.
-
-        Raises
-        ------
-        TableError
-            It is gone, is another one, or was taken back.
+        `recorded` is the query's last batch by the table's transactions, and `writer` its name in them.
         """
         if not known.exists:
             raise self._lost(f"there is no table at {location} any more", name)
@@ -99,13 +73,7 @@ class Begun:
 
 
 def read_begun(checkpoint: TableFolder) -> dict[str, Begun]:
-    """Return what a checkpoint remembers of each query's table, by the query's name.
-
-    Raises
-    ------
-    CheckpointError
-        It cannot be read.
-    """
+    """Return the checkpoint's memory of each query's table, by the query's name."""
     try:
         values = read_values(checkpoint.below(SINK), _NAME)
         return {name: Begun(*fields) for name, fields in values[0].items()} if values else {}
@@ -114,13 +82,7 @@ def read_begun(checkpoint: TableFolder) -> dict[str, Begun]:
 
 
 def write_begun(checkpoint: TableFolder, begun: Mapping[str, Begun]) -> None:
-    """Remember the last commit to each query's table.
-
-    Raises
-    ------
-    CheckpointError
-        The checkpoint cannot be written.
-    """
+    """Write the last commit to each query's table to the checkpoint."""
     try:
         write_value(checkpoint.below(SINK), _NAME, {name: each.fields() for name, each in begun.items()})
     except (OSError, pa.ArrowException) as error:

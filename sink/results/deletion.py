@@ -1,9 +1,4 @@
-"""Deletion of the table of a query that was dropped: only of one that the query has written, only its own files, and to
-the end, even if the process dies meanwhile.
-
-A file in the log's folder, whose name no reader of a log takes for an entry, says that the table goes. From then on the
-log need not be whole to be sure whose table it was. The log goes after the files that it names.
-"""
+"""Deletion of the table of a dropped query: only of its own table, and only its own files."""
 
 from __future__ import annotations
 
@@ -31,23 +26,9 @@ _GOING = f"{LOG}/_upstream_dropped"
 
 
 def refuse_foreign(location: str, name: str, host: str | None, options: Sequence[tuple[str, str]] = ()) -> None:
-    """Refuse a table that a query has not written; none is right, too.
+    """Refuse a location that holds anything but the query's own table or nothing.
 
-    Parameters
-    ----------
-    location
-        The table's folder or address.
-    name
-        The query's name.
-    host
-        The streaming query's id; None if it has never run.
-    options
-        As of :class:`~.result_table.ResultTable`.
-
-    Raises
-    ------
-    TableError
-        There is another program's or another job's table, or something else.
+    `host` is the streaming query's id; None if it has never run.
     """
     folder = target_at(location, options).folder
     with folder.guarded():
@@ -55,28 +36,11 @@ def refuse_foreign(location: str, name: str, host: str | None, options: Sequence
 
 
 def delete_table(location: str, name: str, host: str, dropped: int, options: Sequence[tuple[str, str]] = ()) -> bool:
-    """Delete the table of a query that was dropped.
+    """Delete the table of a query that change `dropped` has dropped; return True if there was one.
 
-    Parameters
-    ----------
-    location, name, host, options
-        As of :func:`refuse_foreign`.
-    dropped
-        The change that dropped the query. The table of a query that was registered later under its name stays.
-
-    Returns
-    -------
-    bool
-        Whether there was one.
-
-    Raises
-    ------
-    TableError
-        It is not the query's, or cannot be deleted. What is left is deleted by another call.
-
-    Notes
-    -----
-    Files that the table's log does not name stay, with a warning, and so do their folders.
+    A table of a later query of the same name stays. A mark in the log's folder makes the deletion repeatable:
+    after it, the log need not be whole to prove whose table it was. Files that the log does not name stay, with
+    a warning.
     """
     folder = target_at(location, options).folder
     with folder.guarded():
@@ -99,7 +63,7 @@ def delete_table(location: str, name: str, host: str, dropped: int, options: Seq
 
 
 def _looked_at(location: str, name: str, host: str | None, options: Sequence[tuple[str, str]]) -> int | None:
-    """Return the incarnation of the query whose table it is; None if there is none."""
+    """Return the incarnation of the query that owns the table; None if there is none."""
     target = target_at(location, options)
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
         going = json.loads(target.folder.read(_GOING))
@@ -126,7 +90,7 @@ def _mark(host: str, name: str, incarnation: int) -> dict[str, str | int]:
 def _delete(folder: TableFolder) -> tuple[str | None, str | None]:
     """Delete the table's files, those of the log after those that it names, and the mark last.
 
-    Return one of them that cannot be deleted, and a file that is not the table's; None if there is none.
+    Return a file that cannot be deleted, and a file that is not the table's; None if there is none.
     """
     named = files_in_log(folder)
     data = [path for path in every_file(folder) if path in named or (is_own(path) and not path.startswith(LOG))]

@@ -1,8 +1,4 @@
-"""Data files of small tables, whose rows stay in the process that wrote them: the next batch mostly wants them again.
-
-To open and read a small Parquet file takes up to a third of a small merge: Arrow reads in threads of its own.
-A file never changes and its name never comes again, so what is kept is what a read would give.
-"""
+"""Data files of small tables, whose rows stay in the process that wrote them."""
 
 from __future__ import annotations
 
@@ -28,19 +24,21 @@ _MOST_BYTES = 64 << 20
 
 
 class KeptFiles(DataFiles):
-    """Reads and writes a table's data files, and keeps the rows of small ones that it has written."""
+    """A table's data files, with a cache of the rows of small ones that this process wrote.
+
+    To open and read a small Parquet file takes up to a third of a small merge. A file never changes and its
+    name never recurs, so the cache is never stale.
+    """
 
     def stage(
         self, rows: pa.Table, bucket: int | None, fresh: int, arrival_us: bytes | None = None, *, to_last: bool = False
     ) -> StagedFile:
-        """Write one file of a bucket; see :meth:`~upstream.sink.table.files.DataFiles.stage`."""
         staged = super().stage(rows, bucket, fresh, arrival_us, to_last=to_last)
         if rows.num_rows <= _MOST_ROWS:
             _kept.put(staged.path, rows)
         return staged
 
     def open(self, paths: Sequence[str], dead: Sequence[Mask | DeletionVector | None] = ()) -> BucketReader:
-        """Open a reader of some files' rows; see :meth:`~upstream.sink.table.files.DataFiles.open`."""
         if paths and all(each is None for each in dead):
             found = [each for each in map(_kept.get, paths) if each is not None]
             if len(found) == len(paths) and sum(each.num_rows for each in found) <= _MOST_ROWS:
@@ -49,7 +47,7 @@ class KeptFiles(DataFiles):
 
 
 class _KeptReader(BucketReader):
-    """The rows of a bucket that are at hand."""
+    """A reader of a bucket's cached rows."""
 
     def __init__(self, whole: pa.Table, schema: pa.Schema, paths: Sequence[str]) -> None:
         self._whole = whole
@@ -65,13 +63,13 @@ class _KeptReader(BucketReader):
         return self._whole.num_rows
 
     def apart_from(self, rows: pa.Table, key: Sequence[str]) -> bool:
-        """Return False: it is sure of nothing, and so few rows are looked at in no time."""
+        """Return False, which promises nothing: a look at so few rows takes no time."""
         del rows, key
         return False
 
 
 class _Kept:
-    """Rows by the names of their files, those last that were wanted last."""
+    """A least-recently-used cache of rows by file name."""
 
     def __init__(self) -> None:
         self._rows: dict[str, pa.Table] = {}
@@ -98,7 +96,7 @@ _kept = _Kept()
 
 
 def _owned(rows: pa.Table) -> pa.Table:
-    """Return rows in buffers of their own: a part of a batch would keep the whole of it in memory."""
+    """Return rows in buffers of their own: a slice of a batch would keep the whole batch in memory."""
     if any(column.num_chunks < 2 for column in rows.columns):
         rows = rows.take(pa.array(np.arange(rows.num_rows)))
     return rows.combine_chunks()

@@ -1,8 +1,4 @@
-"""A result table as this process knows it: its log, followed entry by entry, without delta-rs.
-
-A batch may commit to a thousand small tables. To load one by delta-rs takes up to 30 ms, and to bring it up to date
-some. Here two looks at the folder find out that nobody else has committed, and the process's own commits are known.
-"""
+"""A process's knowledge of a result table: its log, followed entry by entry, without delta-rs."""
 
 from __future__ import annotations
 
@@ -34,19 +30,11 @@ _LOOK_BACK = 8
 
 
 class KnownTable:
-    """A table and what is known of it.
+    """A result table and its log, as far as this process has followed it.
 
-    Parameters
-    ----------
-    target
-        Where it is.
-
-    Attributes
-    ----------
-    log : LogReplay
-        Its log; at version -1 if there is no table.
-    maintained : int
-        The version at which it was last maintained, as far as is known; -1 before.
+    A batch may commit to a thousand small tables, and delta-rs takes up to 30 ms to load one. Here two looks at
+    the folder prove that no other process has committed. The log's version is -1 if there is no table.
+    `maintained` is the version at which the table was last maintained; -1 if it is unknown.
     """
 
     def __init__(self, target: SinkTarget) -> None:
@@ -60,22 +48,15 @@ class KnownTable:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a table."""
         return self.log.version >= 0
 
     @property
     def table_id(self) -> str:
-        """The id that Delta gave it when it was made; empty without a table."""
+        """Return the id in the table's metadata; empty without a table."""
         return str(self.log.metadata.get("id", ""))
 
     def refresh(self) -> None:
-        """Bring what is known up to date.
-
-        Raises
-        ------
-        TableError
-            The log has a gap, or an entry that is not whole.
-        """
+        """Follow the log to its latest version; raise a TableError if it has a gap or a damaged entry."""
         version = self.log.version
         if version < 0 or entry_fingerprint(self._target, version) != self._last_entry:
             self._load()
@@ -92,13 +73,13 @@ class KnownTable:
             self._last_entry = entry_fingerprint(self._target, version)
 
     def advance(self, actions: list[dict[str, Any]], summary: CommitSummary) -> None:
-        """Take over a commit that this process has just made."""
+        """Follow a commit that this process has just made."""
         self.log.advance(actions)
         self._last_entry = entry_fingerprint(self._target, self.log.version)
         self._last = self.log.version, summary
 
     def snapshot(self) -> Snapshot:
-        """Return the table's files at the version that is known."""
+        """Return the table's files at the version followed."""
         if not self.exists:
             return Snapshot.empty()
         if self._snapshot is None or self._snapshot.version != self.log.version:
@@ -106,15 +87,15 @@ class KnownTable:
         return self._snapshot
 
     def ids(self, schema: Any) -> Ids | None:
-        """Return the numbers that the columns of a schema have, or would get; None if they need none."""
+        """Return the column mapping ids of a schema's columns, present or new; None if they need none."""
         if self.exists and is_mapped(configuration := self.log.metadata["configuration"]):
             return field_ids(schema, ids_of(json.loads(self.log.metadata["schemaString"])), last_id(configuration))
         return field_ids(schema) if needs_mapping(schema) else None
 
     def check_once(self, layout: Layout, location: str) -> None:
-        """Refuse a table that has become another one than a layout, as :meth:`.Layout.check_metadata` does.
+        """Refuse a table that no longer fits a layout, as :meth:`.Layout.check_metadata` does.
 
-        What was found right is not looked at again while the log says nothing new of it.
+        A result is reused until the log has new metadata.
         """
         metadata = self.log.metadata
         if self._fits is None or self._fits[0] is not layout or self._fits[1] is not metadata:
@@ -122,7 +103,7 @@ class KnownTable:
             self._fits = layout, metadata
 
     def last_summary(self, writer: str) -> CommitSummary | None:
-        """Return a writer's last account of a commit, if it is among the last few."""
+        """Return a writer's last summary, if it is among the last few commits."""
         version, summary = self._last
         if version < 0 or version > self.log.version:
             summary = self._find_summary(writer)
@@ -130,7 +111,7 @@ class KnownTable:
         return summary
 
     def entries_after(self, version: int) -> list[dict[str, Any]]:
-        """Return the `commitInfo` of each later version that the log still has, newest first, with its `version`."""
+        """Return the `commitInfo` and `version` of each later version that the log still has, newest first."""
         found: list[dict[str, Any]] = []
         for each in range(self.log.version, version, -1):
             try:
@@ -141,7 +122,7 @@ class KnownTable:
         return found
 
     def named_beside(self, commits: int) -> set[str]:
-        """Return the files of deletions that the last commits name, for those who follow the table."""
+        """Return the files of deletions that the last commits name for followers."""
         entries = self.entries_after(max(self.log.version - commits, -1))
         delivered = [Delivered.of_commit(entry) for entry in entries]
         return {path for each in delivered if each is not None for path in each.deletions}
@@ -171,7 +152,7 @@ _known: dict[_Place, KnownTable] = {}
 
 
 def known_table(target: SinkTarget) -> KnownTable:
-    """Return what this process knows of a table. One thread at a time may use it."""
+    """Return this process's one object for a table, which one thread at a time may use."""
     place = target.location, tuple(sorted(target.storage.items()))
     found = _known.get(place)
     if found is None:

@@ -1,4 +1,4 @@
-"""The table of a continuous query's result: what it is, and what writes it in a process."""
+"""The table of a continuous query's result: its description, and its writer in a process."""
 
 from __future__ import annotations
 
@@ -31,57 +31,25 @@ _VERSIONS = 1_000
 
 @dataclasses.dataclass(frozen=True)
 class ResultTable:
-    """The table of a query's result.
+    """The table of a query's result."""
 
-    Attributes
-    ----------
-    query_id : int
-        The query's *incarnation*: a number that grows whenever the query begins anew. The first batch of another one
-        replaces all rows of the table, and its columns where they differ.
-    name : str
-        The query's name.
-    location : str
-        The table's folder or address.
-    schema : pyarrow.Schema
-        Its columns, without the sink's own.
-    key : tuple of str
-        The update key; may be empty where all rows are kept.
-    keep : {"latest", "all"}
-        Whether a later row of a key replaces the former, and tombstones take it away; or rows are only added.
-    buckets : int
-        Into how many parts the key divides the table.
-    options : tuple of (str, str)
-        More options of the sink, such as ``("storage.region", "eu-west-1")`` or ``("durability", "power")``.
-    overwrite : bool
-        Whether the first batch may replace the rows of a table that a query of another checkpoint has made.
-    """
-
-    query_id: int
-    name: str
+    query_id: int  # the query's *incarnation*: grows whenever it restarts; a new one replaces rows and columns
+    name: str  # the query's
     location: str
+    # without the sink's own columns
     schema: pa.Schema = dataclasses.field(hash=False)  # to hash it takes longer than all else together
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()  # may be empty if all rows are kept
+    # replace a key's row by a later one, and delete by tombstones; or only add rows
     keep: Literal["latest", "all"] = "latest"
     buckets: int = 1
+    # more options of the sink, such as ``("durability", "power")``
     options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)  # with secrets of a store
-    overwrite: bool = False
+    overwrite: bool = False  # let the first batch replace the rows of a table of another checkpoint's query
 
 
 @dataclasses.dataclass(frozen=True)
 class TableWriter:
-    """What writes a table.
-
-    Attributes
-    ----------
-    target, layout : SinkTarget, Layout
-        Where it is, and how it is laid out.
-    files : DataFiles
-        Its data files.
-    merger : BucketMerger
-        Merges rows with those that it has.
-    outputs : Outputs
-        Of its late and conflicting rows: none.
-    """
+    """A table's location, layout, files and merger in one process; there are no late or conflicting rows."""
 
     target: SinkTarget
     layout: Layout
@@ -92,39 +60,27 @@ class TableWriter:
 
 @functools.lru_cache(_TABLES)
 def target_of(table: ResultTable) -> SinkTarget:
-    """Return where a table is, with its options.
-
-    Raises
-    ------
-    OptionError
-        One is unknown or mistyped.
-    """
+    """Return a table's target, with its options."""
     given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "keep": table.keep}
     given |= {"key": key_option(table.key)} if table.key else {}
     return parse_sink_options({**given, "buckets": str(table.buckets)}, started=False)
 
 
 def target_at(location: str, options: Sequence[tuple[str, str]]) -> SinkTarget:
-    """Return where a table is of which nothing else is known."""
+    """Return the target of a table of which nothing but its location is known."""
     return parse_sink_options({**dict(options), "path": location, "keep": "all"}, started=False)
 
 
 @functools.lru_cache(_TABLES)
 def layout_of(table: ResultTable) -> Layout:
-    """Return a table's layout, as for a new table.
-
-    Raises
-    ------
-    SchemaError
-        A column has a name or a type that a table cannot hold, or the key has.
-    """
+    """Return a table's layout, as for a new table; raise a SchemaError if no table can hold its columns."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return Layout.of(target_of(table).options, from_arrow_schema(table.schema))
 
 
 def table_writer(table: ResultTable, ids: Ids | None) -> TableWriter:
-    """Return what writes a table whose columns have these numbers; None if they have none."""
+    """Return the writer of a table with these column mapping ids; None without column mapping."""
     return _writer(table, None if ids is None else tuple(sorted(ids.items())))
 
 

@@ -1,4 +1,4 @@
-"""The tables of many queries, beside the driver: looked at before a batch, committed after it."""
+"""The result tables of all hosted queries, beside the driver: start before a batch, commit after it."""
 
 from __future__ import annotations
 
@@ -34,33 +34,17 @@ _WAITING = 16
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What was seen of tables before a batch.
+    """The state of result tables before a batch."""
 
-    Attributes
-    ----------
-    tables : mapping of str to SeenTable
-        What :func:`~upstream.sink.results.staging.stage` needs of each, by the query's name.
-    refused : mapping of str to UpstreamError
-        Why a table cannot be written, of those that cannot: its query is to fail.
-    """
-
-    tables: Mapping[str, SeenTable]
-    refused: Mapping[str, UpstreamError]
+    tables: Mapping[str, SeenTable]  # by the query's name
+    refused: Mapping[str, UpstreamError]  # errors of the tables that cannot be written; their queries are to fail
 
 
 class ResultTables:
-    """The tables of the queries that one streaming query hosts.
+    """The result tables of the queries that one streaming query hosts.
 
-    Parameters
-    ----------
-    host
-        The streaming query's id, as Spark gave it to its checkpoint.
-    checkpoint
-        The checkpoint's folder, in which is remembered what was committed.
-    clock_us
-        Says when a commit is made.
-    threads
-        How many commit at once [default: many where a commit waits for a store or a disk, else one].
+    `host` is the streaming query's id. `threads` commit at once; by default many if commits wait for a store or
+    a disk.
     """
 
     def __init__(
@@ -78,19 +62,9 @@ class ResultTables:
         self._begun: dict[str, Begun] | None = None
 
     def look(self, tables: Iterable[ResultTable]) -> Seen:
-        """Return what tasks need of the tables for the next batch. It can be pickled.
+        """Return the state of the tables that tasks need for the next batch. It can be pickled.
 
-        Parameters
-        ----------
-        tables
-            All that the queries in force have.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint cannot be read.
-        TableError
-            An object store fails: that is no reason against a table.
+        A failing object store raises: that is no reason to refuse a table.
         """
         begun = self._remembered()
 
@@ -116,31 +90,11 @@ class ResultTables:
         batch_id: int,
         offsets: str | None,
     ) -> dict[str, CommitSummary]:
-        """Make a batch visible in all tables, in each of them once.
+        """Make a batch visible in all tables, once in each; return the summaries of the commits made.
 
-        Parameters
-        ----------
-        tables
-            All that the queries in force have, with or without results: what is not there is made, and the first batch
-            of another incarnation replaces all rows. Leave out those of queries that have failed.
-        results
-            What :func:`~upstream.sink.results.staging.stage` returned, by the query's name.
-        batch_id
-            The batch's number.
-        offsets
-            The digest of what the batch reads (:func:`upstream.sink.commit.batch_identity.read_offsets`).
-
-        Returns
-        -------
-        dict of str to CommitSummary
-            The commits that were made: none of a table that has the batch already, or had no rows in it.
-
-        Raises
-        ------
-        UpstreamError
-            Some tables could not be committed. All others are; a repeat of the batch commits what is missing.
-        CheckpointError
-            The checkpoint cannot be read or written.
+        Pass the tables of all active queries, with or without `results`: an absent table is created, and the first
+        batch of another incarnation replaces all rows. Leave out those of failed queries. If some tables fail, the
+        others are committed, and a repeat of the batch commits the rest.
         """
         begun = self._remembered()
         present = {table.name: table for table in tables}
@@ -171,13 +125,7 @@ class ResultTables:
         return {name: summary for name, summary in made.items() if summary is not None}
 
     def discard(self, tables: Iterable[ResultTable], results: Mapping[str, Sequence[bytes]]) -> None:
-        """Remove what tasks have staged for a batch that is not committed. What cannot be removed stays.
-
-        Parameters
-        ----------
-        tables, results
-            As of :meth:`commit`.
-        """
+        """Remove the staged files of a batch that is not committed; files that cannot be removed stay."""
 
         def discard_of(table: ResultTable) -> None:
             self._commit_of(table).discard(staged_in(results[table.name]))
@@ -195,7 +143,7 @@ class ResultTables:
     def _each(
         self, work: Callable[[ResultTable], T], tables: Iterable[ResultTable]
     ) -> tuple[dict[str, T], dict[str, UpstreamError]]:
-        """Do the work for each table, and return what came of it by name; and the errors."""
+        """Do the work for each table; return the results and the errors by the query's name."""
         chosen = list(tables)
         threads = self._threads or _threads_for(chosen)
         done: dict[str, T] = {}
@@ -222,7 +170,7 @@ def _has_begun(table: ResultTable, begun: Begun | None) -> bool:
 
 
 def _threads_for(tables: Sequence[ResultTable]) -> int:
-    """Return how many threads commit: many where a commit waits for a store or a disk, else one."""
+    """Return the number of threads that commit: many if a commit waits for a store or a disk, else one."""
     waits = any(not (target := target_of(table)).is_local or target.is_durable for table in tables)
     return _WAITING if waits else 1
 

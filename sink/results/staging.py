@@ -1,4 +1,4 @@
-"""What a task does with the rows of a query's result: merge them into a table's buckets, and stage the files."""
+"""The task's part of a result table: merge rows into buckets, and stage the files."""
 
 from __future__ import annotations
 
@@ -27,31 +27,19 @@ __all__ = ["ResultRows", "SeenTable", "Staged", "stage", "staged_in"]
 
 @dataclasses.dataclass(frozen=True)
 class ResultRows:
-    """Rows and tombstones for one table, and what else is known of each.
+    """Rows and tombstones for one table, at most one of each key in a batch of one shard.
 
-    They are many and most are small, so they come without the system column, which costs more than all else to build
-    and to take apart.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        The table's columns. Of each key at most one row or tombstone comes in a batch of one shard.
-    seq : int64 array of length rows
-        Their numbers: of two rows with one key, the one with the greater number is newer.
-    arrival_us, first_arrival_us : int64 arrays of length rows
-        As in the system column.
-    deleted : bool array of length rows
-        Which are tombstones.
+    They come without the system column: in many small tables it would cost more than all else.
     """
 
     rows: pa.Table
-    seq: Int64s
-    arrival_us: Int64s
-    first_arrival_us: Int64s
-    deleted: Mask
+    seq: Int64s  # of two rows with one key, the one with the greater number is newer
+    arrival_us: Int64s  # as in the system column
+    first_arrival_us: Int64s  # as in the system column
+    deleted: Mask  # True for tombstones
 
     def pending(self, schema: pa.Schema) -> Pending:
-        """Return them in the schema of the table's data files."""
+        """Return the rows in the schema of the table's data files."""
         rows = conform(self.rows.append_column(SEQ, pa.array(self.seq)), schema)
         covered = np.ones(rows.num_rows, dtype=np.int64)
         deleted = self.deleted if self.deleted.any() else None
@@ -60,58 +48,26 @@ class ResultRows:
 
 @dataclasses.dataclass(frozen=True)
 class SeenTable:
-    """A table as the driver has seen it before a batch.
+    """The driver's view of a table before a batch."""
 
-    Attributes
-    ----------
-    snapshot : Snapshot
-        Its files; none if the batch replaces all rows.
-    ids : mapping or None
-        The numbers of its columns; None for a table without column mapping.
-    """
-
-    snapshot: Snapshot
-    ids: Ids | None = None
+    snapshot: Snapshot  # without files if the batch replaces all rows
+    ids: Ids | None = None  # column mapping ids; None for a table without column mapping
 
 
 @dataclasses.dataclass(frozen=True)
 class Staged:
-    """The rows of one task for one table, staged.
-
-    Attributes
-    ----------
-    query_id, name : int, str
-        Of the table.
-    ids : mapping or None
-        The numbers of the columns in the staged files.
-    result : TaskResult
-    """
+    """The staged files of one task for one table."""
 
     query_id: int
     name: str
-    ids: Ids | None
+    ids: Ids | None  # column mapping ids in the staged files
     result: TaskResult
 
 
 def stage(table: ResultTable, seen: SeenTable, came: ResultRows) -> bytes:
-    """Merge rows into a table's buckets, and return what its commit needs. On an error nothing is left behind.
+    """Merge rows into a table's buckets, and return the pickled input of its commit; on an error no file is left.
 
-    Parameters
-    ----------
-    table
-        The table.
-    seen
-        As :meth:`~upstream.sink.results.result_tables.ResultTables.look` has returned it for this batch.
-    came
-        The rows. Those of one bucket (:func:`upstream.core.rows.buckets.bucket_of` of the key) best come in one task:
-        what comes in several is merged once more beside the driver.
-
-    Raises
-    ------
-    MalformedRowError
-        A row has no key.
-    TableError
-        A file of the table is gone, or cannot be written.
+    The rows of one bucket best come in one task: otherwise the driver merges the bucket once more.
     """
     writer = table_writer(table, seen.ids)
     with writer.target.folder.guarded():
@@ -124,5 +80,5 @@ def stage(table: ResultTable, seen: SeenTable, came: ResultRows) -> bytes:
 
 
 def staged_in(results: Sequence[bytes]) -> list[Staged]:
-    """Return what tasks have staged, from what :func:`stage` returned."""
+    """Return the staged files in the results of :func:`stage`."""
     return [pickle.loads(result) for result in results]  # noqa: S301 our own tasks wrote it

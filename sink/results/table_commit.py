@@ -1,10 +1,4 @@
-"""The commit of one batch to one query's table: its rows, and whatever makes the table what it is, in one entry of the
-log.
-
-An incarnation's first batch makes the table, or replaces all rows, also if it has none. Which incarnation a table is of
-is the version of a transaction, beside those that number the batches. So wherever a process dies, a repeat finds what
-is missing.
-"""
+"""The commit of one batch to one query's table, in one entry of the log."""
 
 from __future__ import annotations
 
@@ -45,16 +39,11 @@ _TRIES = 8
 
 
 class TableCommit:
-    """Commits a batch to one table.
+    """The commit of a batch to one table.
 
-    Parameters
-    ----------
-    table, known
-        The table, and what this process knows of it.
-    host
-        The streaming query's id.
-    clock_us
-        Says when the commit is made.
+    An incarnation's first batch creates the table or replaces all rows, even if it has no rows. The table's
+    incarnation is the version of a transaction, beside those that number the batches. So wherever a process
+    dies, a repeat completes the commit. `host` is the streaming query's id.
     """
 
     def __init__(self, table: ResultTable, known: KnownTable, host: str, clock_us: Callable[[], int]) -> None:
@@ -64,40 +53,21 @@ class TableCommit:
         self._clock_us = clock_us
 
     def start(self, begun: Begun | None) -> Start:
-        """Return how a batch finds the table, as it is now; see :func:`~.table_start.start_of`."""
+        """Return the table's state for a batch, as it is now; see :func:`~.table_start.start_of`."""
         self._known.refresh()
         return start_of(self._table, self._known, self._writer, begun)
 
     def snapshot(self) -> Snapshot:
-        """Return the table's files as :meth:`start` has found them."""
+        """Return the table's files as :meth:`start` found them."""
         return self._known.snapshot()
 
     def commit(
         self, staged: Sequence[Staged], batch_id: int, offsets: str | None, begun: Begun | None
     ) -> tuple[CommitSummary | None, Begun | None]:
-        """Make the batch visible.
+        """Make the batch visible; return its summary, and the commit that the checkpoint is to remember.
 
-        Parameters
-        ----------
-        staged
-            What tasks have staged.
-        batch_id, offsets
-            The batch's number, and a digest of what it reads.
-        begun
-            What the checkpoint remembers of the table.
-
-        Returns
-        -------
-        CommitSummary or None
-            None if the table has the batch already, or there was nothing to record.
-        Begun or None
-            What the checkpoint is to remember; None if it has not committed to the table yet.
-
-        Raises
-        ------
-        SchemaError, TableError
-            As of :func:`~.table_start.start_of`; others have changed what this batch replaces; or the table has batches
-            that the checkpoint has not.
+        The summary is None if the table has the batch, or there is nothing to record. `offsets` is a digest of the
+        batch's offsets, `begun` the commit that the checkpoint remembers.
         """
         made: list[str] = []
         try:
@@ -108,7 +78,7 @@ class TableCommit:
             raise
 
     def discard(self, staged: Iterable[Staged], made: Iterable[str] = ()) -> None:
-        """Remove the files that an attempt wrote or replaced, but none that the table holds."""
+        """Remove the files that an attempt wrote or replaced, except those that the table holds."""
         self._known.refresh()
         self._remove({*_paths(staged), *made} - self._named())
 
@@ -172,7 +142,6 @@ class TableCommit:
         return BatchIdentity(writer.target, self._writer, batch_id, fingerprint)
 
     def _repeats(self, identity: BatchIdentity) -> bool:
-        """Return whether the table has the batch."""
         transactions = self._known.log.transactions
 
         def fingerprint_of(writer: str) -> Fingerprint | None:
@@ -198,7 +167,7 @@ class TableCommit:
         return numbers
 
     def _check_ids(self, staged: Sequence[Staged], start: Start) -> None:
-        """Refuse files that were staged with other numbers of columns than the table has now."""
+        """Refuse files that were staged with other column mapping ids than the table has now."""
         if any(each.ids != start.ids for each in staged):
             raise TableError(
                 f"the columns of the table at {self._table.location} were changed by another writer during this batch",
@@ -212,7 +181,7 @@ class TableCommit:
         return dataclasses.replace(delivered, deletions=deletions).to_json()
 
     def _gone(self, writer: TableWriter, before: Snapshot, merged: Merged, made: list[str]) -> Iterator[StagedFile]:
-        """Stage the keys that the table had before it is replaced and has no more, for those who follow it."""
+        """Stage, for followers, the keys that disappear when the batch replaces the table."""
         if writer.layout.keep.count is None:
             return
         new = {merge.bucket: merge.rows for merge in merged.merges}
@@ -229,7 +198,7 @@ class TableCommit:
                 yield file
 
     def _named(self) -> set[str]:
-        """Return the files that the table has, and those that its last commits name beside them."""
+        """Return the files that the table has, and those that its last commits name for followers."""
         return self._known.snapshot().named() | self._known.named_beside(_TRIES)
 
     def _remove(self, paths: Iterable[str]) -> None:

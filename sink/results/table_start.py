@@ -1,4 +1,4 @@
-"""How a batch finds a query's table: absent, to be replaced, going on, or not to be touched."""
+"""The state in which a batch meets a query's table: absent, to be replaced, continued, or refused."""
 
 from __future__ import annotations
 
@@ -32,44 +32,17 @@ TAKEN_OVER = 1 << 62
 
 
 class Start(NamedTuple):
-    """What a batch has to do to a table beside its rows.
+    """The work of a batch on a table beside its rows."""
 
-    Attributes
-    ----------
-    begins : bool
-        Whether the batch is the first of the query's incarnation: then it makes the table, or replaces all rows.
-    ids : mapping or None
-        The numbers of the columns; None if they need none.
-    actions : list of dict
-        Actions that make the table, or give it its new columns; none if it has them.
-    """
-
-    begins: bool
-    ids: Ids | None
-    actions: list[dict[str, Any]]
+    begins: bool  # True for the first batch of an incarnation, which creates the table or replaces all rows
+    ids: Ids | None  # column mapping ids; None if the columns need none
+    actions: list[dict[str, Any]]  # those that create the table or change its columns
 
 
 def start_of(table: ResultTable, known: KnownTable, writer: str, begun: Begun | None) -> Start:
-    """Return how a batch finds the table.
+    """Return the state in which a batch meets the table; refuse a table of others, or one that lost commits.
 
-    Parameters
-    ----------
-    table
-        The query's table.
-    known
-        What is there, up to date.
-    writer
-        Names the query in the table's transactions.
-    begun
-        What the checkpoint remembers of the table.
-
-    Raises
-    ------
-    SchemaError
-        The table cannot hold the result's columns.
-    TableError
-        Another program or another job has made the table, it has lost what the query committed, or others have changed
-        what it is.
+    `known` is up to date, and `begun` is the commit that the checkpoint remembers.
     """
     layout = layout_of(table)
     recorded = known.log.transactions.get(INCARNATION_PREFIX + writer)

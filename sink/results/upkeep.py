@@ -1,8 +1,4 @@
-"""Maintenance of many tables: some after each batch, within a budget of time for all.
-
-Tables that begin in one batch would all be due in one batch, too. So each has a turn of its own among the versions; and
-what the budget does not reach waits for the next batch, the most overdue first.
-"""
+"""Maintenance of many tables: some after each batch, within one budget of time."""
 
 from __future__ import annotations
 
@@ -30,14 +26,10 @@ _BUDGET_S = 1.0
 
 
 def versions_overdue(location: str, version: int, maintained: int) -> int:
-    """Return for how many versions a table's maintenance has been due; -1 if it is not.
+    """Return the number of versions for which a table's maintenance has been due; -1 if it is not.
 
-    Parameters
-    ----------
-    location
-        The table's, which gives it its turn.
-    version, maintained
-        Its version, and that of its last maintenance.
+    The location gives each table its own turn: tables that begin in one batch would otherwise all be due in
+    one.
     """
     every = MaintenanceRules.every
     turn = zlib.crc32(location.encode()) % every
@@ -50,16 +42,9 @@ def maintain_some(
     clock_us: Callable[[], int] = now_us,
     seconds: Callable[[], float] = time.monotonic,
 ) -> list[str]:
-    """Maintain tables that are due, as far as the time goes, and return the names of those that were.
+    """Maintain the tables that are due, the most overdue first, as far as the time allows; return their names.
 
-    It never raises: the batch is committed, and what fails is tried again.
-
-    Parameters
-    ----------
-    tables
-        Those that the batch has committed to.
-    clock_us, seconds
-        The time, and a clock that only measures.
+    It never raises: the batch is committed, and failed steps are tried again.
     """
     due = [
         (overdue, table, known)
