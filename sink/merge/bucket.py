@@ -1,6 +1,4 @@
-"""One bucket of the table and the rows of a batch that fall into it: what is newer, and the files that replace the
-bucket's.
-"""
+"""The merge of a batch's rows into one bucket, and the files that replace the bucket's."""
 
 from __future__ import annotations
 
@@ -28,120 +26,74 @@ __all__ = ["BucketMerge", "BucketMerger", "BucketOutcome", "Tally", "Verdict"]
 
 
 class Tally(NamedTuple):
-    """Keys, counted as in :class:`~upstream.sink.figures.summary.CommitSummary`."""
+    """Numbers of keys, as in :class:`~upstream.sink.figures.summary.CommitSummary`."""
 
     delivered: int = 0
     deleted: int = 0
     absent: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        """Return the sum of both."""
         return Tally(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
 class BucketMerge:
-    """What the merge of a bucket has come to.
-
-    Attributes
-    ----------
-    bucket : int
-    held : Held
-        The table's files that it was merged with.
-    changed : bool
-        Whether the bucket's rows are others than before.
-    replacement : Replacement
-        What is put in their place, or beside some of them.
-    blind : bool
-        Whether it was merged with nothing, so that it does not matter what others have made of the bucket.
-    tombstones : StagedFile or None
-        What takes the place of the bucket's tombstones; None where none has come.
-    deletions : StagedFile or None
-        The keys whose row has left the table, for those who follow it: tombstones are replaced as soon as others come.
-    tally : Tally
-    older : OlderKeys
-        The keys of whose rows none was newer than the table's.
-    """
+    """The result of merging one bucket."""
 
     bucket: int
-    held: Held
-    changed: bool = False
+    held: Held  # the table's files that it was merged with
+    changed: bool = False  # True if the bucket's rows differ from before
+    # takes the place of these files, or is put beside some of them
     replacement: Replacement = dataclasses.field(default_factory=Replacement)
-    blind: bool = False
-    tombstones: StagedFile | None = None
+    blind: bool = False  # True if it was merged with no rows: then others may have changed the bucket
+    tombstones: StagedFile | None = None  # replaces the bucket's tombstones; None if there are no new ones
+    # keys whose row has left the table, for followers: later tombstones replace the present ones
     deletions: StagedFile | None = None
     tally: Tally = dataclasses.field(default_factory=Tally)
-    older: OlderKeys = dataclasses.field(default_factory=OlderKeys)
+    older: OlderKeys = dataclasses.field(default_factory=OlderKeys)  # keys of which no row was newer than the table's
 
     def staged(self) -> list[StagedFile]:
-        """Return the files that await the commit."""
         return [file for file in (self.rows, self.tombstones, self.deletions) if file is not None]
 
     @property
     def won(self) -> bool:
-        """Whether any row or tombstone of the batch was newer than what the table holds."""
+        """Return True if any row or tombstone of the batch was newer than the table's."""
         return self.changed or self.tombstones is not None
 
     @property
     def rows(self) -> StagedFile | None:
-        """The new file of rows; None if nothing changed, or no row is left for one."""
+        """Return the new file of rows; None if nothing changed, or no row is left for one."""
         return self.replacement.rows
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """The table's files that are removed."""
         return self.replacement.replaced
 
 
 class BucketOutcome(NamedTuple):
-    """What becomes of the rows and deletions of a batch, each a bool array.
+    """The outcome of each row and deletion of a batch."""
 
-    Attributes
-    ----------
-    won
-        Which change the bucket: its rows, or what is remembered of deletions.
-    deleted
-        Which are deletions.
-    delivered
-        Which change its rows.
-    remembered
-        Of the deletions those that are from now on what is known of their key's: no later one is.
-    """
-
-    won: Mask
+    won: Mask  # those that change the bucket's rows or its tombstones
     deleted: Mask
-    delivered: Mask
-    remembered: Mask
+    delivered: Mask  # those that change its rows
+    remembered: Mask  # the deletions that become their key's tombstone
 
     @property
     def tally(self) -> Tally:
-        """The number of keys of each outcome."""
         won, deleted, delivered, _ = self
         return Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
 
 
 class Verdict(NamedTuple):
-    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table; and the
-    rows that lost in a conflict.
-    """
+    """The result of a merge, per row of the batch."""
 
-    won: Mask
-    delivered: Mask
-    lost: tuple[Pending, ...] = ()
+    won: Mask  # rows newer than the table's
+    delivered: Mask  # rows that changed the table
+    lost: tuple[Pending, ...] = ()  # rows of either side that lost in a conflict
 
 
 class BucketMerger:
-    """Merges buckets of one table.
-
-    Parameters
-    ----------
-    layout, rows, tombstones
-        The table, its data files and the files of its tombstones.
-    forget_below
-        As of :func:`~upstream.sink.table.tombstones.forget_below`.
-    engine
-        Says how rows are taken out of a bucket.
-    """
+    """The merger of one table's buckets; the engine decides how rows leave a bucket."""
 
     def __init__(
         self, layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
@@ -154,21 +106,10 @@ class BucketMerger:
         self._forget_below = forget_below
 
     def merge(self, bucket: int, held: Held, new: Pending, *, turn: bool = False) -> tuple[Verdict, BucketMerge]:
-        """Stage the bucket again with the rows of `new` that are newer; on an error nothing is left behind.
+        """Stage the bucket with the rows of `new` that are newer; on an error no file is left.
 
-        Parameters
-        ----------
-        bucket, held
-            Its number and its files in the table.
-        new
-            One row or tombstone for each key, all of this bucket.
-        turn
-            Whether large files may be rewritten although they need not be.
-
-        Raises
-        ------
-        TableError
-            A file that the table names is gone.
+        `new` has one row or tombstone for each key. With `turn`, large files may be rewritten although they need
+        not be.
         """
         try:
             return self._merge(bucket, held, new, turn)
@@ -184,11 +125,11 @@ class BucketMerger:
         self._rows.remove(file.path for merge in merges for file in merge.staged())
 
     def done(self, seen: Snapshot) -> None:
-        """Tidy up after a task that saw the table in state `seen`."""
+        """Tidy the indexes after a task that saw the table in state `seen`."""
         self._engine.done(set(seen.rows))
 
     def came_with(self, merge: BucketMerge) -> Pending:
-        """Return the rows and tombstones of this batch among those that a merge has staged."""
+        """Return this batch's rows and tombstones among those that a merge has staged."""
         parts: list[Pending] = []
         for files, staged, deleted in (
             (self._rows, merge.rows, False),
@@ -246,10 +187,7 @@ class BucketMerger:
         needed: pa.Table,
         replacement: Callable[[], Replacement],
     ) -> BucketMerge:
-        """Stage the files of an outcome; on an error nothing is left behind.
-
-        `needed` are the tombstones that are to stay.
-        """
+        """Stage the files of an outcome, with the tombstones that stay (`needed`); on an error no file is left."""
         merge = BucketMerge(bucket, held, bool(outcome.delivered.any()), tally=outcome.tally)
         try:
             if merge.changed:
@@ -273,7 +211,7 @@ class BucketMerger:
         buried: pa.Table,
         against_tombstones: Contest,
     ) -> tuple[Pending, ...]:
-        """Return the rows that lose in conflicts with rows and tombstones that are held."""
+        """Return the rows that lose in conflicts with the table's rows and tombstones, of either side."""
         lost: list[Pending] = []
         if against_rows.tied.any():
             held = rows.whole(rivals, against_rows.rival[against_rows.tied])
@@ -299,7 +237,7 @@ class BucketMerger:
         return dataclasses.replace(as_pending(rows), deleted=np.ones(rows.num_rows, dtype=np.bool_))
 
     def _overtaken(self, buried: pa.Table, rows: HeldRows) -> Mask:
-        """Return which tombstones a row of the table has overtaken, or no row can be late for."""
+        """Return which tombstones are needless: a newer row has come, or their retention is over."""
         overtaken = ~contest(buried, rows.rivals(buried).rows, self._layout).stays(buried.num_rows)
         return overtaken | ~self._within_retention(buried)
 
@@ -320,7 +258,7 @@ class BucketMerger:
         return staged
 
     def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
-        """Stage the rows that are kept and the chosen new ones, if there are any."""
+        """Stage the kept rows and the chosen new ones, if there are any."""
         return self._write(files, bucket, *_together(kept, new, chosen), new, chosen)
 
     def _write(

@@ -1,11 +1,4 @@
-"""Conflicts: two rows with one key and one time that differ. The later arrival stays; the other is counted, and can be
-kept.
-
-A row that comes again as it was is none: feeds that deliver at least once repeat rows. A row and a deletion of one time
-are; two deletions are not. Pairs are counted as they meet: rows of a batch with the newest of their key, and that one
-with what the table holds. So rows that are older than the newest of their key are not compared: no reader would have
-seen their outcome.
-"""
+"""Conflicts: two rows with one key and one time that differ. The later arrival stays."""
 
 from __future__ import annotations
 
@@ -25,7 +18,11 @@ __all__ = ["lost_against", "lost_pairs", "lost_within"]
 
 
 def lost_pairs(one: Pending, at: Int64s, two: Pending, other: Int64s, layout: Layout) -> Mask:
-    """Return which pairs of rows (or deletions) of one key and one time conflict."""
+    """Return which pairs of rows or deletions of one key and one time conflict.
+
+    Equal rows do not: at-least-once feeds repeat rows. A row and a deletion conflict; two deletions do not.
+    Rows older than the newest of their key are never compared: no reader would have seen their outcome.
+    """
     if len(at) == 0:
         return np.zeros(0, dtype=np.bool_)
     gone, gone_too = _deleted(one)[at], _deleted(two)[other]
@@ -38,33 +35,18 @@ def lost_pairs(one: Pending, at: Int64s, two: Pending, other: Int64s, layout: La
 
 
 def lost_within(rows: Pending, pairs: Int64s, layout: Layout) -> Pending | None:
-    """Return the rows that lost to another row of theirs in a conflict; None if there are none.
+    """Return the rows that lost to another row of the batch in a conflict; None if there are none.
 
-    Parameters
-    ----------
-    rows
-    pairs
-        Positions of the row that stays, and of one of its key and time that goes.
-    layout
-        The table's layout.
+    `pairs` has the positions of the row that stays, and of one of its key and time that leaves.
     """
     lost = pairs[lost_pairs(rows, pairs[:, 0], rows, pairs[:, 1], layout), 1]
     return rows.take(lost) if len(lost) else None
 
 
 def lost_against(new: Pending, contest: Contest, held: Pending, layout: Layout) -> list[Pending]:
-    """Return the rows that lost in a conflict between rows of a batch and held ones, of either side.
+    """Return the rows that lost in a conflict between the batch and held rows, of either side.
 
-    Parameters
-    ----------
-    new
-        The batch's rows.
-    contest
-        The comparison of these with the held ones.
-    held
-        The rivals of the tied rows, in their order.
-    layout
-        The table's layout.
+    `contest` compares `new` with the held rows. `held` has the rivals of the tied rows, in their order.
     """
     met = np.flatnonzero(contest.tied)
     found = np.flatnonzero(lost_pairs(new, met, held, np.arange(len(met)), layout))

@@ -1,6 +1,4 @@
-"""How the rows of a batch compare with those that the table holds: the later time stays, and on equal times the later
-arrival.
-"""
+"""The comparison of a batch's rows with held rows: the later time wins; on equal times, the later arrival."""
 
 from __future__ import annotations
 
@@ -20,21 +18,11 @@ __all__ = ["Contest", "contest"]
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """How a batch's rows compare with those that are held.
+    """The comparison of a batch's new rows with held rows; each array is as long as the new rows."""
 
-    Attributes
-    ----------
-    rival : int64 array of length new rows
-        Position of the held row with the same key; -1 where there is none.
-    won : bool array of length new rows
-        Which are newer than their rival, or have none.
-    tied : bool array of length new rows
-        Which have a rival of the same time.
-    """
-
-    rival: Int64s
-    won: Mask
-    tied: Mask
+    rival: Int64s  # position of the held row with the same key; -1 if there is none
+    won: Mask  # new rows that are newer than their rival, or have none
+    tied: Mask  # new rows with a rival of the same time
 
     def stays(self, count: int, won: Mask | None = None) -> Mask:
         """Return which of the `count` held rows have no rival that won (by `won`, or else by this contest)."""
@@ -44,13 +32,7 @@ class Contest:
 
 
 def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
-    """Compare rows that are held with the newest rows of a batch.
-
-    Parameters
-    ----------
-    held, new
-        The key, order and `_upstream_seq` columns of both, each with at most one row for each key.
-    """
+    """Compare held rows with new ones; each side has at most one row for each key."""
     count = held.num_rows
     won, tied = np.ones(new.num_rows, dtype=np.bool_), np.zeros(new.num_rows, dtype=np.bool_)
     if count == 0:

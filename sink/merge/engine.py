@@ -1,4 +1,4 @@
-"""Which way rows are taken out of a bucket: by rewriting it, or by marking them as dead in place."""
+"""The choice of how rows leave a bucket: by a rewrite, or by deletion vectors."""
 
 from __future__ import annotations
 
@@ -28,21 +28,11 @@ _MOST_FILES = 16
 
 
 class Engine:
-    """Chooses for each bucket.
+    """The choice of an engine for each bucket.
 
-    Parameters
-    ----------
-    target, layout, files
-        The table and its data files.
-    entries
-        Whether its log takes entries of our own, without which no single file leaves a bucket.
-    marks
-        Whether the table has deletion vectors: by itself it marks no row in one that has none.
-
-    Raises
-    ------
-    EnvironmentMissingError, TableError
-        The table is in an object store where the configured engine cannot commit.
+    `entries` is True if the table's log takes our own entries; otherwise no single file can leave a bucket.
+    `marks` is True if the table has deletion vectors; the engine `auto` never adds them. The engine `vectors`
+    raises in an object store that cannot put a log entry.
     """
 
     def __init__(
@@ -67,14 +57,7 @@ class Engine:
     def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:
         """Yield the rows of a bucket, for as long as its files are needed.
 
-        Parameters
-        ----------
-        held
-            The bucket's files.
-        new
-            The new rows, with the deciding columns.
-        turn
-            Whether large files may be rewritten although they need not be.
+        `new` has the deciding columns. With `turn`, large files may be rewritten although they need not be.
         """
         if self._marks(held):
             yield MarkedRows(self._layout, self._files, self._index, held, turn=turn)
@@ -95,12 +78,12 @@ class Engine:
             reader.close()
 
     def staged(self, held: Held, path: str, rows: pa.Table) -> None:
-        """Index a new file of a bucket, if its rows will be looked up that way: now its columns are at hand."""
+        """Index a new file of a bucket while its columns are at hand, if a later batch will look up its rows."""
         if self._marks(held):
             self._index.put(path, rows.select(self._layout.deciding))
 
     def done(self, named: set[str]) -> None:
-        """Tidy the index after a task; `named` are the data files that the table names."""
+        """Tidy the index after a task; `named` are the table's data files."""
         self._index.tidy(named)
 
     def _marks(self, held: Held) -> bool:

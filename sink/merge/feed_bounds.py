@@ -1,4 +1,4 @@
-"""The bounds of feeds as commits record them: JSON values that compare as the times do."""
+"""Low-watermarks of input partitions as commits record them: JSON values that compare as the times do."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["bound_values", "later_bound"]
 
 
 def bound_values(times: pa.ChunkedArray) -> list[Any]:
-    """Return punctuation's bounds as JSON values that compare as the times do: ISO text of one width, or numbers.
+    """Return punctuation's times as JSON values that compare as they do: ISO text of one width, or numbers.
 
-    The value is None for null, and :data:`NOTHING_YET` for a feed that has rows and no known bound.
+    The value is None for null or infinity, the end of an input partition. It is :data:`NOTHING_YET` for one
+    that has rows but no watermark.
     """
     least = beginning(times.type)
     return [
@@ -41,7 +42,7 @@ def _values(times: pa.ChunkedArray) -> list[Any]:
 
 
 def later_bound(one: Any, other: Any) -> Any:
-    """Return the later of two bounds of one feed; None, the bound of a feed that has ended, is later than all."""
+    """Return the later of two watermarks of one input partition; None, its end, is later than all."""
     if one is None or other is None:
         return None
     if NOTHING_YET in (one, other):

@@ -1,4 +1,4 @@
-"""The rows that a bucket holds, and the two ways of removing some of them: the contract, and what they share."""
+"""The rows that a bucket holds: the contract of the engines, and their shared parts."""
 
 from __future__ import annotations
 
@@ -23,85 +23,55 @@ StageWith = Callable[[pa.Table], "StagedFile | None"]
 
 
 class Rivals(NamedTuple):
-    """Rows of the bucket among which are all that have one of some keys.
+    """A bucket's candidate rows, among which are all that have one of some keys."""
 
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        Their deciding columns.
-    files, positions : int64 arrays of length rows
-        Which of the bucket's files each is in, and where.
-    """
-
-    rows: pa.Table
-    files: Int64s
-    positions: Int64s
+    rows: pa.Table  # the deciding columns
+    files: Int64s  # index among the bucket's files
+    positions: Int64s  # row number in the file
 
 
 class Mark(NamedTuple):
-    """A file more of whose rows are dead.
-
-    Attributes
-    ----------
-    path : str
-        Relative to the table.
-    vector : bytes
-        All of its dead rows, as :func:`~upstream.delta_format.deletion_vectors.encode_vector` gives them.
-    cardinality : int
-        How many they are.
-    rows : int
-        How many the file holds.
-    """
+    """A file with a new deletion vector."""
 
     path: str
-    vector: bytes
-    cardinality: int
-    rows: int
+    vector: bytes  # all of its dead rows, encoded
+    cardinality: int  # number of dead rows
+    rows: int  # number of rows in the file
 
 
 @dataclasses.dataclass(frozen=True)
 class Replacement:
-    """What a batch makes of a bucket's files.
+    """A batch's changes to a bucket's files."""
 
-    Attributes
-    ----------
-    rows : StagedFile or None
-        A new file.
-    replaced : tuple of str
-        Files that hold nothing any more.
-    marks : tuple of Mark
-        Files that hold less.
-    """
-
-    rows: StagedFile | None = None
-    replaced: tuple[str, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    rows: StagedFile | None = None  # a new file
+    replaced: tuple[str, ...] = ()  # files without live rows
+    marks: tuple[Mark, ...] = ()  # files with more dead rows
 
     def parts_of(self, held: Sequence[str]) -> bool:
-        """Return whether it removes some of the bucket's files, or some rows of a file, and leaves the others."""
+        """Return True if some of the bucket's files or rows leave and others stay."""
         return bool(self.marks) or (bool(self.replaced) and set(self.replaced) != set(held))
 
     def newly_dead(self, vectors: Mapping[str, DeletionVector]) -> int:
-        """Return how many rows the marks add to the vectors that the files have."""
+        """Return the number of rows that the marks add to the files' vectors."""
         return sum(
             mark.cardinality - (vectors[mark.path].cardinality if mark.path in vectors else 0) for mark in self.marks
         )
 
 
 def counts_of(held: Held, files: DataFiles) -> list[int]:
-    """Return how many rows each of a bucket's files holds, dead ones included: by the log, or else by their footers."""
+    """Return the row counts of a bucket's files, dead rows included, by the log or else by the footers."""
     return [files.count(path) if count is None else count for path, count in zip(held.rows, held.counts, strict=True)]
 
 
 class HeldRows(Protocol):
-    """A bucket's rows."""
+    """The rows that a bucket holds, as an engine finds and replaces them."""
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """Return the held rows that may have the keys of some rows, given with their deciding columns."""
+        """Return the held rows that may have a key of some rows, which come with their deciding columns."""
         ...
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """Return all columns of some of the rivals, by their positions among these, in that order."""
+        """Return all columns of some rivals, by their positions in `rivals`, in that order."""
         ...
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:

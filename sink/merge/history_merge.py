@@ -1,4 +1,4 @@
-"""Merging a bucket where more than the newest row of each key is kept: its newest few, or all that come."""
+"""The merge of a bucket that keeps more than the newest row of each key: the newest few, or all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ __all__ = ["AllRows", "NewestFew", "merger_of"]
 def merger_of(
     layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
 ) -> BucketMerger:
-    """Return the merger of buckets for a table's layout.
-
-    Parameters are as of :class:`~upstream.sink.merge.bucket.BucketMerger`.
-    """
+    """Return the merger of buckets for a table's layout."""
     if layout.keep.latest:
         return BucketMerger(layout, rows, tombstones, forget_below, engine)
     keeper = AllRows if layout.keep.count is None else NewestFew
@@ -35,7 +32,7 @@ def merger_of(
 
 
 class AllRows(BucketMerger):
-    """Puts rows beside those that are there, whatever these are."""
+    """The merger that adds rows and reads no held ones."""
 
     def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
         del turn
@@ -46,10 +43,9 @@ class AllRows(BucketMerger):
 
 
 class NewestFew(BucketMerger):
-    """Keeps some of the newest rows of each key.
+    """The merger that keeps some of the newest rows of each key.
 
-    A deletion is remembered also when newer rows have come: an older one that came later might still be among the
-    newest few.
+    It remembers a deletion even after newer rows: an older row that comes later might be among the newest few.
     """
 
     def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
@@ -95,7 +91,7 @@ class NewestFew(BucketMerger):
 
 
 def _took_rows_away(codes: Int64s, time: Int64s, gone: Int64s, deletions: Int64s) -> Mask:
-    """Return per key whether a row left through its new deletion; positions are of rows that left, and deletions."""
+    """Return, per key, whether its new deletion removed a row; positions are of rows that left, and of deletions."""
     reaches = np.full(int(codes.max()) + 1 if len(codes) else 0, np.iinfo(np.int64).min)
     reaches[codes[deletions]] = time[deletions]
     through = np.isin(codes[gone], codes[deletions]) & (time[gone] <= reaches[codes[gone]])

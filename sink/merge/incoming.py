@@ -1,4 +1,4 @@
-"""The rows that a task is given, checked, apart from punctuation, and coalesced in bounded memory."""
+"""The rows of a task: checked, separated from punctuation, and coalesced in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,30 +33,12 @@ _COALESCE_BYTES = 256 << 20
 
 
 class Incoming:
-    """Gathers the rows that a task is given, apart from punctuation.
+    """A task's rows without punctuation, coalesced to the newest per key.
 
-    Parameters
-    ----------
-    layout, schema
-        The table's layout and the schema of its data files.
-    side_rows
-        Takes copies of late rows and the rows that lose in a conflict; None if they are not configured.
-    base
-        Is added to the numbers of the rows.
-
-    Attributes
-    ----------
-    lost : callable
-        Is to be given rows that lose in a conflict.
-    rows, updates : int
-        Rows taken so far, and how many updates they represent.
-    bounds : dict of str to int, float, str or None
-        Per feed the latest bound that its punctuation gave, in the terms of the time column; None if it ended the feed,
-        :data:`~upstream.delta_format.latest_table.NOTHING_YET` if it only announced the feed.
-    kept : (int, int)
-        Rows, and their bytes, that were left when it last coalesced what it holds.
-    highest : int
-        Number of a row, with the base; -1 if none has one.
+    `base` is added to the numbers of rows, and `highest` is the highest with it; -1 if no row has one. `bounds`
+    has the latest watermark by input partition: None if it ended, NOTHING_YET if it was only announced. `kept`
+    is the number of rows, and of bytes, after the last coalescing. `lost` receives rows that lose in a
+    conflict.
     """
 
     def __init__(
@@ -76,14 +58,7 @@ class Incoming:
         self.bounds: dict[str, Any] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add one batch as Spark gives it.
-
-        Raises
-        ------
-        MalformedRowError
-            A row's key or time is null, or its time is not a number; it deletes a key where all rows are kept; or its
-            number is too high.
-        """
+        """Add one batch from Spark; raise a MalformedRowError if a row has no usable key or time."""
         table = pa.Table.from_batches([batch])
         system = table.column(SYSTEM) if SYSTEM in table.column_names else None
         if system is not None:
@@ -105,13 +80,7 @@ class Incoming:
         self._keep(part)
 
     def take(self, part: Pending) -> None:
-        """Add rows that are numbered from the base on and have no punctuation among them.
-
-        Raises
-        ------
-        MalformedRowError
-            As :meth:`add`.
-        """
+        """Add rows that are numbered from the base on, without punctuation."""
         if part.rows.num_rows == 0:
             return
         self.rows += part.rows.num_rows
@@ -120,7 +89,7 @@ class Incoming:
         self._keep(part)
 
     def drain(self) -> Pending:
-        """Return the newest row of each key since the last call; they are held no longer."""
+        """Return the newest row of each key since the last call, and release them."""
         newest = self._newest()
         self._hold([])
         return newest
@@ -145,7 +114,7 @@ class Incoming:
         self.kept = (self._held, self._bytes)
 
     def _text_only(self, table: pa.Table, side_rows: SideRowWriter) -> pa.Table:
-        """Return the rows whose text is UTF-8; write the others to the side table, whatever else they lack."""
+        """Return the rows whose text is UTF-8; write the others to the side table, before any other check."""
         names = [name for name in self._schema.names if name in table.column_names]
         wrong = rows_without_text(table.select(names))
         if not wrong.any():
@@ -186,7 +155,7 @@ class Incoming:
             )
 
     def _deleted(self, table: pa.Table) -> Mask | None:
-        """Return which rows are tombstones, by the system column or the column that the user named; None if none is."""
+        """Return which rows are tombstones, by the system column or the user's column; None if none is."""
         marks: list[pa.ChunkedArray | pa.Array] = [deleted_mask(table)] if SYSTEM in table.column_names else []
         if self._layout.delete_when is not None:
             marks.append(pc.fill_null(table.column(self._layout.delete_when), False))

@@ -1,8 +1,4 @@
-"""Which rows of a batch are the newest of their keys.
-
-Order is (time, seq): of two rows with one key the later time stays, and on equal times the later arrival. Without a
-time column the later arrival stays.
-"""
+"""The newest rows of each key in a batch, by (time, arrival), or by arrival alone without a time column."""
 
 from __future__ import annotations
 
@@ -30,24 +26,18 @@ def unheard(rows: Pending) -> None:
 
 
 class _Arrived(NamedTuple):
-    """Keys and times in the order of arrival; `order` has the rows' positions, None if they are in that order."""
+    """Keys and times in the order of arrival."""
 
     codes: Int64s
     size: int
     time: Int64s | None
-    order: Int64s | None
+    order: Int64s | None  # the rows' positions; None if they are in that order
 
 
 def newest_rows(pending: Pending, layout: Layout, lost: Callable[[Pending], None] = unheard) -> Pending:
     """Return the newest row of each key, which represents the key's other rows, or the rows that the table keeps.
 
-    Parameters
-    ----------
-    pending
-    layout
-        The table's layout.
-    lost
-        A function that receives the rows that lost in a conflict.
+    `lost` receives the rows that lost in a conflict.
     """
     if pending.rows.num_rows == 0 or layout.keep.count is None:
         return pending
@@ -77,7 +67,7 @@ def newest_rows(pending: Pending, layout: Layout, lost: Callable[[Pending], None
 
 
 def _newest_of_each(pending: Pending, arrived: _Arrived, layout: Layout, lost: Callable[[Pending], None]) -> Pending:
-    """Return several rows of a key: each represents itself, since each is to be seen."""
+    """Return several rows of a key; each represents itself alone."""
     codes, _, time, order = arrived
     deleted = np.zeros(len(codes), dtype=np.bool_) if pending.deleted is None else pending.deleted
     deleted = deleted if order is None else deleted[order]
@@ -92,7 +82,7 @@ def _newest_of_each(pending: Pending, arrived: _Arrived, layout: Layout, lost: C
 
 
 def _tell(pending: Pending, ties: Int64s, arrived: _Arrived, layout: Layout, lost: Callable[[Pending], None]) -> None:
-    """Pass the rows that lost in a conflict to `lost`; pairs are in the order of arrival."""
+    """Pass the rows that lost in a conflict to `lost`; ties are positions in the order of arrival."""
     conflicting = lost_within(pending, ties if arrived.order is None else arrived.order[ties], layout)
     if conflicting is not None:
         lost(conflicting)

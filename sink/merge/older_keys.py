@@ -1,4 +1,4 @@
-"""The keys of which a batch has no newer row than the table, counted once also if several tasks have rows of them."""
+"""The keys of which a batch has only older rows than the table, counted once over several tasks."""
 
 from __future__ import annotations
 
@@ -21,30 +21,16 @@ MOST_HASHES = 1 << 16
 
 
 class OlderKeys(NamedTuple):
-    """Keys of one bucket whose newest row was older than the table's.
-
-    Parameters
-    ----------
-    total : int
-    hashes : bytes or None
-        Of each key the hash, as int64; None where there are too many.
-    """
+    """Keys of one bucket whose newest row in the batch was older than the table's."""
 
     total: int = 0
-    hashes: bytes | None = b""
+    hashes: bytes | None = b""  # an int64 for each key; None if there are too many
 
     @classmethod
     def of(cls, rows: pa.Table, key: Sequence[str], won: Mask, most: int) -> OlderKeys:
-        """Return the keys of which no row has won.
+        """Return the keys of which no row has won; without a key's columns, rows count.
 
-        Parameters
-        ----------
-        rows, key
-            Rows, and the names of the key's columns. Without these, rows count.
-        won : bool array of length rows
-            Whether the row is newer than what the table holds.
-        most : int
-            The number of keys up to which they have hashes. Beyond it, each row counts.
+        Beyond `most` lost rows there are no hashes, and each row counts.
         """
         lost = int((~won).sum())
         if lost == 0 or not key:
@@ -55,15 +41,9 @@ class OlderKeys(NamedTuple):
 
     @classmethod
     def together(cls, several: Sequence[OlderKeys], newer: Int64s | None = None) -> OlderKeys:
-        """Return the keys of one bucket that several tasks found, less those of which another task has a newer row.
+        """Return the keys of one bucket that several tasks found, except those that have won (`newer`, hashes).
 
-        If one of them has no hashes, a key counts once per task.
-
-        Parameters
-        ----------
-        several : sequence of OlderKeys
-        newer : int64 array, optional
-            The hashes of keys that won.
+        If one of the tasks has no hashes, a key counts once per task.
         """
         if len(several) == 1 and newer is None:
             return several[0]
@@ -81,5 +61,5 @@ class OlderKeys(NamedTuple):
 
 
 def counted(buckets: Iterable[Sequence[OlderKeys]]) -> int:
-    """Return the number of keys in all buckets, given what each bucket's tasks found."""
+    """Return the number of keys in all buckets, from each bucket's tasks."""
     return sum(OlderKeys.together(each).total for each in buckets)

@@ -1,13 +1,4 @@
-"""Late rows, rows that lost in a conflict, and rows with text that is not UTF-8, in Delta tables of their own, for
-people who want to see them.
-
-The first two are copies; the third are in no other table, and have their text as bytes.
-
-Tasks stage the rows as files of these tables, which no reader sees. The commit of the main table names them, and right
-after it they are appended. So what is appended is exactly what that commit counted: a batch that dies before its commit
-leaves orphans, which VACUUM removes; one that dies after it is repeated by Spark, recognised, and what its commit named
-is appended then, once, by the transaction that goes with it.
-"""
+"""Side tables: late rows, rows that lost in a conflict, and rows with text that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -54,28 +45,16 @@ _ROWS_AT_ONCE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class SideRows:
-    """The rows that a task, or a batch, has written to other tables.
+    """The rows that a task, or a batch, has written to side tables."""
 
-    Attributes
-    ----------
-    conflicts : int
-        Pairs of rows that conflict.
-    late : int or None
-        Late rows; None if nobody looked.
-    files : mapping of str to mapping of str to (int, int)
-        Of each output (``late``, ``conflicts``, ``texts``) its files, by path, with their sizes and numbers of rows.
-    texts : int or None
-        Rows with text that is not UTF-8; None if nobody looked.
-    """
-
-    conflicts: int = 0
-    late: int | None = None
+    conflicts: int = 0  # pairs of rows that conflict
+    late: int | None = None  # None if no output is configured
+    # by output (``late``, ``conflicts``, ``texts``) and path, the size and the number of rows
     files: Mapping[str, Mapping[str, tuple[int, int]]] = dataclasses.field(default_factory=dict)
-    texts: int | None = None
+    texts: int | None = None  # rows with text that is not UTF-8; None if no output is configured
 
     @classmethod
     def together(cls, parts: Iterable[SideRows]) -> SideRows:
-        """Return the side rows of several tasks together."""
         parts = list(parts)
         looked = [part.late for part in parts if part.late is not None]
         read = [part.texts for part in parts if part.texts is not None]
@@ -88,15 +67,7 @@ class SideRows:
 
 
 class Output:
-    """One table of side rows.
-
-    Parameters
-    ----------
-    place
-        The main table's target, with this table's location.
-    schema
-        Of its rows.
-    """
+    """One side table, at the location of `place`."""
 
     def __init__(self, place: SinkTarget, schema: pa.Schema) -> None:
         self._place = place
@@ -104,15 +75,7 @@ class Output:
         self._side = SideTable(place, schema, self._unusable)
 
     def check(self) -> None:
-        """Refuse a table that cannot take the rows.
-
-        Raises
-        ------
-        SchemaError
-            Naming the columns that are of another type there.
-        TableError
-            It cannot be read.
-        """
+        """Refuse a table whose columns cannot take the rows."""
         table = self._side.load()
         if table is None:
             return
@@ -131,13 +94,7 @@ class Output:
             )
 
     def append(self, files: Mapping[str, Sequence[int]], app_id: str, batch_id: int, written_ms: int) -> None:
-        """Append the files that a batch's commit has named, unless they are appended already.
-
-        Raises
-        ------
-        TableError
-            They cannot be.
-        """
+        """Append the files that a batch's commit has named, unless they are appended already."""
         adds = {path: (size, json.dumps({"numRecords": rows})) for path, (size, rows) in files.items()}
         for _ in range(_TRIES):
             table = self._side.ready()
@@ -159,21 +116,17 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """The outputs of a query, and the bounds of its feeds: all that tasks need.
+    """The side tables of a query, and the low-watermarks that decide which rows are late.
 
-    Attributes
-    ----------
-    target, layout
-        The main table's.
-    schema : pyarrow.Schema
-        Of the main table's data files.
-    promised : mapping
-        Per feed the bound that the query had committed before this batch; None when the feed had ended.
+    Late and conflicting rows are copies. Rows of other text are in no other table, with their text as bytes.
+    Tasks stage files, the main table's commit names them, and then they are appended, once, by a transaction.
+    If a process dies in between, the repeated batch appends the files that its commit named.
     """
 
-    target: SinkTarget
-    layout: Layout
-    schema: pa.Schema
+    target: SinkTarget  # the main table's
+    layout: Layout  # the main table's
+    schema: pa.Schema  # of the main table's data files
+    # by input partition the watermark committed before this batch; None if it had ended
     promised: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def output(self, kind: str) -> Output | None:
@@ -182,11 +135,10 @@ class Outputs:
         return None if place is None else self.at(place, kind)
 
     def place(self, kind: str) -> str | None:
-        """Return the location for rows of one kind."""
+        """Return the location for rows of one kind; None if it is not configured."""
         return {"late": self.target.late, "conflicts": self.target.conflicts, "texts": self.target.texts}[kind]
 
     def at(self, place: str, kind: str) -> Output:
-        """Return the output of one kind at a location."""
         columns = [pa.field(name, dtype) for name, dtype in _MARKS]
         held = [field.with_type(as_bytes(field.type)) if kind == "texts" else field for field in self.schema]
         return Output(dataclasses.replace(self.target, location=place), pa.schema([*held, *columns]))
@@ -199,13 +151,7 @@ class Outputs:
         return {kind: {"location": self.place(kind), "files": dict(files)} for kind, files in put.files.items()}
 
     def check(self) -> None:
-        """Refuse an output that cannot take the rows.
-
-        Raises
-        ------
-        SchemaError
-            Naming the columns that are of another type there.
-        """
+        """Refuse an output whose table cannot take the rows."""
         for kind in _KINDS:
             output = self.output(kind)
             if output is not None:
@@ -220,13 +166,7 @@ class Outputs:
 
 
 class SideRowWriter:
-    """Takes copies of a task's late rows, and counts and takes those that lose in a conflict.
-
-    Parameters
-    ----------
-    outputs
-        Where they go.
-    """
+    """The side rows of one task: copies of its late and conflicting rows, and its rows of other text."""
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
@@ -240,17 +180,7 @@ class SideRowWriter:
         self._bounds = self._of_feeds() if self._looks else {}
 
     def look(self, rows: pa.Table, system: pa.ChunkedArray, deleted: Mask | None) -> None:
-        """Copy those of a batch's rows that are late.
-
-        Parameters
-        ----------
-        rows
-            In the schema of the data files.
-        system
-            Their system column.
-        deleted
-            Which are tombstones; None if none is.
-        """
+        """Copy the late rows of a batch, in the data files' schema; `system` is their system column."""
         if not self._bounds:
             return
         times = rows.column(self._outputs.layout.progress_time)
@@ -263,7 +193,7 @@ class SideRowWriter:
             self._take("late", _with_marks(rows, system, deleted).take(pa.array(late)))
 
     def no_text(self, rows: pa.Table, system: pa.ChunkedArray | None, deleted: Mask | None) -> None:
-        """Take rows with text that is not UTF-8; parameters as of :meth:`look`."""
+        """Take rows with text that is not UTF-8."""
         self._texts += rows.num_rows
         self._take("texts", _with_marks(rows, system, deleted))
 
@@ -275,14 +205,13 @@ class SideRowWriter:
             self._take("conflicts", rows.rows.append_column(_MARKS[0][0], pa.array(marks)))
 
     def staged(self) -> SideRows:
-        """Stage the rows that were taken, and return their account."""
+        """Stage the rows taken so far, and return their counts and files."""
         for kind in self._held:
             self._stage(kind)
         texts = self._texts if self.looks_at_text else None
         return SideRows(self._conflicts, self._late if self._looks else None, self._staged, texts)
 
     def discard(self) -> None:
-        """Remove the staged files."""
         self._outputs.discard(SideRows(files=self._staged))
 
     def _take(self, kind: str, rows: pa.Table) -> None:
@@ -311,7 +240,7 @@ class SideRowWriter:
 
 
 def _with_marks(rows: pa.Table, system: pa.ChunkedArray | None, deleted: Mask | None) -> pa.Table:
-    """Return the rows with marks: whether they are deletions and, if known, where and when they came from."""
+    """Return the rows with a column for deletions and, if known, for their source and arrival."""
     marks = np.zeros(rows.num_rows, dtype=np.bool_) if deleted is None else deleted
     columns: list[Any] = [pa.array(marks)]
     if system is not None:
@@ -333,13 +262,8 @@ def files_named(commit_info: Mapping[str, Any]) -> set[str]:
 def write_outputs(outputs: Outputs, table: DeltaTable | None, query_id: str, near: int | None = None) -> None:
     """Append the side rows of the query's last commit, unless they have been appended.
 
-    One commit is enough to look at: the next batch does not begin before this has been done for the last one. `near` is
-    the version that it has by what the query's checkpoint remembers.
-
-    Raises
-    ------
-    TableError
-        An output cannot be written. The restarted query does it first.
+    One commit is enough: the next batch does not begin before this is done for the last one. `near` is the
+    version of that commit in the query's checkpoint. If an output fails, the restarted query appends first.
     """
     found = None if table is None else last_commit(table, query_id, near=near)
     if found is None:

@@ -1,6 +1,4 @@
-"""Rows of a batch on their way to the table, with the updates that they represent. Payload columns are never looked at:
-they are moved as they are.
-"""
+"""Rows of a batch before the merge, with the updates that they represent."""
 
 from __future__ import annotations
 
@@ -40,27 +38,15 @@ NO_SEQ = int(np.iinfo(np.int64).min)
 
 @dataclasses.dataclass
 class Pending:
-    """Rows of a batch with the updates that they represent.
+    """Rows of a batch with the updates that they represent. Payload columns pass unread."""
 
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        In the schema of the data files.
-    arrival_us, first_arrival_us : int64 arrays of length rows, or None
-        None where the rows carry no system column.
-    covered : int64 array of length rows
-    deleted : bool array of length rows, or None
-        Which rows are tombstones; None where none is.
-    """
-
-    rows: pa.Table
-    arrival_us: Int64s | None
-    first_arrival_us: Int64s | None
-    covered: Int64s
-    deleted: Mask | None = None
+    rows: pa.Table  # in the schema of the data files
+    arrival_us: Int64s | None  # None without the system column
+    first_arrival_us: Int64s | None  # None without the system column
+    covered: Int64s  # number of updates that each row represents
+    deleted: Mask | None = None  # True for tombstones; None if there are none
 
     def take(self, positions: Int64s) -> Pending:
-        """Return some of the rows, by their positions."""
         return self._of(self.rows.take(pa.array(positions)), positions)
 
     def chosen(self, chosen: Mask) -> Pending:
@@ -71,7 +57,6 @@ class Pending:
         return self._of(self.rows.filter(pa.array(chosen)), chosen)
 
     def slice(self, start: int, end: int) -> Pending:
-        """Return the rows from `start` up to `end`."""
         return self._of(self.rows.slice(start, end - start), slice(start, end))
 
     def _of(self, rows: pa.Table, which: Any) -> Pending:
@@ -85,12 +70,12 @@ class Pending:
 
 
 def as_pending(rows: pa.Table) -> Pending:
-    """Return rows of which only the columns are known as pending rows."""
+    """Return rows as pending rows without arrivals, each of which represents itself."""
     return Pending(rows, None, None, np.ones(rows.num_rows, dtype=np.int64))
 
 
 def concat_pending(parts: Sequence[Pending]) -> Pending:
-    """Concatenate rows of several tasks or batches. Arrival is known only if all of them have it."""
+    """Concatenate rows of several tasks or batches; arrivals are dropped unless all of them have these."""
     if len(parts) == 1:
         return parts[0]
     arrivals = [part.arrival_us for part in parts if part.arrival_us is not None]
@@ -107,15 +92,12 @@ def concat_pending(parts: Sequence[Pending]) -> Pending:
 
 
 def seq_of(table: pa.Table) -> Int64s:
-    """Return the arrival order of rows; the least number if it is unknown."""
+    """Return the rows' arrival numbers; `NO_SEQ` if a row has none."""
     return int64s(table.column(SEQ), NO_SEQ)
 
 
 def seq_in_order(table: pa.Table, held: int) -> Int64s:
-    """Return the arrival order of rows, the first `held` of which are held.
-
-    A row that comes without a number came after those that are held.
-    """
+    """Return the rows' arrival numbers; the first `held` rows are held, and others without a number came later."""
     seq = seq_of(table).copy()
     seq[held:][seq[held:] == NO_SEQ] = UNKNOWN
     return seq

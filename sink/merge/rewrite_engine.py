@@ -20,17 +20,7 @@ _FEW_ROWS = 8_192
 
 
 class RewrittenRows:
-    """A bucket's rows, all of which are looked at.
-
-    Parameters
-    ----------
-    layout
-        The table's.
-    held
-        The bucket's files.
-    reader
-        Reads what is live in them.
-    """
+    """A bucket's rows, all of which are read and rewritten."""
 
     def __init__(self, layout: Layout, held: Held, reader: BucketReader) -> None:
         self._layout = layout
@@ -40,7 +30,6 @@ class RewrittenRows:
         self._whole: pa.Table | None = None
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """Return all rows of the bucket."""
         del rows
         if self._base is None and self._reader.rows <= _FEW_ROWS:
             self._whole = whole = self._reader.read(self._reader.schema.names)
@@ -50,14 +39,14 @@ class RewrittenRows:
         return Rivals(base, np.zeros(count, dtype=np.int64), np.arange(count))
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """Read them with all other rows of the bucket, which is rewritten if one of them wins."""
+        """Return all columns of some rows, and keep the bucket's other rows for the rewrite."""
         del rivals
         whole = self._reader.read(self._reader.schema.names) if self._whole is None else self._whole
         self._whole = whole
         return whole.take(pa.array(chosen))
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
-        """Write the others and the fresh rows into one file."""
+        """Write the other rows and the fresh ones into one file."""
         del fresh
         names = self._reader.schema.names
         kept = rivals.rows if self._whole is None else self._whole
@@ -70,17 +59,10 @@ class RewrittenRows:
 
 
 class BesideRows:
-    """A bucket's rows, none of which has the key of a row that comes; they stay as they are.
+    """A bucket's rows, none of which has the key of a new row; they stay as they are.
 
-    Parameters
-    ----------
-    layout, files
-        The table's layout, and its data files.
-    held
-        The bucket's files.
-    fold
-        Whether they are too many: then small ones are put together with what comes. Their sizes grow geometrically, so
-        the number of times that each row is rewritten is the logarithm of the bucket's rows.
+    With `fold`, small files are merged with the new rows. Their sizes grow geometrically, so a row is rewritten
+    a number of times that is the logarithm of the bucket's rows.
     """
 
     def __init__(self, layout: Layout, files: DataFiles, held: Held, *, fold: bool) -> None:
@@ -91,18 +73,16 @@ class BesideRows:
         self._deciding = self._none.select(layout.deciding)
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """Return no rows."""
         del rows
         none = np.empty(0, dtype=np.int64)
         return Rivals(self._deciding, none, none)
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """Return no rows."""
         del rivals, chosen
         return self._none
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
-        """Write the fresh rows into a file of their own, or together with small ones."""
+        """Write the fresh rows into a file of their own, or together with small files."""
         del rivals, lost
         if not self._fold:
             return Replacement(stage(self._none))

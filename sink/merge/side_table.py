@@ -1,4 +1,4 @@
-"""A Delta table beside the main one, to which commits append figures or side rows. Several queries may share one."""
+"""A Delta table beside the main one, to which commits append figures or side rows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,10 @@ __all__ = ["SideTable"]
 
 
 class SideTable:
-    """Appends to one table by the same means as the main table's commits: a writer that starts a query engine takes
-    three times as long.
+    """A table beside the main one, which several queries may share. `unusable` makes its errors.
 
-    Parameters
-    ----------
-    place
-        The main table's target, with this table's location.
-    schema
-        Of the rows.
-    unusable
-        Makes the error that describes the fault.
+    Appends use the same means as the main table's commits: a writer with a query engine takes three times as
+    long.
     """
 
     def __init__(self, place: SinkTarget, schema: pa.Schema, unusable: Callable[[object], TableError]) -> None:
@@ -104,21 +97,7 @@ class SideTable:
     ) -> bool:
         """Append files, and return True; return False if another writer has taken the version.
 
-        Parameters
-        ----------
-        table
-            The table as it was when the files were found missing from it.
-        files
-            The sizes and statistics of the files, by path.
-        written_ms
-            The time of writing, in milliseconds since the epoch.
-        transaction
-            The application and the number that go with them.
-
-        Raises
-        ------
-        TableError
-            The table cannot be written.
+        `files` has the size and the statistics by path; `transaction` is an application and its number.
         """
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import DeltaError

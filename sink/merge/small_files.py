@@ -1,6 +1,4 @@
-"""Which of a bucket's files are put together when a batch comes: so few that readers stay fast, so seldom that it costs
-little.
-"""
+"""The choice of a bucket's files to merge with a batch's rows: readers stay fast at little cost."""
 
 from __future__ import annotations
 
@@ -14,26 +12,12 @@ _BIG_SHARE = 4
 
 
 def files_to_fold(live: Sequence[int], rows: Sequence[int], fresh: int, *, turn: bool) -> list[int]:
-    """Return the files to rewrite, together with the fresh rows.
+    """Return the positions of the files to rewrite together with the `fresh` new rows.
 
-    Small files are rewritten with any batch, up to a bound that follows the batch's size: so there is one small file
-    that grows. The others wait for the bucket's turn. Buckets take turns, so that no batch has to bear many. In its
-    turn, files are joined that are no larger than all smaller ones together, so that their sizes grow geometrically. A
-    file is also rewritten if it has lost a quarter of its rows, or as many have gathered beside it.
-
-    Parameters
-    ----------
-    live, rows : sequences of int
-        How many rows of each file count, and how many it holds.
-    fresh
-        The number of rows that the batch brings.
-    turn
-        Whether this batch may rewrite large files.
-
-    Returns
-    -------
-    list of int
-        Positions of the files.
+    Small files are rewritten with any batch, up to a bound that follows the batch's size, so that one small
+    file grows. The others wait for the bucket's turn; buckets take turns, so that no batch has to rewrite many.
+    In its turn, a file no larger than all smaller ones together joins them, so sizes grow geometrically. A file
+    is also rewritten if it has lost a quarter of its rows, or if smaller files have a quarter as many.
     """
     order = sorted(range(len(live)), key=live.__getitem__)
     free = _FREE_SHARE * fresh + _FREE_ROWS

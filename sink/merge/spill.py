@@ -1,10 +1,4 @@
-"""What a task has been given, in bounded memory: rows beyond the bound wait in runs on a local disk, and are merged
-bucket by bucket.
-
-A run is an Arrow file with the newest row per key of some of the task's rows, bucket after bucket. At the end each
-bucket's rows are read from all runs; so a task holds no more than a run, or one bucket. Most batches never reach the
-bound, and nothing is written.
-"""
+"""A task's rows in bounded memory: rows beyond the bound wait in runs on a local disk."""
 
 from __future__ import annotations
 
@@ -42,17 +36,10 @@ _COVERED, _DELETED = "_upstream_covered", "_upstream_deleted"
 
 
 class Gathering:
-    """Gathers a task's rows, and gives the newest per key of each bucket. To be closed, whatever happens.
+    """A task's rows, gathered and returned as the newest per key of each bucket. Close it, whatever happens.
 
-    Parameters
-    ----------
-    layout, schema, side_rows, base
-        As of :class:`~upstream.sink.merge.incoming.Incoming`.
-
-    Attributes
-    ----------
-    incoming : Incoming
-        Takes the rows; its counts and bounds are those of the whole task.
+    A run is an Arrow file with the newest row per key of some rows, bucket after bucket. At the end each bucket
+    is read from all runs, so a task holds no more than a run or one bucket. Most batches never write a run.
     """
 
     def __init__(
@@ -64,7 +51,7 @@ class Gathering:
         self._folder: str | None = None
 
     def close(self) -> None:
-        """Remove the files that were written."""
+        """Remove the runs' files."""
         for run in self._runs:
             run.close()
         if self._folder is not None:
@@ -72,19 +59,10 @@ class Gathering:
 
     @property
     def runs(self) -> int:
-        """The number of runs written."""
         return len(self._runs)
 
     def add(self, batch: pa.RecordBatch | Pending) -> None:
-        """Add one batch as Spark gives it, or rows that are pending already.
-
-        Raises
-        ------
-        MalformedRowError
-            As :meth:`Incoming.add`.
-        EnvironmentMissingError
-            The local disk cannot take the rows beyond the memory bound.
-        """
+        """Add one batch from Spark, or pending rows; a full local disk is an EnvironmentMissingError."""
         if isinstance(batch, Pending):
             self.incoming.take(batch)
         else:
@@ -189,7 +167,7 @@ _BESIDE = (_ARRIVAL, _FIRST_ARRIVAL, _COVERED, _DELETED)
 
 
 def _local_folder() -> str | None:
-    """Return the folder in which Spark's workers put data beyond memory; None is the system's own temporary folder."""
+    """Return Spark's local folder on this worker; None for the system's temporary folder."""
     for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK):
             return folder

@@ -1,9 +1,4 @@
-"""How stale the rows of a commit were when they became visible.
-
-Staleness of a delivered row: from the first arrival of the oldest update that it represents to the commit that shows it
-(*application staleness*). Tasks report when their rows first arrived in a bounded form; the commit turns that into
-ages.
-"""
+"""The staleness of a commit's rows at the moment they become visible."""
 
 from __future__ import annotations
 
@@ -25,25 +20,18 @@ _MOST = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Arrivals:
-    """When delivered rows first arrived.
+    """The distribution of delivered rows' first arrivals, of bounded size, from which the commit computes ages.
 
-    Attributes
-    ----------
-    at_us : int64 array
-        Distinct arrivals (or means of neighbouring ones), increasing.
-    count : int64 array
-        Rows at each.
-    first_us : int
-        The earliest, exactly. Meaningless if there are none.
+    A row's *application staleness* is the time from the first arrival of the oldest update that it represents
+    to the commit that shows it.
     """
 
-    at_us: Int64s
-    count: Int64s
-    first_us: int
+    at_us: Int64s  # distinct arrivals, or means of neighbouring ones, increasing
+    count: Int64s  # rows at each
+    first_us: int  # the exact earliest arrival; meaningless without rows
 
     @classmethod
     def of(cls, arrival_us: Int64s | None) -> Arrivals:
-        """Return the distribution of some rows' first arrivals."""
         if arrival_us is None:
             arrival_us = np.empty(0, dtype=np.int64)
         at_us, count = np.unique(arrival_us[arrival_us != UNKNOWN], return_counts=True)
@@ -51,7 +39,6 @@ class Arrivals:
 
     @classmethod
     def together(cls, parts: Sequence[Arrivals]) -> Arrivals:
-        """Return the distribution of the rows of several tasks."""
         if not parts:
             return cls.of(None)
         if len(parts) == 1:
@@ -95,22 +82,11 @@ class Arrivals:
         return Ages.of(committed_us - self.at_us, self.count)
 
     def area(self, committed_us: int, previous_us: int | None) -> tuple[float, float]:
-        """Return the bounds, least and most, of the staleness over time that ends with this commit.
+        """Return bounds of the staleness over time that ends with this commit, in square seconds, summed over keys.
 
-        They are in square seconds, summed over the rows' keys.
-
-        Parameters
-        ----------
-        committed_us
-            This commit.
-        previous_us
-            The commit before it; None if there is none.
-
-        Notes
-        -----
-        A result whose pending interval began at e, committed at t, adds the integral of x - e from max(e, p) to t, p
-        being when the key's previous result was committed. The table does not record which commit that was. It is not
-        later than the one before this, so the integral from there is the least, and the whole ramp from e is the most.
+        A key whose update arrived at e, committed at t, adds the integral of x - e from max(e, p) to t; p is the
+        commit of its previous result, which the table does not record. It is not later than `previous_us`, so the
+        integral from there is the least, and the whole ramp from e the most.
         """
         age = np.maximum(committed_us - self.at_us, 0) / 1e6
         before = np.zeros_like(age) if previous_us is None else np.maximum(previous_us - self.at_us, 0) / 1e6

@@ -1,4 +1,4 @@
-"""What one task does with its rows of a batch: merge them into their buckets' newest rows, and stage the files."""
+"""One task's part of a batch: merge its rows into their buckets, and stage the files."""
 
 from __future__ import annotations
 
@@ -29,35 +29,18 @@ __all__ = ["TaskResult", "run_task"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):
-    """The result of a task, for the commit.
+    """The result of a task, for the commit."""
 
-    Attributes
-    ----------
-    merges : tuple of BucketMerge
-        Of every bucket that the task looked at.
-    rows, updates : int
-        As in :class:`~upstream.sink.figures.summary.CommitSummary`.
-    arrivals : Arrivals
-        First arrivals of the delivered rows.
-    bounds : mapping
-        The bound of each feed by its punctuation.
-    side_rows : SideRows
-        Late and conflicting rows.
-    highest : int
-        Number of a row; -1 if none has one.
-    """
-
-    merges: tuple[BucketMerge, ...]
+    merges: tuple[BucketMerge, ...]  # of every bucket that the task read
     rows: int
     updates: int
-    arrivals: Arrivals
-    bounds: Mapping[str, Any]
+    arrivals: Arrivals  # first arrivals of the delivered rows
+    bounds: Mapping[str, Any]  # watermarks by input partition
     side_rows: SideRows = SideRows()  # noqa: RUF009 it is frozen
-    highest: int = -1
+    highest: int = -1  # the highest row number; -1 if no row has one
 
     @property
     def staged(self) -> list[StagedFile]:
-        """The files that await the commit."""
         return [file for merge in self.merges for file in merge.staged()]
 
 
@@ -70,31 +53,10 @@ def run_task(
     outputs: Outputs,
     base: int = 0,
 ) -> TaskResult:
-    """Merge a task's rows with the buckets that they fall in. On an error nothing staged is left behind.
+    """Merge a task's rows into their buckets; on an error no staged file is left.
 
-    Memory: what :class:`~upstream.sink.merge.spill.Gathering` holds of the rows, or one bucket with those of it.
-
-    Parameters
-    ----------
-    batches
-        As Spark gives them, with or without the system column; or rows that are pending, numbered from the base on.
-    layout, schema, merger
-        Of the table.
-    seen
-        The table as it was when the batch began.
-    outputs
-        Where late and conflicting rows are copied to.
-    base
-        Is added to the numbers of rows.
-
-    Raises
-    ------
-    MalformedRowError
-        A row has no key or no time.
-    TableError
-        A file of the table is gone.
-    EnvironmentMissingError
-        The worker's local disk has no room for rows beyond what memory is to hold.
+    Pending rows are numbered from the base on; to Spark's rows `base` is added. Memory: one run of
+    :class:`~upstream.sink.merge.spill.Gathering`, or one bucket with its new rows.
     """
     merges: list[BucketMerge] = []
     firsts: list[Int64s] = []

@@ -1,4 +1,4 @@
-"""The engine ``vectors``: superseded rows are marked as dead in place, and fresh ones come in a small file."""
+"""The engine ``vectors``: superseded rows are marked as dead in place, and fresh rows come in a small file."""
 
 from __future__ import annotations
 
@@ -18,17 +18,7 @@ __all__ = ["MarkedRows"]
 
 
 class MarkedRows:
-    """A bucket's rows, found through the indexes of its files.
-
-    Parameters
-    ----------
-    layout, files, index
-        The table, its data files and their indexes.
-    held
-        The bucket's files.
-    turn
-        Whether this batch may rewrite large files.
-    """
+    """A bucket's rows, found through the indexes of its files; with `turn`, large files may be rewritten."""
 
     def __init__(self, layout: Layout, files: DataFiles, index: KeyIndex, held: Held, *, turn: bool) -> None:
         self._layout = layout
@@ -40,7 +30,7 @@ class MarkedRows:
         self._dead: dict[int, Mask] = {}
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """Return live rows whose key's hash is that of one of the rows."""
+        """Return the live rows whose key has the hash of one of the rows."""
         hashes = np.unique(key_hashes(rows, self._layout.key))
         none = self._files.schema.empty_table().select(self._layout.deciding)
         parts = [none]
@@ -69,7 +59,7 @@ class MarkedRows:
         return pa.concat_tables([self._files.schema.empty_table(), *parts]).take(pa.array(back))
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
-        """Mark the rivals that lost; put small files together with the fresh rows."""
+        """Mark the rivals that lost; merge small files with the fresh rows."""
         files, positions = rivals.files[lost], rivals.positions[lost]
         touched = set(np.unique(files).tolist())
         for at in touched:
