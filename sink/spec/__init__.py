@@ -1,1 +1,1 @@
-"""The requirements on the table: options, layout, keys, history."""
+"""The description of a table: options, layout, keys, history."""

@@ -1,8 +1,4 @@
-"""A table's constraints on its rows: CHECK constraints, NOT NULL, invariants, generated and identity columns.
-
-Spark evaluates them in its own SQL whenever it writes. The sink writes files without Spark, and another engine's SQL
-has other answers, so a table with any of them is refused, by name; see docs/decisions/0030.
-"""
+"""A table's constraints on its rows, none of which the sink evaluates: a table with any is refused."""
 
 from __future__ import annotations
 
@@ -25,12 +21,10 @@ _INNER = (("elementType", "containsNull", "elements"), ("valueType", "valueConta
 
 
 def check_constraints(table: DeltaTable, location: str) -> None:
-    """Refuse a table with constraints that this package does not evaluate.
+    """Refuse a table with constraints that this package does not evaluate; the error names each.
 
-    Raises
-    ------
-    TableError
-        The table has such constraints. The message names each.
+    Spark evaluates CHECK, NOT NULL, invariants, generated and identity columns in its own SQL; see
+    docs/decisions/0030.
     """
     check_demands(json.loads(table.schema().to_json())["fields"], table.metadata().configuration, location)
 
@@ -51,15 +45,7 @@ def check_demands(fields: Iterable[Json], configuration: Mapping[str, str], loca
 
 
 def demands_of(fields: Iterable[Json], configuration: Mapping[str, str]) -> list[str]:
-    """Return the constraints of a table on its rows, in words.
-
-    Parameters
-    ----------
-    fields
-        The fields of its schema, in the JSON that Spark and Delta share.
-    configuration
-        Its properties.
-    """
+    """Return a table's constraints in words, from its fields in Delta's JSON and its properties."""
     checks = [
         f"the constraint {name[len(_CHECK) :]} CHECK ({condition})"
         for name, condition in sorted(configuration.items())

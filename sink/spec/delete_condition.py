@@ -1,6 +1,4 @@
-"""``deleteWhen`` as Spark sees it: a column of booleans, or a condition that becomes one before the rows reach the
-writer, which evaluates no SQL.
-"""
+"""The option ``deleteWhen``, as a column: the writer evaluates no SQL."""
 
 from __future__ import annotations
 
@@ -20,13 +18,8 @@ DELETED = f"{SYSTEM}_deleted"
 def with_deletions(df: DataFrame, condition: str | Column) -> tuple[DataFrame, str]:
     """Return the rows with a column that marks deletions, and its name.
 
-    Parameters
-    ----------
-    df
-        Rows with or without the system column.
-    condition
-        The name of one of its columns, an SQL condition, or a column expression. If it is null, the row deletes
-        nothing.
+    `condition` is a column's name, an SQL condition, or a column expression. If it is null, the row deletes
+    nothing.
     """
     from pyspark.sql import functions as F
 

@@ -1,10 +1,4 @@
-"""Which rows a table keeps: the newest of each key, its n newest, or all; and which of the rows that are there and
-those that come stay.
-
-Order is (time, arrival), as everywhere: of rows with one key and one time the later arrival stays, and a deletion takes
-what is older than it, whenever it comes. So what stays does not depend on the order in which rows come, nor on how they
-are divided into batches.
-"""
+"""The history that a table keeps: each key's newest row, its n newest, or all rows."""
 
 from __future__ import annotations
 
@@ -26,25 +20,13 @@ _LATEST = re.compile(r"latest(?:\s+(\d+))?")
 
 @dataclasses.dataclass(frozen=True)
 class Keep:
-    """How many rows of each key a table keeps.
+    """The number of newest rows of each key that a table keeps."""
 
-    Attributes
-    ----------
-    count : int or None
-        So many of the newest; None keeps all.
-    """
-
-    count: int | None = 1
+    count: int | None = 1  # None keeps all
 
     @classmethod
     def parse(cls, value: str) -> Keep:
-        """Read ``latest``, ``latest 5`` or ``all``.
-
-        Raises
-        ------
-        ValueError
-            It is something else.
-        """
+        """Parse ``latest``, ``latest 5`` or ``all``; other text is a ValueError."""
         lowered = value.strip().lower()
         if lowered == "all":
             return cls(None)
@@ -55,7 +37,7 @@ class Keep:
 
     @property
     def latest(self) -> bool:
-        """Whether it is one row of each key."""
+        """Return True if it is one row of each key."""
         return self.count == 1
 
     def __str__(self) -> str:
@@ -65,40 +47,22 @@ class Keep:
 
 
 def keeps_all(options: Mapping[str, Any]) -> bool:
-    """Return whether a user's options, with names in any case, keep all rows: then no key is needed."""
+    """Return True if a user's options, with names in any case, keep all rows: then no key is needed."""
     return any(name.lower() == "keep" and str(value).strip().lower() == "all" for name, value in options.items())
 
 
 class Kept(NamedTuple):
-    """What stays of some rows and deletions.
+    """The rows and deletions that stay."""
 
-    Attributes
-    ----------
-    stays : bool array
-        Per row or deletion.
-    ties : int64 array of two columns
-        Pairs of one key and one time: the one that is newest of them, and another.
-    """
-
-    stays: Mask
-    ties: Int64s
+    stays: Mask  # per row or deletion
+    ties: Int64s  # pairs of one key and one time: the newest of them, and another
 
 
 def newest_of_each(codes: Int64s, time: Int64s, arrival: Int64s, deleted: Mask, count: int) -> Kept:
     """Return each key's newest deletion, and its `count` newest rows after that, one for each time.
 
-    Parameters
-    ----------
-    codes
-        Numbers that are equal for two rows iff their keys are.
-    time
-        Event times as numbers.
-    arrival
-        The order of arrival, for rows of one key and one time; of equal ones, the later position came later.
-    deleted
-        The mask of deletions.
-    count
-        The number of rows of a key that stay.
+    Order is (time, arrival, position), and a deletion removes older rows whenever it comes. So the result
+    depends neither on the order of rows nor on their batches. Rows have equal `codes` iff their keys are equal.
     """
     if len(codes) == 0:
         return Kept(np.zeros(0, dtype=np.bool_), np.empty((0, 2), dtype=np.int64))
@@ -119,12 +83,12 @@ def newest_of_each(codes: Int64s, time: Int64s, arrival: Int64s, deleted: Mask, 
 
 
 def _numbered(begins: Mask) -> Int64s:
-    """Assign numbers to the runs of neighbours; `begins` marks the rows after the first with which a run begins."""
+    """Return a number for each run of neighbours; `begins` marks the rows, after the first, at which a run begins."""
     return np.cumsum(np.concatenate([[False], begins]))
 
 
 def _last_of(run: Int64s, chosen: Mask) -> Int64s:
-    """Return the last place of each run that is chosen, -1 if there is none."""
+    """Return each run's last chosen position, or -1."""
     last = np.full(int(run[-1]) + 1, -1, dtype=np.int64)
     places = np.flatnonzero(chosen)
     last[run[places]] = places  # the last of equal indices is the one that stays

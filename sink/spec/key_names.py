@@ -1,4 +1,4 @@
-"""What the options key, time and deleteWhen name: columns, and, of the key, fields of structs in columns."""
+"""The columns of the options key, time and deleteWhen; parts of a key may be fields of structs."""
 
 from __future__ import annotations
 
@@ -20,35 +20,15 @@ KEYS = TIMES | {"boolean", "string", "binary"}
 
 
 def key_named(name: str, fields: dict[str, Json], role: str = "key") -> str:
-    """Return the path of the column or field to which a user's name refers.
+    """Return the path (:func:`~upstream.conf.column_names.path_name`) of the column or field of a user's name.
 
-    The path has the form of :func:`~upstream.conf.column_names.path_name`.
-
-    Parameters
-    ----------
-    name
-        The name as the user writes it.
-    fields
-        The schema's columns with their types.
-    role
-        The option that names it.
-
-    Raises
-    ------
-    SchemaError
-        There is none.
+    `role` is the option that has the name. An unknown name is a SchemaError.
     """
     return _found(name, fields, role)
 
 
 def column_named(name: str, fields: dict[str, Json], role: str) -> str:
-    """Return the column to which a user's name refers.
-
-    Raises
-    ------
-    SchemaError
-        There is none, or it is a field of one.
-    """
+    """Return the column of a user's name; a field of a column is a SchemaError."""
     found = _found(name, fields, role)
     if found not in fields:
         raise SchemaError(
@@ -60,13 +40,7 @@ def column_named(name: str, fields: dict[str, Json], role: str) -> str:
 
 
 def check_key(name: str, fields: dict[str, Json], role: str = "key") -> None:
-    """Refuse a part of a key or of a sequence that cannot be compared.
-
-    Raises
-    ------
-    SchemaError
-        Naming it, and its type.
-    """
+    """Refuse a part of a key or of a sequence whose type cannot be compared."""
     kind = fields.get(name)
     if kind is None:
         column, *inner = parts_of(name)
@@ -77,7 +51,7 @@ def check_key(name: str, fields: dict[str, Json], role: str = "key") -> None:
 
 
 def is_decimal(kind: str) -> bool:
-    """Return whether a type is a decimal."""
+    """Return True if a type is a decimal."""
     return _DECIMAL.fullmatch(kind) is not None
 
 

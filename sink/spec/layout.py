@@ -1,9 +1,4 @@
-"""How the table is laid out, and whether an existing one fits.
-
-The table has the user's columns as they are, and two of UpStream's own: ``_upstream_bucket`` (INT, the partition:
-``pmod(hash(key), buckets)`` as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row, which
-decides between rows of one time; see :mod:`~upstream.sink.commit.arrival_order`). Its properties record the layout.
-"""
+"""The layout of a table, and the check that an existing table has it."""
 
 from __future__ import annotations
 
@@ -50,55 +45,27 @@ Json = Any
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The table that a query with these options and columns writes.
+    """The layout of the table that a query with these options and columns writes.
 
-    Attributes
-    ----------
-    key : tuple of str
-        The update key's columns or their fields, as they are spelled in the schema; see
-        :func:`~upstream.conf.column_names.path_name`.
-    time : str or None
-        The event time's column, if it decides which of two rows is newer; else the sequence or arrival does, or nothing
-        is compared.
-    buckets : int
-        How many partitions.
-    fields : tuple of (str, str)
-        Name and type (JSON) of each of the user's columns.
-    progress_time : str or None
-        The event time's column, in whose terms punctuation states how far feeds are complete, whether it decides or
-        not.
-    keep : Keep
-        What of each key is kept.
-    delete_when : str or None
-        The query's column that marks deletions; the table does not have it.
-    ids : mapping or None
-        The numbers of the table's columns; None for a table without column mapping, as all are whose names plain Delta
-        admits.
-    sequence : tuple of str
-        The columns, or fields of columns, whose order decides which of two rows is newer; the first one before the
-        next.
+    The table has the user's columns and two of UpStream's own. ``_upstream_bucket`` (INT) is the partition:
+    ``pmod(hash(key), buckets)`` as in Spark. ``_upstream_seq`` (BIGINT) is the row's arrival order, which
+    decides between rows of one time. The table's properties record the layout.
     """
 
-    key: tuple[str, ...]
-    time: str | None
+    key: tuple[str, ...]  # the update key's columns or fields, spelled as in the schema
+    time: str | None  # the event time's column, if it decides which of two rows is newer
     buckets: int
-    fields: tuple[tuple[str, str], ...]
-    progress_time: str | None = None
+    fields: tuple[tuple[str, str], ...]  # name and type (JSON) of each of the user's columns
+    progress_time: str | None = None  # the event time's column, in which punctuation counts; it need not decide
     keep: Keep = Keep()  # noqa: RUF009 it is frozen
-    delete_when: str | None = None
+    delete_when: str | None = None  # the query's column that marks deletions; the table does not have it
+    # column mapping ids; None without column mapping, as for all names that plain Delta admits
     ids: Ids | None = dataclasses.field(default=None, hash=False)
-    sequence: tuple[str, ...] = ()
+    sequence: tuple[str, ...] = ()  # columns or fields that decide, in this order, which of two rows is newer
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
-        """Return the layout for a DataFrame's schema.
-
-        Raises
-        ------
-        SchemaError
-            A column has a name, a type or a collation that the table cannot hold, or the key or the time is absent or
-            of an unfit type.
-        """
+        """Return the layout for a DataFrame's schema; raise a SchemaError if no table can have it."""
         check_collations(schema)
         described: list[dict[str, Json]] = schema.jsonValue()["fields"]
         _check_case([field["name"] for field in described if field["name"] != SYSTEM])
@@ -143,13 +110,7 @@ class Layout:
 
     @classmethod
     def recorded(cls, table: DeltaTable, location: str) -> Layout:
-        """Return the layout that a table records.
-
-        Raises
-        ------
-        TableError
-            It was not made by this sink, or its files have other names for its columns.
-        """
+        """Return the layout that a table records; raise a TableError if this sink did not make the table."""
         properties = table.metadata().configuration
         if LAYOUT_PROPERTY not in properties:
             raise _foreign(location)
@@ -168,7 +129,7 @@ class Layout:
         ).numbered_in(table)
 
     def numbered_in(self, table: DeltaTable | None) -> Layout:
-        """Return the layout with the column numbers that the table has or would get; None is a new table."""
+        """Return the layout with the table's column mapping ids, present or new; None is a new table."""
         return dataclasses.replace(self, ids=ids_in(table, self.plain_schema()))
 
     def described(self) -> str:
@@ -176,7 +137,7 @@ class Layout:
         return json.dumps([self.fields, self.delete_when])
 
     def plain_schema(self) -> Json:
-        """Return the table's schema in the JSON that Spark and Delta share, without the additions of column mapping."""
+        """Return the table's schema in Delta's JSON, without the additions of column mapping."""
         fields = [(name, json.loads(kind)) for name, kind in self.fields]
         described = [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
@@ -193,29 +154,29 @@ class Layout:
         return pa.schema([field for field in whole if field.name != BUCKET])
 
     def file_schema(self) -> pa.Schema:
-        """Return :meth:`arrow_schema` as it is written: with the columns' numbers, if they have any."""
+        """Return :meth:`arrow_schema` with the column mapping ids, if there are any."""
         return self.arrow_schema() if self.ids is None else with_field_ids(self.arrow_schema(), self.ids)
 
     @property
     def deciding(self) -> list[str]:
-        """The columns of a data file that decide which of two rows is newer: the key's, the order's, arrival's."""
+        """Return the file columns that decide which of two rows is newer: of key, order and arrival."""
         return list(dict.fromkeys([*self.key_columns, *columns_of(self.order, dict(self.fields)), SEQ]))
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The columns or fields that decide which of two rows is newer, before arrival: the sequence, or the time."""
+        """Return the columns or fields that decide before arrival: the sequence, or the time."""
         return self.sequence or (() if self.time is None else (self.time,))
 
     @property
     def key_types(self) -> list[pa.DataType]:
-        """The types of the key's parts, in their order."""
+        """Return the types of the key's parts, in their order."""
         from ...core.rows.columns import type_at
 
         return [type_at(self.file_schema(), name) for name in self.key]
 
     @property
     def key_columns(self) -> list[str]:
-        """The columns that contain the key: its own, and the structs of those parts of it that are fields."""
+        """Return the columns that contain the key; a field's is its struct."""
         return columns_of(self.key, dict(self.fields))
 
     def properties(self) -> dict[str, str]:
@@ -232,42 +193,22 @@ class Layout:
         return recorded
 
     def check(self, table: DeltaTable, location: str, *, merging: bool = False) -> None:
-        """Refuse a table with another layout.
+        """Refuse a table with another layout, or with a feature under which the sink cannot write.
 
-        Parameters
-        ----------
-        table, location
-            The table, and its location.
-        merging
-            Whether it may lack columns, and have narrower types.
-
-        Raises
-        ------
-        TableError
-            It is not one of UpStream's, or its key, time or buckets differ, or it uses a feature that the sink cannot
-            write under.
-        SchemaError
-            Its columns or their types differ.
+        With `merging`, the table may lack columns and have narrower types.
         """
         self.check_recorded(table, location)
         _check_mapping(table, location)
         self._check_columns(self.columns_of(table), location, merging=merging)
 
     def check_recorded(self, table: DeltaTable, location: str) -> None:
-        """Refuse a table whose properties record another layout: they may change while it is being written.
-
-        Raises
-        ------
-        TableError
-            It is not one of UpStream's, its key, time, buckets or what it keeps differ, or it has constraints that this
-            package does not evaluate.
-        """
+        """Refuse a table whose properties record another layout: they may change during the query."""
         meta = table.metadata()
         self._check_properties(meta.configuration, meta.partition_columns, location)
         check_constraints(table, location)
 
     def check_metadata(self, metadata: Mapping[str, Any], location: str) -> None:
-        """Refuse as :meth:`check` does, by the table's metadata in its log, without delta-rs."""
+        """Refuse as :meth:`check` does, by the metadata in the table's log, without delta-rs."""
         schema, configuration = json.loads(metadata["schemaString"]), metadata["configuration"]
         self._check_properties(configuration, metadata["partitionColumns"], location)
         check_demands(schema["fields"], configuration, location)
@@ -299,7 +240,7 @@ class Layout:
 
     @staticmethod
     def columns_of(table: DeltaTable) -> dict[str, Json]:
-        """Return the names and types of a table's columns, as :meth:`plain_schema` has them."""
+        """Return a table's column types by name, as in :meth:`plain_schema`."""
         return _columns_in(json.loads(table.schema().to_json())["fields"])
 
     def _check_columns(self, present: Mapping[str, Json], location: str, *, merging: bool) -> None:
@@ -382,7 +323,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _mark(name: str, fields: dict[str, Json]) -> str:
-    """Return the column that marks deletions."""
+    """Return the column that marks deletions; refuse one that is not boolean."""
     found = column_named(name, fields, "deleteWhen")
     if fields[found] != "boolean":
         raise SchemaError(
@@ -394,7 +335,7 @@ def _mark(name: str, fields: dict[str, Json]) -> str:
 
 
 def _delta_type(kind: Json, name: str) -> Json:
-    """Return a Spark type as the table holds it: everything may be null, no metadata."""
+    """Return a Spark type as the table has it: all parts may be null and have no metadata."""
     if isinstance(kind, str):
         if kind in KEYS or is_decimal(kind):
             return kind.replace(" ", "")

@@ -1,10 +1,4 @@
-"""When a table is due for maintenance, and what it may lose then: decided from numbers alone.
-
-What stays is decided by versions, not by files. Readers are promised every version from the *oldest promised* one on:
-the one that was current `retention` ago or, if that is further back than `retentionVersions`, so many versions ago.
-Since a version is read from the checkpoint before it, the log stays from the newest checkpoint that is not above the
-oldest promised version, the *base*; and a data file stays if a version from the base on has it.
-"""
+"""The rules of maintenance: when it is due, and which versions stay; decided from numbers alone."""
 
 from __future__ import annotations
 
@@ -46,47 +40,34 @@ _SECONDS = re.compile(r"interval (\d+) seconds")
 
 @dataclasses.dataclass(frozen=True)
 class MaintenanceRules:
-    """How much of a table's past is kept, and how much time upkeep may take.
+    """The retention of a table's versions, and the time that maintenance may take.
 
-    Attributes
-    ----------
-    retention_us : int
-        For how long a version can be read after another one took its place; a table records it, for writers without the
-        option.
-    versions : int
-        The most versions that are kept, however young; recorded as well.
-    budget_s : float
-        The most time that upkeep may take after a commit; what is not done waits for the next time.
-    every : int
-        Commits from one maintenance to the next; each makes a checkpoint of the log.
+    Readers may rely on every version from the *oldest promised* one on: the one that was current `retention_us`
+    ago, but at most `versions` back. A version is read from the checkpoint before it. So the log stays from the
+    newest checkpoint at or below the oldest promised version, the *base*. A data file stays if a version from
+    the base on has it.
     """
 
+    # time for which a version can be read after it was replaced; the table records it
     retention_us: int = 604_800_000_000
-    versions: int = 10_000
-    budget_s: float = 2.0
-    every: int = 100
+    versions: int = 10_000  # the most versions that stay, however young; the table records it
+    budget_s: float = 2.0  # the most time for maintenance after a commit; the rest waits for the next time
+    every: int = 100  # commits between two maintenances, each of which makes a checkpoint
 
     @classmethod
     def of_table(
         cls, configuration: Mapping[str, str], retention_us: int | None, versions: int | None, budget_s: float
     ) -> MaintenanceRules:
-        """Return the given rules; a rule that is not given is the one that the table records."""
+        """Return the given rules; for a rule that is None, the one that the table records."""
         recorded_s, recorded = configuration.get(_RETENTION), configuration.get(_VERSIONS)
         if retention_us is None:
             retention_us = cls.retention_us if recorded_s is None else int(recorded_s) * 1_000_000
         return cls(retention_us, versions or int(recorded or cls.versions), budget_s)
 
     def due(self, version: int, checkpoint: int, checkpointed_us: int, now_us: int) -> bool:
-        """Return whether maintenance is due at a version.
+        """Return True if maintenance is due at a version.
 
-        Parameters
-        ----------
-        version
-            The latest version.
-        checkpoint, checkpointed_us
-            The log's last checkpoint, and when it was made; -1 without any, and when that was found.
-        now_us
-            The time.
+        `checkpoint` is -1 without one; then `checkpointed_us` is the time at which that was found.
         """
         # By the turn of the hundred, not by how long ago: there may have been checkpoints in between.
         turned = (version + 1) // self.every > (checkpoint + 1) // self.every
@@ -95,39 +76,24 @@ class MaintenanceRules:
 
 
 def checkpoint_pays(entries: int, checkpoint: int) -> bool:
-    """Return whether the log is to have a checkpoint although no maintenance is due.
+    """Return True if a checkpoint pays off although no maintenance is due: each reader reads the entries after it.
 
-    Each reader reads the entries after the last one.
-
-    Parameters
-    ----------
-    entries, checkpoint
-        Bytes of the entries since then, and of the checkpoint, which is rewritten. So the cost of checkpoints follows
-        the size of the log.
+    Both arguments are bytes. A checkpoint is rewritten whole, so the cost of checkpoints follows the size of
+    the log.
     """
     return entries >= max(_LONG_LOG, checkpoint)
 
 
 class LogFiles(NamedTuple):
-    """The files of a log by what they are.
+    """The files of a log by kind."""
 
-    Attributes
-    ----------
-    entries : mapping of int to int
-        The versions whose entry is there, ascending, and when it was written (microseconds since the epoch).
-    checkpoints : tuple of int
-        The versions of which there is a complete checkpoint, ascending.
-    names : mapping of int to list of str
-        All files that are needed no more once only later versions are kept.
-    """
-
-    entries: Mapping[int, int]
-    checkpoints: tuple[int, ...]
-    names: Mapping[int, list[str]]
+    entries: Mapping[int, int]  # versions with an entry, ascending, and the time of writing in epoch microseconds
+    checkpoints: tuple[int, ...]  # versions with a complete checkpoint, ascending
+    names: Mapping[int, list[str]]  # by version, all files that are needless once only later versions stay
 
     @classmethod
     def of(cls, found: Iterable[tuple[str, int]]) -> LogFiles:
-        """Return the files of a log, from names and times of writing; names unknown to the format are skipped."""
+        """Return the files of a log from names and times of writing; names unknown to the format are skipped."""
         entries: dict[int, int] = {}
         names: dict[int, list[str]] = {}
         whole: set[int] = set()
@@ -151,26 +117,16 @@ class LogFiles(NamedTuple):
         return cls(dict(sorted(entries.items())), tuple(sorted(whole)), names)
 
     def base(self, promised: int) -> int | None:
-        """Return the checkpoint from which all promised versions can be read; None if they need the log's beginning."""
+        """Return the checkpoint from which all promised versions can be read; None if they need the log's start."""
         return max((version for version in self.checkpoints if version <= promised), default=None)
 
     def before(self, base: int) -> list[int]:
-        """Return the versions below the base of which any file is left, ascending."""
+        """Return the versions below the base that still have a file, ascending."""
         return sorted(version for version in self.names if version < base)
 
 
 def oldest_promised(entries: Mapping[int, int], rules: MaintenanceRules, now_us: int) -> int:
-    """Return the oldest version on which readers may still rely.
-
-    Parameters
-    ----------
-    entries
-        The entries of :class:`LogFiles`; at least one.
-    rules
-        The rules on how much is kept.
-    now_us
-        The time.
-    """
+    """Return the oldest version on which readers may still rely; `entries` has at least one."""
     first, last = min(entries), max(entries)
     # The first that is younger than the retention took the place of one that somebody may just have opened.
     young = min(
@@ -181,25 +137,17 @@ def oldest_promised(entries: Mapping[int, int], rules: MaintenanceRules, now_us:
 
 
 def parse_interval_s(value: str | None) -> int | None:
-    """Return the seconds of a table property in the form of :func:`interval_due`; None for another form."""
+    """Return the seconds of a table property in the form of :func:`retention_properties`; None for another form."""
     match = None if value is None else _SECONDS.fullmatch(value)
     return None if match is None else int(match.group(1))
 
 
 def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int | None) -> int | None:
-    """Return the seconds that the table's own properties for retention should have; None if they may stay.
+    """Return the seconds that the table's properties for retention should have; None if they may stay.
 
-    VACUUM obeys them, and checkpoints carry removed files along for as long: at a commit a second, those of a week are
-    ten million. So if the number of versions binds, they follow it, in wide steps, since each change is a commit.
-
-    Parameters
-    ----------
-    recorded_s
-        Their current value.
-    rules
-        The rules on how much is kept.
-    kept_us
-        The age of the oldest promised version if the number of versions binds; None if it does not.
+    VACUUM obeys them, and checkpoints contain removed files for that long: at a commit a second, ten million in
+    a week. So if the number of versions binds, the seconds follow it, in wide steps, since each change is a
+    commit. `kept_us` is the age of the oldest promised version; None if the number of versions does not bind.
     """
     most = _seconds(rules.retention_us)
     if kept_us is None:
@@ -212,12 +160,12 @@ def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int |
 
 
 def is_ours(configuration: Mapping[str, str]) -> bool:
-    """Return whether a table was made by this package, by its properties: others may promise their readers more."""
+    """Return True if this package made a table, by its properties: others may promise their readers more."""
     return LAYOUT_PROPERTY in configuration or _RETENTION in configuration
 
 
 def retention_properties(rules: MaintenanceRules | None, seconds: int | None = None) -> dict[str, str]:
-    """Return the table's properties for retention: so many seconds, or those of the rules; none without rules."""
+    """Return the table's properties for retention, of so many seconds or those of the rules; none without rules."""
     if rules is None:
         return {}
     interval = f"interval {seconds or _seconds(rules.retention_us)} seconds"
@@ -238,53 +186,22 @@ def _seconds(micros: int) -> int:
 
 @dataclasses.dataclass
 class Maintained:
-    """What maintenance did, or would do.
+    """The result of maintenance, or of a dry run."""
 
-    Attributes
-    ----------
-    version : int
-        The table's, before.
-    oldest : int
-        The oldest version that can still be read; 0 where nothing but files was put together.
-    seconds : float
-        How long it took.
-    checkpoint : bool
-        Whether the log got a checkpoint.
-    entries : int
-        Versions whose log entries were removed.
-    files : int
-        Data files removed that only those versions had, deletions for followers included.
-    orphans : int
-        Files removed that no version had: of tasks and processes that died.
-    bytes : int
-        Bytes removed, as far as the log has their size.
-    compacted : int
-        Files that were put together, or rid of dead rows.
-    properties : bool
-        Whether the table's properties for retention were changed.
-    left : bool
-        Whether time ran out, so that something waits for the next time.
-    held : str or None
-        Why nothing was removed.
-    failed : str or None
-        What went wrong. It is tried again the next time; no row is in danger.
-    """
-
-    version: int
-    oldest: int = 0
+    version: int  # the table's before
+    oldest: int = 0  # the oldest version that can still be read; 0 if only files were compacted
     seconds: float = 0.0
-    checkpoint: bool = False
-    entries: int = 0
-    files: int = 0
-    orphans: int = 0
-    bytes: int = 0
-    compacted: int = 0
-    properties: bool = False
-    left: bool = False
-    held: str | None = None
-    failed: str | None = None
+    checkpoint: bool = False  # True if the log got a checkpoint
+    entries: int = 0  # versions whose log entries were removed
+    files: int = 0  # data files removed that only those versions had, deletions for followers included
+    orphans: int = 0  # files removed that no version had: of tasks and processes that died
+    bytes: int = 0  # bytes removed, as far as the log has their size
+    compacted: int = 0  # files that were merged, or rewritten without dead rows
+    properties: bool = False  # True if the table's properties for retention were changed
+    left: bool = False  # True if time ran out and some work is left
+    held: str | None = None  # the reason if nothing was removed
+    failed: str | None = None  # the error; the step is tried again, and no row is in danger
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Maintained:
-        """Return the value that :func:`dataclasses.asdict` described."""
         return cls(**known_fields(cls, value))

@@ -35,14 +35,14 @@ SPARKS_OWN = ("checkpointLocation", "queryName")
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """How long a deletion is remembered: a duration, or a number in the time column's own unit."""
+    """The time for which a deletion is remembered: a duration, or a number in the time column's own unit."""
 
     duration_us: int | None = None
     number: float | None = None
 
     @classmethod
     def parse(cls, value: str) -> Retention:
-        """Read ``7 days``, or ``3600``."""
+        """Parse ``7 days``, or ``3600``."""
         try:
             number = float(value)
         except ValueError:
@@ -249,7 +249,7 @@ class SinkOptions:
     )
 
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
-        """Return the rules for maintaining a table with these properties; None if it is not maintained."""
+        """Return the rules for a table with these properties; None if it is not maintained."""
         if self.maintenance == "off":
             return None
         budget_s = self.maintenance_budget_us / 1e6
@@ -258,72 +258,45 @@ class SinkOptions:
 
 @dataclasses.dataclass(frozen=True)
 class SinkTarget:
-    """Where a query writes, and its name in the table.
-
-    Attributes
-    ----------
-    options : SinkOptions
-        The user's options.
-    location : str
-        The table's absolute path, or its address if it is not on a local disk.
-    storage : mapping
-        Options for the object store. Never shown.
-    checkpoint : str
-        The query's checkpoint location.
-    metrics : str or None
-        The metrics table's absolute path or address.
-    application : str or None
-        Who writes a batch; None is the query, by the id in its checkpoint.
-    repeatable : bool
-        Whether the table is to remember which of the writer's batches it has.
-    late, conflicts, texts : str or None
-        The same of the tables of late and of conflicting rows, and of those with text that is none.
-    of_query : bool
-        Whether Spark numbers the batches, and so repeats none but the last; else a number that is not above the last is
-        taken for a repeat.
-    offsets : str or None
-        A digest of what a query's batch reads, if it does not come from the writer's checkpoint.
-    numbered_by : str or None
-        The query whose input numbers the rows, where the writer's name is another.
-    """
+    """The location of a query's table, and the query's name in it. All locations are absolute paths or addresses."""
 
     options: SinkOptions
     location: str
-    storage: Mapping[str, str] = dataclasses.field(repr=False)
+    storage: Mapping[str, str] = dataclasses.field(repr=False)  # options for the object store; never shown
     checkpoint: str
     metrics: str | None = None
-    application: str | None = None
-    repeatable: bool = True
+    application: str | None = None  # the writer of a batch; None is the query, by the id in its checkpoint
+    repeatable: bool = True  # True if the table is to remember which of the writer's batches it has
     late: str | None = None
     conflicts: str | None = None
-    texts: str | None = None
-    of_query: bool = True
+    texts: str | None = None  # location of the rows with text that is not UTF-8
+    of_query: bool = True  # True if Spark numbers the batches: a lower number is an error, not a repeat
+    # a digest of the batch's offsets, if it does not come from the writer's checkpoint
     offsets: str | None = dataclasses.field(default=None, repr=False)
-    numbered_by: str | None = None
+    numbered_by: str | None = None  # the query whose input numbers the rows, if it is not the writer
 
     @property
     def is_local(self) -> bool:
-        """Whether the table is on a disk of this machine (or one mounted there)."""
+        """Return True if the table is on a disk of this machine, or one mounted there."""
         return self.folder.is_local
 
     @property
     def folder(self) -> TableFolder:
-        """The table's folder."""
         return TableFolder(self.location, self.storage, self.is_durable)
 
     @property
     def is_durable(self) -> bool:
-        """Whether a committed batch is to outlive a power cut."""
+        """Return True if a committed batch must survive a power cut."""
         return self.options.durability == "power"
 
     @property
     def checkpoint_folder(self) -> TableFolder:
-        """The checkpoint's folder, for which the store's options are the table's."""
+        """Return the checkpoint's folder, with the table's store options."""
         return TableFolder(self.checkpoint, self.storage, self.is_durable)
 
     @property
     def tables(self) -> list[Place]:
-        """The table and those beside it, each with the option that names it."""
+        """Return the table and those beside it, each with the option that names it."""
         named = {"path": self.location, "metricsLocation": self.metrics, "lateOutput": self.late}
         named |= {"conflictOutput": self.conflicts, "textOutput": self.texts}
         return [(name, place) for name, place in named.items() if place is not None]
@@ -334,19 +307,9 @@ class SinkTarget:
 
 
 def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> SinkTarget:
-    """Return the target that the options describe.
+    """Return the target that the options describe; an OptionError names all that are wrong.
 
-    Parameters
-    ----------
-    given
-        The user's options, and those that Spark adds.
-    started
-        Whether the query has been started, so that its checkpoint location must be known.
-
-    Raises
-    ------
-    OptionError
-        Options are unknown, mistyped or missing. The message names all of them.
+    Before a query is started, its checkpoint location may be unknown.
     """
     (options,) = parse_options(given, [SinkOptions], ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
     lowered = {name.lower(): value for name, value in given.items()}
@@ -407,10 +370,7 @@ def _check_together(options: SinkOptions) -> None:
 
 
 def _check_storage(storage: Mapping[str, str]) -> None:
-    """Refuse storage options that would let one writer's commit overwrite another's.
-
-    A writer must take a version's log entry only if there is none.
-    """
+    """Refuse storage options that would let one writer's commit overwrite another's log entry."""
     for name, value in storage.items():
         unsafe = name.endswith("allow_unsafe_rename") and value.strip().lower() not in ("false", "0", "off", "no", "")
         disabled = name.endswith("conditional_put") and value.strip().lower() == "disabled"

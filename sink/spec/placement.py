@@ -1,4 +1,4 @@
-"""Rows go to the task of their bucket before they reach the writer, which cannot make Spark do so."""
+"""The shuffle of rows to the task of their bucket, before the writer, which cannot make Spark shuffle."""
 
 from __future__ import annotations
 
@@ -27,26 +27,17 @@ _CORES: weakref.WeakKeyDictionary[SparkSession, int] = weakref.WeakKeyDictionary
 def to_buckets(
     df: DataFrame, key: Sequence[str], buckets: int, partitions: int | None, bucket: Column | None = None
 ) -> DataFrame:
-    """Return the rows with whole buckets in each task.
+    """Return the rows, or frames with their bucket in `bucket`, with whole buckets in each task.
 
-    Parameters
-    ----------
-    df
-        Rows, or frames of them.
-    key, buckets
-        The key and the number of buckets of the table.
-    partitions
-        The number of tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. There are
-        never more than there are buckets.
-    bucket
-        If rows are in frames, the column with each frame's bucket.
+    By default there are as many tasks as cores, at most ``spark.sql.shuffle.partitions``; never more than
+    buckets.
     """
     tasks = _tasks(df.sparkSession, buckets, partitions)
     return df.repartitionById(tasks, _bucket(key, df.columns, buckets) if bucket is None else bucket)
 
 
 def buckets_for(keys: int | None) -> int:
-    """Return the number of buckets for a new table that is to hold so many keys; 16 if that is unknown."""
+    """Return the number of buckets for a new table of so many keys; 16 if the number is unknown."""
     return max(_LEAST, -(-(keys or 0) // _KEYS_IN_BUCKET))
 
 

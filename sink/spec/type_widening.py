@@ -1,4 +1,4 @@
-"""Which of Delta's types hold every value of another one."""
+"""The pairs of Delta types of which one has every value of the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 
 def widens(narrow: Any, wide: Any) -> bool:
-    """Return whether every value of one type is one of the other, and readers of Parquet can widen it."""
+    """Return True if the wide type has every value of the narrow one, and readers of Parquet can widen it."""
     if narrow in _WHOLE and wide in _WHOLE:
         return _WHOLE.index(narrow) < _WHOLE.index(wide)
     if (narrow, wide) == ("float", "double"):
