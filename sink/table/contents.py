@@ -1,4 +1,4 @@
-"""A stored table, for its maintenance: the layout that it records, its files, and the contents of each."""
+"""A stored table for commands: its recorded layout, its files, and the contents of each."""
 
 from __future__ import annotations
 
@@ -31,31 +31,15 @@ _END = 8
 
 @dataclasses.dataclass(frozen=True)
 class Unreadable(Exception):  # noqa: N818 it is what was found, not an error of ours
-    """A file that cannot be read.
+    """A file that cannot be read."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to the table.
-    reason : str
-    proven : bool
-        Whether a second look has shown that the file is missing, or that its size or its footer is wrong; else reading
-        it failed for another reason.
-    """
-
-    path: str
+    path: str  # relative to the table
     reason: str
-    proven: bool = True
+    proven: bool = True  # True if a second look found it missing, or its size or footer wrong
 
 
 def recorded_layout(path: str, storage: Mapping[str, str]) -> tuple[SinkTarget, DeltaTable, Layout]:
-    """Return a table at its latest version, and the layout that it records. None of its files is read.
-
-    Raises
-    ------
-    TableError
-        There is none, it is not one of UpStream's, or its log cannot be read.
-    """
+    """Return a table at its latest version and its recorded layout, without a look at its data files."""
     given = {"path": path, "key": "?"} | {STORAGE_PREFIX + name: value for name, value in storage.items()}
     target = parse_sink_options(given, started=False)
     table = load_table(target)
@@ -70,35 +54,19 @@ def recorded_layout(path: str, storage: Mapping[str, str]) -> tuple[SinkTarget, 
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """One version of a table.
-
-    Attributes
-    ----------
-    target, table, layout, snapshot
-        The table.
-    files, tombstones : DataFiles
-        Read the files of its rows, and of its deletions.
-    sizes : mapping of str to int
-        The size of each data file by the log, in bytes.
-    """
+    """One version of a table, to be read file by file."""
 
     target: SinkTarget
     table: DeltaTable
     layout: Layout
     snapshot: Snapshot
     files: DataFiles
-    tombstones: DataFiles
-    sizes: Mapping[str, int]
+    tombstones: DataFiles  # the files of its deletions
+    sizes: Mapping[str, int]  # bytes of each data file by the log
 
     @classmethod
     def of(cls, path: str, storage: Mapping[str, str]) -> Contents:
-        """Return the table at its latest version.
-
-        Raises
-        ------
-        TableError
-            There is none, it is not one of UpStream's, or its log or its list of deletions cannot be read.
-        """
+        """Return the table at its latest version."""
         target, table, layout = recorded_layout(path, storage)
         files = DataFiles(target, layout.file_schema())
         snapshot = take_snapshot(table, files, target)
@@ -109,20 +77,14 @@ class Contents:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str, storage: Mapping[str, str] | None) -> Generator[Contents]:
-        """Yield the contents as :meth:`of` does; errors that leave the block contain no secret of an object store."""
+        """Yield the table at its latest version; errors that leave the block show no secret of an object store."""
         given = storage or {}
         with TableFolder(absolute_location(path), given).guarded():
             yield cls.of(path, given)
 
     @contextlib.contextmanager
     def needed(self) -> Generator[None]:
-        """Raise a TableError if a file that is read in the block is unreadable, for callers that need all of them.
-
-        Raises
-        ------
-        TableError
-            One cannot be read.
-        """
+        """Raise a TableError if a file that is read in the block is unreadable."""
         try:
             yield
         except Unreadable as error:
@@ -134,39 +96,22 @@ class Contents:
 
     @property
     def buckets(self) -> list[int]:
-        """All buckets there should be, and any others that files name."""
+        """Return all buckets that the layout has, and any others that files name."""
         return sorted({*range(self.layout.buckets), *self.snapshot.files})
 
     def rows(self, path: str) -> pa.Table:
-        """Return the rows of a data file, whole.
-
-        Raises
-        ------
-        Unreadable
-            It is gone, damaged, or differs from the log.
-        """
+        """Return a data file's live rows; raise Unreadable if it is gone, damaged, or differs from the log."""
         return self._read(self.files, path, self.files.schema.names)
 
     def deciding(self, path: str) -> pa.Table:
-        """Return the columns of a data file that decide which row is newer.
+        """Return the deciding columns of a data file.
 
         The others are read too, to test that they are readable, and dropped.
-
-        Raises
-        ------
-        Unreadable
-            It is gone, damaged, or differs from the log.
         """
         return self._read(self.files, path, self.layout.deciding)
 
     def buried(self, bucket: int) -> pa.Table:
-        """Return the tombstones of a bucket: key, time and `_upstream_seq`.
-
-        Raises
-        ------
-        Unreadable
-            Their file is gone or damaged.
-        """
+        """Return the tombstones of a bucket, with the deciding columns."""
         path = self.snapshot.tombstones.paths.get(bucket)
         if path is None:
             return pa.schema([self.files.schema.field(name) for name in self.layout.deciding]).empty_table()
@@ -192,8 +137,8 @@ class Contents:
     def _second_look(self, path: str) -> Unreadable | None:
         """Return the provable damage of a file; None if there is none, or if it cannot be determined.
 
-        Arrow has the same errors for a damaged file, a store that refuses, and a process with too many open files. So
-        the bytes are read first, and only then examined.
+        Arrow has the same errors for a damaged file, a store that refuses, and a process with too many open files.
+        So the bytes are read first, and only then examined.
         """
         import pyarrow.parquet as pq
 

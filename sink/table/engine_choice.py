@@ -1,11 +1,4 @@
-"""Whether rows of a table may be marked as dead: decided when the table is made, recorded in it, and never changed
-without an option.
-
-Marks need a reader that supports deletion vectors. So `engine=auto` gives a new table the feature only if it is large
-by `expectedKeys`, and logs that; a table without the feature stays without it, however large it becomes. Delta's own
-property `delta.enableDeletionVectors` is the record: `true` allows marks, `false` forbids them, also to
-`engine=vectors`.
-"""
+"""The choice of deletion vectors for a table, recorded in its property `delta.enableDeletionVectors`."""
 
 from __future__ import annotations
 
@@ -28,16 +21,9 @@ _advised: set[str] = set()
 
 
 def marks_from_the_start(engine: str, expected_keys: int | None, buckets: int) -> bool:
-    """Return whether a new table gets deletion vectors.
+    """Return True if a new table gets deletion vectors; with `engine=auto`, only if it is large by `expectedKeys`.
 
-    Parameters
-    ----------
-    engine
-        The option.
-    expected_keys
-        How many keys the table is to hold; None without that option.
-    buckets
-        How many parts it has.
+    Not every reader supports them. So a table without them stays without, however large it becomes.
     """
     return engine == "vectors" or (
         engine == "auto" and expected_keys is not None and expected_keys >= WORTH_MARKING * buckets
@@ -45,18 +31,12 @@ def marks_from_the_start(engine: str, expected_keys: int | None, buckets: int) -
 
 
 def marks_allowed(configuration: Mapping[str, str]) -> bool:
-    """Return whether a table has deletion vectors, by its properties."""
+    """Return True if a table has deletion vectors, by its properties."""
     return str(configuration.get(VECTORS_ENABLED)).lower() == "true"
 
 
 def check_allowed(configuration: Mapping[str, str], location: str) -> None:
-    """Refuse marks where a table's property forbids them.
-
-    Raises
-    ------
-    TableError
-        It does.
-    """
+    """Refuse `engine=vectors` if a table's property forbids deletion vectors."""
     if str(configuration.get(VECTORS_ENABLED)).lower() == "false":
         raise TableError(
             f"the table at {location} forbids deletion vectors ({VECTORS_ENABLED} is false), and the option engine is "
@@ -79,16 +59,9 @@ def say_chosen(location: str) -> None:
 
 
 def advise(table: str, location: str, configuration: Mapping[str, str], largest: Callable[[], int]) -> bool:
-    """Log once per process that marks would pay off in a table without them; return whether it was logged now.
+    """Log once per process that deletion vectors would pay off in a table; return True if it was logged now.
 
-    Parameters
-    ----------
-    table
-        Delta's id of the table.
-    location, configuration
-        The table as it is.
-    largest
-        A function that returns how many rows its largest bucket has.
+    `table` is the id in its metadata; `largest` returns the number of rows of its largest bucket.
     """
     if table in _advised or VECTORS_ENABLED in configuration:
         return False

@@ -1,8 +1,4 @@
-"""The statistics of a data file that let readers skip it, in the JSON that Delta's log holds.
-
-Where a bound cannot be given exactly or safely (NaN, infinity, times beyond year 9999, text that is not UTF-8) it is
-left out, which readers take to mean "unknown". Rounded bounds are rounded outwards.
-"""
+"""The statistics of a data file that let readers skip it, in the JSON of Delta's log."""
 
 from __future__ import annotations
 
@@ -32,10 +28,8 @@ Tree = dict[str, "str | Tree"]
 def file_stats(table: pa.Table) -> str:
     """Return numRecords, minValues, maxValues and nullCount of the rows of one file, as JSON.
 
-    Parameters
-    ----------
-    table
-        The file's rows, without partition columns.
+    A bound that is not exact or safe (NaN, infinity, years after 9999, text that is not UTF-8) is left out,
+    which readers take as unknown. Rounded bounds are rounded outwards.
     """
     minimum: Tree = {}
     maximum: Tree = {}
@@ -52,25 +46,16 @@ def file_stats(table: pa.Table) -> str:
 
 
 class _Digits(str):
-    """A number as it is written."""
+    """A number as the JSON has it."""
 
     __slots__ = ()
 
 
 def loosened(stats: str | None, rows: int) -> str:
-    """Return a file's statistics for the log once more of its rows are dead.
+    """Return a file's statistics for the log once more of its rows are dead: a bound may be a dead row's.
 
-    The least and the greatest value may be a dead row's.
-
-    Each bound stays as it is written: through a float, a long decimal would become another number, by which readers
-    would pass over rows.
-
-    Parameters
-    ----------
-    stats
-        The statistics in the log; None if nothing.
-    rows
-        How many rows the file holds, which the format requires beside a deletion vector.
+    Each bound keeps its digits: as a float, a long decimal would change, and readers would skip rows. `rows` is
+    the file's number of rows, which the format requires beside a deletion vector.
     """
     try:
         found = json.loads(stats or "{}", parse_float=_Digits)
@@ -127,7 +112,7 @@ def _quoted(name: str) -> str:
 
 
 def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
-    """Return the least and greatest value as JSON text, each None if it cannot be given."""
+    """Return the least and the greatest value as JSON text; None for one that has no safe form."""
     kind = array.type
     if array.null_count == len(array):
         return None, None
@@ -165,7 +150,7 @@ def _min_max(array: pa.ChunkedArray) -> tuple[Any, Any]:
 
 
 def _least_and_greatest(array: pa.ChunkedArray) -> tuple[Any, Any]:
-    """Return the bounds of numbers, of which not all are null; NaN if one of them is."""
+    """Return the bounds of numbers, not all of them null; NaN if one of them is."""
     if array.null_count and not pa.types.is_floating(array.type):
         return _min_max(array)
     values = (array.drop_null() if array.null_count else array).to_numpy()

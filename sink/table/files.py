@@ -1,4 +1,4 @@
-"""Data files of the table: written under a name of their own, unseen until a commit names them."""
+"""The table's data files, written under unique names and invisible until a commit names them."""
 
 from __future__ import annotations
 
@@ -44,45 +44,19 @@ larger nor read more slowly.
 
 @dataclasses.dataclass(frozen=True)
 class StagedFile:
-    """A data file that is written and awaits its commit.
+    """A data file that is written and awaits its commit."""
 
-    Attributes
-    ----------
-    bucket : int or None
-        The partition it belongs to; None in a table without any.
-    path : str
-        Relative to the table.
-    size : int
-        In bytes.
-    rows, fresh : int
-        Rows in it, and how many of them (the last ones) came with this batch.
-    stats : str
-        For Delta's log.
-    arrival_us : bytes or None
-        The arrival of the fresh rows, int64, if only arrival decides which is newer.
-    """
-
-    bucket: int | None
-    path: str
+    bucket: int | None  # None in a table without partitions
+    path: str  # relative to the table
     size: int
     rows: int
-    fresh: int
-    stats: str
-    arrival_us: bytes | None = None
+    fresh: int  # the number of rows, the last ones, of this batch
+    stats: str  # for Delta's log
+    arrival_us: bytes | None = None  # the fresh rows' arrivals, int64, if only arrival decides which is newer
 
 
 class DataFiles:
-    """Reads and writes the table's data files, or others of its folder.
-
-    Parameters
-    ----------
-    target
-        Where the table is.
-    schema
-        Of the data files.
-    folder
-        The files' folder below the table; ends with a slash unless it is empty.
-    """
+    """The table's data files, or others in a folder below it; `folder` ends with a slash unless it is empty."""
 
     def __init__(self, target: SinkTarget, schema: pa.Schema, folder: str = "") -> None:
         self._target = target
@@ -97,37 +71,17 @@ class DataFiles:
     def stage(
         self, rows: pa.Table, bucket: int | None, fresh: int, arrival_us: bytes | None = None, *, to_last: bool = False
     ) -> StagedFile:
-        """Write one file of a bucket; no reader sees it before it is committed.
-
-        Parameters
-        ----------
-        rows
-            In the schema of the data files, those of this batch last.
-        bucket, fresh, arrival_us
-            As in :class:`StagedFile`.
-        to_last
-            As of :meth:`write_rows`.
-        """
+        """Write one file of a bucket, with this batch's rows last; no reader sees it before its commit."""
         steps.reached(Step.DECIDED)
         path, size = self.write_rows(rows, "" if bucket is None else f"{BUCKET}={bucket}/", to_last=to_last)
         steps.reached(Step.STAGED)
         return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
 
     def write_rows(self, rows: pa.Table, partition: str = "", *, to_last: bool = False) -> tuple[str, int]:
-        """Write one file of a partition (``name=value/``, if the table has any); return its path and its size.
+        """Write one file of a partition (``name=value/``, or none); return its path and its size.
 
-        Parameters
-        ----------
-        rows, partition
-            What, and where.
-        to_last
-            Whether it is written once and read for long: with dictionaries of text of few values, which readers unpack
-            in half the time.
-
-        Raises
-        ------
-        TableError
-            The disk is full, or the folder may not be written to.
+        With `to_last`, it is written once and read for long: text of few values gets dictionaries, which readers
+        decode in half the time.
         """
         import pyarrow.parquet as pq
 
@@ -149,22 +103,7 @@ class DataFiles:
         return path, size
 
     def open(self, paths: Sequence[str], dead: Sequence[Mask | DeletionVector | None] = ()) -> BucketReader:
-        """Open a reader of the rows that some files hold together.
-
-        Parameters
-        ----------
-        paths
-            The paths of the files, in the table.
-        dead
-            The dead rows of each file [default: none].
-
-        Raises
-        ------
-        FileNotFoundError
-            One is gone.
-        TableError
-            One is no whole Parquet file.
-        """
+        """Open a reader of the live rows of some files; raise a FileNotFoundError if one is gone."""
         opened: list[ParquetFile] = []
         masks: list[Mask | None] = []
         for path, gone in zip(paths, dead or [None] * len(paths), strict=True):
@@ -181,10 +120,7 @@ class DataFiles:
         dead: Sequence[Mask | DeletionVector | None] = (),
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """Return the live rows of some files, whole or some columns of them.
-
-        Parameters and errors are as of :meth:`open`.
-        """
+        """Return the live rows of some files, with all or some columns."""
         reader = self.open(paths, dead)
         try:
             return reader.read(self.schema.names if columns is None else columns)
@@ -192,25 +128,17 @@ class DataFiles:
             reader.close()
 
     def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
-        """Return the mask of the dead rows of a file with so many rows.
-
-        Raises
-        ------
-        FileNotFoundError
-            The vector's file is gone.
-        TableError
-            It is damaged.
-        """
+        """Return the mask of a file's dead rows; raise a FileNotFoundError if the vector's file is gone."""
         return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
 
     def rows_at(self, path: str, positions: Int64s) -> pa.Table:
-        """Return some rows of a file, by increasing positions; only the row groups that hold them are read."""
+        """Return some rows of a file, by increasing positions; other row groups are not read."""
         where, filesystem = self._table.place(path)
         with open_parquet(where, filesystem) as file:
             return conform(rows_at(file, positions, self.schema.names), self.schema)
 
     def count(self, path: str) -> int:
-        """Return how many rows a file holds, by its footer."""
+        """Return a file's number of rows, by its footer."""
         import pyarrow.parquet as pq
 
         where, filesystem = self._table.place(path)
@@ -218,13 +146,7 @@ class DataFiles:
             return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
 
     def size(self, path: str) -> int:
-        """Return the size of a file, in bytes.
-
-        Raises
-        ------
-        FileNotFoundError
-            It is gone.
-        """
+        """Return the size of a file in bytes; raise a FileNotFoundError if it is gone."""
         where, filesystem = self._table.place(path)
         if filesystem is None:
             return os.path.getsize(where)
@@ -234,13 +156,7 @@ class DataFiles:
         return int(found.size)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file of another kind.
-
-        Raises
-        ------
-        TableError
-            The disk is full, or the folder may not be written to.
-        """
+        """Write a file of another kind."""
         try:
             self._table.write(path, content)
         except OSError as error:
@@ -248,13 +164,7 @@ class DataFiles:
             raise self._unwritable(path, error) from error
 
     def read(self, path: str) -> bytes:
-        """Return the bytes that :meth:`write` wrote.
-
-        Raises
-        ------
-        FileNotFoundError
-            It is gone.
-        """
+        """Return the bytes that :meth:`write` wrote; raise a FileNotFoundError if they are gone."""
         return self._table.read(path)
 
     def _unwritable(self, path: str, error: OSError) -> TableError:
@@ -266,7 +176,7 @@ class DataFiles:
         )
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""
+        """Delete files that no commit names; one that is gone, or cannot be removed, is left to VACUUM."""
         self._table.remove(paths)
 
 
@@ -288,7 +198,7 @@ def _reading(path: str, table: TableFolder) -> Generator[None]:
 
 
 class BucketReader:
-    """The rows of a bucket's files, column by column: first the few that decide, the rest if the bucket changes."""
+    """A reader of a bucket's files by column: first those that decide, the rest only if the bucket changes."""
 
     def __init__(
         self,
@@ -319,24 +229,20 @@ class BucketReader:
 
     @property
     def rows(self) -> int:
-        """How many rows the files hold."""
+        """Return the files' number of rows, dead ones included."""
         return sum(file.metadata.num_rows for file in self._files)
 
     def apart_from(self, rows: pa.Table, key: Sequence[str]) -> bool:
-        """Return whether the files surely hold none of the rows' keys.
-
-        See :func:`~upstream.sink.table.key_ranges.apart`.
-        """
+        """Return True if the files surely have none of the rows' keys; see :func:`.key_ranges.apart`."""
         return apart(self._files, rows, key)
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._files:
             file.close()
 
 
 def _of_few_values(rows: pa.Table) -> list[str]:
-    """Return the columns of text with few values in the first row group.
+    """Return the text columns with few values in the first row group.
 
     With many values, a dictionary makes files larger and readers slower.
     """
@@ -352,12 +258,8 @@ def _of_few_values(rows: pa.Table) -> list[str]:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table's columns in the order and types of a schema.
 
-    Columns that it lacks are null, as in files from before a column was added.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-        A value does not fit.
+    Absent columns are null, as in files from before a column was added. A value that does not fit raises an
+    ArrowInvalid.
     """
     if table.schema == schema:
         return table

@@ -1,14 +1,4 @@
-"""The position of each key's row in a data file: an index per file, kept on the worker's disk.
-
-A data file never changes, so its index does not either: there is nothing to bring up to date after a commit, and
-nothing to take back after one that failed. The table's log, and not the index, records which rows of the file are dead.
-An index is a cache: it is written once, read through the system's page cache by all processes of the machine, and
-rebuilt from the data file if it is missing.
-
-It is one Arrow file, uncompressed and mapped into memory: the keys' hashes in order, the position of the row that each
-belongs to, and, by position, the columns that decide which of two rows is newer. A single key column of whole numbers
-or times is its own hash; of all other keys two may have one hash, so callers compare the keys themselves.
-"""
+"""The position of each key's row in a data file: one index per file, on the worker's disk."""
 
 from __future__ import annotations
 
@@ -53,29 +43,17 @@ _YOUNG_S = 3600
 
 
 class Matches(NamedTuple):
-    """Rows of a file whose hash is that of one of the keys.
+    """Rows of a file whose hash is that of one of the keys."""
 
-    Attributes
-    ----------
-    positions : int64 array
-        In the file; each once.
-    rows : pyarrow.Table
-        Their deciding columns.
-    """
-
-    positions: Int64s
-    rows: pa.Table
+    positions: Int64s  # in the file, each once
+    rows: pa.Table  # the deciding columns
 
 
 def key_hashes(rows: pa.Table, key: Sequence[str]) -> Int64s:
     """Return a number for each row, the same for equal keys.
 
-    Parameters
-    ----------
-    rows
-        Rows with the key's columns.
-    key
-        The names of these columns.
+    A single key column of integers or times is its own hash. Other keys may share a hash, so callers compare
+    the keys.
     """
     columns = columns_at(rows, key)
     kind = columns[0].type
@@ -91,16 +69,10 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Int64s:
 class KeyIndex:
     """The indexes of one table's data files on this machine.
 
-    Parameters
-    ----------
-    location
-        The table's.
-    key
-        Its key columns.
-    folder
-        Where indexes are kept; None is below the system's temporary folder.
-    limit
-        How many bytes this table's may take.
+    A data file never changes, so neither does its index; the table's log records which rows are dead. An index
+    is a cache: all processes of the machine share it, and a missing one is rebuilt from the data file. It is
+    one Arrow file, mapped into memory: sorted hashes, their rows' positions, and by position the deciding
+    columns. `folder` is the parent folder; None is the system's temporary folder. `limit` is in bytes.
     """
 
     def __init__(self, location: str, key: Sequence[str], folder: str | None, limit: int) -> None:
@@ -117,28 +89,13 @@ class KeyIndex:
         return {**self.__dict__, "_opened": OrderedDict(), "_home": None, "_written": 0}
 
     def put(self, path: str, deciding: pa.Table) -> None:
-        """Write the index of a data file.
-
-        Parameters
-        ----------
-        path
-            Of the file, in the table.
-        deciding
-            The deciding columns of all its rows, in their order.
-        """
+        """Write the index of a data file, from the deciding columns of all its rows in their order."""
         self._write(self._place(path), deciding)
 
     def lookup(self, path: str, hashes: Int64s, read: Callable[[], pa.Table]) -> Matches:
-        """Return the rows of a data file that may have one of some keys.
+        """Return the rows of a data file that may have one of some keys, by their distinct hashes; sorted is fastest.
 
-        Parameters
-        ----------
-        path
-            The path of the file, in the table.
-        hashes
-            The hashes of the keys, each once; in order is fastest.
-        read
-            A function that reads the deciding columns of the file, in case it has no index.
+        `read` reads the file's deciding columns, in case it has no index.
         """
         index = self._open(path, read)
         held = _as_mapped(index.column(_HASH))
@@ -152,15 +109,7 @@ class KeyIndex:
         return Matches(positions, _taken(index.select(names), positions))
 
     def replace(self, gone: Sequence[str], path: str, deciding: pa.Table) -> None:
-        """Write the index of a data file that takes the place of others, if theirs are kept here; these go.
-
-        Parameters
-        ----------
-        gone
-            The others, in the table.
-        path, deciding
-            As of :meth:`put`.
-        """
+        """Replace the indexes of some data files by that of a new one, if this machine has any of them."""
         kept = [place for place in map(self._place, gone) if os.path.exists(place)]
         if kept:  # else tasks run elsewhere
             self.put(path, deciding)
@@ -169,14 +118,9 @@ class KeyIndex:
                 os.remove(place)
 
     def tidy(self, named: Iterable[str]) -> None:
-        """Remove indexes that are no longer needed, and the least used ones beyond the limit.
+        """Remove indexes of files that the table no longer names, and the least used ones beyond the limit.
 
-        It looks for them only once in a while.
-
-        Parameters
-        ----------
-        named
-            The data files that the table names.
+        Most calls do nothing: it looks only after a number of writes.
         """
         if self._written < _TIDY_EVERY:
             return
@@ -201,14 +145,9 @@ class KeyIndex:
             room += size
 
     def forget(self, named: Iterable[str]) -> int:
-        """Remove the indexes of all but some data files, whatever their age; return how many went.
+        """Remove the indexes of all but the named data files, whatever their age; return their number.
 
         A batch under way rebuilds those that it needs.
-
-        Parameters
-        ----------
-        named
-            The data files that the table names.
         """
         kept, gone = {_file_name(path) for path in named}, 0
         for entry in list(os.scandir(self.home)):
@@ -268,7 +207,7 @@ class KeyIndex:
 
     @property
     def home(self) -> str:
-        """The folder of this table's indexes."""
+        """Return the folder of this table's indexes; remove those of an earlier boot, which may be incomplete."""
         if self._home is None:
             parent = self._parent or _own_folder()
             os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -312,7 +251,7 @@ def _is_micros(kind: pa.DataType) -> bool:
 
 
 def _own_folder() -> str:
-    """Return a folder below the system's temporary one into which no other user can put anything."""
+    """Return a folder below the system's temporary one to which no other user can write."""
     user = os.getuid()
     place = os.path.join(tempfile.gettempdir(), f"upstream-index-{user}")
     os.makedirs(place, mode=0o700, exist_ok=True)

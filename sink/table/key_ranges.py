@@ -1,6 +1,4 @@
-"""Whether rows can share a key with any row of some files, by the files' footers: windows that close for the first time
-have ids that no file has.
-"""
+"""A test by footers that rows share no key with some files, such as windows that close for the first time."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ _WHOLE, _DAYS, _MICROS = "numbers", "days", "microseconds"
 
 
 def apart(files: Sequence[ParquetFile], rows: pa.Table, key: Sequence[str]) -> bool:
-    """Return whether no row has a key that a row of the files has.
+    """Return True if no row has a key that a row of the files has.
 
-    That is so if in each file all values of some key column are above the rows', or all below. Only columns of whole
-    numbers and times are compared, whose bounds in a footer are exact. Others may have written a file, with their own
-    units and calendar: a footer's bounds count only if they are in the units of the rows.
+    That is so if, in each file, all values of some key column are above the rows' or all below. Only integers
+    and times are compared: their bounds in a footer are exact. Other programs write other units and calendars,
+    so bounds count only in the rows' own units.
     """
     columns = zip(key, columns_at(rows, key), strict=True)
     spans = {_path(name, rows): span for name, column in columns if (span := _span(column)) is not None}
@@ -56,7 +54,7 @@ def _terms(kind: pa.DataType) -> str | None:
 
 
 def _terms_in(column: Any) -> str | None:
-    """Return the unit of a column's bounds in a file's footer; None for a unit that rows never have."""
+    """Return the unit of a column's bounds in a footer; None for a unit that rows never have."""
     if column.physical_type not in ("INT32", "INT64"):
         return None
     logical = column.logical_type
@@ -70,7 +68,7 @@ def _terms_in(column: Any) -> str | None:
 
 
 def _path(name: str, rows: pa.Table) -> str:
-    """Return a column's name as footers have it, in which a column with a dot in its name looks like a field."""
+    """Return a column's name as in footers, where a name with a dot looks like a field."""
     return name if name in rows.column_names else ".".join(parts_of(name))
 
 

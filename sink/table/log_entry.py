@@ -1,8 +1,4 @@
-"""Entries of the table's log, written by the Delta format's own rules: for commits that delta-rs cannot make.
-
-That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if no other
-writer has written the entry of that version.
-"""
+"""Log entries by the Delta format's own rules, for commits that delta-rs cannot make."""
 
 from __future__ import annotations
 
@@ -82,7 +78,7 @@ def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Ac
 
 
 def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = True) -> Action:
-    """Return the action of a data file that leaves the table, from the action that brought it.
+    """Return the action that removes a data file, from the one that added it.
 
     `changed` is False if its rows stay in the table.
     """
@@ -112,13 +108,7 @@ def marked_actions(add: Mapping[str, Any], vector: DeletionVector, rows: int, wr
 
 
 def check_features(log: LogReplay, location: str) -> None:
-    """Refuse a table whose features need rules that this package does not follow in entries.
-
-    Raises
-    ------
-    TableError
-        The table has such a feature, which the message names.
-    """
+    """Refuse a table with features whose rules our entries do not follow; the error names them."""
     unheeded = _unheeded(_features(log), log.metadata.get("configuration", {}))
     if unheeded:
         raise TableError(
@@ -130,10 +120,7 @@ def check_features(log: LogReplay, location: str) -> None:
 
 
 def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
-    """Return whether this package writes entries to a table's log, by its location and its features.
-
-    None is a table that will be made.
-    """
+    """Return True if this package can write log entries to a table, or to a new one (None)."""
     # With the engine that replaces whole buckets, a store is not even asked whether it can.
     if not target.is_local and (target.options.engine == "rewrite" or target.folder.puts_refused() is not None):
         return False
@@ -145,7 +132,7 @@ def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
 
 
 def vector_protocol(log: LogReplay) -> list[Action]:
-    """Return the actions required before the table's first deletion vector; none if the log has them already."""
+    """Return the actions required before the table's first deletion vector; none if the log has them."""
     configuration = log.metadata.get("configuration", {})
     wanted = with_vectors(log.protocol)
     said: list[Action] = [] if wanted is None else [{"protocol": wanted}]
@@ -191,25 +178,9 @@ def _unheeded(features: set[str], configuration: Mapping[str, Any]) -> list[str]
 
 
 def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
-    """Write the entry of a version; return False if another writer has written one.
+    """Write the entry of a version, whole or not at all; return False if another writer has written one.
 
-    Parameters
-    ----------
-    folder
-        The table's folder.
-    version
-        The version after that for which the actions were computed.
-    info
-        The commit's metadata.
-    actions
-        The commit's actions.
-
-    Raises
-    ------
-    OSError
-        It cannot be written, or an object store has not confirmed whether it is.
-    EnvironmentMissingError, TableError
-        The table is in an object store where UpStream cannot write entries itself.
+    An OSError may also mean that an object store has not confirmed the write.
     """
     # The id, as Spark's commits have one, tells our entry from that of somebody who does the same at the same moment.
     listed = list(actions)

@@ -1,6 +1,4 @@
-"""Tables made by entries of UpStream's own, and given columns: under column mapping, delta-rs (1.6.6) can do neither,
-and it widens types without the protocol that new columns need. It commits to such tables as to any other.
-"""
+"""Tables made and changed by our own log entries, if delta-rs (1.6.6) cannot: under column mapping."""
 
 from __future__ import annotations
 
@@ -52,13 +50,7 @@ _OF_LAYOUT = {
 
 
 def check_place(target: SinkTarget) -> None:
-    """Refuse a place where :func:`make_table` cannot make a table, before the first batch comes to it.
-
-    Raises
-    ------
-    EnvironmentMissingError, TableError
-        See :meth:`~upstream.storage.folder.TableFolder.puts_refused`.
-    """
+    """Refuse, before the first batch, a place where :func:`make_table` cannot make a table."""
     refusal = target.folder.puts_refused()
     if refusal is not None:
         raise type(refusal)(
@@ -78,28 +70,10 @@ def make_table(
     *,
     vectors: bool = False,
 ) -> bool:
-    """Make a table, whose columns may be mapped to themselves and which may have deletion vectors.
+    """Make a table by our own log entry; return False if there is one already.
 
-    Return False if there is one already.
-
-    Parameters
-    ----------
-    target
-        The location of the table.
-    schema
-        The schema of the table, in the JSON that Spark and Delta share.
-    ids
-        The numbers of its columns; None maps none.
-    partition_by, configuration
-        The partition columns and the properties of the table.
-    vectors
-        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would also name another feature, which is not
-        wanted.
-
-    Raises
-    ------
-    OSError, TableError
-        The table cannot be written.
+    `ids` are column mapping ids; None maps no column. `vectors` admits deletion vectors; delta-rs (1.6.6) would
+    also name another feature, which is not wanted.
     """
     actions = first_actions(target, schema, ids, partition_by, configuration, vectors=vectors)
     made = put_entry(target.folder, 0, {"operation": "CREATE TABLE"}, actions)
@@ -116,10 +90,7 @@ def first_actions(
     *,
     vectors: bool = False,
 ) -> list[dict[str, Json]]:
-    """Return the actions that make a table, after a folder for its log.
-
-    Parameters are as of :func:`make_table`.
-    """
+    """Return the actions that make a table, and make the folder for its log; see :func:`make_table`."""
     described = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
@@ -143,16 +114,9 @@ def first_actions(
 def replacing_actions(
     log: LogReplay, schema: Json, ids: Ids | None, configuration: Mapping[str, str]
 ) -> list[dict[str, Json]]:
-    """Return the actions that give a table other columns and properties, where all of its files are replaced.
+    """Return the actions that give a table other columns and properties when all of its files are replaced.
 
-    Parameters
-    ----------
-    log
-        The table's log.
-    schema, ids
-        The new columns; `ids` are None only if the table has no column mapping.
-    configuration
-        The properties of its new layout; the table's others stay.
+    `ids` are None only if the table has no column mapping. Properties that are not of the layout stay.
     """
     before = log.metadata["configuration"]
     kept = {name: value for name, value in before.items() if name not in _OF_LAYOUT}
@@ -160,21 +124,10 @@ def replacing_actions(
 
 
 def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids | None) -> bool:
-    """Give a table these columns, and the protocol that they need; return False if another writer took the version.
+    """Give a table new columns and the protocol that they need; return False if another writer took the version.
 
-    Parameters
-    ----------
-    target, table
-        The table, whose files have the columns under their own names.
-    schema
-        Its own columns, and new ones after them.
-    ids
-        The numbers of all of them, which are then mapped to themselves; None for a table without column mapping.
-
-    Raises
-    ------
-    OSError, EnvironmentMissingError, TableError
-        The table cannot be written, or files still have a column by the name of a new one.
+    `schema` has the table's columns, then new ones; its files have the columns under their own names. `ids` are
+    the column mapping ids of all. delta-rs (1.6.6) widens types without the protocol that they need.
     """
     version, log = table.version(), LogReplay(target.folder)
     log.follow(version)
@@ -185,7 +138,7 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
 
 
 def _changing(log: LogReplay, schema: Json, ids: Ids | None, properties: Mapping[str, str]) -> list[dict[str, Json]]:
-    """Return the actions that give a table columns and properties, with the protocol that the columns need."""
+    """Return the actions that set a table's columns and properties, with the protocol that they need."""
     if ids is not None:
         properties = {**properties, **mapping_properties(ids, last_id(log.metadata["configuration"]))}
         schema = mapped(schema, ids)

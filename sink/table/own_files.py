@@ -1,8 +1,4 @@
-"""The files in a table's folder that UpStream wrote. All others are the user's: no table begins over them, and nothing
-deletes them.
-
-The log names a table's files. Beside them, a process that died leaves files under names that nobody else gives.
-"""
+"""The files in a table's folder that UpStream wrote; all others are the user's and are never deleted."""
 
 from __future__ import annotations
 
@@ -41,17 +37,17 @@ LOG_FILE = re.compile(
 
 
 def is_own(path: str) -> bool:
-    """Return whether a file, by its path below the table, has a name that only UpStream gives."""
+    """Return True if a file, by its path below the table, has a name that only UpStream gives.
+
+    A process that dies leaves such files, which the table's log does not name.
+    """
     return _OWN.fullmatch(path) is not None
 
 
 def every_file(folder: TableFolder, below: str = "") -> Iterator[str]:
-    """Yield the paths of all files below a folder. A link to another folder counts as a file: it is not followed.
+    """Yield the paths of all files below a folder; a link to a folder is a file and is not followed.
 
-    Raises
-    ------
-    NotADirectoryError
-        There is a file in the folder's place.
+    A file in the folder's place raises a NotADirectoryError.
     """
     if not folder.is_local:
         for each in folder.listing(below):
@@ -71,13 +67,7 @@ def every_file(folder: TableFolder, below: str = "") -> Iterator[str]:
 
 
 def check_free(folder: TableFolder) -> None:
-    """Refuse a folder without a table in which somebody has other files.
-
-    Raises
-    ------
-    TableError
-        The message names one of them.
-    """
+    """Refuse a folder without a table in which there are other files than ours."""
     try:
         other = next((path for path in every_file(folder) if not is_own(path)), None)
     except NotADirectoryError:
@@ -96,7 +86,7 @@ def check_free(folder: TableFolder) -> None:
 def files_in_log(folder: TableFolder) -> set[str]:
     """Return the files below the table that any entry or checkpoint of its log names.
 
-    Entries that are gone or not whole are passed over. Files outside of the folder do not count.
+    Entries that are gone or damaged are skipped.
     """
     found: set[str] = set()
     for name in folder.names(LOG):

@@ -1,4 +1,4 @@
-"""What a table records of itself, as the options that a query need not repeat."""
+"""The options that a table records, so that a query need not repeat them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ __all__ = ["recorded_options"]
 
 
 def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the key, the time, the sequence, the buckets and the history that a table records.
+    """Return the key, time, sequence, buckets and history that a table records.
 
-    Return nothing if there is no table, or if another program made it.
-
-    Parameters
-    ----------
-    given
-        Options of the sink, among them `path` and those of the object store.
+    There are none if no table is there, or if another program made it. `given` has `path` and the store's
+    options.
     """
     # The place and the store alone: the other options may need what the table records. Any key will do.
     place = {

@@ -1,10 +1,4 @@
-"""``mergeSchema``: the table gets the query's new columns and wider types, and the query the columns that it lacks, as
-nulls.
-
-Only the log changes; no file is rewritten. Files from before hold narrower values, or lack the column: every reader
-that was tried widens and fills them (docs/decisions/0022), and the sink itself does when it next writes their bucket.
-All else is refused by name, before anything is changed.
-"""
+"""``mergeSchema``: the table gets the query's new columns and wider types, and the query gets nulls."""
 
 from __future__ import annotations
 
@@ -29,10 +23,10 @@ Json = Any
 
 
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
-    """Return the layout with the columns that the table will have.
+    """Return the layout with the columns that the table will have: its own, then the query's new ones.
 
-    They are its own in their order, then the query's new ones; of two types, the wider one. If neither type widens to
-    the other, the query's stays, and :meth:`~upstream.sink.spec.layout.Layout.check` refuses it.
+    Of two types, the wider one counts. If neither widens to the other, the query's stays, and
+    :meth:`.Layout.check` refuses it.
     """
     held = {name: kind for name, kind in layout.columns_of(table).items() if name not in (SEQ, BUCKET)}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}
@@ -44,14 +38,10 @@ def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
 
 
 def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool:
-    """Give the table the layout's columns, if it has others; return whether it was changed.
+    """Give the table the layout's columns, if it has others; return True if it was changed.
 
-    Raises
-    ------
-    TableError
-        Another writer has changed the table at the same moment, or it cannot be written.
-    EnvironmentMissingError
-        The change needs an entry of UpStream's own, which the object store does not admit.
+    Only the log changes. Older files have narrower values or lack the column; every reader tested widens and
+    fills them (docs/decisions/0022). The sink does so when it next writes their bucket.
     """
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError
@@ -90,7 +80,7 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
 
 
 def _numbers(table: DeltaTable) -> dict[str, Any]:
-    """Return a table's protocol as its log has it."""
+    """Return a table's protocol in the form of its log."""
     found = table.protocol()
     return {
         "minReaderVersion": found.min_reader_version,

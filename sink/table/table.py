@@ -47,59 +47,35 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Held(NamedTuple):
-    """The files of one bucket: those of its rows, and that of its tombstones if it has any.
+    """The files of one bucket."""
 
-    Attributes
-    ----------
-    rows : tuple of str
-        Paths, relative to the table.
-    tombstones : str or None
-    counts : tuple of int or None
-        How many rows each file holds, dead ones included; None if the log has no row count.
-    vectors : tuple of DeletionVector or None
-        Which rows of each file are dead; None where none is.
-    """
-
-    rows: tuple[str, ...]
+    rows: tuple[str, ...]  # paths, relative to the table
     tombstones: str | None
-    counts: tuple[int | None, ...] = ()
-    vectors: tuple[DeletionVector | None, ...] = ()
+    counts: tuple[int | None, ...] = ()  # rows of each file, dead ones included; None if the log has no count
+    vectors: tuple[DeletionVector | None, ...] = ()  # dead rows of each file; None if there are none
 
     @property
     def live(self) -> int:
-        """The number of live rows, as far as the log has row counts."""
+        """Return the number of live rows, as far as the log has row counts."""
         return sum(count or 0 for count in self.counts) - sum(
             vector.cardinality for vector in self.vectors if vector is not None
         )
 
     def live_in(self, at: int, count: int) -> int:
-        """Return how many of the `count` rows in the file at position `at` are live."""
+        """Return the number of live rows among the `count` rows of the file at index `at`."""
         vector = self.vectors[at]
         return count if vector is None else count - vector.cardinality
 
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """Which data files hold the table at one version.
+    """The table's files at one version."""
 
-    Attributes
-    ----------
-    version : int
-        -1 when there is no table yet.
-    files : mapping of int to tuple of str
-        Paths, relative to the table, of each bucket that has any, sorted.
-    rows : mapping of str to int or None
-        Rows of each file, dead ones included; None if its statistics have no row count.
-    tombstones : TombstoneList
-        The files of the deletions.
-    vectors : mapping of str to DeletionVector
-        Which rows of a file are dead, of each file that has any.
-    """
-
-    version: int
-    files: Mapping[int, tuple[str, ...]]
-    rows: Mapping[str, int | None]
+    version: int  # -1 if there is no table yet
+    files: Mapping[int, tuple[str, ...]]  # by bucket, the sorted paths relative to the table
+    rows: Mapping[str, int | None]  # rows of each file, dead ones included; None if its statistics have no count
     tombstones: TombstoneList
+    # only for files that have dead rows
     vectors: Mapping[str, DeletionVector] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -108,7 +84,6 @@ class Snapshot:
         return cls(-1, {}, {}, TombstoneList())
 
     def of_bucket(self, bucket: int) -> Held:
-        """Return the files of one bucket."""
         paths = self.files.get(bucket, ())
         counts = tuple(self.rows[path] for path in paths)
         vectors = tuple(self.vectors.get(path) for path in paths)
@@ -116,13 +91,13 @@ class Snapshot:
 
     @property
     def largest_bucket(self) -> int:
-        """The number of live rows in the largest bucket."""
+        """Return the number of live rows in the largest bucket."""
         return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
 
     def has_turn(self, bucket: int, buckets: int) -> bool:
-        """Return whether the batch upon this version may rewrite the bucket's large files.
+        """Return True if the batch upon this version may rewrite the bucket's large files.
 
-        Each bucket has its turn, so that no batch has to rewrite many.
+        Buckets take turns, so that no batch has to rewrite many.
         """
         turns = min(buckets, _TURNS)
         # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit
@@ -131,17 +106,17 @@ class Snapshot:
         return bucket % turns == spread * turns >> 64
 
     def live_rows(self, path: str) -> int | None:
-        """Return how many rows of a file are live; None if its statistics have no row count."""
+        """Return a file's number of live rows; None if its statistics have no row count."""
         count, vector = self.rows[path], self.vectors.get(path)
         return count if count is None or vector is None else count - vector.cardinality
 
     def count(self, paths: Iterable[str] | None = None) -> int | None:
-        """Return how many rows are live in some files, or in all; None if the statistics of one have no row count."""
+        """Return the number of live rows in some files, or in all; None if one has no row count."""
         counts = [self.live_rows(path) for path in (self.rows if paths is None else paths)]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def named(self) -> set[str]:
-        """Return every file that this version of the table names, those of its deletions included."""
+        """Return every file that this version of the table names, tombstones and vectors included."""
         kept = {path for vector in self.vectors.values() if (path := vector.path) is not None}
         return set(self.rows) | self.tombstones.held() | kept | set(map(copy_of, kept))
 
@@ -159,17 +134,11 @@ _cache: dict[_Place, _Cached] = {}
 
 
 def load_table(target: SinkTarget) -> DeltaTable | None:
-    """Load the table at its latest version; return None if there is none.
+    """Load the table at its latest version; return None if there is none, and raise a TableError for a broken log.
 
-    Loading costs up to 30 ms (the log since its last checkpoint is read), and in an object store two requests for each
-    entry. An update costs 4 ms if the log has a thousand files, or three requests, and nothing if no entry follows. So
-    a process keeps the tables it has met. A table that was deleted and made again is recognised by its last log entry,
-    and read afresh.
-
-    Raises
-    ------
-    TableError
-        The log cannot be read: an entry is missing between others, or is not whole.
+    A process caches tables: a load takes up to 30 ms, or two requests for each entry in an object store. An
+    update takes 4 ms for a thousand files, or three requests. A table that was deleted and made again is
+    recognised by its last log entry.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -205,7 +174,7 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
 
 
 def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
-    """Return the log of a loaded table, at its version. A process does not read entries twice."""
+    """Return the log of a loaded table, at its version; a process reads each entry once."""
     cached = _cache.get(_place(target))
     log = LogReplay(target.folder) if cached is None or cached.table is not table else cached.log
     log.follow(table.version())
@@ -213,7 +182,7 @@ def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
 
 
 def transaction_version(target: SinkTarget, table: DeltaTable, application: str) -> int | None:
-    """Return the last transaction of an application that a loaded table has; None if it has none."""
+    """Return an application's last transaction version in a loaded table; None if it has none."""
     cached = _cache.get(_place(target))
     if cached is not None and cached.table is table:
         # delta-rs reads the log since the last checkpoint for each such question.
@@ -224,13 +193,7 @@ def transaction_version(target: SinkTarget, table: DeltaTable, application: str)
 
 
 def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
-    """Create the table, empty; if another writer has just created it, return theirs.
-
-    Raises
-    ------
-    TableError
-        It cannot be made, or the table that is there now does not fit.
-    """
+    """Create the table, empty; if another writer has just created it, return theirs if it fits."""
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
 
@@ -286,10 +249,10 @@ def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Sn
 
 
 def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -> None:
-    """Remove the files that an attempt has left, but none that the table names.
+    """Remove the files that an attempt has left, except those that the table names.
 
     The commit may have been made although it seemed to fail. If the table cannot be read, the files stay, and
-    maintenance removes them when they are old.
+    maintenance removes them later.
     """
     with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
         table = load_table(target)
@@ -301,14 +264,14 @@ def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -
 
 
 def _place(target: SinkTarget) -> _Place:
-    """Return the cache's key for a table: one address is another table in another store."""
+    """Return the cache's key for a table: one address in two stores is two tables."""
     return target.location, tuple(sorted(target.storage.items()))
 
 
 def has_entry_after(target: SinkTarget, version: int) -> bool:
-    """Return whether the log may have entries after a version that it has; entries have no gaps.
+    """Return False if the log surely has no entry after a version that it has; entries have no gaps.
 
-    In an object store it is always True: to look is no cheaper than to load.
+    In an object store it is always True: to look costs as much as to load.
     """
     return not target.is_local or os.path.exists(os.path.join(target.location, entry_place(version + 1)))
 

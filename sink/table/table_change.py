@@ -1,8 +1,4 @@
-"""One commit by an entry of UpStream's own: the files that leave the table, those that come, and nothing left behind if
-it is not made.
-
-A process that dies on the way leaves the table as it was, and files that ``upstream maintain`` removes later.
-"""
+"""One commit by our own log entry, with its files removed if it is not made."""
 
 from __future__ import annotations
 
@@ -25,28 +21,11 @@ __all__ = ["TableChange"]
 
 @final
 class TableChange:
-    """What is written for the change, and its commit; to be used by ``with``.
+    """A change of the table and its commit, for use in a ``with`` statement.
 
-    Parameters
-    ----------
-    target, table, files
-        The table as it is, and its data files.
-    changed
-        Whether rows come or go; else they are only in other places afterwards.
-    log
-        What has been read of the table's log, if anything has.
-    at_ms
-        When it is made, in milliseconds since the epoch; now unless given.
-
-    Attributes
-    ----------
-    version : int
-        That it makes.
-
-    Raises
-    ------
-    TableError
-        The table has a feature by whose rules no entry is written here.
+    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes. `changed` is
+    False if rows only move to other files. `version` is the one that the commit makes. A table with features
+    whose rules our entries do not follow is a TableError.
     """
 
     def __init__(
@@ -83,9 +62,9 @@ class TableChange:
         self._made += paths
 
     def replace(self, gone: Iterable[str], rows: Iterable[StagedFile | None]) -> int:
-        """Put files in the place of others, and return how many rows they hold.
+        """Replace some files by others, and return the number of rows in the new ones.
 
-        Each file is written as the iterable yields it. None means that there are no rows for a file.
+        Each file is written as the iterable yields it; None is a file without rows.
         """
         count = 0
         for file in rows:
@@ -106,21 +85,7 @@ class TableChange:
     ) -> bool:
         """Commit the change; return False if another writer has taken the version.
 
-        Parameters
-        ----------
-        operation, commit_info
-            The commit's name in the table's history, and the rest of its metadata.
-        properties
-            The table properties to change; None removes one.
-        numbers
-            The versions of transactions, by their application.
-
-        Raises
-        ------
-        OSError
-            The entry cannot be written.
-        EnvironmentMissingError
-            The table is in an object store, and the package that puts entries there is not installed.
+        A property that is None is removed; `numbers` are transaction versions by application.
         """
         actions = list(self._actions)
         if properties:

@@ -1,11 +1,4 @@
-"""Deletions that the table remembers, so that an older row which comes later does not bring the key back.
-
-A tombstone is no row of the Delta table: no reader would leave it out. Tombstones are in Parquet files of their own
-below a folder that readers and VACUUM skip, at most one file a bucket. Which files count is in a list, a small file
-that never changes; the Delta commit itself records which list counts, as the version of an application's transaction.
-So the rows and the tombstones of a batch become visible by one and the same commit. A table without a time column needs
-none: what arrives later is newer.
-"""
+"""Deletions that the table remembers, so that an older row which comes later does not bring its key back."""
 
 from __future__ import annotations
 
@@ -47,44 +40,30 @@ _LEAST = int(np.iinfo(np.int64).min)
 
 @dataclasses.dataclass(frozen=True)
 class TombstoneList:
-    """Which files hold the table's tombstones at one version.
+    """The list of files with the table's tombstones at one version.
 
-    Attributes
-    ----------
-    number : int
-        Of the list; 0 when there is none.
-    paths : mapping of int to str
-        The file of each bucket that has any, relative to the table.
+    Tombstones are not rows of the Delta table: every reader would show them. They are in Parquet files below a
+    folder that readers and VACUUM skip, at most one a bucket. The list is a small file that never changes. The
+    Delta commit records its number as a transaction's version, so rows and tombstones become visible by one
+    commit. Without a time column or a sequence there are none: the later arrival is newer.
     """
 
-    number: int = 0
-    paths: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    number: int = 0  # 0 if there is no list
+    paths: Mapping[int, str] = dataclasses.field(default_factory=dict)  # by bucket, relative to the table
 
     @property
     def place(self) -> str:
-        """The path of the list, relative to the table."""
+        """Return the path of the list, relative to the table."""
         return f"{FOLDER}{self.number}.json"
 
     @classmethod
     def of(cls, table: DeltaTable, files: DataFiles | TableFolder) -> TombstoneList:
-        """Return the list that counts at the version of a loaded table.
-
-        Raises
-        ------
-        TableError
-            It is gone.
-        """
+        """Return the list at the version of a loaded table."""
         return cls.numbered(table.transaction_version(APP_ID) or 0, files)
 
     @classmethod
     def numbered(cls, number: int, files: DataFiles | TableFolder) -> TombstoneList:
-        """Return the list with a number.
-
-        Raises
-        ------
-        TableError
-            It is gone.
-        """
+        """Return the list with a number; raise a TableError if it is gone."""
         if number == 0:
             return cls()
         found = cls(number)
@@ -100,17 +79,11 @@ class TombstoneList:
         return cls(number, {int(bucket): path for bucket, path in listed.items()})
 
     def replaced(self, staged: Iterable[StagedFile]) -> TombstoneList:
-        """Return a list in which these files replace their buckets' earlier ones; without files, this list.
-
-        A new list has to be written.
-        """
+        """Return a new list, to be written, with these files for their buckets; this one without files."""
         return self._with(dict(self.paths) | {file.bucket: file.path for file in staged if file.bucket is not None})
 
     def without(self, buckets: Iterable[int]) -> TombstoneList:
-        """Return a list in which some buckets have no tombstones any more; this one if they have none.
-
-        A new list has to be written.
-        """
+        """Return a new list, to be written, without some buckets; this one if they have no tombstones."""
         gone = set(buckets)
         return self._with({bucket: path for bucket, path in self.paths.items() if bucket not in gone})
 
@@ -119,37 +92,23 @@ class TombstoneList:
         return self if paths == self.paths else TombstoneList(uuid.uuid4().int >> 66 | 1, paths)
 
     def write(self, files: DataFiles, before: TombstoneList, wrote: Callable[[str], object]) -> None:
-        """Write the list, unless it is the one before.
-
-        Parameters
-        ----------
-        files, before
-            Of the table, and what counts there until the commit.
-        wrote
-            Receives the place before there is a file, so that whatever fails from then on can remove it.
-        """
+        """Write the list, unless it is the one `before`; `wrote` receives its path first, for a later removal."""
         if self.number != before.number:
             wrote(self.place)
             files.write(self.place, json.dumps(self.paths, sort_keys=True).encode())
 
     def held(self) -> set[str]:
-        """Return the paths of the list itself and of the files that it names."""
+        """Return the paths of the list and of the files that it names."""
         return {self.place, *self.paths.values()} if self.number else set()
 
 
 def tombstone_files(target: SinkTarget, layout: Layout, schema: pa.Schema) -> DataFiles:
-    """Return the tombstones' files, which have the key, the order and `_upstream_seq` of the table's `schema`."""
+    """Return the tombstones' files, which have the deciding columns of the table's `schema`."""
     return DataFiles(target, pa.schema([schema.field(name) for name in layout.deciding]), FOLDER)
 
 
 def check_retention(retention: Retention | None, layout: Layout) -> None:
-    """Refuse an option ``tombstoneRetention`` that does not fit the time column.
-
-    Raises
-    ------
-    OptionError
-        A duration for numbers, a number for times, or no time column at all.
-    """
+    """Refuse a ``tombstoneRetention`` that does not fit the time column: a duration is for times alone."""
     if retention is None:
         return
     if layout.time is None:
@@ -172,18 +131,10 @@ def check_retention(retention: Retention | None, layout: Layout) -> None:
 
 
 def forget_below(low_watermark: Any, retention: Retention | None, kind: pa.DataType) -> int | None:
-    """Return the time before which tombstones are forgotten; None forgets nothing.
+    """Return the time, as a sort key, before which tombstones are forgotten; None forgets none.
 
-    It is in the numbers of :func:`~upstream.core.rows.sort_keys.ordered`.
-
-    Parameters
-    ----------
-    low_watermark
-        The low-watermark as commits record it; None if there is none.
-    retention
-        The option; None is a week for times, and forever for numbers.
-    kind
-        The time column's type.
+    `low_watermark` is as commits record it. Without the option, the retention is a week for times, and
+    unlimited for numbers.
     """
     if low_watermark is None:
         return None
