@@ -56,7 +56,6 @@ class Framing:
         return cls(layout.key, layout.progress_time, buckets, to_arrow_schema(schema, timezone="UTC")), schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield a task's rows as frames."""
         for table in some_at_once(batches):
             parts = [(0, table)] if self.buckets is None else list(by_bucket(table, self.key, self.buckets))
             figures = {name: [value] + [None] * (len(parts) - 1) for name, value in self._figures(table).items()}

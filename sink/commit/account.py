@@ -73,7 +73,6 @@ class Merged:
 
     @property
     def tally(self) -> Tally:
-        """Return the counts of keys, added up over the buckets."""
         return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
 
     def keys_after(self, snapshot: Snapshot) -> int | None:

@@ -46,7 +46,6 @@ class Numbering:
     def of(
         cls, target: SinkTarget, writer: str, table: DeltaTable | None, snapshot: Snapshot, files: DataFiles
     ) -> Numbering:
-        """Return the numbering of a writer for the table as it is."""
         query = (target.numbered_by or writer) if target.of_query and target.repeatable else None
         if table is None:
             return cls(0, query)

@@ -89,7 +89,6 @@ class NumberedWrite:
 
     @property
     def application(self) -> str:
-        """Return the writer's name in the table's transactions."""
         return APP_PREFIX + self.writer
 
     def repeats(self, recorded: int | None, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:

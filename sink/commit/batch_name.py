@@ -29,7 +29,6 @@ class BatchName(NamedTuple):
 
     @property
     def writer(self) -> str:
-        """Return the writer's name in the table."""
         return call_application(self.application, self.call)
 
     def options(self) -> dict[str, str]:

@@ -48,7 +48,6 @@ class LastCommit:
             raise _unusable(checkpoint, error) from error
 
     def remember(self, checkpoint: TableFolder) -> None:
-        """Write this commit to the checkpoint in place of the one before."""
         try:
             write_value(checkpoint.below(SINK), _NAME, dataclasses.asdict(self))
         except (OSError, pa.ArrowException) as error:

@@ -41,7 +41,6 @@ class TableLease(LeaseFolder):
         return found
 
     def held(self, lease: Lease, now_us: int) -> TableError:
-        """Return the error that another query writes the table."""
         renewed = dt.datetime.fromtimestamp(lease.renewed_us / 1e6, dt.timezone.utc).isoformat(timespec="seconds")
         left = format_duration_us(max(lease.until_us - now_us, 0))
         process = lease.process
@@ -56,7 +55,6 @@ class TableLease(LeaseFolder):
         )
 
     def unwritable(self, problem: str) -> TableError:
-        """Return the error that the lease cannot be written."""
         return TableError(
             f"the lease of the table at {self._folder.location} cannot be written to {PLACE}: {problem}",
             expected="room on the disk, and a folder that may be written to beside the driver",

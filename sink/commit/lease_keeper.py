@@ -58,7 +58,7 @@ class LeaseKeeper:
         self._woken.set()
 
     def look_at(self, folder: TableFolder, running: Collection[str]) -> Lease | None:
-        """Renew a table's lease if its query runs in this driver, or release it if it has ended; return it."""
+        """Renew a table's lease if its query runs in this driver, release it if it has ended; return the lease left."""
         place = TableLease(folder)
         lease = place.read()
         if lease is None or lease.process != self._process:

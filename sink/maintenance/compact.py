@@ -117,7 +117,7 @@ def compact_bucket(
 
 
 def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], small: int) -> list[list[str]]:
-    """Return the groups of files that become one file: small files up to `small` bytes, or one with dead rows."""
+    """Return the groups of files that become one: small ones, together up to `small` bytes, or one with dead rows."""
     groups: list[list[str]] = [[]]
     room = small
     for path in sorted(path for path, size in sizes.items() if size < small):

@@ -121,7 +121,6 @@ class BucketMerger:
             ) from error
 
     def remove(self, merges: list[BucketMerge]) -> None:
-        """Delete the staged files."""
         self._rows.remove(file.path for merge in merges for file in merge.staged())
 
     def done(self, seen: Snapshot) -> None:
@@ -258,7 +257,6 @@ class BucketMerger:
         return staged
 
     def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
-        """Stage the kept rows and the chosen new ones, if there are any."""
         return self._write(files, bucket, *_together(kept, new, chosen), new, chosen)
 
     def _write(

@@ -51,7 +51,6 @@ class Gathering:
         self._folder: str | None = None
 
     def close(self) -> None:
-        """Remove the runs' files."""
         for run in self._runs:
             run.close()
         if self._folder is not None:

@@ -58,7 +58,6 @@ class TableCommit:
         return start_of(self._table, self._known, self._writer, begun)
 
     def snapshot(self) -> Snapshot:
-        """Return the table's files as :meth:`start` found them."""
         return self._known.snapshot()
 
     def commit(

@@ -37,7 +37,6 @@ class Keep:
 
     @property
     def latest(self) -> bool:
-        """Return True if it is one row of each key."""
         return self.count == 1
 
     def __str__(self) -> str:

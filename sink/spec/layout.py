@@ -169,7 +169,6 @@ class Layout:
 
     @property
     def key_types(self) -> list[pa.DataType]:
-        """Return the types of the key's parts, in their order."""
         from ...core.rows.columns import type_at
 
         return [type_at(self.file_schema(), name) for name in self.key]
@@ -180,7 +179,6 @@ class Layout:
         return columns_of(self.key, dict(self.fields))
 
     def properties(self) -> dict[str, str]:
-        """Return the table properties that record the layout."""
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
         recorded[BUCKETS_PROPERTY] = str(self.buckets)
         # Where arrival decides, nobody is to take the time for what tells the newer row.
@@ -292,7 +290,6 @@ def _check_mapping(table: DeltaTable, location: str) -> None:
 
 
 def _check_case(names: Sequence[str]) -> None:
-    """Refuse names that readers of Delta cannot distinguish."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(name.lower(), []).append(name)

@@ -42,7 +42,6 @@ class Retention:
 
     @classmethod
     def parse(cls, value: str) -> Retention:
-        """Parse ``7 days``, or ``3600``."""
         try:
             number = float(value)
         except ValueError:

@@ -66,7 +66,6 @@ class Contents:
 
     @classmethod
     def of(cls, path: str, storage: Mapping[str, str]) -> Contents:
-        """Return the table at its latest version."""
         target, table, layout = recorded_layout(path, storage)
         files = DataFiles(target, layout.file_schema())
         snapshot = take_snapshot(table, files, target)

@@ -65,7 +65,6 @@ class DataFiles:
         self._folder = folder
 
     def in_folder(self, folder: str) -> DataFiles:
-        """Return files of the same schema in another folder below the table."""
         return DataFiles(self._target, self.schema, folder)
 
     def stage(
@@ -156,7 +155,6 @@ class DataFiles:
         return int(found.size)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file of another kind."""
         try:
             self._table.write(path, content)
         except OSError as error:

@@ -162,7 +162,6 @@ def with_features(protocol: Mapping[str, Any], wanted: Iterable[str]) -> Action 
 
 
 def _features(log: LogReplay) -> set[str]:
-    """Return the features that a writer must follow."""
     return _said_by(log.protocol.get("writerFeatures"), log.protocol["minWriterVersion"])
 
 

@@ -80,7 +80,6 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
 
 
 def _numbers(table: DeltaTable) -> dict[str, Any]:
-    """Return a table's protocol in the form of its log."""
     found = table.protocol()
     return {
         "minReaderVersion": found.min_reader_version,

@@ -80,7 +80,6 @@ class Snapshot:
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """Return the snapshot of a table that does not exist."""
         return cls(-1, {}, {}, TombstoneList())
 
     def of_bucket(self, bucket: int) -> Held:

@@ -53,12 +53,10 @@ class TombstoneList:
 
     @property
     def place(self) -> str:
-        """Return the path of the list, relative to the table."""
         return f"{FOLDER}{self.number}.json"
 
     @classmethod
     def of(cls, table: DeltaTable, files: DataFiles | TableFolder) -> TombstoneList:
-        """Return the list at the version of a loaded table."""
         return cls.numbered(table.transaction_version(APP_ID) or 0, files)
 
     @classmethod
