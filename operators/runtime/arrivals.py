@@ -1,4 +1,4 @@
-"""Arriving rows: in the order of arrival, and which of them conflict."""
+"""The arrival order of rows, and conflicts between rows of one key and time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
 
 
 def by_arrival(rows: pa.Table) -> pa.Table:
-    """Sort rows by arrival, so that the order in which a task reads feeds or gets frames does not matter."""
+    """Sort rows by arrival, so that the order in which a task reads feeds or frames does not matter."""
     if rows.num_rows < 2:
         return rows
     arrival, seq = micros(rows, "arrival"), pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
@@ -34,13 +34,13 @@ def by_arrival(rows: pa.Table) -> pa.Table:
 
 
 def _ranks(names: pa.ChunkedArray) -> pa.Array:
-    """Return the place of each name among all names in their order."""
+    """Return each name's rank among all names, for sorting a dictionary column."""
     whole = names.unify_dictionaries().combine_chunks()
     return pc.rank(whole.dictionary, tiebreaker="dense").take(whole.indices)
 
 
 def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
-    """Return a time of the system column in microseconds; where it is null, `default` or 0."""
+    """Return a time of the system column in microseconds. Nulls become `default`, or 0 without one."""
     column = system_field(rows, name).cast(TIMESTAMP).cast(pa.int64())
     if column.null_count == 0:
         return column.to_numpy().astype(np.int64, copy=False)
@@ -49,6 +49,6 @@ def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
 
 
 def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which pairs of rows differ in more than the system column: one key, one time, two payloads."""
+    """Return a mask of the pairs of rows whose payloads differ: a conflict if they have one key and one time."""
     names = [name for name in left.column_names if name not in (SYSTEM, WEIGHT, INTERVAL)]
     return conflicts.differing(left, at, right, other, names)

@@ -1,4 +1,4 @@
-"""Steps on Arrow batches, which one Python worker runs one after the other."""
+"""Steps on Arrow batches, chained in one Python worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["chained", "choosing", "map_in_arrow", "mapped"]
 
 
 def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
-    """Return one step that runs some steps one after the other."""
+    """Return one step that runs all steps in their order."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for step in steps:
@@ -42,10 +42,9 @@ def choosing(columns: Sequence[str]) -> ArrowStep:
 
 
 def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> DataFrame:
-    """Run a step as ``df.mapInArrow(step, schema)`` does, whatever the columns are called.
+    """Run a step as ``df.mapInArrow(step, schema)`` does, with any column names, in the source's reader if possible.
 
-    If possible, it runs where the rows are read. Spark parses each name as an expression, so that it does not find
-    ``id.orig_h``. If there are such columns, all columns pass as fields of one struct.
+    Spark parses names as expressions and does not find ``id.orig_h``; with such names, the row passes as one struct.
     """
     from pyspark.sql.types import StructType
 
@@ -67,7 +66,7 @@ def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> Da
 def mapped(
     function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
 ) -> ArrowStep:
-    """Return a step that computes the columns `new` by a function on at most `most` rows at once.
+    """Return a step that computes the columns `new` by a function of at most `most` rows at once.
 
     The function sees neither punctuation nor tombstones.
     """

@@ -1,4 +1,4 @@
-"""A step of the plan on Spark: rows as a DataFrame or in shards, and steps in Python that are not run yet."""
+"""A compiled plan step: rows as a DataFrame or in shards, and pending Python steps."""
 
 from __future__ import annotations
 
@@ -23,36 +23,26 @@ __all__ = ["Compiled"]
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """Rows on Spark.
-
-    Attributes
-    ----------
-    base : pyspark.sql.DataFrame or InShards
-    schema : pyspark.sql.types.StructType
-        Of the rows after the steps.
-    steps : tuple of callable
-        From Arrow batches to Arrow batches, which one Python worker runs one after the other.
-    """
+    """Rows on Spark, as a base and the steps that one Python worker will run on it."""
 
     base: DataFrame | InShards
-    schema: StructType
+    schema: StructType  # of the rows after the steps
     steps: tuple[ArrowStep, ...] = ()
 
     @cached_property
     def df(self) -> DataFrame:
-        """The rows as a DataFrame; always the same one, so that Spark finds its columns in later DataFrames."""
+        """The rows as a DataFrame. It is always the same one, so that Spark finds its columns in later DataFrames."""
         if isinstance(self.base, InShards):
             return self.base.df(self.steps, self.schema)
         return map_in_arrow(self.base, chained(self.steps), self.schema) if self.steps else self.base
 
     def then(self, step: ArrowStep, schema: StructType) -> Compiled:
-        """Return the rows after one more step in Python."""
         return Compiled(self.base, schema, (*self.steps, step))
 
     def packed(self, step: ArrowStep, columns: Sequence[str] | None = None) -> DataFrame:
-        """Return what a step packs for the shards of the operator that follows, of some columns, or of all.
+        """Return the frames that a step packs for the next operator's shards, from some columns or all (None).
 
-        In Arrow since an operator or a step before, rows stay in the Python worker that has them.
+        If the rows are in Arrow already, they stay in their Python worker.
         """
         from pyspark.sql.types import StructType
 
@@ -65,7 +55,7 @@ class Compiled:
         return map_in_arrow(df, step, PACKED_DDL)
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
-        """Return a step's result where rows are in Arrow before it; None where Spark holds them in its own form."""
+        """Return a step's result if the rows before it are in Arrow; None if Spark holds them in its own form."""
         if isinstance(self.base, InShards):
             return self.base.few((*self.steps, step), schema)
         if self.steps:

@@ -1,4 +1,4 @@
-"""The last delivered time of each key, so that an older row never follows it."""
+"""The last delivered time of each key, so that no older row follows it."""
 
 from __future__ import annotations
 
@@ -25,46 +25,27 @@ _FEW = 8192
 
 
 class TimedKeys(NamedTuple):
-    """The keys and the times of some rows.
+    """The keys and times of some rows. Equal keys have equal numbers."""
 
-    Parameters
-    ----------
-    columns : sequence of pyarrow.ChunkedArray
-        The key's columns; none if different keys always have different numbers.
-    numbers : int64 array of length rows
-        Equal keys have equal numbers.
-    times : int64 array of length rows
-    """
-
-    columns: Sequence[pa.ChunkedArray]
+    columns: Sequence[pa.ChunkedArray]  # the key's columns; none if different keys always have different numbers
     numbers: Int64s
     times: Int64s
 
     def take(self, which: Mask) -> TimedKeys:
-        """Return some of the rows, by a mask."""
         mask = pa.array(which)
         return TimedKeys([column.filter(mask) for column in self.columns], self.numbers[which], self.times[which])
 
     def codes(self) -> tuple[Int64s, int]:
-        """Return a code for each row, as :func:`~upstream.core.rows.newest.key_codes`."""
+        """Return a code for each row's key, and the size of their range."""
         return key_codes(self.columns or [pa.array(self.numbers)])
 
 
 class DeliveredTimes:
-    """The time of the newest row of each key that was delivered, until the low-watermark passes it.
+    """The time of each key's newest delivered row, until the low-watermark passes it.
 
-    The entries are in runs by time: a lookup reads those with later times than its rows, which are none if the rows are
-    newer than all before them, and to forget is to remove whole runs.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    key : pyarrow.Schema
-        The key's columns; without fields if the keys' numbers tell them apart. With other columns than before, nothing
-        is known.
-    saved : mapping
-        What :meth:`to_json` gave; empty at first.
+    Entries are in runs by time. A lookup reads only runs with later times than its rows, and expiry removes whole runs.
+    `key` has no fields if the keys' numbers distinguish them. If its columns have changed, the saved times are
+    discarded.
     """
 
     def __init__(self, store: Store, key: pa.Schema, saved: Mapping[str, Any]) -> None:
@@ -77,7 +58,6 @@ class DeliveredTimes:
             self.clear()
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"runs": self._runs.known, "compacted": self._compacted, "types": self._types}
 
     def __len__(self) -> int:
@@ -85,7 +65,7 @@ class DeliveredTimes:
         return self._runs.rows
 
     def older(self, rows: TimedKeys) -> Mask:
-        """Return which rows are older than a row of their key that was delivered."""
+        """Return a mask of the rows that are older than a delivered row of their key."""
         older = np.zeros(len(rows.times), dtype=np.bool_)
         known = self._runs.tables(int(rows.times.min()) + 1, HIGHEST) if len(older) else []
         if not known:
@@ -96,15 +76,9 @@ class DeliveredTimes:
         return older
 
     def add(self, rows: TimedKeys, bound: int, *, distinct: bool = False) -> None:
-        """Take delivered rows, and forget what is older than the low-watermark.
+        """Add delivered rows, and remove the entries below `bound`, the low-watermark: any row there is late anyway.
 
-        Parameters
-        ----------
-        rows : TimedKeys
-        bound : int
-            The low-watermark. Rows below it are late, whatever was delivered.
-        distinct : bool
-            Whether no two of the rows have one key.
+        `distinct` asserts that no two rows have one key.
         """
         stays = rows.times >= bound
         if stays.any():
@@ -119,7 +93,6 @@ class DeliveredTimes:
             self._compacted = entries.num_rows
 
     def clear(self) -> None:
-        """Forget all."""
         self._runs.drop_below(HIGHEST)
         self._compacted = 0
 
@@ -134,7 +107,7 @@ class DeliveredTimes:
 
 
 def older_than(rows: TimedKeys, others: TimedKeys) -> Mask:
-    """Return which rows are older than another one of their key."""
+    """Return a mask of the rows that are older than one of `others` with the same key."""
     others = others.take(_among(others.numbers, rows.numbers))
     both = zip(rows.columns, others.columns, strict=True)
     columns = [pa.chunked_array([*mine.chunks, *more.chunks]) for mine, more in both]
@@ -146,7 +119,7 @@ def older_than(rows: TimedKeys, others: TimedKeys) -> Mask:
 
 
 def behind(rows: TimedKeys) -> Mask:
-    """Return which rows, in the order of delivery, are older than one of their key before them."""
+    """Return a mask of the rows that are older than an earlier row of their key, in delivery order."""
     found = rows.times < np.maximum.accumulate(rows.times)  # older than any row before
     if not found.any():
         return found
@@ -162,7 +135,7 @@ def behind(rows: TimedKeys) -> Mask:
 
 
 def _among(numbers: Int64s, others: Int64s) -> Mask:
-    """Return which numbers may be among others; all that are, and few more."""
+    """Return a mask of the numbers that may be in `others`: all that are, and few more."""
     size = 1 << max(10, (8 * len(others) - 1).bit_length())
     seen = np.zeros(size, dtype=np.bool_)
     seen[others & (size - 1)] = True

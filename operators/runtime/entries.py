@@ -1,4 +1,4 @@
-"""Entries: what a key has in a pane, as columns. Windows are computed from them and nothing else."""
+"""Entries: the aggregate states of keys and panes, as columns. Windows are computed from them alone."""
 
 from __future__ import annotations
 
@@ -22,18 +22,9 @@ PANE = "__upstream_pane"
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """States by key and pane. A key may have several in one pane: they add up.
+    """Aggregate states by key and pane. A key may have several in one pane, which combine."""
 
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        The update key's columns.
-    panes : int64 array of length entries
-    state : pyarrow.Table
-        Of the aggregates.
-    """
-
-    keys: pa.Table
+    keys: pa.Table  # the update key's columns
     panes: Int64s
     state: pa.Table
 
@@ -42,22 +33,20 @@ class Entries:
 
     @classmethod
     def none(cls, aggregates: Aggregates, key: pa.Schema) -> Entries:
-        """Return no entries of such keys."""
         return cls(key.empty_table(), np.empty(0, dtype=np.int64), aggregates.state_schema.empty_table())
 
     def take(self, which: npt.NDArray[np.bool_] | Int64s) -> Entries:
-        """Return some of the entries, by mask or by position."""
+        """Return some entries, by mask or by position."""
         at = pa.array(np.flatnonzero(which) if which.dtype == np.bool_ else which)
         return Entries(self.keys.take(at), self.panes[which], self.state.take(at))
 
     def between(self, first: int, last: int) -> Entries:
-        """Return the entries of some panes, both ends inclusive."""
+        """Return the entries of a range of panes, both ends inclusive."""
         inside = (self.panes >= first) & (self.panes <= last)
         return self if inside.all() else self.take(inside)
 
     @classmethod
     def concat(cls, parts: Sequence[Entries]) -> Entries:
-        """Concatenate several sets of entries."""
         some = [part for part in parts if len(part)] or [parts[0]]
         if len(some) == 1:
             return some[0]
@@ -76,26 +65,13 @@ class Entries:
 
     @classmethod
     def of(cls, table: pa.Table, key: Sequence[str]) -> Entries:
-        """Return the entries of a table: the key's columns, :data:`PANE`, and the state's."""
+        """Split a table into the key's columns, :data:`PANE`, and the state's columns."""
         state = [name for name in table.column_names if name not in (*key, PANE)]
         return cls(table.select(list(key)), table.column(PANE).to_numpy(), table.select(state))
 
 
 class Keys:
-    """Numbers for the keys of several tables.
-
-    Parameters
-    ----------
-    tables : sequence of pyarrow.Table
-        The key's columns of each.
-
-    Attributes
-    ----------
-    size : int
-        How many different keys there are; their numbers are 0 to size - 1.
-    codes : list of int64 arrays
-        The number of each row's key, for each table.
-    """
+    """Numbers 0 to ``size - 1`` for the distinct keys of several tables; `codes` holds each table's, row by row."""
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         together = pa.concat_tables(tables)
@@ -110,15 +86,7 @@ class Keys:
 
 
 def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, Int64s, int]:
-    """Assign numbers to the distinct rows of some columns, from 0 on.
-
-    Returns
-    -------
-    codes : int64 array of length rows
-    first : int64 array of length groups
-        The position of each group's first row.
-    groups : int
-    """
+    """Assign numbers from 0 to the distinct rows of some columns; return them, each group's first row, and a count."""
     codes, size = key_codes(columns)
     first = np.full(size, -1, dtype=np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]
@@ -138,7 +106,7 @@ def combined(aggregates: Aggregates, entries: Entries) -> Entries:
 
 
 def lifted(aggregates: Aggregates, rows: pa.Table, key: Sequence[str], panes: Int64s) -> Entries:
-    """Reduce rows to one entry for each key and pane that occurs."""
+    """Reduce rows to one entry for each key and pane."""
     keys = rows.select(list(key))
     codes, first, groups = grouped([*keys.columns, pa.array(panes)])
     state = aggregates.lift(rows.select(list(aggregates.inputs)), codes, groups)

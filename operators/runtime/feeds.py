@@ -1,4 +1,4 @@
-"""The bounds that a shard has received by punctuation, and those that it has sent on."""
+"""The bounds that a shard has received by punctuation, and those that it has sent."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ ENDED = AFTER_ALL
 
 
 class FeedBounds:
-    """The bound of each feed: all of its rows with an earlier time have arrived. None of them ever decreases.
-
-    Parameters
-    ----------
-    saved : mapping
-        What :meth:`to_json` gave; empty at first.
-    """
+    """The bound of each feed: all of its rows with an earlier time have arrived. Bounds never decrease."""
 
     def __init__(self, saved: Any = None) -> None:
         saved = saved or {}
@@ -36,11 +30,10 @@ class FeedBounds:
         self._promised: dict[str, int] = dict(saved.get("told", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"bounds": self._bounds, "told": self._promised}
 
     def hear(self, feeds: Iterable[str], bounds: Iterable[int]) -> None:
-        """Raise the bounds of feeds of which punctuation has come."""
+        """Raise the bounds of feeds by their punctuation."""
         for feed, bound in zip(feeds, bounds, strict=True):
             self._bounds[feed] = max(self._bounds.get(feed, bound), bound)
 
@@ -51,20 +44,17 @@ class FeedBounds:
 
     @property
     def low_watermark(self) -> int | None:
-        """The least bound (Eq. 4.1); None before the first punctuation, and while a feed with rows has sent none."""
+        """The least bound (Eq. 4.1). None before the first punctuation, and while a feed with rows has sent none."""
         least = min(self._bounds.values(), default=None)
         return None if least == BEFORE_ALL else least
 
     @property
     def over(self) -> frozenset[str]:
-        """Feeds that have ended."""
+        """The feeds that have ended."""
         return frozenset(feed for feed, bound in self._bounds.items() if bound == ENDED)
 
     def due(self, limit: int) -> list[tuple[str, int]]:
-        """Return new punctuation ``(feed, bound)`` for the feeds whose bound, capped at `limit`, has risen.
-
-        The bounds count as sent from now on.
-        """
+        """Return new punctuation ``(feed, bound)`` where a bound, capped at `limit`, has risen; it counts as sent."""
         capped = [(feed, min(bound, limit)) for feed, bound in self._bounds.items()]
         due = [(feed, bound) for feed, bound in capped if bound > self._promised.get(feed, bound - 1)]
         self._promised.update(due)
@@ -72,7 +62,7 @@ class FeedBounds:
 
 
 def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which punctuation rows are group-wise: they have a key, and apply to it alone."""
+    """Return a mask of the group-wise punctuation: rows with a value in some column of `key`, for such keys alone."""
     given = np.zeros(punctuation.num_rows, dtype=np.bool_)
     for name in key:
         given |= pc.is_valid(column_at(punctuation, name)).to_numpy(zero_copy_only=False)
@@ -80,7 +70,7 @@ def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]
 
 
 def without_single_keys(key: Sequence[str]) -> ArrowStep:
-    """Return a step that leaves out group-wise punctuation, which means something else to what has another key."""
+    """Return a step that drops group-wise punctuation, because it would be wrong for an operator with another key."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -95,18 +85,10 @@ def without_single_keys(key: Sequence[str]) -> ArrowStep:
 
 
 def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **times: pa.Array) -> pa.Table:
-    """Return punctuation rows of a schema.
+    """Return one punctuation row for each of `feeds`, which arrives at `now_us`.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        A schema with the system column.
-    feeds : sequence of str
-        The feed of each row.
-    now_us : int
-        Their arrival.
-    times
-        Columns that are not null, by name; times are those of :func:`~upstream.core.watermark.bounds.times_of_bounds`.
+    `schema` includes the system column. `times` holds the columns that are not null, as
+    :func:`~upstream.core.watermark.bounds.times_of_bounds` returns them.
     """
     n = len(feeds)
     system = system_array(

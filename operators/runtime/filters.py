@@ -1,4 +1,4 @@
-"""Steps written for Spark that Arrow can do to the same rows."""
+"""Filters in Spark SQL that Arrow can apply to the same rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["arrow_step", "filtered"]
 
 
 def arrow_step(node: Transform) -> ArrowStep | None:
-    """Return the step over Arrow batches that does what Spark would; None if that is uncertain."""
+    """Return the Arrow step with exactly Spark's result; None if that is uncertain."""
     asked = node.step
     if not isinstance(asked, Filter) or asked.on_leave != "keep" or not isinstance(asked.condition, str):
         return None
@@ -36,7 +36,7 @@ def arrow_step(node: Transform) -> ArrowStep | None:
 
 
 def filtered(condition: Condition) -> ArrowStep:
-    """Return a step that keeps rows for which a condition is true; punctuation and tombstones pass."""
+    """Return a step that keeps rows whose condition is true, and all punctuation and tombstones."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Batches for rows that the low-watermark has released, and that had no room in the batch before."""
+"""Batches for rows that the low-watermark has released but that exceeded the last batch's limit."""
 
 from __future__ import annotations
 
@@ -27,61 +27,39 @@ _REPORTS: Mapping[str, type[ReorderReport | WindowReport]] = {"reorder": Reorder
 
 @dataclasses.dataclass(frozen=True)
 class FlushPlanner:
-    """A tick is due while a shard reports that rows are.
+    """A planner whose tick is due while a shard reports rows to release."""
 
-    Attributes
-    ----------
-    folder : str
-        Where the shards report.
-    slots : tuple of int
-        What each of them is grouped by.
-    operator : str
-        Whose reports they are: ``reorder`` or ``windows``.
-    """
-
-    folder: str
+    folder: str  # where the shards report
     slots: tuple[int, ...]
-    operator: str = "reorder"
+    operator: str = "reorder"  # whose reports they are: reorder or windows
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset before the first tick."""
         return {"tick": 0, "slots": []}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """Return the offset of the next tick, with the shards it is for."""
+        """Return the offset of the next tick, with the slots of its shards."""
         del now_us
         reports = read_reports(self.folder, _REPORTS[self.operator])
         due = [self.slots[report.shard] for report in reports if report.due]
         return {"tick": start["tick"] + 1, "slots": due} if due else start
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Return a message for each shard that has rows to release."""
         return [(slot, "flush") for slot in offset["slots"]]
 
 
 class FlushSource(TickSource):
-    """The ``upstream_flush`` format; made by the fluent stream, not by users."""
+    """The ``upstream_flush`` format. Operators create it; users do not."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "upstream_flush"
 
     def planner(self) -> FlushPlanner:
-        """See :class:`TickSource`."""
         return FlushPlanner(self.options["folder"], self.slots(), self.options.get("operator", "reorder"))
 
 
 def with_flush_ticks(packed: DataFrame, folder: str, slots: tuple[int, ...], operator: str) -> DataFrame:
-    """Return frames, and ticks while a shard of the operator has rows to release.
-
-    Parameters
-    ----------
-    packed
-        The frames.
-    folder, slots, operator
-        As for :class:`FlushPlanner`.
-    """
+    """Add ticks to the frames while a shard of the operator has rows to release."""
     session = packed.sparkSession
     register_data_source(session)
     session.dataSource.register(FlushSource)
@@ -92,17 +70,8 @@ def with_flush_ticks(packed: DataFrame, folder: str, slots: tuple[int, ...], ope
 def flush_rows_each(flush: str, rows: int | None, shards: int, among: object = Flush) -> int | None:
     """Return how many rows each shard may release in a batch; None for all.
 
-    Parameters
-    ----------
-    flush, rows, shards
-        As the user gave them.
-    among
-        The literal type of which `flush` is a value.
-
-    Raises
-    ------
-    OptionError
-        The two do not go together, or there are more shards than rows.
+    `among` is the literal type of valid values of `flush`. Raise OptionError if `flush` and `rows` do not fit together,
+    or if there are more shards than rows.
     """
     count_argument("shards", shards)
     if flush not in get_args(among):

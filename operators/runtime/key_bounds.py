@@ -32,21 +32,14 @@ _OWN = (_FEED, _BOUND, _WAS, _TOLD)
 
 
 class Shard(NamedTuple):
-    """Which keys are a shard's.
-
-    Attributes
-    ----------
-    number, shards : int
-    by : tuple of str
-        The columns by which rows are divided.
-    """
+    """A shard's share of the keys."""
 
     number: int
     shards: int
-    by: tuple[str, ...]
+    by: tuple[str, ...]  # the columns whose hash chooses the shard
 
     def determined(self, keys: pa.Table) -> Mask:
-        """Return which keys, null in columns of any value, have all of their rows in one shard."""
+        """Return a mask of the keys, null in wildcard columns, whose rows are all in one shard."""
         if not set(self.by) <= set(keys.column_names):
             return np.zeros(keys.num_rows, dtype=np.bool_)
         found = np.ones(keys.num_rows, dtype=np.bool_)
@@ -55,7 +48,7 @@ class Shard(NamedTuple):
         return found
 
     def others(self, keys: pa.Table) -> Mask:
-        """Return which keys have all of their rows in another shard."""
+        """Return a mask of the keys whose rows are all in another shard."""
         found = self.determined(keys)
         if found.any():
             some = keys.filter(pa.array(found))
@@ -63,47 +56,25 @@ class Shard(NamedTuple):
         return found
 
     def feeds(self, keys: pa.Table, own: str) -> list[str]:
-        """Return the feeds of punctuation for keys: all of the operator, or the shard alone where others have more."""
+        """Return the feed of each key's punctuation: all feeds, or `own` if other shards have rows of the key."""
         return [ALL_FEEDS if alone else own for alone in self.determined(keys).tolist()]
 
 
 class RaisedBounds(NamedTuple):
-    """Keys that have gone further than before.
+    """The keys whose bounds have risen, with the bounds before and after the batch."""
 
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        The key's columns, null in those of any value.
-    before, after : int64 arrays of length keys
-        Their bounds before the batch, and now.
-    """
-
-    keys: pa.Table
+    keys: pa.Table  # the key's columns, null in wildcard columns
     before: Int64s
     after: Int64s
 
 
 class KeyBounds:
-    """Bounds of single keys. Without group-wise punctuation nothing is read or written.
+    """Bounds of single keys. Without group-wise punctuation, it reads and writes nothing.
 
-    Punctuation may leave some columns of the key null: it speaks for every key with the values of the others.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    kind : str
-        What it is called there.
-    names : sequence of str
-        The columns of the key.
-    saved : int
-        What ``len`` was after the batch before.
-    shard : Shard, optional
-        The shard, to leave out the keys of others.
-    inputs : sequence of str
-        Of a union, whose feeds are named ``input/feed``: each of them has to promise.
-    fit : callable, optional
-        From a table of an earlier release to the one of today.
+    Punctuation may leave some columns of the key null: it applies to every key with the values of the others. `saved`
+    is the ``len`` after the last batch. With `shard`, keys of other shards are left out. `inputs` are those of a union,
+    whose feeds are named ``input/feed``: a bound needs punctuation from each. `fit` converts the table of an earlier
+    release.
     """
 
     def __init__(
@@ -132,29 +103,19 @@ class KeyBounds:
             self._table = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
 
     def __len__(self) -> int:
-        """Return the number of bounds: of each key one for each feed whose punctuation named it."""
+        """Return the number of bounds: one for each key and each feed whose punctuation named it."""
         return 0 if self._table is None else self._table.num_rows
 
     @property
     def farthest(self) -> int:
-        """The greatest bound of any key; the least number for none."""
+        """The greatest bound of any key; LOWEST without keys."""
         return LOWEST if self._table is None or not len(self) else int(self._column(self._table, _WAS).max())
 
     def hear(self, punctuation: pa.Table, key: Sequence[str], bounds: Int64s) -> int:
-        """Take group-wise punctuation: all rows of a feed with this key and an earlier time have arrived.
+        """Add group-wise punctuation: all rows of a feed with this key and an earlier time have arrived.
 
-        Parameters
-        ----------
-        punctuation : pyarrow.Table
-            With a value in some column of `key`, each.
-        key : sequence of str
-            The update key of the rows.
-        bounds : int64 array of length punctuation
-
-        Returns
-        -------
-        int
-            How much of it says nothing here, since it names a column that is not among these.
+        Each row of it has a value in some column of `key`, the rows' update key. Return how many rows have no effect
+        here, because they name a column that these keys lack.
         """
         apart = key_mask(punctuation, [name for name in key if name not in self._names])
         keys = pa.table(columns_at(punctuation, self._names), names=self._names)
@@ -188,21 +149,10 @@ class KeyBounds:
     def raised(
         self, feeds: Mapping[str, int], *, floor: int | None = None, endless: bool = False
     ) -> RaisedBounds | None:
-        """Return the keys whose bounds are higher than when this was last asked, and keep the bounds that still matter.
+        """Return the keys whose bounds have risen since the last call; None if no key has a bound of its own.
 
-        Parameters
-        ----------
-        feeds : mapping of str to int
-            The bound of each feed for all keys.
-        floor : int, optional
-            The bound of all keys [default: the least of the feeds'].
-        endless : bool
-            Whether the end of a key is no bound.
-
-        Returns
-        -------
-        RaisedBounds or None
-            None if no key has a bound of its own.
+        Bounds that are no longer ahead are removed. `feeds` and `floor` are the bounds of all keys; `floor` defaults to
+        the least of the feeds'. With `endless`, the end of a key is no bound.
         """
         table = self._table
         if table is None or not len(self):
@@ -220,36 +170,23 @@ class KeyBounds:
         return RaisedBounds(keys.take(pa.array(changed)), before[changed], after[changed])
 
     def of(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int64s:
-        """Return the bound of each row's key, as :meth:`raised` found it; the least number for a key without one.
-
-        Parameters
-        ----------
-        columns
-            The rows' values in the columns of the key.
-        """
+        """Return the bound of each row's key as of the last :meth:`raised`; LOWEST for a key without one."""
         return self._known(columns, _WAS)
 
     def promised(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int64s:
-        """Return what has been promised on of each row's key; the least number for nothing."""
+        """Return the bound that has been sent on for each row's key; LOWEST for none."""
         return self._known(columns, _TOLD)
 
     @property
     def entries(self) -> tuple[pa.Table, Int64s]:
-        """The keys, each once and null in columns of any value, and their bounds; there must be some."""
+        """The distinct keys, null in wildcard columns, and their bounds. There must be at least one."""
         table = self._table
         assert table is not None
         codes, first, size = grouped(table.select(self._names).columns)
         return table.select(self._names).take(pa.array(first)), _greatest(self._column(table, _WAS), codes, size)
 
     def least(self, columns: Sequence[pa.Array | pa.ChunkedArray], times: Int64s) -> Int64s:
-        """Return the least time of the rows of each of :attr:`entries`; HIGHEST without rows.
-
-        Parameters
-        ----------
-        columns
-            The rows' values in the columns of the key.
-        times : int64 array of length rows
-        """
+        """Return the least time among the rows of each of :attr:`entries`; HIGHEST without rows."""
         keys, bounds = self.entries
         found = np.full(len(bounds), HIGHEST, dtype=np.int64)
         theirs = pa.table(
@@ -263,14 +200,9 @@ class KeyBounds:
         return found
 
     def due(self, promises: Int64s, floor: int | Int64s) -> Int64s:
-        """Return the positions of :attr:`entries` of which more can be promised on than before. It counts as promised.
+        """Return the positions of :attr:`entries` whose promise exceeds the last one and `floor`; it counts as sent.
 
-        Parameters
-        ----------
-        promises : int64 array of length entries
-            What can be promised of each key, in whatever unit.
-        floor : int, or int64 array of length entries
-            What has been promised of all keys, or of each elsewhere.
+        `promises` may be in any unit. `floor` is what was already sent for all keys, or for each.
         """
         table = self._table
         assert table is not None
@@ -282,7 +214,7 @@ class KeyBounds:
         return due
 
     def count_as_promised(self, keys: pa.Table, promises: Int64s) -> None:
-        """Take what has been promised on of keys elsewhere."""
+        """Record promises that have been sent elsewhere."""
         table = self._table
         if table is None or not len(self) or not len(promises):
             return
@@ -294,7 +226,7 @@ class KeyBounds:
         self._table = table.set_column(table.schema.get_field_index(_TOLD), _TOLD, pa.array(told))
 
     def save(self) -> int:
-        """Write the bounds to the store; nothing where there are none, and were none. Return how many there are."""
+        """Write the bounds to the store if there are or were any, and return their number."""
         if len(self):
             assert self._table is not None
             self._store.put(self._kind, 0, to_frame(self._table))
@@ -328,7 +260,7 @@ class KeyBounds:
         feeds: Mapping[str, int],
         wider: Sequence[tuple[Int64s, Int64s]],
     ) -> tuple[Int64s, Mask]:
-        """Return the bound of each key, and which bounds are ahead of their feed's for all keys."""
+        """Return the bound of each key, and a mask of the bounds that are ahead of their feed's bound for all keys."""
         named, mine = table.column(_FEED), self._column(table, _BOUND)
         claimed = set(pc.unique(named).to_pylist())
         further = np.zeros(len(mine), dtype=np.bool_)
@@ -354,14 +286,14 @@ class KeyBounds:
 
 
 def _greatest(values: Int64s, codes: Int64s, size: int) -> Int64s:
-    """Return the greatest of the values of each code."""
+    """Return the greatest value of each code; LOWEST for a code without values."""
     found = np.full(size, LOWEST, dtype=np.int64)
     np.maximum.at(found, codes, values)
     return found
 
 
 def _inherited(values: Int64s, wider: Sequence[tuple[Int64s, Int64s]]) -> Int64s:
-    """Return what is known of each key: also by what is known of all keys with some of its values."""
+    """Return each key's value, raised to that of any wider key that includes it."""
     found = values.copy()
     for narrow, wide in wider:
         np.maximum.at(found, narrow, values[wide])
@@ -369,7 +301,7 @@ def _inherited(values: Int64s, wider: Sequence[tuple[Int64s, Int64s]]) -> Int64s
 
 
 def _kinds(keys: pa.Table) -> Iterator[tuple[list[str], Int64s]]:
-    """Yield the columns with a value, and the positions of the keys with a value in these alone."""
+    """Yield sets of columns, and the positions of the keys with values in exactly these columns."""
     given = np.stack([keys.column(name).is_valid().to_numpy() for name in keys.column_names], axis=1)
     for kind in np.unique(given, axis=0):
         names = [name for name, there in zip(keys.column_names, kind.tolist(), strict=True) if there]
@@ -377,7 +309,7 @@ def _kinds(keys: pa.Table) -> Iterator[tuple[list[str], Int64s]]:
 
 
 def _wider(keys: pa.Table) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield positions of keys, and of keys that leave more columns null and speak for them."""
+    """Yield positions of keys, and of wider keys that include them: they leave more columns null."""
     kinds = list(_kinds(keys))
     for wide, there in kinds:
         for narrow, here in kinds:

@@ -1,4 +1,4 @@
-"""Rows by a number of a key, in pages: a batch reads and writes the pages of its keys and no others."""
+"""Pages of rows by the number of their key. A batch reads and writes only the pages of its keys."""
 
 from __future__ import annotations
 
@@ -21,23 +21,11 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class KeyPages:
-    """The rows of a shard.
+    """A shard's rows, in pages by the column `number`; equal keys have equal numbers.
 
-    Parameters
-    ----------
-    store : Store
-    kind : str
-        What the pages are called in the store.
-    number : str
-        The column with the number by which rows are found; equal keys have equal numbers.
-    schema : pyarrow.Schema
-        Of the rows. Rows that an earlier run of the job kept have null in new columns.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    least : sequence of str
-        Columns of whole numbers whose least value on each page is remembered: see :meth:`below`.
-    sized : bool
-        Whether the bytes of each page are remembered: see :attr:`bytes`.
+    Rows from an earlier run of the job have null in new columns of `schema`. `least` names integer columns whose least
+    value on each page is recorded, for :meth:`below`. With `sized`, the size of each page is recorded, for
+    :attr:`bytes`.
     """
 
     def __init__(
@@ -67,56 +55,44 @@ class KeyPages:
         self._sizes: dict[int, int] | None = {int(page): size for page, size in sizes.items()} if sized else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         least = {"least": self._least} if self._columns else {}
         sizes = {} if self._sizes is None else {"sizes": self._sizes}
         return {"bits": self._bits, "rows": self.rows, **least, **sizes}
 
     @property
     def bytes(self) -> int:
-        """The size of all pages in the store; 0 if it is not remembered."""
+        """The size of all pages in the store; 0 if sizes are not recorded."""
         return sum((self._sizes or {}).values())
 
     def below(self, column: str, limit: int) -> Int64s:
-        """Return the pages with a row that has less than `limit` in one of the columns `least`."""
+        """Return the pages with a row that has less than `limit` in `column`, one of the columns `least`."""
         at = self._columns.index(column)
         return np.array([page for page, values in self._least.items() if values[at] < limit], dtype=np.int64)
 
     def least(self, column: str) -> int | None:
-        """Return the least value in one of the columns `least`; None without rows."""
+        """Return the least value in `column`, one of the columns `least`; None without rows."""
         at = self._columns.index(column)
         return min((values[at] for values in self._least.values()), default=None)
 
     @property
     def all_pages(self) -> Int64s:
-        """The pages that there may be."""
+        """The numbers of all pages, including empty ones."""
         return np.arange(1 << self._bits)
 
     def pages(self, numbers: Int64s) -> Int64s:
-        """Return the pages of some numbers, each once."""
+        """Return the distinct pages of some numbers."""
         return np.unique(self._page(numbers))
 
     def among(self, numbers: Int64s, pages: Int64s) -> npt.NDArray[np.bool_]:
-        """Return which numbers are on some pages."""
+        """Return a mask of the numbers that belong to some pages."""
         return np.isin(self._page(numbers), pages)
 
     def read(self, pages: Int64s) -> pa.Table:
-        """Return the rows of some pages."""
         found = [table for page in pages.tolist() if (table := self._load(page)) is not None]
         return pa.concat_tables(found).combine_chunks() if found else self._schema.empty_table()
 
     def write(self, pages: Int64s, before: int, rows: pa.Table) -> None:
-        """Replace the rows of some pages.
-
-        Parameters
-        ----------
-        pages
-            From :meth:`pages`.
-        before : int
-            How many rows they had.
-        rows
-            What is in them from now on.
-        """
+        """Replace the rows of some pages, which had `before` rows in all."""
         self.rows += rows.num_rows - before
         if self.rows > _ROWS << self._bits:
             others = np.setdiff1d(self.all_pages, pages)
@@ -145,7 +121,6 @@ class KeyPages:
                     self._least[number] = [int(mine.column(name).to_numpy().min()) for name in self._columns]
 
     def clear(self) -> None:
-        """Remove all rows."""
         for page in self.all_pages.tolist():
             self._remove(page)
         self._least.clear()

@@ -1,6 +1,4 @@
-"""From rows to frames and back: `pack` makes one frame for each task and shard, `unpack` makes rows of the shards'
-results.
-"""
+"""Conversion of rows to frames, one for each task and shard, and of the shards' results to rows."""
 
 from __future__ import annotations
 
@@ -48,22 +46,11 @@ Batches = Iterator[pa.RecordBatch]
 def pack(
     key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str = "queue"
 ) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that packs a task's rows into frames.
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames, one for each shard.
 
-    Parameters
-    ----------
-    key
-        The update key's columns.
-    slots
-        The number by which Spark groups each shard's frames. The shard of a key is its bucket (``pmod(hash(key),
-        shards)``).
-    newest_by
-        The time column, for coalescing.
-    coalesce
-        Whether only the newest row per key, among the rows that a task holds, is packed. Only for policies that keep
-        one row per key.
-    operator
-        The operator's name for users, in errors.
+    The shard of a key is its bucket (``pmod(hash(key), shards)``); Spark groups its frames by ``slots[shard]``. With
+    `coalesce`, only the task's newest row of each key by `newest_by` is packed, for policies that keep one row per key.
+    `operator` is the name for users, in errors.
     """
 
     def run(batches: Batches) -> Batches:
@@ -74,9 +61,9 @@ def pack(
 
 
 def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that yields the rows of frames, in their order, without the columns `drop`.
+    """Return a function for ``mapInArrow`` that yields the rows of frames in order, without the columns `drop`.
 
-    It writes a report to `folder` of how long the following steps took to process the rows: the cost of this batch.
+    It reports to `folder` how long the following steps took for the rows: the cost of this batch.
     """
 
     def run(batches: Batches) -> Batches:
@@ -101,7 +88,7 @@ def rows_to_frame(batches: Batches) -> Batches:
 
 
 def frames_to_rows(schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that yields the rows of frames, in their order."""
+    """Return a function for ``mapInArrow`` that yields the rows of frames in order."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
@@ -150,14 +137,14 @@ def check_keys(rows: pa.Table, key: Sequence[str], operator: str, part_of: str =
 
 
 def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.RecordBatch:
-    """Return frames with their shards, as the operator takes them."""
+    """Return frames with their shards' slots, as operators receive them."""
     numbers = pa.array([slots[number] for number, _ in found], pa.int32())
     frames = frames_column([frame for _, frame in found])
     return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=PACKED)
 
 
 def newest_rows(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:
-    """Return the newest row of each key, with the others counted in it, and the others that conflict with it."""
+    """Return the newest row of each key, which counts the superseded ones, and those that conflict with it."""
     none = rows.slice(0, 0)
     if rows.num_rows < 2:
         return rows, none

@@ -1,4 +1,4 @@
-"""Pages of rows: the place of a shard's rows between batches; only pages that a batch touches are read and written."""
+"""Pages of a shard's rows between batches. A batch reads and writes only the pages that it touches."""
 
 from __future__ import annotations
 
@@ -23,22 +23,8 @@ _SLOT = "__upstream_slot"
 class RowPages:
     """Rows by location (``page * slots + slot``).
 
-    Rows that arrive and leave within one batch never reach a page. A row that left stays in its page until the page is
-    written again or given back; nothing reads it any more.
-
-    Parameters
-    ----------
-    store : Store
-        Keeps the pages.
-    slots : int
-        Locations in a page.
-    schema : pyarrow.Schema
-        Of the rows.
-
-    Attributes
-    ----------
-    pages_read, pages_written : int
-        Pages fetched and written since this was made.
+    Rows that arrive and leave within one batch never reach a page. A row that has left remains in its page, unread,
+    until the page is rewritten or removed.
     """
 
     def __init__(self, store: Store, slots: int, schema: pa.Schema) -> None:
@@ -52,7 +38,7 @@ class RowPages:
         self.pages_read = self.pages_written = 0
 
     def put(self, locations: Int64s, rows: pa.Table) -> None:
-        """Write rows to these locations, in place of those that were there."""
+        """Write rows to locations, replacing the rows there."""
         if len(locations) == 0:
             return
         self._reach(int(locations.max()) + 1)
@@ -61,7 +47,7 @@ class RowPages:
         self._new_rows += len(locations)
 
     def take(self, locations: Int64s, columns: list[str] | None = None) -> pa.Table:
-        """Return rows by location, in that order; only some columns if given."""
+        """Return rows by location, in that order; all columns by default."""
         schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
         if len(locations) == 0:
             return schema.empty_table()
@@ -85,15 +71,7 @@ class RowPages:
         return pa.concat_tables(parts).take(pa.array(place)) if len(parts) > 1 else parts[0].take(pa.array(place))
 
     def save(self, held: Int64s, empty: Sequence[int]) -> None:
-        """Write the pages that got rows.
-
-        Parameters
-        ----------
-        held : int64 array
-            Locations in use.
-        empty : sequence of int
-            Pages that are given back.
-        """
+        """Write the pages with new rows among the locations `held`, and remove the pages `empty`."""
         self._reach(int(held.max()) + 1 if len(held) else 0)
         changed = np.flatnonzero(np.bincount(held[self._new_at[held] >= 0] // self._slots))
         page_of = held // self._slots

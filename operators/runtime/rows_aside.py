@@ -1,4 +1,4 @@
-"""Rows that are set aside, as Parquet files: those that came too late, and those that cannot be used."""
+"""Parquet files of rows that are too late or unusable."""
 
 from __future__ import annotations
 
@@ -17,30 +17,15 @@ __all__ = ["RowsAside", "late_rows_of"]
 
 
 class RowsAside(NamedTuple):
-    """Where an operator puts rows aside.
+    """The destination of an operator's late or unusable rows."""
 
-    Attributes
-    ----------
-    location : str
-        A folder, or the address of one.
-    name : str
-        What the files' names begin with, such as ``late``.
-    """
-
-    location: str
-    name: str
+    location: str  # a folder, or its URL
+    name: str  # the prefix of file names, such as "late"
 
     def write(self, batch_id: int, shard: int, rows: pa.Table) -> None:
-        """Write the rows that one shard set aside in one batch.
+        """Write one shard's rows of one batch.
 
-        A batch that is run again writes the same file again, byte by byte, so that each row is there once, and a query
-        that reads the files takes each once.
-
-        Parameters
-        ----------
-        batch_id, shard : int
-            Which name the file.
-        rows : pyarrow.Table
+        A rerun writes the same file, byte for byte, so a query that reads the files counts each row once.
         """
         file = f"{self.name}-{batch_id:09d}-{shard:05d}.parquet"
         whole = rows.combine_chunks()  # in which pieces they came depends on Spark
@@ -48,5 +33,5 @@ class RowsAside(NamedTuple):
 
 
 def late_rows_of(node: Operator) -> RowsAside | None:
-    """Return where an operator's late rows go; None if they are only counted."""
+    """Return the destination of an operator's late rows; None if it only counts them."""
     return None if node.late_location is None else RowsAside(absolute_location(node.late_location), node.late_name)

@@ -1,9 +1,7 @@
-"""Runs of rows as files of this machine, which all Python workers of an executor map into memory.
+"""Local files of runs of rows, which all Python workers of an executor map into memory: a cache of the state store.
 
-A run is written once and never changed, and its name is unique: what an attempt wrote that was never committed has a
-name that no committed state mentions. So a file is what its name says, or it is not there, whichever batch failed, was
-replayed, or ran elsewhere; without the file, the run is read from Spark's state store. Files hold no state that is not
-there too.
+A run never changes and its name is unique. An uncommitted attempt wrote names that no committed state mentions. So a
+file is either right or missing, after any failure or replay; if it is missing, the run is read from the state store.
 """
 
 from __future__ import annotations
@@ -31,13 +29,10 @@ _BETWEEN = 32  # files written between two looks at all of them
 
 
 class RunFiles:
-    """The files of a folder.
+    """The run files of a folder.
 
-    Parameters
-    ----------
-    folder : Path
-    limit : int
-        The most bytes of the files, and of those that this process has mapped. The files used longest ago go first.
+    `limit` bounds the bytes of the files, and of those that this process has mapped. Least recently used files are
+    removed first.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -48,7 +43,7 @@ class RunFiles:
         self._since = 0
 
     def get(self, name: str) -> pa.Table | None:
-        """Return a run, mapped and not copied; None if there is no file that can be read."""
+        """Return a run, mapped without a copy; None if there is no readable file."""
         now = time.monotonic()
         found = self._mapped.pop(name, None)
         if found is None:
@@ -69,7 +64,7 @@ class RunFiles:
         return found[0]
 
     def put(self, name: str, run: pa.Table) -> None:
-        """Write a run's file. Without room on the disk there is none."""
+        """Write a run's file. If that fails, such as on a full disk, there is none."""
         path = self._path(name)
         part = path.with_suffix(f".{os.getpid()}")
         try:
@@ -87,7 +82,7 @@ class RunFiles:
             self._shrink()
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove files of which no later batch has need. A batch that is replayed reads the state store."""
+        """Remove the files of runs that no later batch needs. A replayed batch reads the state store."""
         for name in names:
             self._forget(name)
             with contextlib.suppress(OSError):
@@ -99,7 +94,7 @@ class RunFiles:
             self._bytes -= found[0].nbytes
 
     def _shrink(self) -> None:
-        """Remove the files used longest ago until a quarter of the limit is free."""
+        """Remove the least recently used files until a quarter of the limit is free."""
         files: list[tuple[float, int, str]] = []
         with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
@@ -122,9 +117,9 @@ class RunFiles:
 
 @cache
 def of_worker() -> RunFiles | None:
-    """Return the files of the executor whose Python worker this process is; None outside one, or with a limit of 0.
+    """Return the files of this Python worker's executor; None outside one, or with a limit of 0.
 
-    They lie in the folder of the executor's blocks, which Spark removes when the executor ends.
+    They are in the folder of the executor's blocks, which Spark removes when the executor ends.
     """
     folders = os.environ.get("SPARK_LOCAL_DIRS", "")
     limit = os.environ.get(LIMIT)

@@ -1,8 +1,7 @@
-"""Runs of entries or of rows: what a batch leaves for later ones, in pages of neighbouring panes, written once and
-given back when its panes are over.
+"""Runs of entries or rows: pages of neighbouring panes, written once and removed when their panes are over.
 
-A batch adds runs and reads only those whose panes it needs, so what it reads and writes follows from what has come,
-from what enters a window and from what leaves one; never from all that is kept.
+A batch adds runs and reads only those of the panes it needs. Its cost depends on its rows and on the panes that enter
+or leave a window, never on the size of the state.
 """
 
 from __future__ import annotations
@@ -29,46 +28,21 @@ _FEW = 4  # runs of one pane, each entry of which is likely to meet another of i
 
 
 class Run(NamedTuple):
-    """A page of entries of neighbouring panes.
+    """A page of entries, or of rows, of neighbouring panes."""
 
-    Parameters
-    ----------
-    number : int
-        Its name in the store.
-    first, last : int
-        Least and greatest pane.
-    rows : int
-        Entries, or rows, in it.
-    level : int
-        How often it was merged.
-    size : int
-        Its bytes in the store; 0 in states of earlier versions.
-    """
-
-    number: int
-    first: int
-    last: int
+    number: int  # its page in the store
+    first: int  # least pane
+    last: int  # greatest pane
     rows: int
-    level: int
-    size: int = 0
+    level: int  # the number of merges behind it
+    size: int = 0  # bytes in the store; 0 in states of earlier versions
 
 
 class Runs:
-    """The runs of a shard.
+    """A shard's runs, saved as :attr:`known`.
 
-    Parameters
-    ----------
-    store : Store
-    kind : str
-        What its values are called in the store.
-    known : sequence
-        What :meth:`known` gave after the batch before.
-    span : int
-        Panes that a run should cover at most: windows are entered and left a part at a time.
-    combine : callable, optional
-        Makes fewer rows of the rows of several runs, where there are several for one key and pane.
-    fit : callable, optional
-        Gives what an earlier run of the job kept the columns that it has now.
+    `span` is the most panes that a run should cover, since windows enter and leave parts of them. `combine` reduces the
+    rows of merged runs that have one key and pane. `fit` adds columns to tables that an earlier run of the job wrote.
     """
 
     def __init__(
@@ -91,12 +65,11 @@ class Runs:
 
     @property
     def known(self) -> list[Run]:
-        """The runs there are, as a JSON value."""
+        """The runs, as a JSON value."""
         return self._runs
 
     @property
     def rows(self) -> int:
-        """The number of entries in all runs."""
         return sum(run.rows for run in self._runs)
 
     @property
@@ -106,15 +79,14 @@ class Runs:
 
     @property
     def last_pane(self) -> int | None:
-        """The greatest pane of any run."""
         return max((run.last for run in self._runs), default=None)
 
     def rows_from(self, pane: int) -> int:
-        """Return how many entries there are at most from a pane on."""
+        """Return an upper bound of the number of entries from a pane on."""
         return sum(run.rows for run in self._runs if run.last >= pane)
 
     def first_from(self, pane: int) -> int | None:
-        """Return the first pane with entries, from a given pane on. Only runs that begin before it are read."""
+        """Return the first pane with entries at or after `pane`. Only runs that begin before `pane` are read."""
         found: list[int] = []
         for run in self._runs:
             if run.first >= pane:
@@ -125,7 +97,7 @@ class Runs:
         return min(found, default=None)
 
     def tables(self, first: int, last: int) -> list[pa.Table]:
-        """Return the entries with ``first <= pane <= last``, a table for each run that has some."""
+        """Return the entries with ``first <= pane <= last``, one table for each run that has any."""
         found: list[pa.Table] = []
         for run in self._runs:
             if run.last < first or run.first > last:
@@ -139,13 +111,7 @@ class Runs:
         return found
 
     def add(self, table: pa.Table) -> None:
-        """Keep these entries from now on.
-
-        Parameters
-        ----------
-        table : pyarrow.Table
-            With :data:`PANE`.
-        """
+        """Add entries, a table with a column :data:`PANE`."""
         if table.num_rows == 0:
             return
         panes = table.column(PANE).to_numpy()
@@ -156,7 +122,7 @@ class Runs:
         self._merge()
 
     def drop_below(self, pane: int) -> None:
-        """Remove the runs of which every pane is less."""
+        """Remove the runs that end before `pane`."""
         for run in self._runs:
             if run.last < pane:
                 self._store.remove(self._kind, run.number)
@@ -172,7 +138,7 @@ class Runs:
         return list(zip(cuts.tolist(), [*cuts[1:].tolist(), len(panes)], strict=True))
 
     def _merge(self) -> None:
-        """Merge many runs of one age into one: each entry is written once more for each such factor of growth."""
+        """Merge many runs of one level into one. An entry is rewritten once for each such factor of growth."""
         while True:
             many = self._many()
             if many is None:
@@ -191,7 +157,7 @@ class Runs:
                 self._put(table.slice(low, high - low), panes[low:high], many[0].level + 1)
 
     def _many(self) -> list[Run] | None:
-        """Find runs that are better merged: small ones, each of which costs a call, or combinable ones of one pane."""
+        """Find runs to merge: small ones, since each costs a call, or combinable ones of one pane."""
         small: dict[int, list[Run]] = {}
         alike: dict[tuple[int, int], list[Run]] = {}
         for run in self._runs:

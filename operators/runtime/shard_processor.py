@@ -1,4 +1,4 @@
-"""Shards on Spark: `transformWithState` with one group for each, and Spark's state store as their store."""
+"""Shards on Spark: one group of `transformWithState` each, with Spark's state store."""
 
 from __future__ import annotations
 
@@ -21,48 +21,31 @@ __all__ = ["MapStore", "Next", "ShardProcessor", "SparkShards", "batch_id", "run
 
 
 class ShardProcessor(abc.ABC):
-    """What an operator does in each batch of a shard."""
+    """An operator's work for one batch of a shard."""
 
     state: ClassVar[str]
     """The state's name, in which its layout has a number."""
 
     @abc.abstractmethod
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """Run one batch of one shard: frames and controls in, the rows that leave it out."""
+        """Run one batch of one shard on frames and controls; return its output rows, None for none."""
 
 
 class Next(NamedTuple):
-    """An operator in the stage of the one before it, which divides the same keys among as many shards.
+    """An operator in the stage of the one before it, with the same keys and number of shards."""
 
-    Attributes
-    ----------
-    pack : callable
-        Given a shard's slot, a step from the rows of the operator before to frames for that shard.
-    processor : ShardProcessor
-    """
-
-    pack: Callable[[int], ArrowStep]
+    pack: Callable[[int], ArrowStep]  # from a slot to a step that packs the rows before into frames for that shard
     processor: ShardProcessor
 
 
 class SparkShards(StatefulProcessor):
-    """Runs each shard's batch against Spark's state store.
+    """An adapter that runs each shard's batch against Spark's state store.
 
-    Parameters
-    ----------
-    slots : sequence of int
-        What each shard is grouped by.
-    first : ShardProcessor
-    others : sequence of Next
-        Operators in the same stage: each takes what a shard of the one before gives, and has a state of its own.
-    leaving : callable
-        What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one
-        by one.
+    `others` are further operators of the same stage, each with its own state and the output of the one before.
+    `leaving` packs a shard's rows into few large values, because Spark takes them one by one.
 
-    Notes
-    -----
-    Before the first batch of a query, Spark starts a Python process for each stage that only calls :meth:`init`. What
-    computes is pickled apart, so that this process imports none of it.
+    Before a query's first batch, Spark starts a Python process for each stage that only calls :meth:`init`. The
+    operators are pickled separately, so that this process does not import them.
     """
 
     def __init__(self, slots: Sequence[int], first: ShardProcessor, others: Sequence[Next], leaving: ArrowStep) -> None:
@@ -81,7 +64,7 @@ class SparkShards(StatefulProcessor):
         self._states = []
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the states: for each operator a map of binary values by kind and page."""
+        """Open one map of binary values by kind and page for each operator."""
         self._states = [handle.getMapState(name, "kind STRING, page INT", "value BINARY") for name in self._names]
 
     def handleInputRows(  # pyright: ignore[reportIncompatibleMethodOverride] Spark names pandas frames, and gives rows
@@ -90,7 +73,6 @@ class SparkShards(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: Any,  # noqa: N803 Spark's name
     ) -> Iterator[Row]:
-        """Run one batch of one shard."""
         del timerValues
         if isinstance(self._work, bytes):
             self._work = pickle.loads(self._work)  # noqa: S301 the driver of the same job wrote it
@@ -122,10 +104,7 @@ def run_shard(
     stores: Sequence[Store],
     rows: Iterator[Row],
 ) -> pa.Table | None:
-    """Run one batch of one shard through all operators of a stage.
-
-    As in a stage of its own, an operator without input is not called.
-    """
+    """Run one batch of one shard through all operators of a stage. An operator without input is not called."""
     result = first.batch(shard, stores[0], rows)
     for (pack, processor), store in zip(others, stores[1:], strict=True):
         if result is None:
@@ -138,33 +117,24 @@ def run_shard(
 
 
 def batch_id() -> int:
-    """Return Spark's number of the batch to which this task belongs; -1 if Spark does not set it."""
+    """Return Spark's batch ID of this task; -1 if Spark does not set it."""
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     return -1 if batch is None else int(batch)
 
 
 class MapStore:
-    """A shard's state as a store.
-
-    Parameters
-    ----------
-    state
-        Spark's map of binary values by kind and page.
-    """
+    """A store in Spark's map of binary values by kind and page."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
 
     def get(self, kind: str, page: int) -> bytes | None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
         found = self._state.getValue((kind, page))
         return None if found is None else bytes(found[0])
 
     def put(self, kind: str, page: int, value: bytes) -> None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
         self._state.updateValue((kind, page), (bytearray(value),))
 
     def remove(self, kind: str, page: int) -> None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
         self._state.removeKey((kind, page))

@@ -22,30 +22,17 @@ __all__ = ["InShards"]
 
 @dataclasses.dataclass(frozen=True)
 class InShards:
-    """Rows of an operator in shards, or of several in one stage.
+    """The rows of an operator in shards, or of several operators in one stage.
 
-    Spark takes what a shard gives row by row, so that rows leave it in frames, and another Python worker makes rows of
-    them. Steps that make a few large values of the rows, as the sink's do, run in the shard's own worker instead: see
-    docs/decisions/0014.
-
-    Attributes
-    ----------
-    rows : pyarrow.Schema
-        Of the rows.
-    packed : pyspark.sql.DataFrame
-        Frames and controls for the first operator, by slot.
-    slots : tuple of int
-        What each shard is grouped by.
-    first : ShardProcessor
-    others : tuple of Next
-        The operators behind it, in the same stage.
+    Spark takes a shard's output row by row, so rows leave it in frames, which another Python worker unpacks. Steps with
+    a few large results, such as the sink's, run in the shard's own worker instead: see docs/decisions/0014.
     """
 
-    rows: pa.Schema
-    packed: DataFrame
+    rows: pa.Schema  # the schema of the output
+    packed: DataFrame  # frames and controls for the first operator, by slot
     slots: tuple[int, ...]
     first: ShardProcessor
-    others: tuple[Next, ...] = ()
+    others: tuple[Next, ...] = ()  # the following operators of the same stage
 
     def with_next(
         self,
@@ -54,18 +41,10 @@ class InShards:
         processor: ShardProcessor,
         rows: pa.Schema,
     ) -> InShards:
-        """Return one more operator in the same stage: its shards have the same keys, so rows stay in their worker.
+        """Add an operator to the same stage. Its shards have the same keys, so rows stay in their worker.
 
-        Parameters
-        ----------
-        steps
-            The steps between the two.
-        pack
-            Given a slot, frames for the shard from the rows after these steps.
-        processor
-            The operator.
-        rows
-            What it gives.
+        `steps` run between the two operators. `pack` returns the step from the rows after them to frames for a slot.
+        `rows` is the schema of the new operator's output.
         """
         given = self.rows
 
@@ -75,13 +54,13 @@ class InShards:
         return dataclasses.replace(self, rows=rows, others=(*self.others, Next(frames, processor)))
 
     def df(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        """Return the rows after the steps, one by one."""
+        """Return the rows after the steps, as single rows."""
         return map_in_arrow(
             self._running(rows_to_frame, FRAME_DDL), chained((frames_to_rows(self.rows), *steps)), schema
         )
 
     def few(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        """Return the result of the steps on each shard's rows; the last step leaves only a few large values."""
+        """Run the steps in the shards' own workers; the last step must leave only a few large values."""
         return self._running(chained((_as(self.rows), *steps)), schema)
 
     def _running(self, leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
@@ -90,7 +69,7 @@ class InShards:
 
 
 def _as(schema: pa.Schema) -> ArrowStep:
-    """Return a step that yields rows as the steps after an operator expect them."""
+    """Return a step that casts rows to the schema that the steps after an operator expect."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

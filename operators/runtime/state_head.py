@@ -1,4 +1,4 @@
-"""The head of a shard's state: the settings to which it is bound, and whether they are still those of the query."""
+"""The head of a shard's state: the settings to which it is bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_identity", "other_layout", "read_head"]
 
 
 def read_head(store: Store) -> dict[str, Any]:
-    """Return a shard's head as the batch before left it; empty for a shard that has never been called."""
+    """Return a shard's saved head; empty before its first batch."""
     saved = store.get("head", 0)
     return {} if saved is None else json.loads(saved)
 
@@ -26,23 +26,10 @@ def other_layout(was: int, now: int) -> list[str]:
 def check_identity(
     was: Mapping[str, str], now: Mapping[str, str], begun: str, same: str, more: Sequence[str] = ()
 ) -> None:
-    """Refuse a plan other than the one with which a checkpoint was begun.
+    """Raise CheckpointError, naming all differences, if the checkpoint's settings `was` are not the query's (`now`).
 
-    Parameters
-    ----------
-    was, now
-        The settings to which the checkpoint is bound, and those of the query, in words.
-    begun : str
-        What the checkpoint holds, as the beginning of a sentence: ``the windows of this checkpoint were begun``.
-    same : str
-        What has to stay as it is.
-    more : sequence of str
-        Further differences.
-
-    Raises
-    ------
-    CheckpointError
-        Naming all differences.
+    `begun` begins the message, such as ``the windows of this checkpoint were begun``; `same` names what must not
+    change. `more` holds further differences.
     """
     differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
     differ += more

@@ -1,7 +1,7 @@
 """Ticks: a source that starts a batch while rows wait in an operator's shards, and sends each shard a message.
 
-Its offset holds all that the messages are made of, so a batch that is run again does the same. While nothing is due,
-the offset does not change, and Spark starts no batch.
+The offset holds everything that the messages consist of, so a replayed batch repeats them. While nothing is due, the
+offset does not change and Spark starts no batch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ __all__ = ["TickPlanner", "TickReader", "TickSource"]
 
 
 class TickPlanner(Protocol):
-    """Decides when a tick is due, and the message of each shard."""
+    """A decision when a tick is due, and with which message for each shard."""
 
-    def initial(self) -> dict[str, Any]:
-        """Return the offset before the first tick."""
-        ...
+    def initial(self) -> dict[str, Any]: ...
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next tick; `start` if none is due."""
@@ -40,52 +38,41 @@ class TickPlanner(Protocol):
 
 
 class TickSource(DataSource):
-    """A format for each kind of operator that needs ticks; made by the fluent stream, not by users."""
+    """A format for an operator that needs ticks. Operators create it; users do not."""
 
     @abstractmethod
     def planner(self) -> TickPlanner:
         """Return the planner that the options describe."""
 
     def slots(self) -> tuple[int, ...]:
-        """Return the number by which Spark groups each shard's messages."""
         return tuple(int(slot) for slot in self.options["slots"].split(","))
 
     def schema(self) -> StructType | str:
-        """Return the schema of a message: a shard's slot, no rows, and a control."""
         return PACKED_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader for ``spark.readStream``."""
         del schema
         return TickReader(self.planner())
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark's adapter around the planner.
-
-    Parameters
-    ----------
-    planner : TickPlanner
-    """
+    """Spark's adapter for a planner."""
 
     def __init__(self, planner: TickPlanner) -> None:
         self._planner = planner
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first tick."""
         return self._planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Read all that is available: one tick."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the next tick if rows wait that may be served, else `start`."""
         del limit
         return self._planner.plan(start, now_us())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Drain waiting rows, as with any trigger. A planner that waits for the clock stops."""
+        """Release waiting rows as with any trigger. A planner that waits for the clock stops."""
         stop = getattr(self._planner, "stop", None)
         if stop is not None:
             stop()
@@ -96,7 +83,6 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [_Tick(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a control for each shard."""
         messages = self._planner.messages(cast("_Tick", partition).offset)
         slots = pa.array([slot for slot, _ in messages], pa.int32())
         text = pa.array([words for _, words in messages], pa.string())
