@@ -1,7 +1,4 @@
-"""The buckets into which the rows of a large group are divided: about as many as one of them has rows.
-
-A change then costs about the square root of what the group holds.
-"""
+"""Buckets of a large group's rows: about as many as each has rows, so a change costs the square root of the group."""
 
 from __future__ import annotations
 
@@ -21,14 +18,9 @@ ROWS_OF_BUCKET = 256
 
 
 def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
-    """Return into how many buckets groups are divided, as a power of two.
+    """Return the number of buckets of groups by their numbers of rows, as a power of two.
 
-    Parameters
-    ----------
-    rows : int64 array of length groups
-        The number of rows of each group.
-    bits : int64 array of length groups
-        What it was before. It stays unless it is too small, or four times too large.
+    It remains as before (`bits`) unless that is too small, or four times too large.
     """
     some = np.log2(np.maximum(rows, 1))
     # Of small groups a bucket has some hundred rows; a large group has as many buckets as a bucket has rows.
@@ -38,7 +30,7 @@ def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
 
 
 def pairs(group: Int64s, bucket: Int64s) -> Int64s:
-    """Return a number for each pair of a group's position and a bucket."""
+    """Return one number for each pair of a group's position and a bucket."""
     return (group << BITS) | bucket
 
 
@@ -50,18 +42,18 @@ def every_bucket(groups: Int64s, bits: Int64s) -> Int64s:
 
 
 def bucket_of(hashes: Int64s, bits: Int64s) -> Int64s:
-    """Return the bucket of rows, by the highest bits of their hashes."""
+    """Return each row's bucket: the highest bits of its hash."""
     shift = np.minimum(64 - bits, 63).astype(np.uint64)
     return np.where(bits == 0, 0, (hashes.view(np.uint64) >> shift).astype(np.int64))
 
 
 def place_of(numbers: Int64s, bucket: Int64s) -> Int64s:
-    """Return the number by which a bucket's rows are found; that of a group with one bucket is the group's."""
+    """Return the number by which a bucket's rows are found; for bucket 0, it is the group's own."""
     return np.where(bucket == 0, numbers, mixed(numbers ^ mixed(bucket)))
 
 
 def mixed(numbers: Int64s) -> Int64s:
-    """Return a hash of whole numbers: the last steps of splitmix64."""
+    """Return a hash of integers: the last steps of splitmix64."""
     bits = numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Aggregates by group on Spark."""
+"""Compilation of aggregates by group to Spark."""
 
 from __future__ import annotations
 
@@ -22,14 +22,8 @@ __all__ = ["build_groups", "build_window_groups", "build_window_versions"]
 def build_groups(node: Grouped, before: Compiled, folder: str) -> Compiled:
     """Return the results of aggregates by group.
 
-    Parameters
-    ----------
-    node
-        The aggregates.
-    before
-        The rows; those of :func:`~upstream.operators.joins.build.build_versions` where a key may change its group.
-    folder
-        Where its shards report.
+    If a key may change its group, `before` holds the results of :func:`~upstream.operators.joins.build.build_versions`.
+    `folder` is where the shards report.
     """
     from .processor import GroupProcessor
 
@@ -56,15 +50,8 @@ def build_window_versions(node: WindowVersions, before: Compiled, folder: str) -
 def build_window_groups(node: WindowedGroups, before: Compiled, folder: str) -> Compiled:
     """Return the results of windows by group.
 
-    Parameters
-    ----------
-    node
-        The windows.
-    before
-        The rows; where a key may change its group, those of :func:`build_window_versions`, or of
-        :func:`~upstream.operators.joins.build.build_versions` for windows of a table.
-    folder
-        Where its shards report.
+    If a key may change its group, `before` holds the results of :func:`build_window_versions`, or of
+    :func:`~upstream.operators.joins.build.build_versions` for windows of a table. `folder` is where the shards report.
     """
     from ..windows.shards.results import result_schema
     from .window_processor import WindowGroupProcessor

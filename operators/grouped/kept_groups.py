@@ -1,4 +1,4 @@
-"""What a shard keeps of each group of newest rows, and which groups a batch changes."""
+"""A shard's state of groups of newest rows, and the groups that a batch changes."""
 
 from __future__ import annotations
 
@@ -29,43 +29,19 @@ _BITS = "__upstream_bits"
 
 
 class ChangedGroups(NamedTuple):
-    """Groups after a batch.
+    """The groups that a batch changes."""
 
-    Attributes
-    ----------
-    groups : pyarrow.Table
-        The columns of the groups that have a key.
-    values : pyarrow.Table
-        Their aggregates.
-    arrival : int64 array of length groups
-        When the last of their changes arrived.
-    gone : pyarrow.Table
-        The columns of the groups that have no key any more, and had one before the batch.
-    gone_arrival : int64 array of length gone
-    """
-
-    groups: pa.Table
+    groups: pa.Table  # the columns of groups with a key
     values: pa.Table
-    arrival: Int64s
-    gone: pa.Table
+    arrival: Int64s  # when the last change of each of the groups arrived
+    gone: pa.Table  # the columns of groups whose last key left in this batch
     gone_arrival: Int64s
 
 
 class KeptGroups:
     """The groups of a shard.
 
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    name : str
-        What the groups are called in the store.
-    plan : GroupPlan
-    saved
-        What :meth:`to_json` gave; empty at first.
-    files : RunFiles, optional
-    results : bool
-        Whether results are kept too that are not computed from partial aggregates, for :meth:`all_groups`.
+    With `results`, the state includes results that are not computed from partial aggregates, for :meth:`all_groups`.
     """
 
     def __init__(
@@ -90,7 +66,6 @@ class KeptGroups:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {
             "groups": self._runs.to_json(),
             **({} if self._members is None else {"members": self._members.to_json()}),
@@ -102,13 +77,12 @@ class KeptGroups:
         return self._runs.rows
 
     def clear(self) -> None:
-        """Remove all groups."""
         self._runs.clear()
         if self._members is not None:
             self._members.clear()
 
     def all_groups(self) -> tuple[pa.Table, pa.Table]:
-        """Return the columns of all groups, and their aggregates; made with `results`."""
+        """Return the columns of all groups, and their aggregates. Needs `results`."""
         kept = self._runs.all_rows()
         values = self._plan.added.lower(kept.select(self._plan.added.state_schema.names))
         for name in self._results.names:
@@ -116,12 +90,9 @@ class KeptGroups:
         return kept.select(list(self._plan.side.on)), values.select(list(self._plan.aggregates))
 
     def changed(self, changes: pa.Table) -> ChangedGroups:
-        """Apply changes of keys' newest rows, of which there is at least one; return the groups that they change.
+        """Apply changes of keys' newest rows, at least one, and return the groups that they change.
 
-        Parameters
-        ----------
-        changes
-            Rows that enter their group, and tombstones, with former values, of rows that leave it.
+        Changes are rows that enter their group, and tombstones, with former values, of rows that leave it.
         """
         side, added = self._plan.side, self._plan.added
         numbers = numbers_of(changes, side.on)
@@ -175,16 +146,7 @@ class KeptGroups:
 
 
 def _groups(kept: pa.Table, changes: pa.Table, on: Sequence[str]) -> tuple[Int64s, Int64s, Int64s]:
-    """Return numbers for the groups of some changes, and the groups that have them.
-
-    Returns
-    -------
-    before : int64 array of length kept
-        The number of each kept group; -1 for one without a change.
-    group : int64 array of length changes
-    first : int64 array of length groups
-        The position of each group's first change.
-    """
+    """Return each kept group's number (-1 without a change), each change's number, and each group's first change."""
     both = [(kept.column(name).chunks, changes.column(name)) for name in on]
     codes, size = key_codes([pa.chunked_array([*one, *two.chunks], two.type) for one, two in both])
     touched, first, group = np.unique(codes[kept.num_rows :], return_index=True, return_inverse=True)

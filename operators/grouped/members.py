@@ -1,7 +1,7 @@
-"""The values of each group, for aggregates from which no row can be taken out: minima, lists, sketches.
+"""The rows of each group, for aggregates that cannot retract a row: minima, lists, sketches.
 
-The rows of a group lie in buckets by a hash of their key, and a large group has beside each bucket the partial
-aggregate of its rows. A batch aggregates the buckets anew whose rows change, and combines the group's buckets.
+A group's rows are in buckets by a hash of their key; a large group also stores each bucket's partial aggregate. A batch
+aggregates the buckets that it changes again, and combines the group's buckets.
 """
 
 from __future__ import annotations
@@ -30,49 +30,19 @@ _HASH, _BUCKET = "__upstream_hash", "__upstream_bucket"
 
 
 class Asked(NamedTuple):
-    """The groups that a batch changes, and their changes.
+    """The groups that a batch changes, and their changes."""
 
-    Attributes
-    ----------
-    groups : pyarrow.Table
-        The columns of each group.
-    numbers : int64 array of length groups
-        The numbers by which groups are found.
-    bits, after : int64 arrays of length groups
-        Into how many buckets a group is divided, as a power of two: before the batch, and from now on.
-    changes : pyarrow.Table
-        Rows that enter groups, and tombstones of rows that leave them.
-    group : int64 array of length changes
-        The position of each change's group.
-    deleted : bool array of length changes
-        Which changes are tombstones.
-    """
-
-    groups: pa.Table
-    numbers: Int64s
-    bits: Int64s
-    after: Int64s
-    changes: pa.Table
-    group: Int64s
-    deleted: Mask
+    groups: pa.Table  # the columns of each group
+    numbers: Int64s  # the numbers by which groups are found
+    bits: Int64s  # each group's number of buckets before the batch, as a power of two
+    after: Int64s  # each group's number of buckets after the batch, as a power of two
+    changes: pa.Table  # rows that enter groups, and tombstones of rows that leave them
+    group: Int64s  # the position of each change's group
+    deleted: Mask  # a mask of the tombstones among the changes
 
 
 class Members:
-    """The rows of a shard's groups.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    name : str
-        What the pages are called.
-    side : LatestSide
-        The input.
-    algebra : Aggregates
-        Of any kind: nothing is retracted.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    """
+    """The rows of a shard's groups. `algebra` may be of any kind, because nothing is retracted."""
 
     def __init__(self, store: Store, name: str, side: LatestSide, algebra: Aggregates, saved: Any) -> None:
         self._side = side
@@ -88,11 +58,9 @@ class Members:
         self._parts = KeyPages(store, f"{name}_parts", NUMBER, self._parts_schema, saved.get("parts", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"rows": self._rows.to_json(), "parts": self._parts.to_json()}
 
     def clear(self) -> None:
-        """Remove all rows."""
         self._rows.clear()
         self._parts.clear()
 
@@ -104,7 +72,7 @@ class Members:
         return self._of_groups(asked, touched, states, codes, buckets)
 
     def _of_buckets(self, asked: Asked, hashes: Int64s, touched: Int64s) -> tuple[pa.Table, Int64s, Int64s]:
-        """Keep the rows that are; return the state of each bucket with a change, with its group and its number."""
+        """Update the rows; return the state of each bucket with a change, its group and its number."""
         split = np.flatnonzero(asked.after != asked.bits)
         before, now = (every_bucket(split, bits[split]) for bits in (asked.bits, asked.after))
         old = np.unique(np.concatenate([touched, before]))
@@ -139,7 +107,7 @@ class Members:
         return states, found >> BITS, found & LOW
 
     def _of_groups(self, asked: Asked, touched: Int64s, states: pa.Table, codes: Int64s, buckets: Int64s) -> pa.Table:
-        """Keep the states of buckets of large groups; return the state of each group."""
+        """Update the states of large groups' buckets; return the state of each group."""
         n = asked.groups.num_rows
         large = np.flatnonzero((asked.bits > 0) | (asked.after > 0))
         if len(large) == 0:

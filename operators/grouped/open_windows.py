@@ -1,4 +1,4 @@
-"""The windows that rows may still change: what is late, and which windows are final."""
+"""The windows that rows may still change: late rows, and final windows."""
 
 from __future__ import annotations
 
@@ -19,38 +19,17 @@ __all__ = ["Finals", "OpenWindows", "by_segment"]
 
 
 class Finals(NamedTuple):
-    """The windows that become final in a batch.
-
-    Attributes
-    ----------
-    before, through : int
-        Windows ``before < w <= through``.
-    ended : bool
-        Whether all input partitions have ended.
-    """
+    """The windows ``before < w <= through``, which become final in a batch."""
 
     before: int
     through: int
-    ended: bool
+    ended: bool  # whether all input partitions have ended
 
 
 class OpenWindows:
-    """The windows of a shard.
+    """A shard's progress through windows: those up to `final` are final.
 
-    Parameters
-    ----------
-    plan : GroupWindowPlan
-    saved
-        What :meth:`to_json` gave; empty at first.
-
-    Attributes
-    ----------
-    final : int
-        The greatest window that is final.
-    late, outside : int
-        Rows that came for a window which was final, and rows that are in no window.
-    missed : pyarrow.Table or None
-        The late rows of this batch.
+    `late` counts rows of a final window, `outside` those in no window. `missed` holds the late rows of this batch.
     """
 
     def __init__(self, plan: GroupWindowPlan, saved: Any) -> None:
@@ -62,11 +41,10 @@ class OpenWindows:
         self.missed: pa.Table | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"feeds": self._feeds.to_json(), "final": self.final, "late": self.late, "outside": self.outside}
 
     def placed(self, rows: pa.Table) -> pa.Table:
-        """Return rows once for each of their windows that is not final, with the window beside them."""
+        """Return each row once for each of its windows that is not final, with a column of the window."""
         if rows.num_rows == 0:
             return rows.append_column(WINDOW, pa.array([], pa.int64()))
         windows = self._plan.window.windows
@@ -82,7 +60,7 @@ class OpenWindows:
         return rows.take(pa.array(row)).append_column(WINDOW, pa.array(window))
 
     def still_open(self, rows: pa.Table) -> pa.Table:
-        """Return placed rows without those whose window is final, which are counted as late."""
+        """Return placed rows without those of final windows, which are counted as late."""
         late = rows.column(WINDOW).to_numpy() <= self.final
         if not late.any():
             return rows
@@ -90,7 +68,7 @@ class OpenWindows:
         return rows.filter(pa.array(~late))
 
     def hear(self, punctuation: pa.Table) -> Finals:
-        """Raise the bounds of input partitions; return the windows that are final from now on."""
+        """Raise the bounds of input partitions by punctuation; return the windows that become final."""
         plan = self._plan.window
         if punctuation.num_rows:
             # Punctuation of one key makes no window of a group final.
@@ -112,7 +90,7 @@ class OpenWindows:
 
 
 def by_segment(plan: GroupWindowPlan, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of each segment of windows; all are in one where windows never become final."""
+    """Yield the rows of each segment of windows; one segment has all if windows never become final."""
     if not plan.ends:
         yield 0, rows
         return

@@ -1,4 +1,4 @@
-"""The settings of aggregates over the newest row of each key, and the columns of their results."""
+"""The settings of aggregates over the newest row of each key, and the schema of their results."""
 
 from __future__ import annotations
 
@@ -22,39 +22,24 @@ ROWS = "__upstream_rows"
 
 @dataclasses.dataclass(frozen=True)
 class GroupPlan:
-    """Aggregates by group. A checkpoint is refused with another plan.
+    """Aggregates by group. A checkpoint rejects another plan."""
 
-    Attributes
-    ----------
-    side : LatestSide
-        The input; its `on` is the group.
-    aggregates : mapping of str to Aggregate
-    shards : int
-    """
-
-    side: LatestSide
+    side: LatestSide  # the input, whose `on` is the group
     aggregates: Mapping[str, Aggregate]
     shards: int
 
     @cached_property
     def algebra(self) -> Aggregates:
-        """The aggregates of these rows.
-
-        Raises
-        ------
-        OptionError, SchemaError
-            See :meth:`~upstream.operators.aggregates.algebra.Aggregates.of`.
-        """
         return Aggregates.of(self.aggregates, self.side.schema)
 
     @cached_property
     def added(self) -> Aggregates:
-        """The aggregates from which rows can be taken out, and besides them the number of rows."""
+        """The aggregates that can retract rows, and the number of rows."""
         return Aggregates.of({**self._which(differential=True), ROWS: count()}, self.side.schema)
 
     @cached_property
     def held(self) -> Aggregates | None:
-        """The aggregates for which the values of each group are kept; None if there are none."""
+        """The aggregates that need the values of each group; None if there are none."""
         found = self._which(differential=False)
         return Aggregates.of(found, self.side.schema) if found else None
 
@@ -68,7 +53,7 @@ class GroupPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of results, the system column included."""
+        """The columns of results, including the system column."""
         side = self.side
         return pa.schema(
             [
@@ -79,7 +64,7 @@ class GroupPlan:
         )
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
+        """Return the settings to which a checkpoint is bound, as text."""
         return {
             "group by": ", ".join(self.side.on),
             "key": ", ".join(self.side.key),
@@ -88,5 +73,5 @@ class GroupPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the settings that may change between runs, as text."""
         return self.side.changeable()

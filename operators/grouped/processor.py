@@ -1,4 +1,4 @@
-"""Aggregates by group on Spark: one shard's batch."""
+"""Spark's adapter of aggregates by group."""
 
 from __future__ import annotations
 
@@ -18,14 +18,7 @@ __all__ = ["GroupProcessor"]
 
 
 class GroupProcessor(ShardProcessor):
-    """Runs each shard.
-
-    Parameters
-    ----------
-    plan : GroupPlan
-    folder : str
-        Where the shards leave their reports.
-    """
+    """A runner of one shard's batch. `folder` is where the shards report."""
 
     state = "upstream_groups_v1"
 
@@ -34,7 +27,6 @@ class GroupProcessor(ShardProcessor):
         self._folder = folder
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         result, report = GroupShard(shard, self._plan, store, of_worker()).run(
             [bytes(row.frame) for row in rows], batch_id()
         )

@@ -1,7 +1,4 @@
-"""One shard of aggregates by group: changes of keys' newest rows in, changed groups out.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
-"""
+"""One shard of aggregates by group, as pure logic over a store: from changes of newest rows to changed groups."""
 
 from __future__ import annotations
 
@@ -30,22 +27,7 @@ _LAYOUT = 2
 
 
 class GroupShard:
-    """One batch of one shard.
-
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : GroupPlan
-    store : Store
-        The shard's state.
-    files : RunFiles, optional
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for other groups or aggregates, or by another version.
-    """
+    """One batch of one shard. Raises CheckpointError for state of another plan or version."""
 
     def __init__(self, number: int, plan: GroupPlan, store: Store, files: RunFiles | None = None) -> None:
         self._number = number
@@ -67,13 +49,9 @@ class GroupShard:
         self._without_key = int(head.get("without_key", 0))
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Add the newest rows, take out those before them, and return the groups that have changed.
+        """Add the newest rows, retract those they replace, and return the changed groups; None if there are none.
 
-        Returns
-        -------
-        pyarrow.Table or None
-            One row for each changed group, a tombstone for one that has no key any more; None if there are none.
-        LatestJoinReport
+        A group without keys becomes a tombstone.
         """
         side = self._plan.side
         schema = side.versioned if self._versions is None else side.schema

@@ -1,7 +1,4 @@
-"""One shard of the newest rows of each key and window, ahead of windows by group.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
-"""
+"""One shard of the newest rows of each key and window, before windows by group, as pure logic over a store."""
 
 from __future__ import annotations
 
@@ -28,15 +25,7 @@ _LAYOUT = 1
 
 
 class WindowVersions:
-    """The newest row of each key in each window that is not final.
-
-    Parameters
-    ----------
-    store : Store
-    plan : GroupWindowPlan
-    saved
-        What :meth:`to_json` gave; empty at first.
-    """
+    """The newest row of each key in each window that is not final."""
 
     def __init__(self, store: Store, plan: GroupWindowPlan, saved: Any) -> None:
         self._store = store
@@ -44,18 +33,15 @@ class WindowVersions:
         self._saved: dict[str, Any] = dict(saved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return self._saved
 
     @property
     def rows(self) -> int:
-        """How many keys of windows are kept."""
+        """The number of keys of windows in the state."""
         return sum(self._segment(name).rows for name in self._saved)
 
     def changes(self, rows: pa.Table) -> pa.Table:
-        """Return what becomes of each key in each window; see
-        :meth:`~upstream.operators.joins.versions.LatestVersions.changes`.
-        """
+        """Return changes of keys in windows, as :meth:`~upstream.operators.joins.versions.LatestVersions.changes`."""
         found = [self._plan.side.versioned.empty_table()]
         for segment, part in by_segment(self._plan, rows):
             versions = self._segment(str(segment))
@@ -64,7 +50,7 @@ class WindowVersions:
         return pa.concat_tables(found).combine_chunks()
 
     def forget(self, final: int) -> None:
-        """Forget the segments of which all windows are final."""
+        """Remove the segments whose windows are all final."""
         for name in [each for each in self._saved if (int(each) + 1) * self._plan.segment - 1 <= final]:
             self._segment(name).clear()
             del self._saved[name]
@@ -74,25 +60,9 @@ class WindowVersions:
 
 
 class WindowVersionShard:
-    """One batch of one shard.
+    """One batch of one shard. Raises CheckpointError for state of another plan or version.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : GroupWindowPlan
-    store : Store
-        The shard's state.
-
-    Attributes
-    ----------
-    late : pyarrow.Table or None
-        After :meth:`run`: the rows that missed a window which was final.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for other windows, or by another version.
+    After :meth:`run`, `late` holds the rows of a final window.
     """
 
     def __init__(self, number: int, plan: GroupWindowPlan, store: Store) -> None:
@@ -113,9 +83,9 @@ class WindowVersionShard:
         self.late: pa.Table | None = None
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Return the newest rows of keys that have new ones, and tombstones of those that they replace.
+        """Return the newest rows of keys with new ones, and tombstones of the rows they replace.
 
-        The shard with the number 0 passes the punctuation on.
+        Shard 0 forwards the punctuation.
         """
         plan = self._plan
         rows, punctuation = rows_in(frames, plan.window.schema)

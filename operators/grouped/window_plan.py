@@ -1,4 +1,4 @@
-"""The settings of windows over the newest row of each key, by group."""
+"""The settings of windows by group over the newest row of each key."""
 
 from __future__ import annotations
 
@@ -23,30 +23,16 @@ Newest = Literal["window", "table"]
 
 @dataclasses.dataclass(frozen=True)
 class GroupWindowPlan:
-    """Windows by group. A checkpoint is refused with another plan.
+    """Windows by group. A checkpoint rejects another plan."""
 
-    Attributes
-    ----------
-    window : WindowPlan
-        The windows; its `key` is the group, and its `time` places rows in windows.
-    key : tuple of str
-        What names a row: of several with one key only the newest counts.
-    newest_by : str or None
-        The column by which rows are newer; None for the order of arrival.
-    newest : Newest
-    early : bool
-        Whether windows give results before they are final.
-    """
-
-    window: WindowPlan
-    key: tuple[str, ...]
-    newest_by: str | None
+    window: WindowPlan  # the windows; its key is the group, and its time assigns rows to windows
+    key: tuple[str, ...]  # the update key: of several rows with one key, only the newest counts
+    newest_by: str | None  # the column that orders rows of a key; None for the order of arrival
     newest: Newest = "window"
-    early: bool = False
+    early: bool = False  # whether windows also emit results before they are final
 
     @property
     def shards(self) -> int:
-        """The number of shards."""
         return self.window.shards
 
     @property
@@ -56,7 +42,7 @@ class GroupWindowPlan:
 
     @property
     def stays(self) -> bool:
-        """Whether a key never changes its group: the group is part of it."""
+        """Whether a key never changes its group, because the group is part of it."""
         return set(self.group) <= set(self.key)
 
     @property
@@ -71,10 +57,7 @@ class GroupWindowPlan:
 
     @cached_property
     def side(self) -> LatestSide:
-        """The rows of which the newest ones count.
-
-        Where the newest of each window counts, each row is there once for each of its windows.
-        """
+        """The input of the newest rows; once for each of a row's windows if the newest of each window counts."""
         inputs = self.window.algebra.inputs
         if self.ends:
             on, key = (*self.group, WINDOW), (*self.key, WINDOW)
@@ -85,7 +68,7 @@ class GroupWindowPlan:
 
     @property
     def taken(self) -> pa.Schema:
-        """The columns that the shards of the groups take."""
+        """The columns of the input of the groups' shards."""
         return self.window.schema if self.stays else self.side.versioned
 
     @cached_property
@@ -96,11 +79,11 @@ class GroupWindowPlan:
 
     @property
     def segment(self) -> int:
-        """How many windows share the pages of their state, which go when all of them are final."""
+        """The number of windows that share pages of state, which are removed when all are final."""
         return self.window.paned.most_windows or 1
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
+        """Return the settings to which a checkpoint is bound, as text."""
         own = {"group by": ", ".join(self.group), "key": ", ".join(self.key), "newest": self.newest}
         window = {
             name: value
@@ -116,5 +99,5 @@ class GroupWindowPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the settings that may change between runs, as text."""
         return {}

@@ -1,4 +1,4 @@
-"""Windows by group on Spark: one shard's batch."""
+"""Spark's adapters of windows by group."""
 
 from __future__ import annotations
 
@@ -19,15 +19,9 @@ __all__ = ["WindowGroupProcessor", "WindowVersionProcessor"]
 
 
 class WindowVersionProcessor(ShardProcessor):
-    """Runs each shard of the newest rows of windows.
+    """A runner of one shard's batch of the newest rows of windows.
 
-    Parameters
-    ----------
-    plan : GroupWindowPlan
-    folder : str
-        Where the shards leave their reports.
-    late : RowsAside or None
-        Where late rows go.
+    `folder` is where the shards report; without `late`, late rows are only counted.
     """
 
     state = "upstream_window_versions_v1"
@@ -39,7 +33,6 @@ class WindowVersionProcessor(ShardProcessor):
         self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         operator = self.shard(shard, self._plan, store)
         result, report = operator.run([bytes(row.frame) for row in rows], batch_id())
         if self._late is not None and operator.late is not None:
@@ -49,7 +42,7 @@ class WindowVersionProcessor(ShardProcessor):
 
 
 class WindowGroupProcessor(WindowVersionProcessor):
-    """Runs each shard of the windows by group; parameters as for :class:`WindowVersionProcessor`."""
+    """A runner of one shard's batch of the windows by group."""
 
     state = "upstream_window_groups_v1"
     shard = WindowGroupShard

@@ -1,7 +1,4 @@
-"""One shard of windows by group over the newest row of each key: rows and their tombstones in, windows out.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
-"""
+"""One shard of windows by group over newest rows, as pure logic over a store: from rows and tombstones to windows."""
 
 from __future__ import annotations
 
@@ -33,25 +30,9 @@ _LAYOUT = 1
 
 
 class WindowGroupShard:
-    """One batch of one shard.
+    """One batch of one shard. Raises CheckpointError for state of another plan or version.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : GroupWindowPlan
-    store : Store
-        The shard's state.
-
-    Attributes
-    ----------
-    late : pyarrow.Table or None
-        After :meth:`run`: the rows that missed a window which was final.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for other windows, groups or aggregates, or by another version.
+    After :meth:`run`, `late` holds the rows of a final window.
     """
 
     def __init__(self, number: int, plan: GroupWindowPlan, store: Store) -> None:
@@ -76,14 +57,9 @@ class WindowGroupShard:
         self.late: pa.Table | None = None
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Apply the changes, and return the windows that have changed, or become final.
+        """Apply the changes, and return the windows that have changed or become final; None if there are none.
 
-        Returns
-        -------
-        pyarrow.Table or None
-            Results, tombstones of windows that are empty again, and the shard's own punctuation; None if there are
-            none.
-        LatestJoinReport
+        The result includes tombstones of windows that are empty again, and the shard's own punctuation.
         """
         plan = self._plan
         rows, punctuation = rows_in(frames, plan.taken)
@@ -148,7 +124,7 @@ class WindowGroupShard:
         return found
 
     def _finals(self, finals: Finals, now_us: int) -> list[pa.Table]:
-        """Return the results of windows that are final."""
+        """Return the results of windows that become final."""
         found: list[pa.Table] = []
         size = self._plan.segment
         for name in sorted(self._segments, key=int):
