@@ -1,9 +1,7 @@
-"""Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to
-results.
+"""Aggregates as a columnar algebra: lift rows, combine states, retract them where possible, lower them to results.
 
-What users name is here, and at the top of the package: ``us.count()``, ``us.median("price")``. As in PySpark's
-functions, ``sum``, ``min`` and ``max`` have the names of built-in functions; ``sum_``, ``min_`` and ``max_`` are the
-same, for programs that import the names themselves.
+Users' names are also at the top of the package: ``us.count()``. ``sum``, ``min`` and ``max`` have the names of built-in
+functions, as in PySpark; ``sum_``, ``min_`` and ``max_`` are the same, for programs that import the names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several aggregates over one set of rows, and the state that they share."""
+"""Several aggregates over one set of rows, and their shared state."""
 
 from __future__ import annotations
 
@@ -19,49 +19,22 @@ Codes = npt.NDArray[np.integer]
 
 
 class StateSize(NamedTuple):
-    """What a state takes.
-
-    Parameters
-    ----------
-    groups : int
-        How many groups it has.
-    columns : int
-        How many columns each has.
-    bytes : int
-        All of it, in memory.
-    """
+    """The size of a state."""
 
     groups: int
-    columns: int
-    bytes: int
+    columns: int  # columns of each group
+    bytes: int  # of the whole state, in memory
 
 
 class Aggregates:
-    """Aggregates that are computed together: rows are lifted into states, states combined, retracted and lowered to
-    results.
+    """Aggregates that are computed together: lift rows into states, combine and retract states, lower them to results.
 
-    A state is a table with a row per group, so it can be filtered, concatenated, shuffled and stored as rows are. The
-    holder of a state keeps the group of each of its rows. All methods work on all groups at once, and none changes what
-    it is given.
+    A state is a table with a row per group, so it can be filtered, concatenated, shuffled and stored as rows are. Its
+    holder keeps the group of each of its rows. Methods work on all groups at once and never change their arguments.
 
-    Parameters
-    ----------
-    plans : mapping of str to Plan
-        How each result is computed. See :meth:`of`.
+    `inputs` are the columns read from rows. The column names of `state_schema` contain their meaning and version, so
+    they may be stored. `parts` are distinct. If `differential`, all of the aggregates can be retracted.
 
-    Attributes
-    ----------
-    inputs : tuple of str
-        Columns that are read of the rows.
-    state_schema, result_schema : pyarrow.Schema
-        Of states, and of results. The names of a state's columns contain their meaning and version: they may be stored.
-    parts : tuple of Part
-        What the aggregates keep, each part once.
-    differential : bool
-        Whether all of the aggregates can be retracted.
-
-    Examples
-    --------
     >>> import numpy as np, pyarrow as pa
     >>> from upstream.operators.aggregates.functions import avg, count, sum_
     >>> rows = pa.table({"v": [1, 2, 3, None]})
@@ -94,21 +67,10 @@ class Aggregates:
 
     @classmethod
     def of(cls, aggregates: Mapping[str, Aggregate], schema: pa.Schema) -> Aggregates:
-        """Plan aggregates of rows of a schema; what several of them need is kept once.
+        """Plan aggregates, by result name, of rows of a schema; their common parts are computed once.
 
-        Parameters
-        ----------
-        aggregates : mapping of str to Aggregate
-            The results' names, and what they are.
-        schema : pyarrow.Schema
-            Of the rows.
-
-        Raises
-        ------
-        OptionError
-            There is none, or two of the user's own have one name but different states.
-        SchemaError
-            A column does not exist, or has a type that an aggregate cannot take.
+        Raise OptionError without aggregates, or if two custom ones have one name but different states. Raise
+        SchemaError if a column is missing or has an unsuitable type.
         """
         if not aggregates:
             raise OptionError("there is nothing to aggregate", expected="at least one aggregate, such as count()")
@@ -117,14 +79,7 @@ class Aggregates:
     def lift(self, rows: pa.Table | pa.RecordBatch, codes: Codes, groups: int) -> pa.Table:
         """Return the state of each group of some rows.
 
-        Parameters
-        ----------
-        rows : pyarrow.Table or RecordBatch
-            They have at least the columns `inputs`.
-        codes : int array of length rows
-            The group of each row, from 0 to `groups` - 1.
-        groups : int
-            How many groups there are; those without rows get the state of no rows.
+        `codes` holds each row's group, from 0 to ``groups - 1``. A group without rows gets the state of no rows.
         """
         by = Groups(codes, groups)
         by.check(rows.num_rows)
@@ -132,28 +87,15 @@ class Aggregates:
         return self.table([part.lift(lifted) for part in self.parts])
 
     def combine(self, state: pa.Table, codes: Codes, groups: int) -> pa.Table:
-        """Combine states into one state per group: of a window's panes, or of tasks that saw rows of one key.
-
-        Parameters
-        ----------
-        state : pyarrow.Table
-            States; those of several tables are concatenated.
-        codes : int array of length states
-            The group of each state, from 0 to `groups` - 1.
-        groups : int
-            How many groups there are.
-        """
+        """Combine states into one per group, such as those of a window's panes. `codes` holds each state's group."""
         by = Groups(codes, groups)
         by.check(state.num_rows)
         return self.table([part.combine(columns, by) for part, columns in self.split(state)])
 
     def retract(self, state: pa.Table, other: pa.Table) -> pa.Table:
-        """Return each state without the rows of the other state beside it, which must be among its own rows.
+        """Return each state without the rows of the state beside it in `other`, which must be among its own rows.
 
-        Raises
-        ------
-        OptionError
-            One of the aggregates cannot be retracted; check `differential` first.
+        Raise OptionError unless all aggregates are `differential`.
         """
         if not self.differential:
             stuck = [part.key for part in self.parts if not part.differential]
@@ -168,29 +110,16 @@ class Aggregates:
         return self.table([part.retract(left, right) for (part, left), (_, right) in pairs])
 
     def lower(self, state: pa.Table) -> pa.Table:
-        """Compute the results of some states, one row per group.
-
-        Raises
-        ------
-        AggregateOverflowError
-            A sum does not fit its type.
-        """
+        """Compute the result of each state. Raise AggregateOverflowError if a sum does not fit its type."""
         columns = {part.key: columns for part, columns in self.split(state)}
         arrays = [plan.lower(columns) for plan in self._plans.values()]
         return pa.Table.from_arrays(arrays, schema=self.result_schema)
 
     def lowered(self, name: str, columns: Mapping[str, State]) -> pa.Array:
-        """Compute one of the results from the columns of its :meth:`parts_of`, by the part's key.
-
-        Raises
-        ------
-        AggregateOverflowError
-            A sum does not fit its type.
-        """
+        """Compute one result, as :meth:`lower`, from the columns of its :meth:`parts_of` by their keys."""
         return self._plans[name].lower(columns)
 
     def parts_of(self, name: str) -> tuple[Part, ...]:
-        """Return the parts from which a result is computed."""
         return self._plans[name].parts
 
     def columns_of(self, name: str) -> list[str]:
@@ -198,19 +127,18 @@ class Aggregates:
         return [f"{part.key}.{field.name}" for part in self._plans[name].parts for field in part.fields]
 
     def empty(self, groups: int) -> pa.Table:
-        """Return the state of groups without rows."""
         return self.combine(self.state_schema.empty_table(), np.empty(0, dtype=np.int64), groups)
 
     def size_of(self, state: pa.Table) -> StateSize:
-        """Return the size of a state. Callers weigh its memory against that of the rows that it was made of."""
+        """Return a state's size, for comparison with the memory of its rows."""
         return StateSize(state.num_rows, state.num_columns, state.nbytes)
 
     def table(self, states: Sequence[State]) -> pa.Table:
-        """Return the columns of each part, in the order of `parts`, as a state."""
+        """Join the columns of all `parts`, in their order, to a state."""
         return pa.Table.from_arrays([array for state in states for array in state], schema=self.state_schema)
 
     def split(self, state: pa.Table) -> list[tuple[Part, State]]:
-        """Return each part with its columns of a state, of which others are passed over."""
+        """Return each part with its columns of a state. Other columns are ignored."""
         missing = [field for field in self.state_schema if field not in state.schema]
         if missing:
             raise CheckpointError(

@@ -162,7 +162,7 @@ def _sketchable(schema: pa.Schema, column: str, text: str) -> pa.DataType:
 
 
 def _power(size: float, text: str, error: float, least: int, most: int, allowed: str) -> int:
-    """Return the power of two that is enough for an error."""
+    """Return the power of two that suffices for an error."""
     power = math.ceil(math.log2(size)) if 0 < size < math.inf else most + 1
     if power > most:
         raise OptionError(f"error of {text} is {error}", expected=allowed)

@@ -1,4 +1,4 @@
-"""What the columns that an aggregate names must be."""
+"""Checks of the columns that an aggregate names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def type_of(schema: pa.Schema, column: str, text: str) -> pa.DataType:
-    """Return the type of the one column of that name."""
+    """Return a column's type. Raise SchemaError unless there is exactly one such column."""
     if schema.names.count(column) != 1:
         raise SchemaError(f"{text}: there is no column {column}, or several", expected=f"one of {schema.names}")
     return schema.field(column).type
 
 
 def number_type(schema: pa.Schema, column: str, text: str) -> pa.DataType:
-    """Return the type of a column, which must be one that can be added up."""
+    """Return a column's type. Raise SchemaError unless it is a numeric one."""
     kind = type_of(schema, column, text)
     types = pa.types
     if not (
@@ -37,7 +37,7 @@ def number_type(schema: pa.Schema, column: str, text: str) -> pa.DataType:
 
 
 def check_ordered(kind: pa.DataType, column: str, text: str) -> None:
-    """Raise unless values of this type have an order."""
+    """Raise SchemaError unless values of this type have an order."""
     if not is_ordered(kind):
         raise SchemaError(
             f"{text}: {column} is {kind}, whose values have no order here",
@@ -46,7 +46,7 @@ def check_ordered(kind: pa.DataType, column: str, text: str) -> None:
 
 
 def check_order(schema: pa.Schema, by: Sequence[str], text: str) -> None:
-    """Raise unless rows can be ordered by these columns."""
+    """Raise an error unless rows can be ordered by these columns."""
     if not by:
         raise OptionError(f"{text} has no order", expected="at least one column in `by`, such as the time")
     for name in by:
@@ -54,22 +54,7 @@ def check_order(schema: pa.Schema, by: Sequence[str], text: str) -> None:
 
 
 def check_named(aggregates: Mapping[str, object], taken: Collection[str]) -> None:
-    """Raise unless all of a user's aggregates are some, and have names of their own.
-
-    Parameters
-    ----------
-    aggregates
-        By the names of their results.
-    taken
-        The other columns of the results.
-
-    Raises
-    ------
-    OptionError
-        One is no aggregate.
-    SchemaError
-        A name is taken.
-    """
+    """Raise OptionError for values that are no aggregates, SchemaError for names among the other columns, `taken`."""
     both = sorted(set(taken) & set(aggregates))
     if both:
         raise SchemaError(

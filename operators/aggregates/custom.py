@@ -1,4 +1,4 @@
-"""Aggregates that users make from three functions."""
+"""Aggregates that users define by three functions."""
 
 from __future__ import annotations
 
@@ -106,21 +106,7 @@ def aggregate(
 
 
 class CustomPart(Part):
-    """State that functions of the user's make and combine.
-
-    Parameters
-    ----------
-    name : str
-        Names the state, together with the columns; two aggregates of one name and the same columns share it.
-    version : int
-        Of what is stored.
-    columns : tuple of str
-        What `lift` is given.
-    state : mapping of str to pyarrow.DataType
-        The columns of the state.
-    lift, combine, retract : callable
-        As in :func:`aggregate`.
-    """
+    """State that a user's functions compute. Parts of one name, version and columns share it."""
 
     def __init__(
         self,
@@ -152,7 +138,6 @@ class CustomPart(Part):
         return self._checked(retract(self.named(state), self.named(other)), len(state[0]), "retract")
 
     def named(self, state: State) -> Columns:
-        """Return the state's columns by name."""
         return {field.name: array for field, array in zip(self.fields, state, strict=True)}
 
     def _checked(self, made: Columns, groups: int, function: str) -> State:
@@ -172,7 +157,7 @@ class CustomPart(Part):
 
 
 def _checked_array(array: object, kind: pa.DataType, groups: int, what: str) -> pa.Array:
-    """Return the user function's array as Arrow of the type it should have, checked for one value per group."""
+    """Return a user function's result as an Arrow array of the expected type and length."""
     found = as_array(array if isinstance(array, (pa.Array, pa.ChunkedArray)) else pa.array(array))
     if len(found) != groups:
         raise SchemaError(

@@ -1,8 +1,8 @@
 """Exact sums of integers and decimals, over many groups at once.
 
-A number is held as limbs: arrays of 32 bits each (as int64, so that sums have room for carries), the least significant
-first, the last one signed. ``np.bincount`` adds doubles, which are exact up to 2^53, so 2^20 rows of 32 bits are added
-without error and without a loop.
+A number is held as int64 limbs of 32 bits, so that sums have room for carries. The least significant limb is first, and
+the last one is signed. ``np.bincount`` adds doubles, which are exact up to 2^53: it adds 2^20 rows of 32 bits without
+error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EXACT = 1 << 53
 
 
 def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:
-    """Raise for results of which the largest does not fit `kind`."""
+    """Raise AggregateOverflowError for results whose largest does not fit `kind`."""
     raise AggregateOverflowError(
         f"{text} is {largest}, which {kind} cannot hold",
         expected=f"results within the range of {kind}",
@@ -47,7 +47,7 @@ def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:
 
 
 def limbs_of(array: pa.Array) -> Limbs:
-    """Return integers or decimals (unscaled), without nulls, as limbs."""
+    """Return integers or unscaled decimals, without nulls, as limbs."""
     kind = array.type
     if pa.types.is_integer(kind):
         values = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -61,14 +61,14 @@ def limbs_of(array: pa.Array) -> Limbs:
 
 
 def packed(limbs: Limbs, kind: pa.DataType) -> pa.Array:
-    """Return limbs as a column of a decimal type that is wide enough."""
+    """Return limbs as a column of a sufficiently wide decimal type."""
     limbs = _carried(limbs, kind.bit_width // _BITS)
     words = np.stack([limb & _MASK for limb in limbs], axis=1).astype(np.uint32)
     return pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(np.ascontiguousarray(words))])
 
 
 def summed(array: pa.Array, groups: Groups) -> Limbs:
-    """Return the sum of each group's values (integers or decimals without nulls)."""
+    """Return the sum of each group's integers or decimals, without nulls."""
     short = unscaled(array)
     if short is not None and len(short) and max(int(short.max()), -int(short.min())) < _EXACT // len(short):
         total = np.bincount(groups.codes, weights=short, minlength=groups.size).astype(np.int64)
@@ -84,7 +84,7 @@ def summed(array: pa.Array, groups: Groups) -> Limbs:
 
 
 def minus(left: Limbs, right: Limbs) -> Limbs:
-    """Subtract one number from another, group by group."""
+    """Subtract numbers, group by group."""
     return [a - b for a, b in zip(left, right, strict=True)]
 
 
@@ -106,14 +106,8 @@ def doubles(limbs: Limbs) -> npt.NDArray[np.float64]:
 def divided(limbs: Limbs, factor: int, divisor: Int64s) -> Limbs:
     """Return ``limbs · factor / divisor``, rounded half away from zero as Spark does.
 
-    Parameters
-    ----------
-    limbs
-        Limbs with room for the product.
-    factor : int
-        Up to 10,000.
-    divisor : int64 array
-        From 1 to 2^31 - 1, so that a remainder and a limb fit 64 bits.
+    The limbs need room for the product; `factor` is at most 10,000. Divisors are from 1 to 2^31 - 1, so that a
+    remainder and a limb fit 64 bits.
     """
     negative = limbs[-1] < 0
     limbs = _carried([np.where(negative, -limb, limb) * factor for limb in limbs], len(limbs))
@@ -128,7 +122,7 @@ def divided(limbs: Limbs, factor: int, divisor: Int64s) -> Limbs:
 
 
 def unscaled(array: pa.Array) -> Int64s | None:
-    """Return integers, or decimals without their point, as int64; None if their type does not guarantee a fit."""
+    """Return integers, or unscaled decimals, as int64; None if their type does not guarantee a fit."""
     kind = array.type
     if pa.types.is_integer(kind):
         return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -139,7 +133,7 @@ def unscaled(array: pa.Array) -> Int64s | None:
 
 
 def _carried(limbs: Limbs, width: int) -> Limbs:
-    """Carry over: return `width` limbs of 32 bits each, of which the last takes all that is carried to it."""
+    """Return `width` limbs of 32 bits each after carrying; the last holds all that is carried to it."""
     out, carry = list[Int64s](), np.zeros(len(limbs[0]), dtype=np.int64)
     for place in range(width):
         limb = limbs[place] + carry if place < len(limbs) else carry

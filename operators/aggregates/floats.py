@@ -1,9 +1,9 @@
-"""Sums of doubles to about 100 bits, over many groups at once, that can be taken apart again.
+"""Retractable sums of doubles to about 100 bits, over many groups at once.
 
-A sum is held as an unevaluated pair ``high + low`` (a double-double). Rows are added on grids: each value is cut,
-without error, into a part that is a multiple of a unit so coarse that ``np.bincount`` adds all of a group's exactly, a
-part on a second, finer grid, and a remainder about 2^-60 as large. So the order of rows does not matter, and what is
-subtracted later leaves nothing behind that a double would show, unless the sum was some 2^45 times larger before.
+A sum is an unevaluated pair ``high + low`` (a double-double). Each value is split, without error, into a multiple of a
+coarse unit, a multiple of a finer unit, and a remainder about 2^-60 as large. ``np.bincount`` adds the multiples of a
+group exactly, so the order of rows does not matter. A retraction leaves no error that a double would show, unless the
+sum was some 2^45 times larger before.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ _SPLIT = 2.0**27 + 1
 
 
 def summed(values: Doubles, groups: Groups) -> Pair:
-    """Return the sum of each group's values, which are finite.
-
-    The largest value times the number of rows must be below 2^1000.
-    """
+    """Return the sum of each group's finite values. The largest value times the rows must be below 2^1000."""
     if len(values) == 0:
         return np.zeros(groups.size), np.zeros(groups.size)
     largest = np.zeros(groups.size)
@@ -67,7 +64,7 @@ def times(left: Pair, right: Pair) -> Pair:
 
 
 def over(pair: Pair, divisor: Doubles) -> Pair:
-    """Divide a pair by whole numbers that a double holds."""
+    """Divide a pair by integers that a double holds exactly."""
     quotient = (pair[0] + pair[1]) / divisor
     product, error = _exact_product(quotient, divisor)
     rest = minus(pair, (product, error))

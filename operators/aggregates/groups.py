@@ -1,4 +1,4 @@
-"""Rows and states by group: what every part of an aggregate's state is computed over."""
+"""Rows and states by group: the input of every part."""
 
 from __future__ import annotations
 
@@ -18,15 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Groups:
-    """Which group each row (or each state) belongs to.
-
-    Parameters
-    ----------
-    codes : int array of length rows
-        Each row's group, from 0 to `size` - 1.
-    size : int
-        How many groups there are; some may have no rows.
-    """
+    """The group of each row or state: a code from 0 to ``size - 1``. Some groups may have no rows."""
 
     def __init__(self, codes: npt.NDArray[np.integer], size: int) -> None:
         # np.bincount and fancy indexing want machine integers; a cast here saves one in each part.
@@ -35,15 +27,14 @@ class Groups:
 
     @cached_property
     def counts(self) -> Int64s:
-        """Rows of each group."""
         return np.bincount(self.codes, minlength=self.size).astype(np.int64, copy=False)
 
     def at(self, which: Mask | Int64s) -> Groups:
-        """Return the same groups for some of the rows only."""
+        """Return the groups of some of the rows."""
         return Groups(self.codes[which], self.size)
 
     def check(self, rows: int) -> None:
-        """Raise unless there is a code for each of `rows` rows, and each is a group's."""
+        """Raise ValueError unless there are `rows` codes, all in range."""
         if len(self.codes) != rows:
             raise ValueError(f"{len(self.codes)} codes for {rows} rows")
         if rows and not 0 <= int(self.codes.min()) <= int(self.codes.max()) < self.size:
@@ -51,15 +42,7 @@ class Groups:
 
 
 class Rows:
-    """Rows to be lifted, by group. What several parts need of a column is computed once.
-
-    Parameters
-    ----------
-    columns : mapping of str to pyarrow.Array
-        The columns that the aggregates need.
-    groups : Groups
-        Of the rows.
-    """
+    """Rows to be lifted, by group. Several parts share the result of dropping a column's nulls."""
 
     def __init__(self, columns: Mapping[str, pa.Array], groups: Groups) -> None:
         self._columns = columns
@@ -67,7 +50,6 @@ class Rows:
         self.groups = groups
 
     def column(self, name: str) -> pa.Array:
-        """Return a column as it is, nulls included."""
         return self._columns[name]
 
     def valid(self, name: str) -> tuple[pa.Array, Groups]:
@@ -80,13 +62,7 @@ class Rows:
         return self._valid[name]
 
     def complete(self, name: str, role: str) -> pa.Array:
-        """Return a column that must not have nulls.
-
-        Raises
-        ------
-        SchemaError
-            It has nulls.
-        """
+        """Return a column. Raise SchemaError, which describes its `role`, if it has nulls."""
         array = self._columns[name]
         if array.null_count:
             raise SchemaError(

@@ -1,6 +1,4 @@
-"""Values of any ordered type as int64 in Spark's order, so that the least and the greatest are found by comparing
-numbers only.
-"""
+"""Values of any ordered type as int64 in Spark's order, so that extremes are found by comparing integers."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def has_keys(kind: pa.DataType) -> bool:
-    """Return whether values of this type turn into int64 one by one, so that :func:`from_keys` can turn them back."""
+    """Return whether values of this type have int64 keys that :func:`from_keys` can convert back."""
     types = pa.types
     return (
         types.is_signed_integer(kind)
@@ -50,10 +48,10 @@ def is_ordered(kind: pa.DataType) -> bool:
 
 
 def sort_keys(array: pa.Array) -> Int64s:
-    """Return numbers in the order of the values, which are not null.
+    """Return integers in the order of the values, which are not null.
 
-    As in Spark, NaN is greater than any number, all NaNs are equal, -0.0 equals 0.0, and strings are compared by their
-    bytes. Keys of strings, binaries and long decimals are ranks, which cannot be compared with those of another array.
+    As in Spark, NaN is greater than any number, all NaNs are equal, -0.0 equals 0.0, and strings compare by bytes. Keys
+    of strings, binaries and long decimals are ranks, not comparable with those of another array.
     """
     kind = array.type
     if not has_keys(kind):
@@ -69,7 +67,7 @@ def sort_keys(array: pa.Array) -> Int64s:
 
 
 def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
-    """Return the values of which :func:`sort_keys` made `keys`; -0.0 comes back as 0.0."""
+    """Return the values from which :func:`sort_keys` made `keys`; -0.0 becomes 0.0."""
     if pa.types.is_decimal(kind):
         return packed([keys & 0xFFFFFFFF, keys >> 32], kind)
     if pa.types.is_floating(kind):
@@ -81,10 +79,9 @@ def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
 
 
 def outermost(groups: Groups, keys: Sequence[Int64s], last: bool) -> Int64s:
-    """Find the position of each group's first (or last) row by `keys`, the most important key first.
+    """Return the position of each group's first (or last) row by `keys`, the most important key first; -1 without rows.
 
-    The position is -1 for a group without rows. Of rows that are equal in all keys, it is that of the first (or last)
-    as they come.
+    Among rows that are equal in all keys, it is the first (or last) in their given order.
     """
     rows, codes = np.arange(len(groups.codes)), groups.codes
     for key in keys:

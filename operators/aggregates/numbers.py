@@ -1,4 +1,4 @@
-"""Parts for counts, sums and squares. All of them are differential."""
+"""Differential parts for counts, sums and squares."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ Doubles = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
 SCALE = 2.0**-64
-"""Sums of doubles are kept this much smaller, so that they only overflow when they are lowered, and retraction brings
-them back.
-"""
+"""The factor of stored sums of doubles: they overflow only when lowered, and a retraction can still prevent that."""
 
 _HUGE = 2.0**450  # beyond it a square, or what is computed with it, might overflow
 
@@ -28,13 +26,7 @@ _DOUBLE, _LONG = pa.float64(), pa.int64()
 
 
 class Count(Part):
-    """How many rows, or how many values of a column that are not null.
-
-    Parameters
-    ----------
-    column : str, optional
-        None counts rows.
-    """
+    """The number of rows if `column` is None, else of a column's values that are not null."""
 
     differential = True
     exact = True
@@ -65,15 +57,7 @@ class Count(Part):
 
 
 class ExactSum(Part):
-    """The sum of integers or decimals, to the last digit, in more digits than any sum needs.
-
-    Parameters
-    ----------
-    column : str
-        What is added.
-    kind : pyarrow.DataType
-        Its type: integers are kept as DECIMAL(38, 0), DECIMAL(p, s) as DECIMAL(76, s).
-    """
+    """The exact sum of integers, as DECIMAL(38, 0), or of decimals DECIMAL(p, s), as DECIMAL(76, s)."""
 
     differential = True
     exact = True
@@ -103,15 +87,10 @@ class ExactSum(Part):
 
 
 class FloatSum(Part):
-    """The sum of doubles to about 100 bits, and apart from it how many infinities of each sign there were.
+    """The sum of numbers as doubles to about 100 bits, and counts of the infinities of each sign.
 
-    A NaN counts as one infinity of each sign, which add up to NaN: so two counts determine a sum that is not finite,
-    also after some rows are retracted.
-
-    Parameters
-    ----------
-    column : str
-        What is added; integers and decimals as doubles.
+    A NaN counts as one infinity of each sign, which add up to NaN. So two counts determine a sum that is not finite,
+    even after retractions.
     """
 
     differential = True
@@ -145,13 +124,9 @@ class FloatSum(Part):
 
 
 class Squares(Part):
-    """The sum of squares of doubles to about 100 bits. It accompanies a FloatSum, which counts NaN and infinities.
+    """The sum of squares of numbers as doubles to about 100 bits. A FloatSum beside it counts NaN and infinities.
 
-    Parameters
-    ----------
-    column : str
-        What is squared; integers and decimals as doubles. Values beyond 2^450 are only counted, because their squares
-        may not be finite.
+    Values beyond 2^450 are only counted, because their squares may not be finite.
     """
 
     differential = True
@@ -187,7 +162,7 @@ def as_doubles(array: pa.Array) -> Doubles:
 
 
 def float_pair(state: State) -> floats.Pair:
-    """Return the first two columns of the state of a FloatSum or of Squares."""
+    """Return the pair of the state of a FloatSum or of Squares."""
     return state[0].to_numpy(), state[1].to_numpy()
 
 

@@ -1,4 +1,4 @@
-"""The least or greatest number of ranges, of which each costs as much as two numbers."""
+"""The minimum or maximum of ranges of numbers, each in constant time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,10 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Overlapping:
-    """Numbers of which the least or greatest of ranges is asked for again and again.
+    """Numbers prepared for many range minimum (or maximum) queries: a sparse table.
 
-    The extreme of 2, 4, 8, … numbers is computed from each place on, when a range is first as long. Any range consists
-    of two of these, which overlap.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of a type that :func:`~.keys.has_keys`; nulls do not count.
-    greatest : bool
+    The extremes of 2, 4, 8, … numbers from each place are computed when a range first needs them. Any range consists of
+    two of these, which overlap. The array's type must satisfy :func:`~.keys.has_keys`; nulls do not count.
     """
 
     MOST = 1 << 23
@@ -51,11 +45,11 @@ class Overlapping:
         self._flat, self._offsets = values, np.zeros(1, dtype=np.int64)
 
     def fits(self, longest: int) -> bool:
-        """Return whether ranges can be so long."""
+        """Return whether ranges of this length fit into the memory limit."""
         return len(self._levels[0]) * max(longest, 1).bit_length() <= self.MOST
 
     def of(self, low: Int64s, high: Int64s) -> pa.Array:
-        """Return the least or greatest of each range ``low[i] <= place < high[i]``; null if all are null."""
+        """Return the extreme of each range ``low[i] <= place < high[i]``; null if all are null."""
         some = low < high
         if not some.any():
             return pa.nulls(len(low), self._kind)

@@ -1,4 +1,4 @@
-"""What an aggregate is made of: parts of state that aggregates share, and a plan that lowers them to a result."""
+"""The components of an aggregate: parts of state that aggregates share, and a plan that lowers them to a result."""
 
 from __future__ import annotations
 
@@ -22,29 +22,13 @@ State = Sequence[pa.Array]
 
 
 class Part(ABC):
-    """A piece of state over some columns. Aggregates that need the same piece share it.
+    """A piece of state over some columns. Aggregates that need the same piece share it."""
 
-    Attributes
-    ----------
-    key : str
-        Says what is kept, of which columns, and in which version of the layout: ``sum@1(v)``. Two parts with one key
-        are the same part, and stored columns are named by it; so it changes when what is stored changes.
-    inputs : tuple of str
-        Columns that are read.
-    fields : tuple of pyarrow.Field
-        Columns of the state.
-    differential : bool
-        Whether :meth:`retract` exists.
-    exact : bool
-        Whether states are whole numbers that are added up, so that running sums can be subtracted without an error:
-        :meth:`running` and :meth:`between` exist.
-    """
-
-    key: str
-    inputs: tuple[str, ...]
-    fields: tuple[pa.Field, ...]
-    differential: bool = False
-    exact: bool = False
+    key: str  # the state, its columns and the layout's version, such as sum@1(v); it names stored columns
+    inputs: tuple[str, ...]  # the columns that it reads
+    fields: tuple[pa.Field, ...]  # the columns of the state
+    differential: bool = False  # whether retract() exists
+    exact: bool = False  # whether states are integers that add up, so that running() and between() exist
 
     @abstractmethod
     def lift(self, rows: Rows) -> State:
@@ -59,63 +43,40 @@ class Part(ABC):
         raise NotImplementedError(f"{self.key} cannot be retracted")
 
     def running(self, state: State) -> Sequence[Int64s]:
-        """Return the sums of the states before each one, and of all, as parts of numbers."""
+        """Return the cumulative sums of the states, from 0 to the sum of all, as limbs."""
         raise NotImplementedError(f"{self.key} has no running sums")
 
     def overlapping(self, state: State) -> Overlapping | None:  # noqa: ARG002
-        """Return what finds the states of ranges if they are the least or greatest of numbers; None if they are not."""
+        """Return a structure for range extremes if states are minima or maxima; None otherwise."""
         return None
 
     def prefixes(self, state: State, begins: Int64s) -> State | None:  # noqa: ARG002
-        """Return the combined states of each run up to and including each state; None if that is best done in pairs.
+        """Return the combined state of each run up to and including each state; None if combining in pairs is faster.
 
-        Parameters
-        ----------
-        state : sequence of pyarrow.Array
-            States in runs.
-        begins : int64 array
-            The positions of the first state of each run.
+        `begins` holds the position of each run's first state.
         """
         return None
 
     def between(self, running: Sequence[Int64s], low: Int64s, high: Int64s) -> State:
-        """Return the state of each range ``low[i] <= row < high[i]`` of the states that :meth:`running` was given."""
+        """Return the state of each range ``low[i] <= row < high[i]`` of the states passed to :meth:`running`."""
         raise NotImplementedError(f"{self.key} has no running sums")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How an aggregate of given types is computed.
-
-    Parameters
-    ----------
-    parts : tuple of Part
-        The state it needs.
-    type : pyarrow.DataType
-        Of the result, as Spark has it.
-    lower : callable
-        From the state of each part, by its key, to one result per group.
-    """
+    """The computation of an aggregate for given types."""
 
     parts: tuple[Part, ...]
-    type: pa.DataType
-    lower: Callable[[Mapping[str, State]], pa.Array]
+    type: pa.DataType  # of the result, as in Spark
+    lower: Callable[[Mapping[str, State]], pa.Array]  # from each part's state, by its key, to one result per group
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """An aggregate that has not seen types yet, as made by `sum_`, `count` and the others.
+    """An aggregate before its types are known, as users create it with `sum_`, `count` and the others."""
 
-    Parameters
-    ----------
-    text : str
-        As the user wrote it, for messages.
-    plan : callable
-        From the schema of the rows to its plan; raises SchemaError if the types do not fit.
-    """
-
-    text: str
-    plan: Callable[[pa.Schema], Plan]
+    text: str  # as the user wrote it, for messages
+    plan: Callable[[pa.Schema], Plan]  # from the rows' schema; raises SchemaError if the types do not fit
 
     def __repr__(self) -> str:
         return self.text

@@ -1,10 +1,8 @@
-"""Quantiles of many groups at once: the KLL sketch (Karnin, Lang and Liberty 2016) as columns, with coins that are a
-function of the input.
+"""Quantiles of many groups at once: the KLL sketch (Karnin, Lang and Liberty 2016) as columns, with reproducible coins.
 
-A sketch is a set of values, each with a level: a value at level h represents 2^h rows. When there is no room, a level
-is sorted and every other value of it moves one level up, from the first or the second on by the flip of a coin; the
-others go. Libraries' coins are seeded by the clock, so a batch that is repeated would find other quantiles. Here a coin
-is a hash of the values it decides on.
+A sketch is a set of values, each with a level: a value at level h represents 2^h rows. If there is no room, a level is
+sorted and every other value moves up, starting with the first or second by a coin; the others are dropped. A coin is a
+hash of the values it decides on. Libraries seed theirs by the clock, so a replayed batch would find other quantiles.
 """
 
 from __future__ import annotations
@@ -29,14 +27,9 @@ _SHRINK = 2 / 3
 
 
 class QuantileSketch(Part):
-    """Values of a column that represent all of them in a sketch of given accuracy.
+    """A KLL sketch of a column whose values have int64 keys.
 
-    Parameters
-    ----------
-    column : str
-        Of a type whose values are comparable as int64.
-    k : int
-        Room of the highest level; each level below has two thirds of the next one's.
+    `k` is the room of the highest level; each level below has two thirds of the next one's.
     """
 
     def __init__(self, column: str, k: int) -> None:
@@ -68,7 +61,7 @@ class QuantileSketch(Part):
         ]
 
     def _compacted(self, items: _Items, groups: int) -> _Items:
-        """Compact one level of each group that has no room, until all groups have room; set the others aside."""
+        """Compact one level of each group without room, until all groups have room. Groups with room are set aside."""
         done = list[_Items]()
         while len(items.codes):
             highest = np.zeros(groups, dtype=np.int64)
@@ -114,10 +107,7 @@ class QuantileSketch(Part):
 
 
 def quantiles_of(state: State, probability: float, kind: pa.DataType) -> pa.Array:
-    """Return the least value that at least this share of the rows do not exceed, for each group.
-
-    It is null for groups without values.
-    """
+    """Return each group's least value that at least this share of its rows do not exceed; null without values."""
     groups = len(state[0])
     items = _items(state, np.arange(groups))
     items = items.at(np.lexsort((items.values, items.codes)))
@@ -138,8 +128,6 @@ def quantiles_of(state: State, probability: float, kind: pa.DataType) -> pa.Arra
 
 @dataclass(frozen=True)
 class _Items:
-    """Values with their groups and levels."""
-
     codes: Int64s
     values: Int64s
     levels: npt.NDArray[np.int8]
@@ -154,7 +142,7 @@ def _items(state: State, codes: Int64s) -> _Items:
 
 
 def _coins(values: npt.NDArray[np.uint64], levels: Int64s) -> Int64s:
-    """Flip coins: return the highest bit of a hash (splitmix64's last steps) of the values' sum and their level."""
+    """Return coins: the highest bit of a hash (splitmix64's last steps) of the values' sum and their level."""
     bits = values + levels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

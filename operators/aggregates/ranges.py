@@ -1,4 +1,4 @@
-"""States of ranges: of windows that are runs of panes, over states in the order of groups and panes."""
+"""States of ranges of states, such as windows that are runs of panes."""
 
 from __future__ import annotations
 
@@ -18,41 +18,18 @@ Int64s = npt.NDArray[np.int64]
 
 
 def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: Int64s) -> pa.Table:
-    """Return the state of each range of states.
+    """Return the state of each range ``low[i] <= row < high[i]`` of states; a range may be empty.
 
-    Parameters
-    ----------
-    aggregates : Aggregates
-        Aggregates of any kind.
-    state : pyarrow.Table
-        States in an order of the caller's.
-    low, high : int64 arrays of length ranges
-        Range i consists of the states ``low[i] <= row < high[i]``; it may be empty.
-
-    Returns
-    -------
-    pyarrow.Table
-        A state for each range.
-
-    Notes
-    -----
-    See :class:`Ranges`. A tree of halves costs two combined states for each state, and each range of n states takes up
-    to 2·log₂ n of its nodes.
+    At worst it costs two combined states for each state, and 2·log₂ n for each range of n states: see :class:`Ranges`.
     """
     return aggregates.table([Ranges(part, columns).of(low, high) for part, columns in aggregates.split(state)])
 
 
 class Ranges:
-    """States of one part, of which the states of ranges are asked for again and again.
+    """States of one part, prepared for many queries of ranges.
 
-    What is whole numbers is subtracted from running sums; the least or greatest number is found by :class:`Overlapping`
-    where that takes no more than some memory; anything else is put together from a tree of halves.
-
-    Parameters
-    ----------
-    part : Part
-    state : sequence of pyarrow.Array
-        The part's columns, in an order of the caller's.
+    Integer sums are differences of running sums. Minima and maxima are found by :class:`Overlapping` if it fits into
+    memory. Any other state is combined from a tree of halves.
     """
 
     def __init__(self, part: Part, state: State) -> None:
@@ -106,12 +83,7 @@ def _taken(state: State, at: Int64s) -> State:
 def prefixes(aggregates: Aggregates, state: pa.Table, codes: Int64s) -> pa.Table:
     """Return for each state the combined state of its group, up to and including it.
 
-    Parameters
-    ----------
-    aggregates : Aggregates
-    state : pyarrow.Table
-    codes : int64 array of length states
-        The group of each state; the states of one group are adjacent.
+    `codes` holds each state's group; the states of one group are adjacent.
     """
     n = len(codes)
     if n == 0:

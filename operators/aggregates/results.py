@@ -1,4 +1,4 @@
-"""From sums to results, as Spark defines them."""
+"""Results from sums, as Spark defines them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def where(mask: npt.NDArray[np.bool_], values: pa.Array | Doubles) -> pa.Array:
-    """Return the values, and null where the mask is not set."""
+    """Return the values, or null where the mask is not set."""
     array = pa.array(values) if isinstance(values, np.ndarray) else values
     return pc.if_else(pa.array(mask), array, pa.scalar(None, array.type))
 
@@ -75,7 +75,7 @@ def _counts(count: State) -> Int64s:
 
 
 def _specials(total: State) -> npt.NDArray[np.bool_]:
-    """Return two masks of a FloatSum: which groups have positive, and which negative, infinities."""
+    """Return two masks of a FloatSum: the groups with positive, and those with negative, infinities."""
     return np.stack([total[2].to_numpy() > 0, total[3].to_numpy() > 0])
 
 

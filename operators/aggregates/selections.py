@@ -1,6 +1,4 @@
-"""Parts that keep rows rather than add them up: least, greatest, first, last, and the first few. None of them is
-differential.
-"""
+"""Parts that select rows: least, greatest, first, last, and the first few. None is differential."""
 
 from __future__ import annotations
 
@@ -21,17 +19,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Extreme(Part):
-    """The least or greatest value of a column.
-
-    Parameters
-    ----------
-    column : str
-        Of an ordered type.
-    kind : pyarrow.DataType
-        Its type.
-    greatest : bool
-        Which end.
-    """
+    """The least or greatest value of a column of an ordered type."""
 
     def __init__(self, column: str, kind: pa.DataType, greatest: bool) -> None:
         self.key = f"{'max' if greatest else 'min'}@1({column})"
@@ -54,21 +42,9 @@ class Extreme(Part):
 
 
 class Outermost(Part):
-    """The value of the first or last row, and its place in the order, so that the order of arrival is of no
-    consequence.
+    """The value of the first or last row, and its place in the order, so that the order of arrival does not matter.
 
-    Parameters
-    ----------
-    column : str
-        The column whose value it selects.
-    by : sequence of str
-        The order, the most important column first.
-    schema : pyarrow.Schema
-        Of the rows.
-    last : bool
-        Which end.
-    ignore_nulls : bool
-        Whether rows where the column is null do not count.
+    `by` has the most important column first.
     """
 
     def __init__(self, column: str, by: Sequence[str], schema: pa.Schema, last: bool, ignore_nulls: bool) -> None:
@@ -99,19 +75,7 @@ class Outermost(Part):
 
 
 class Collected(Part):
-    """The first few values that are not null, in an order.
-
-    Parameters
-    ----------
-    column : str
-        The column whose values it collects.
-    by : sequence of str
-        The order, the most important column first.
-    schema : pyarrow.Schema
-        Of the rows.
-    limit : int
-        How many are kept.
-    """
+    """The first `limit` values that are not null. `by` orders them, the most important column first."""
 
     def __init__(self, column: str, by: Sequence[str], schema: pa.Schema, limit: int) -> None:
         self.key = f"collect@1({column}; by {', '.join(by)}; limit {limit})"

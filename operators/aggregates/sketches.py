@@ -1,8 +1,7 @@
-"""Parts that are sketches of Apache DataSketches, serialised: approximate distinct count and heavy hitters.
+"""Parts that are serialised sketches of Apache DataSketches: approximate distinct counts and heavy hitters.
 
-The library takes one value at a time, so a batch's values are first reduced to the distinct ones of each group, with
-their counts, as array operations. What is left is a call into the library for each of them, and a few for each group:
-some 0.1 µs and 5 µs.
+The library takes one value at a time. So array operations first reduce a batch to each group's distinct values and
+their counts. The library then needs some 0.1 µs for each value and 5 µs for each group.
 """
 
 from __future__ import annotations
@@ -32,13 +31,7 @@ _EMPTY = "\ue000\uf8ff\ue000"
 
 
 def library() -> Any:
-    """Import Apache DataSketches.
-
-    Raises
-    ------
-    EnvironmentMissingError
-        It is not installed.
-    """
+    """Import Apache DataSketches. Raise EnvironmentMissingError if it is not installed."""
     try:
         import datasketches
     except ImportError as problem:
@@ -50,22 +43,16 @@ def library() -> Any:
 
 
 def sketchable(kind: pa.DataType) -> bool:
-    """Return whether the library can take values of this type: as int64, or as text."""
+    """Return whether the library can take values of this type, as int64 or as text."""
     return has_keys(kind) or pa.types.is_decimal128(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 class DistinctSketch(Part):
-    """The HyperLogLog sketch of a column's values, null for a group without any.
+    """The HyperLogLog sketch of a column's values, with up to 2^lg_k registers of a byte; null for a group without
+    values.
 
-    Sketches of integers and strings are those of Spark's ``hll_sketch_agg`` (except for the empty string, which Spark
-    leaves out): Spark can read and unite them.
-
-    Parameters
-    ----------
-    column : str
-        A column of a type that is :func:`sketchable`.
-    lg_k : int
-        2^lg_k registers of a byte; fewer while a group has few values.
+    Sketches of integers and strings are those of Spark's ``hll_sketch_agg``, except that Spark ignores empty strings:
+    Spark can read and unite them.
     """
 
     def __init__(self, column: str, lg_k: int) -> None:
@@ -104,7 +91,7 @@ class DistinctSketch(Part):
 
 
 def distinct_counts(state: State, lg_k: int) -> pa.Array:
-    """Return how many distinct values each sketch represents."""
+    """Return each sketch's estimate of its number of distinct values."""
     sketches = library()
     out = np.zeros(len(state[0]), dtype=np.int64)
     for group, (part,) in _by_group(state, Groups(np.arange(len(out)), len(out))):
@@ -119,14 +106,9 @@ def distinct_counts(state: State, lg_k: int) -> pa.Array:
 
 
 class FrequentItems(Part):
-    """The Misra-Gries sketch of a column's values (as text), null for a group without any.
+    """The Misra-Gries sketch of a column's values (as text); null for a group without values.
 
-    Parameters
-    ----------
-    column : str
-        A column of a type that is :func:`sketchable`.
-    lg_size : int
-        The sketch counts up to 0.75 · 2^lg_size values; no count is wrong by more than 3.5 / 2^lg_size of the rows.
+    It counts up to 0.75 · 2^lg_size values. No count is wrong by more than 3.5 / 2^lg_size of the rows.
     """
 
     def __init__(self, column: str, lg_size: int) -> None:
@@ -154,12 +136,12 @@ class FrequentItems(Part):
 
 
 def heavy_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the result that :func:`heavy` makes of values of this type."""
+    """Return the type of the result of :func:`heavy` for values of this type."""
     return pa.list_(pa.struct([("item", kind), ("count", pa.int64()), ("error", pa.int64())]))
 
 
 def heavy(state: State, limit: int, kind: pa.DataType) -> pa.Array:
-    """Return the values with the highest counts of each sketch, the highest first."""
+    """Return the `limit` most frequent values of each sketch, the most frequent first."""
     sketches = library()
     groups = len(state[0])
     sizes, found = np.zeros(groups, dtype=np.int32), list[tuple[str, int, int]]()
@@ -177,7 +159,7 @@ def heavy(state: State, limit: int, kind: pa.DataType) -> pa.Array:
 
 
 def _distinct(rows: Rows, column: str) -> Iterator[tuple[int, list[Any], list[int]]]:
-    """Iterate over each group's distinct values, as the library takes them, with the number of times they occur."""
+    """Yield each group's distinct values, as the library takes them, and their counts."""
     array, groups = rows.valid(column)
     if len(array) == 0:
         return
@@ -198,7 +180,7 @@ def _distinct(rows: Rows, column: str) -> Iterator[tuple[int, list[Any], list[in
 
 
 def _by_group(state: State, groups: Groups) -> Iterator[tuple[int, list[bytes]]]:
-    """Iterate over the groups that have sketches, each with its sketches."""
+    """Yield the groups that have sketches, each with its sketches."""
     array = state[0]
     codes = groups.codes[valid_mask(array)]
     order = np.argsort(codes, kind="stable")
