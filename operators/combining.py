@@ -1,4 +1,4 @@
-"""Steps that put streams together, and in order."""
+"""Steps that combine streams, or order one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the logical plan to Spark, bound to one checkpoint."""
+"""Compilation of a logical plan to Spark, bound to one checkpoint."""
 
 from __future__ import annotations
 
@@ -59,23 +59,14 @@ _BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[tuple[str, bool], ...], Compi
 
 @dataclasses.dataclass(frozen=True)
 class BoundStream:
-    """A stream on Spark, with one checkpoint.
-
-    Attributes
-    ----------
-    plan : Node
-    rows : Compiled
-    reports : tuple of str
-        Where its operators report.
-    """
+    """A stream on Spark, with one checkpoint."""
 
     plan: Node
     rows: Compiled
-    reports: tuple[str, ...]
+    reports: tuple[str, ...]  # the folders to which its operators report
 
     @property
     def df(self) -> DataFrame:
-        """The rows as a DataFrame."""
         return self.rows.df
 
     @property
@@ -90,7 +81,7 @@ class BoundStream:
 
     @property
     def shards(self) -> int | None:
-        """The number of parts, each in one task, into which the keys are divided."""
+        """The number of parts of the keys, each in one task; None if keys are not divided."""
         return self.plan.shards
 
     @property
@@ -100,20 +91,19 @@ class BoundStream:
 
     @property
     def aside(self) -> tuple[Place, ...]:
-        """The folders for rows that it sets aside."""
+        """The folders of its late and malformed rows."""
         return places_aside(self.plan)
 
     def without_single_keys(self) -> BoundStream:
-        """Return the rows without punctuation of single keys, for a table with a key that does not have them."""
+        """Return the stream without punctuation of single keys, for a table whose key lacks some of their columns."""
         return dataclasses.replace(self, rows=self.rows.then(without_single_keys(self.key), self.plan.schema))
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
-        """See :meth:`~upstream.operators.runtime.compiled.Compiled.in_arrow`."""
         return self.rows.in_arrow(step, schema)
 
 
 def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
-    """Build a plan on Spark: see :func:`bind_together`."""
+    """Build a plan on Spark, as :func:`bind_together`."""
     found, fused = _bound_to(plan, checkpoint)
     return BoundStream(plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found.values()))
 
@@ -121,21 +111,9 @@ def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
 def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | None) -> list[BoundStream]:
     """Build the plans of one query's streams on Spark.
 
-    Parameters
-    ----------
-    plans
-        The last step of each.
-    checkpoint
-        The query's; None if no operator reports below it.
-
-    Raises
-    ------
-    OptionError
-        The checkpoint is needed and not given, or two operators would write to one place.
-    CheckpointError
-        The checkpoint belongs to other operators.
-    EnvironmentMissingError
-        The session's state store cannot hold the operators' state.
+    `checkpoint` is the query's; it may be None if no operator reports below it. Raise OptionError if it is missing or
+    two operators would write to one place. Raise CheckpointError if it belongs to other operators, and
+    EnvironmentMissingError if the state store cannot hold their state.
     """
     first = plans[0]
     found, fused = _bound_to(Together(first.key, first.time, first.schema, inputs=tuple(plans)), checkpoint)
@@ -150,7 +128,7 @@ def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | No
 def _bound_to(
     plan: Node, checkpoint: str | os.PathLike[str] | None
 ) -> tuple[Mapping[Operator, str], Collection[Operator]]:
-    """Return the place of each operator, and those that run in the stage of another; record them in the checkpoint."""
+    """Return each operator's folder, and the operators that share a stage; record them in the checkpoint."""
     found = places(plan, checkpoint)
     if found:
         check_state_store(plan.session, next(iter(found)).text)
@@ -166,29 +144,10 @@ def _bound_to(
 def in_stages(
     plan: Node, folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None
 ) -> tuple[Collection[Operator], Any]:
-    """Decide which operators run in the stage of the one before them.
+    """Return the operators that run in the stage before them, and the record to write to the checkpoint, if any.
 
-    Spark numbers its stateful stages, so a query that has begun keeps those that it has.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    folders
-        Where operators report.
-    checkpoint
-        The query's; None if it is not known, and then every operator has a stage.
-
-    Returns
-    -------
-    collection of Operator
-    object
-        What is to be recorded in the checkpoint; None if that is there.
-
-    Raises
-    ------
-    CheckpointError
-        The checkpoint belongs to other operators.
+    Spark numbers its stateful stages, so a query that has begun keeps its stages. Without a known checkpoint, every
+    operator has a stage. Raise CheckpointError if the checkpoint belongs to other operators.
     """
     # Of a stream alone without operators the checkpoint is not looked at: it may lie where this process cannot read.
     if checkpoint is None or not (folders or isinstance(plan, Together)):
@@ -212,7 +171,7 @@ def in_stages(
 
 
 class _Binding(NamedTuple):
-    """What binds a plan: its operators' folders, those that run in the stage of another, and the query's checkpoint."""
+    """The operators' folders, those that share a stage, and the query's checkpoint."""
 
     folders: Mapping[Operator, str]
     fused: Collection[Operator]

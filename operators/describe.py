@@ -1,4 +1,4 @@
-"""What is known of a stream: which columns are ordered or bounded, by which feeds, and how far these are apart."""
+"""The description of a stream: columns that are ordered or bounded, and the progress of its feeds."""
 
 from __future__ import annotations
 
@@ -29,22 +29,11 @@ _OFFSETS = re.compile(r"[0-9]+")
 
 @dataclasses.dataclass(frozen=True)
 class FeedState:
-    """How far a feed has come.
-
-    Attributes
-    ----------
-    feed : str
-    bound : int or None
-        Exclusive: every row with an earlier time has arrived. None before there is one.
-    ended : bool
-        Whether it has ended: no more rows come.
-    late, suspects, malformed : int
-        Rows of it, where its rows are judged.
-    """
+    """The progress of a feed."""
 
     feed: str
-    bound: int | None
-    ended: bool = False
+    bound: int | None  # exclusive: every row with an earlier time has arrived; None before the first
+    ended: bool = False  # no more rows will arrive
     late: int = 0
     suspects: int = 0
     malformed: int = 0
@@ -52,29 +41,18 @@ class FeedState:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Feeds that meet in one place of the plan: an input, a union, a window.
-
-    Attributes
-    ----------
-    name : str
-    feeds : sequence of FeedState
-    held : int
-        Rows, or partial aggregates, that wait there.
-    micros : bool
-        Whether bounds are microseconds; else they are in the unit of a time column of numbers.
-    counts : mapping of str to int
-        Rows of which a place does not give all results, by what became of them.
-    """
+    """Feeds that meet in one place of the plan, such as an input, a union, or a window."""
 
     name: str
     feeds: Sequence[FeedState]
-    held: int = 0
-    micros: bool = True
+    held: int = 0  # rows, or partial aggregates, that wait there
+    micros: bool = True  # whether bounds are microseconds; else they are in the unit of a numeric time column
+    # rows without all of their results, by the reason
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def behind(self) -> Mapping[str, int]:
-        """How far each live feed is behind the one that has come farthest."""
+        """How far each live feed is behind the most advanced one."""
         bounds = {each.feed: each.bound for each in self.feeds if each.bound is not None and not each.ended}
         most = max(bounds.values(), default=0)
         return {feed: most - bound for feed, bound in bounds.items()}
@@ -115,19 +93,10 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What is known of a stream, to be read by programs or printed.
+    """The description of a stream, for programs or for printing."""
 
-    Attributes
-    ----------
-    columns : mapping of str to str
-        What is known of a column: ``update key``, ``bounded`` (punctuation marks up to where it is complete),
-        ``ordered`` (rows of a key come in its order), or nothing.
-    places : sequence of Place
-        Where feeds meet, from the inputs on, as the last batch left them.
-    """
-
-    columns: Mapping[str, str]
-    places: Sequence[Place]
+    columns: Mapping[str, str]  # "update key", "bounded" (by punctuation), "ordered" (within a key), or "" for each
+    places: Sequence[Place]  # where feeds meet, from the inputs on, after the last batch
 
     def __str__(self) -> str:
         known = [f"{name}: {what}" for name, what in self.columns.items() if what]
@@ -135,7 +104,7 @@ class Description:
 
 
 def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
-    """Return the reports of operators in their folders, as places."""
+    """Return the places on which operators report in their folders."""
     found: list[Place] = []
     for folder in folders:
         kind, name = folder.rsplit("/", 2)[-2:]
@@ -173,7 +142,7 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
 
 
 def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
-    """Return the feeds of a query's ``upstream`` sources, as its last batch was planned."""
+    """Return the feeds of a query's ``upstream`` sources as of its last planned batch."""
     whole = folder_at(checkpoint_location(os.fspath(checkpoint)))
     folder = whole.below("offsets")
     batches = [int(name) for name in folder.names("") if _OFFSETS.fullmatch(name)]

@@ -1,4 +1,4 @@
-"""Columns that form groups: those of `group_by`, and those by which windows have rows of their own."""
+"""Checks of the columns that form groups, of `group_by` and of windows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,10 @@ __all__ = ["check_group_columns"]
 
 
 def check_group_columns(what: str, names: Sequence[str], schema: pa.Schema) -> None:
-    """Refuse columns that do not exist, and those whose values form no groups.
+    """Raise SchemaError for columns that do not exist or form no groups, such as fractions: equal-looking ones may
+    differ.
 
-    Parameters
-    ----------
-    what
-        The step, and how its user names a column, with ``{}`` in the column's place: ``group_by({})``.
-    names
-        The columns.
-    schema : pyarrow.Schema
-        Of the rows.
-
-    Raises
-    ------
-    SchemaError
-        A column is absent, or its type forms no groups: fractions that look equal may differ.
+    `what` is the user's call with ``{}`` for the column, such as ``group_by({})``.
     """
     for name in names:
         asked = what.format(repr(name))

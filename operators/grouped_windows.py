@@ -39,13 +39,7 @@ StreamT = TypeVar("StreamT", bound=KeyedRows)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowOptions:
-    """What windows by group are, as a user writes it.
-
-    Attributes
-    ----------
-    duration, slide, early, newest, event_time, allowed_lateness, late_location, origin, zone, time_format, time_zone
-        As for :meth:`~upstream.operators.grouping.GroupedStream.window`.
-    """
+    """The options of windows by group, as :meth:`~upstream.operators.grouping.GroupedStream.window` receives them."""
 
     duration: str
     slide: str | None = None
@@ -190,14 +184,10 @@ class WindowedGroupsStream(Generic[StreamT]):
 def group_windows(
     stream: StreamT, group: tuple[str, ...], options: WindowOptions, shards: int, checkpoint: str | None
 ) -> WindowedGroupsStream[StreamT]:
-    """Return windows by group, once it is clear that they can be computed.
+    """Return windows by group after checking that they can be computed.
 
-    Raises
-    ------
-    OptionError
-        An option makes no sense, or the stream has no event time or no low-watermark.
-    SchemaError
-        The stream does not have every row that would count.
+    Raise OptionError for wrong options, or without an event time or a low-watermark. Raise SchemaError if the stream
+    lacks rows that would count.
     """
     if options.newest not in get_args(Newest):
         raise OptionError(

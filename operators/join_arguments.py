@@ -1,4 +1,4 @@
-"""What is given to joins of two streams, checked."""
+"""Checks of the arguments of joins of two streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def check_partner(what: str, other: object) -> None:
-    """Refuse to join what is no stream."""
+    """Raise OptionError unless the partner of a join is a stream."""
     if not isinstance(other, KeyedRows):
         raise OptionError(
             f"{what} with {other!r}",
@@ -41,13 +41,7 @@ def check_partner(what: str, other: object) -> None:
 
 
 def check_early(plan: JoinPlan) -> None:
-    """Refuse a join whose results are given early if it takes none back, or could not do so.
-
-    Raises
-    ------
-    OptionError
-        Saying what to leave out.
-    """
+    """Raise OptionError for early results of a join that retracts none, or could not retract them."""
     early = plan.early
     if not isinstance(early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
         raise OptionError(f"early={early!r}", expected="True or False", hint="correct early")
@@ -74,15 +68,7 @@ def check_early(plan: JoinPlan) -> None:
 
 
 def check_early_as_of(plan: AsOfPlan, key: Sequence[str]) -> None:
-    """Refuse results that are given early if their columns do not allow it.
-
-    Raises
-    ------
-    OptionError
-        `early` is neither true nor false, or there is a limit of the state.
-    SchemaError
-        The left's key has the name of the column that results get.
-    """
+    """Raise OptionError if `early` is no boolean or the state has a limit, SchemaError as :func:`check_row_number`."""
     if not isinstance(plan.early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
         raise OptionError(f"early={plan.early!r}", expected="True or False", hint="correct early")
     if plan.early and plan.state_limit is not None:
@@ -95,13 +81,7 @@ def check_early_as_of(plan: AsOfPlan, key: Sequence[str]) -> None:
 
 
 def check_on_limit(on_limit: Any) -> OnLimit:
-    """Return what a join does at the limit of its state.
-
-    Raises
-    ------
-    OptionError
-        There is no such thing.
-    """
+    """Return a join's behaviour at the limit of its state; raise OptionError if it is unknown."""
     if on_limit not in get_args(OnLimit):
         raise OptionError(
             f"on_limit={on_limit!r}", expected="one of " + ", ".join(get_args(OnLimit)), hint="correct on_limit"
@@ -110,12 +90,9 @@ def check_on_limit(on_limit: Any) -> OnLimit:
 
 
 def latest_limit(state_limit: Any, on_limit: Any, parts: int) -> LatestLimit | None:
-    """Return the limit of a join of newest rows, divided among the shards of all its stages.
+    """Return the limit of a join of newest rows, for the `parts` shards of all its stages; None without a limit.
 
-    Raises
-    ------
-    OptionError
-        It is no size, or rows are to be dropped.
+    Raise OptionError if it is no size, or `on_limit` would drop rows.
     """
     if check_on_limit(on_limit) != "fail":
         raise OptionError(
@@ -128,13 +105,7 @@ def latest_limit(state_limit: Any, on_limit: Any, parts: int) -> LatestLimit | N
 
 
 def check_row_number(own: Sequence[str], key: Sequence[str]) -> None:
-    """Refuse a left stream whose key has the name of a column of row numbers.
-
-    Raises
-    ------
-    SchemaError
-        It has.
-    """
+    """Raise SchemaError if the left stream's key contains a name in `own`, the columns of row numbers."""
     taken = [name for name in own if name in key]
     if taken:
         raise SchemaError(
@@ -147,12 +118,7 @@ def check_row_number(own: Sequence[str], key: Sequence[str]) -> None:
 def time_of(stream: KeyedRows, name: str) -> str:
     """Return the event time of a stream that is joined by time.
 
-    Raises
-    ------
-    OptionError
-        It has none, or no watermark.
-    SchemaError
-        It leaves rows out.
+    Raise OptionError without an event time or a watermark, SchemaError if the stream leaves rows out.
     """
     if stream.event_time is None:
         raise OptionError(
@@ -168,13 +134,7 @@ def time_of(stream: KeyedRows, name: str) -> str:
 def schemas_of(
     left: KeyedRows, right: KeyedRows, on: Mapping[str, str], what: str, times: Mapping[str, str] | None = None
 ) -> list[pa.Schema]:
-    """Return the columns of both streams.
-
-    Raises
-    ------
-    SchemaError
-        A column does not exist, or two that are compared differ in type.
-    """
+    """Return the Arrow schemas of both streams; raise SchemaError if a compared column is missing or types differ."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schemas = [to_arrow_schema(each.schema, timezone="UTC") for each in (left, right)]
@@ -198,7 +158,7 @@ def schemas_of(
 
 
 def columns_of_on(given: Any) -> dict[str, str]:
-    """Return the columns of the right by those of the left."""
+    """Return the right's column for each of the left's; raise OptionError if `on` is malformed."""
     if isinstance(given, Mapping):
         found = dict(given)
         if found and all(isinstance(each, str) and each for each in (*found, *found.values())):

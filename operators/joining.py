@@ -292,7 +292,7 @@ class Joining(KeyedRows):
     def _timed_sides(
         self, other: KeyedRows, on: Mapping[str, str], time_format: str | None
     ) -> tuple[tuple[JoinSide, JoinSide], int | None]:
-        """Return both sides of a join by time, and the unit of the times."""
+        """Return both sides of a join by time, and the unit of the times in microseconds."""
         times = [time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
         left, right = schemas_of(self, other, on, "join", {times[0]: times[1]})
         unit = unit_of(times[0], left.field(times[0]).type, text_argument("time_format", time_format))

@@ -1,4 +1,4 @@
-"""Rows that update a key, and the steps they have gone through: the base of every kind of step."""
+"""Rows with an update key, and the steps behind them: the base of every kind of step."""
 
 from __future__ import annotations
 
@@ -38,15 +38,13 @@ __all__ = ["KeyedRows", "bound_together", "checkpoint_argument", "key_argument"]
 
 
 class EarlierTime(TypedDict, total=False):
-    """An argument that has another name now."""
+    """The former name of `event_time`."""
 
     time: str | None
 
 
 class KeyedRows:
-    """A stream of rows with an update key, apart from the steps that it offers; see
-    :class:`~upstream.operators.stream.UpdateStream`.
-    """
+    """A stream of rows with an update key: the base of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def __init__(
         self,
@@ -79,7 +77,6 @@ class KeyedRows:
 
     @classmethod
     def _of(cls, plan: Node) -> Self:
-        """Return a stream of a plan's rows."""
         made = cls.__new__(cls)
         made.plan = plan
         made._check()
@@ -99,7 +96,7 @@ class KeyedRows:
             self._check_key_columns(self.plan.word)
 
     def _check_key_columns(self, what: str) -> None:
-        """Refuse a step that divides rows by the key if a part of the key is a field of a struct."""
+        """Raise SchemaError if a part of the key is a field of a struct: the step divides rows by key columns."""
         fields = [name for name in self.key if name not in self.schema.names]
         if fields:
             raise SchemaError(
@@ -110,7 +107,7 @@ class KeyedRows:
             )
 
     def _check_table_key(self, key: Sequence[str]) -> None:
-        """Refuse a table's key with too few columns for results that are taken back."""
+        """Raise an error if a table's key has too few columns for results that are retracted."""
         check_table_key(self.plan, key)
 
     @property
@@ -131,18 +128,12 @@ class KeyedRows:
 
     @property
     def schema(self) -> StructType:
-        """The columns of the rows, the system column included."""
+        """The columns of the rows, including the system column."""
         return self.plan.schema
 
     @property
     def df(self) -> DataFrame:
-        """The stream as a DataFrame, with the system column.
-
-        Raises
-        ------
-        OptionError
-            An operator keeps state below the query's checkpoint: see :meth:`dataframe`.
-        """
+        """The stream as a DataFrame. If an operator keeps state below the query's checkpoint, use :meth:`dataframe`."""
         return self._bound(self.plan, None).df
 
     def dataframe(self, checkpoint: str | os.PathLike[str]) -> DataFrame:
@@ -164,9 +155,9 @@ class KeyedRows:
         return self.bound(path_argument("checkpoint", checkpoint)).df
 
     def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> BoundStream:
-        """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink.
+        """Return the stream on Spark for the sink; `checkpoint` is the query's, None if no operator needs it.
 
-        With `newest`, what takes the rows asks for the newest row of each key alone.
+        With `newest`, the consumer needs only the newest row of each key.
         """
         place = None if checkpoint is None else path_argument("checkpoint", checkpoint)
         return self._bound(self._rewritten_for_newest if newest else self._rewritten, place)
@@ -223,17 +214,16 @@ class KeyedRows:
 
     @cached_property
     def _rewritten(self) -> Node:
-        """The plan after all rules; always the same one, so that it contains the columns of the stream's DataFrame."""
+        """The plan after all rules. It is always the same one, so that later steps find the DataFrame's columns."""
         return rewritten(self.plan, arrow_step)
 
     @cached_property
     def _rewritten_for_newest(self) -> Node:
-        """The plan after all rules, for what asks for the newest row of each key alone."""
+        """The plan after all rules, for a consumer that needs only the newest row of each key."""
         return rewritten(self.plan, arrow_step, newest=True)
 
     @property
     def session(self) -> SparkSession:
-        """The session in which it was read."""
         return self.plan.session
 
     @property
@@ -243,21 +233,18 @@ class KeyedRows:
 
     @property
     def shards(self) -> int | None:
-        """The number of parts, each in one task, into which the keys are divided (``pmod(hash(key), shards)``).
-
-        It is None if they are not divided.
-        """
+        """The number of parts of the keys, one task each (``pmod(hash(key), shards)``); None if not divided."""
         return self.plan.shards
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """The folders to which the stream's operators report, if they can be found without the query's checkpoint."""
+        """The folders to which operators report, if they are known without the query's checkpoint."""
         return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
     def _sample(self) -> DataFrame:
         """Return a DataFrame with the stream's columns, from which Spark can infer the columns after a step.
 
-        It has no rows if the stream's own needs a checkpoint.
+        It is empty if the stream's own needs a checkpoint.
         """
         if needs_checkpoint(self.plan):
             return self.session.createDataFrame([], self.schema)
@@ -268,19 +255,18 @@ class KeyedRows:
         return on_spark(step, self._sample(), self.plan.fixed).schema
 
     def _check_expression(self, text: str) -> None:
-        """Refuse an expression that is no SQL."""
+        """Let Spark raise an error for an expression that is no SQL."""
         from pyspark.sql import functions as F
 
         F.expr(text)
 
     def _parsed(self, ddl: str) -> StructType:
-        """Parse a schema in Spark's DDL."""
         from pyspark.sql.types import StructType
 
         return cast("StructType", StructType.fromDDL(ddl))
 
     def _transformed(self, step: RowStep, left_out: LeftOut | None = None) -> Self:
-        """Return a stream after a step that keeps the same keys in the same tasks and changes rows or columns."""
+        """Return the stream after a step on rows or columns that leaves keys in their tasks."""
         plan = self.plan
         return self._of(
             Transform(
@@ -307,13 +293,7 @@ class KeyedRows:
 
 
 def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the update key's columns.
-
-    Raises
-    ------
-    OptionError
-        It is no name, and no list of names.
-    """
+    """Return the update key's columns; raise OptionError unless they are names."""
     found = names_argument("key", value)
     if not found:
         raise OptionError(f"key={value!r}", expected="the name of a column, or a list of several", hint="name the key")
@@ -321,26 +301,12 @@ def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def bound_together(streams: Sequence[KeyedRows], checkpoint: str) -> list[BoundStream]:
-    """Return the streams of one query on Spark.
-
-    Parameters
-    ----------
-    streams
-        At least one. No two go through one operator.
-    checkpoint
-        The query's, to which all their operators are bound.
-    """
+    """Return the streams of one query on Spark, bound to its checkpoint. No two share an operator."""
     return bind_together([each._rewritten for each in streams], checkpoint)
 
 
 def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
-    """Return an operator's own checkpoint as text, checked; None for the query's.
-
-    Raises
-    ------
-    OptionError
-        It is no path.
-    """
+    """Return an operator's own checkpoint as text, None for the query's; raise OptionError unless it is a path."""
     if value is None:
         return None
     place = path_argument("checkpoint_location", value)
@@ -349,7 +315,7 @@ def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
 
 
 def _tree(schema: StructType) -> Tree:
-    """Return the names of the columns, and of the fields of those that are structs."""
+    """Return the names of columns, and of the fields of structs."""
     from pyspark.sql.types import StructType
 
     kinds = {field.name: field.dataType for field in schema.fields}
@@ -357,13 +323,13 @@ def _tree(schema: StructType) -> Tree:
 
 
 def _spelt(name: str, tree: Tree) -> str:
-    """Return a part of the key as it is spelled: a column by its own name, a field by its unambiguous path."""
+    """Return a part of the key as it is spelled: a column by its name, a field by its unambiguous path."""
     found = resolved(name, tree)
     return name if name in tree or found is None or len(found) == 1 else path_name(found)
 
 
 def _is_field(name: str, tree: Tree) -> bool:
-    """Return whether a name refers to a field of a column."""
+    """Return whether a name refers to a field of a struct."""
     return len(resolved(name, tree) or ()) > 1
 
 

@@ -1,4 +1,4 @@
-"""Rows that came too late for a step, as a feed for another query."""
+"""A step's late rows, as a feed for another query."""
 
 from __future__ import annotations
 
@@ -15,40 +15,19 @@ __all__ = ["LateFeed", "late_feed"]
 
 
 class LateFeed(NamedTuple):
-    """The files of a step's late rows.
+    """The files of a step's late rows."""
 
-    Attributes
-    ----------
-    pattern : str
-        The files' names.
-    key : tuple of str
-        The update key of the rows.
-    event_time : str or None
-    schema : str
-        Their columns, without the system column.
-    time_format : str or None
-        The format of their times, as the step was given it.
-    """
-
-    pattern: str
-    key: tuple[str, ...]
+    pattern: str  # the glob of the files
+    key: tuple[str, ...]  # the update key of the rows
     event_time: str | None
-    schema: str
-    time_format: str | None
+    schema: str  # the columns in DDL, without the system column
+    time_format: str | None  # of the event time, as the step received it
 
 
 def late_feed(plan: Node) -> LateFeed:
-    """Return the late rows of the last step that puts some aside.
+    """Return the late rows of the last step that stores them, ignoring steps on single rows.
 
-    Parameters
-    ----------
-    plan
-        The last step of a stream.
-
-    Raises
-    ------
-    OptionError
-        No step does.
+    Raise OptionError if there is none.
     """
     node = plan
     while not (isinstance(node, Operator) and not isinstance(node, Intake) and node.late_location is not None):

@@ -1,4 +1,4 @@
-"""Joins of two streams as they are now."""
+"""Joins of the current state of two streams."""
 
 from __future__ import annotations
 

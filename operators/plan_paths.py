@@ -1,4 +1,4 @@
-"""The paths in a plan: what it reads, and the folders of rows that it sets aside."""
+"""The paths in a plan: those that it reads, and the folders of late and malformed rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_aside", "places_aside", "places_read"]
 
 
 def places_read(plan: Node) -> tuple[Place, ...]:
-    """Return the paths and patterns that the sources of a plan read, and the tables that it joins."""
+    """Return the paths and patterns that a plan's sources read, and the tables that it joins."""
     found: dict[str, str] = {}
     for node in walk(plan):
         if isinstance(node, Rows | Intake):
@@ -25,9 +25,7 @@ def places_read(plan: Node) -> tuple[Place, ...]:
 
 
 def places_aside(plan: Node) -> tuple[Place, ...]:
-    """Return the folders for late and malformed rows, as they are given to operators and sources. Several may share
-    one.
-    """
+    """Return the distinct folders for late and malformed rows, as operators and sources received them."""
     found: dict[str, Place] = {}
     for node in walk(plan):
         given: dict[str, str | None] = {}
@@ -42,13 +40,7 @@ def places_aside(plan: Node) -> tuple[Place, ...]:
 
 
 def check_aside(plan: Node, checkpoint: str | os.PathLike[str] | None) -> None:
-    """Refuse a folder for rows set aside that meets a checkpoint, or what the plan reads.
-
-    Raises
-    ------
-    OptionError
-        There is one.
-    """
+    """Raise OptionError if a folder of late or malformed rows overlaps with a checkpoint or a path that is read."""
     aside = places_aside(plan)
     if aside:
         known = () if checkpoint is None else (("the checkpoint", os.fspath(checkpoint)),)

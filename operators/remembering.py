@@ -1,4 +1,4 @@
-"""How long steps over newest rows remember rows, and the times of deleted keys."""
+"""The retention of rows, and of the times of deleted keys, in steps over newest rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
 
 
 def of_both(ttl: Any) -> tuple[Any, Any]:
-    """Return the time to live of the left and of the right.
-
-    Raises
-    ------
-    OptionError
-        It is a list of another length than two.
-    """
+    """Return the time to live of the left and of the right; raise OptionError for a list of another length than two."""
     if not isinstance(ttl, tuple | list):
         return ttl, ttl
     if len(ttl) != 2:
@@ -38,24 +32,10 @@ def of_both(ttl: Any) -> tuple[Any, Any]:
 
 
 def time_span(what: str, argument: str, stream: KeyedRows, value: Any) -> int | None:
-    """Return how far the watermark has to pass a row, in units of the time column.
+    """Return how far the watermark has to pass a row, in units of the time column; None for never.
 
-    Parameters
-    ----------
-    what, argument
-        The step and its argument, as its user calls them.
-    stream
-    value
-        What the user gives; None for never.
-
-    Returns
-    -------
-    int or None
-
-    Raises
-    ------
-    OptionError
-        It is no duration, or the stream has no event time or no watermark.
+    `what` and `argument` are the names of the step and its argument, for errors. Raise OptionError if `value` is no
+    duration, or the stream has no event time or no watermark.
     """
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""Filters and columns on Spark."""
+"""Filters and projections on Spark."""
 
 from __future__ import annotations
 
@@ -18,17 +18,7 @@ _PASSES = "__upstream_passes"
 
 
 def on_spark(step: RowStep, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
-    """Return the rows after a step.
-
-    Parameters
-    ----------
-    step
-        The step to compile.
-    df
-        The rows before it.
-    fixed
-        Columns that stay as they are: the key, the time, the system column.
-    """
+    """Return the rows after a step. The columns `fixed` are always kept: the key, the time, the system column."""
     return _filtered(step, df, fixed) if isinstance(step, Filter) else _chosen(step, df, fixed)
 
 

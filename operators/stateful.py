@@ -353,7 +353,7 @@ class Stateful(KeyedRows):
         )
 
     def _group_argument(self, step: str, by: str | Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the columns by which rows have windows; None for the update key."""
+        """Return the columns by which windows group rows; None for the update key."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         names = names_argument("by", by)
@@ -374,7 +374,7 @@ class Stateful(KeyedRows):
         shards: int,
         checkpoint: str | None,
     ) -> WindowedGroupsStream[Self]:
-        """Return windows over windows that are given again."""
+        """Return windows over windows that are revised."""
         given = ", ".join(name for name, given in others.items() if given)
         if given:
             raise OptionError(

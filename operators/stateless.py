@@ -1,4 +1,4 @@
-"""Steps on each row by itself."""
+"""Steps on single rows."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Stateless(KeyedRows):
     filter = where
 
     def _check_whole(self, condition: str | Column) -> None:
-        """Refuse a filter behind coalescing: in its batch, a newer row that fails may have replaced one that passes."""
+        """Refuse a filter after coalescing: in its batch, a newer row that fails may have replaced one that passes."""
         if any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
             raise OptionError(
                 f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",

@@ -109,7 +109,7 @@ class TableJoining(KeyedRows):
         )  # fmt: skip
 
     def _table(self, path: str, storage: dict[str, Any]) -> tuple[str, pa.Schema]:
-        """Return where a table lies, and its columns."""
+        """Return a table's location, and its columns."""
         location = absolute_location(path)
         return location, columns_of_table(location, storage)
 
