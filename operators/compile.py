@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundStream", "bind", "bind_together", "in_stages"]
 
-# What was built of a node, by the folders of the operators before it and the stages they are in: a column that a user
-# took from a stream's DataFrame is found again in later steps only if these stand on the same DataFrame.
+# The compiled form of each node, by the folders and stages of the operators before it. Later steps find a column that a
+# user took from a stream's DataFrame only if they build on the same DataFrame.
 _BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[tuple[str, bool], ...], Compiled]] = weakref.WeakKeyDictionary()
 
 
@@ -149,7 +149,7 @@ def in_stages(
     Spark numbers its stateful stages, so a query that has begun keeps its stages. Without a known checkpoint, every
     operator has a stage. Raise CheckpointError if the checkpoint belongs to other operators.
     """
-    # Of a stream alone without operators the checkpoint is not looked at: it may lie where this process cannot read.
+    # Without operators, a single stream does not read the checkpoint: this process may have no access to it.
     if checkpoint is None or not (folders or isinstance(plan, Together)):
         return frozenset[Operator](), None
     place = os.fspath(checkpoint)

@@ -148,9 +148,7 @@ def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
     batches = [int(name) for name in folder.names("") if _OFFSETS.fullmatch(name)]
     if not batches:
         return []
-    lines = (
-        folder.read(str(max(batches))).decode().splitlines()[2:]
-    )  # the log's version, and Spark's own words on the batch
+    lines = folder.read(str(max(batches))).decode().splitlines()[2:]  # skip the log's version and Spark's metadata
     found: list[Place] = []
     for number, line in enumerate(lines):
         offset = json.loads(line) if line.startswith("{") else {}

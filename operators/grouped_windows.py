@@ -146,7 +146,7 @@ class WindowedGroupsStream(Generic[StreamT]):
             shards=self.shards,
             schema=schema,
         )
-        Aggregates.of(aggregates, schema)  # refuses what they cannot take, and that there is none
+        Aggregates.of(aggregates, schema)  # refuses unsuitable columns, and no aggregates
         check_size(paned(self.windows), "wid", True, window.algebra.empty(1).nbytes)
         ends = options.newest == "window"
         early = options.early or not ends

@@ -185,7 +185,7 @@ class Joining(KeyedRows):
             early=early,
         )  # fmt: skip
         check_early(plan)
-        pair_condition(plan)  # refuses what cannot be computed
+        pair_condition(plan)  # refuses an invalid condition
         late = None if late_location is None else path_argument("late_location", late_location)
         return self._joined(other, plan, checkpoint_argument(checkpoint_location), late)
 

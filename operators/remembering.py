@@ -15,7 +15,7 @@ from .keyed import KeyedRows
 __all__ = ["TimeToLive", "of_both", "time_span"]
 
 TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
-"""How long rows live: a duration for both sides of a join, or a pair."""
+"""The lifetime of rows: a duration for both sides of a join, or a pair."""
 
 
 def of_both(ttl: Any) -> tuple[Any, Any]:

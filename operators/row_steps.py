@@ -40,7 +40,7 @@ def _filtered(step: Filter, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
             return column
         return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
 
-    # The outcome is a column of its own first: computed once, whatever it costs and however random it is.
+    # The condition becomes a column first, so that it is computed once, even if it is costly or random.
     return df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns])
 
 

@@ -197,7 +197,7 @@ class Stateless(KeyedRows):
                 hint="leave it out of the schema; it is kept as it is",
             )
         kept = [field for field in self.schema if field.name in fixed and field.name != SYSTEM]
-        # Whatever the schema says of nulls: punctuation has nothing in new columns.
+        # Punctuation has null in new columns, even if the schema rules nulls out.
         computed = [StructField(field.name, field.dataType, nullable=True, metadata=field.metadata) for field in new]
         whole = StructType([*kept, *computed, self.schema[SYSTEM]])
         arrow = to_arrow_schema(whole, timezone="UTC")

@@ -159,7 +159,7 @@ class WindowedStream(Generic[StreamT]):
 
 
 def _check(plan: WindowPlan, late_location: str | None) -> None:
-    Aggregates.of(plan.aggregates, plan.schema)  # refuses what they cannot take, and that there is none
+    Aggregates.of(plan.aggregates, plan.schema)  # refuses unsuitable columns, and no aggregates
     if isinstance(plan.windows, SessionWindows):
         return
     entry = plan.algebra.empty(1)

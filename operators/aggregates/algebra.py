@@ -130,7 +130,6 @@ class Aggregates:
         return self.combine(self.state_schema.empty_table(), np.empty(0, dtype=np.int64), groups)
 
     def size_of(self, state: pa.Table) -> StateSize:
-        """Return a state's size, for comparison with the memory of its rows."""
         return StateSize(state.num_rows, state.num_columns, state.nbytes)
 
     def table(self, states: Sequence[State]) -> pa.Table:

@@ -30,7 +30,6 @@ class Groups:
         return np.bincount(self.codes, minlength=self.size).astype(np.int64, copy=False)
 
     def at(self, which: Mask | Int64s) -> Groups:
-        """Return the groups of some of the rows."""
         return Groups(self.codes[which], self.size)
 
     def check(self, rows: int) -> None:

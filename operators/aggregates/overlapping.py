@@ -24,7 +24,7 @@ class Overlapping:
     """
 
     MOST = 1 << 23
-    """How many numbers are kept at most, those of all lengths together."""
+    """The maximum number of stored numbers, over all lengths."""
 
     def __init__(self, array: pa.Array, greatest: bool) -> None:
         assert has_keys(array.type)
@@ -64,7 +64,7 @@ class Overlapping:
         if found.dtype == np.float64:
             values = pa.array(found).cast(self._kind)
         else:
-            # What stands for a null need not be of the type.
+            # The placeholder of a null may be outside the type.
             values = from_keys(np.where(some, found, 0), self._kind)
         return values if some.all() else pc.if_else(pa.array(some), values, pa.scalar(None, self._kind))
 

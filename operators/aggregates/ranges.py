@@ -100,7 +100,7 @@ def _prefixes(part: Part, state: State, begins: Int64s, n: int) -> State:
     step, longest = 1, int(rank.max()) + 1
     rows = np.arange(n)
     while step < longest:
-        # Each state takes up the one `step` before it, which stands for as many again.
+        # Combine each state with the one `step` before it, which covers as many states.
         behind = rows[rank >= step]
         both = [pa.concat_arrays(each) for each in zip(state, _taken(state, behind - step), strict=True)]
         state = part.combine(both, Groups(np.concatenate([rows, behind]), n))

@@ -75,7 +75,7 @@ def _counts(count: State) -> Int64s:
 
 
 def _specials(total: State) -> npt.NDArray[np.bool_]:
-    """Return two masks of a FloatSum: the groups with positive, and those with negative, infinities."""
+    """Return two masks of a FloatSum: groups with positive, and with negative, infinities."""
     return np.stack([total[2].to_numpy() > 0, total[3].to_numpy() > 0])
 
 

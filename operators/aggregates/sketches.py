@@ -26,7 +26,7 @@ __all__ = ["DistinctSketch", "FrequentItems", "distinct_counts", "heavy", "heavy
 
 Int64s = npt.NDArray[np.int64]
 
-# The library ignores empty strings; this one, of no language, stands for them.
+# The library ignores empty strings; this placeholder, of no language, replaces them.
 _EMPTY = "\ue000\uf8ff\ue000"
 
 

@@ -9,9 +9,9 @@ from ...core.rows.exact_integers import Int64s
 __all__ = ["BITS", "LOW", "ROWS_OF_BUCKET", "bucket_of", "buckets_for", "every_bucket", "mixed", "pairs", "place_of"]
 
 BITS = 20
-"""The most buckets of a group, as a power of two."""
+"""The maximum number of buckets of a group, as a power of two."""
 LOW = (1 << BITS) - 1
-"""Selects the bucket of a pair: see :func:`pairs`."""
+"""The mask of the bucket in a pair: see :func:`pairs`."""
 
 ROWS_OF_BUCKET = 256
 """A group with fewer rows is in one bucket."""

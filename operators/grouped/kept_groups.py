@@ -73,7 +73,6 @@ class KeptGroups:
 
     @property
     def rows(self) -> int:
-        """The number of groups."""
         return self._runs.rows
 
     def clear(self) -> None:

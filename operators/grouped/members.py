@@ -65,7 +65,6 @@ class Members:
         self._parts.clear()
 
     def changed(self, asked: Asked) -> pa.Table:
-        """Apply the changes, and return the state of each group."""
         hashes = mixed(numbers_of(asked.changes, self._side.key))
         touched = pairs(asked.group, bucket_of(hashes, asked.bits[asked.group]))
         states, codes, buckets = self._of_buckets(asked, hashes, touched)

@@ -17,7 +17,7 @@ from ..joins.latest_plan import LatestSide
 __all__ = ["ROWS", "GroupPlan"]
 
 ROWS = "__upstream_rows"
-"""The aggregate that every plan has: how many keys a group has."""
+"""The aggregate that every plan adds: the number of keys in a group."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ WINDOW = "__upstream_window"
 """The column of a row's window."""
 
 Newest = Literal["window", "table"]
-"""Which row of a key counts in a window: the newest in that window, or only the newest of all."""
+"""The row of a key that counts in a window: the newest in that window, or only the newest of all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,6 @@ class GroupWindowPlan:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """The columns of the group."""
         return self.window.key
 
     @property
@@ -73,7 +72,6 @@ class GroupWindowPlan:
 
     @cached_property
     def groups(self) -> GroupPlan:
-        """The aggregates by group and window."""
         side = LatestSide((*self.group, WINDOW), "", self.placed, (*self.key, WINDOW), self.newest_by)
         return GroupPlan(side, self.window.aggregates, self.shards)
 

@@ -114,7 +114,7 @@ class WindowGroupShard:
             changed = groups.changed(part.combine_chunks())
             self._segments[str(segment)] = groups.to_json()
             if self._plan.early or not self._plan.ends:
-                # What becomes final in this batch is given as such.
+                # Windows that become final in this batch are emitted as final results only.
                 still = changed.groups.column(WINDOW).to_numpy() > finals.through
                 mask = pa.array(still)
                 found.append(

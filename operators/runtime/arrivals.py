@@ -15,7 +15,7 @@ __all__ = ["INTERVAL", "WEIGHT", "by_arrival", "differing", "micros"]
 Int64s = npt.NDArray[np.int64]
 
 WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
-"""Columns that the fluent stream adds for a key's weight and access interval; no part of a row's payload."""
+"""Columns that a stream adds for a key's weight and access interval. They are no part of a row's payload."""
 
 
 def by_arrival(rows: pa.Table) -> pa.Table:

@@ -20,7 +20,7 @@ __all__ = ["DeliveredTimes", "TimedKeys", "behind", "older_than"]
 Mask = npt.NDArray[np.bool_]
 
 _NUMBER = "__upstream_number"
-# Fewer entries than this are not worth an entry less.
+# With fewer entries, compaction costs more than it saves.
 _FEW = 8192
 
 
@@ -127,7 +127,7 @@ def behind(rows: TimedKeys) -> Mask:
     doubted = TimedKeys([column.take(pa.array(some)) for column in rows.columns], rows.numbers[some], rows.times[some])
     codes, _ = doubted.codes()
     order = np.argsort(codes, kind="stable")
-    # The greatest so far of each key: keys follow one another as numbers whose later digits are the times' ranks.
+    # One running maximum serves all keys: a number is the key's position, then the rank of the time.
     ranks = np.unique(doubted.times[order], return_inverse=True)[1]
     place = np.cumsum(np.diff(codes[order], prepend=codes[order[0]]) != 0) * len(order) + ranks
     found[some[order]] = place < np.maximum.accumulate(place)

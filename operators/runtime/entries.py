@@ -17,7 +17,7 @@ __all__ = ["PANE", "Entries", "Keys", "combined", "grouped", "lifted"]
 Int64s = npt.NDArray[np.int64]
 
 PANE = "__upstream_pane"
-"""The column of pane numbers beside keys and states, where entries are one table."""
+"""The column of pane numbers in a table of entries."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,6 @@ class Entries:
         return cls(key.empty_table(), np.empty(0, dtype=np.int64), aggregates.state_schema.empty_table())
 
     def take(self, which: npt.NDArray[np.bool_] | Int64s) -> Entries:
-        """Return some entries, by mask or by position."""
         at = pa.array(np.flatnonzero(which) if which.dtype == np.bool_ else which)
         return Entries(self.keys.take(at), self.panes[which], self.state.take(at))
 
@@ -57,7 +56,6 @@ class Entries:
         )
 
     def table(self) -> pa.Table:
-        """Return one table: the inverse of :meth:`of`."""
         joined = self.keys.append_column(PANE, pa.array(self.panes))
         for name in self.state.column_names:
             joined = joined.append_column(name, self.state.column(name))
@@ -81,7 +79,6 @@ class Keys:
         self._table = together
 
     def take(self, codes: Int64s) -> pa.Table:
-        """Return keys by number."""
         return self._table.take(pa.array(self._first[codes]))
 
 

@@ -39,7 +39,6 @@ class FeedBounds:
 
     @property
     def bounds(self) -> Mapping[str, int]:
-        """The bound of each feed that has sent punctuation."""
         return self._bounds
 
     @property

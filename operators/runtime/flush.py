@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Flush", "FlushPlanner", "FlushSource", "flush_rows_each", "with_flush_ticks"]
 
 Flush = Literal["eager", "slow"]
-"""How rows are let go that the low-watermark has passed: all of them at once, or some in each batch."""
+"""The release of rows that the low-watermark has passed: all of them at once, or some in each batch."""
 
 _REPORTS: Mapping[str, type[ReorderReport | WindowReport]] = {"reorder": ReorderReport, "windows": WindowReport}
 

@@ -25,7 +25,7 @@ __all__ = ["ALL_FEEDS", "KeyBounds", "RaisedBounds", "Shard"]
 Mask = npt.NDArray[np.bool_]
 
 ALL_FEEDS = "<all>"
-"""The feed of punctuation that speaks for every feed of the operator that sends it: the key comes from one shard."""
+"""The feed of punctuation that covers every feed of its operator, because one shard has all rows of the key."""
 
 _FEED, _BOUND, _WAS, _TOLD = "__upstream_feed", "__upstream_bound", "__upstream_was", "__upstream_told"
 _OWN = (_FEED, _BOUND, _WAS, _TOLD)
@@ -108,7 +108,6 @@ class KeyBounds:
 
     @property
     def farthest(self) -> int:
-        """The greatest bound of any key; LOWEST without keys."""
         return LOWEST if self._table is None or not len(self) else int(self._column(self._table, _WAS).max())
 
     def hear(self, punctuation: pa.Table, key: Sequence[str], bounds: Int64s) -> int:
@@ -214,7 +213,6 @@ class KeyBounds:
         return due
 
     def count_as_promised(self, keys: pa.Table, promises: Int64s) -> None:
-        """Record promises that have been sent elsewhere."""
         table = self._table
         if table is None or not len(self) or not len(promises):
             return

@@ -47,7 +47,6 @@ class KeyPages:
         self._least: dict[int, list[int]] = {int(page): values for page, values in saved.get("least", {}).items()}
         self._bits = int(saved.get("bits", 0))
         self.rows = int(saved.get("rows", 0))
-        """The number of rows that are kept."""
         sizes = saved.get("sizes")
         if sized and sizes is None:  # an earlier run of the job did not ask for them
             frames = {page: store.get(kind, page) for page in self.all_pages.tolist()} if self.rows else {}
@@ -76,15 +75,12 @@ class KeyPages:
 
     @property
     def all_pages(self) -> Int64s:
-        """The numbers of all pages, including empty ones."""
         return np.arange(1 << self._bits)
 
     def pages(self, numbers: Int64s) -> Int64s:
-        """Return the distinct pages of some numbers."""
         return np.unique(self._page(numbers))
 
     def among(self, numbers: Int64s, pages: Int64s) -> npt.NDArray[np.bool_]:
-        """Return a mask of the numbers that belong to some pages."""
         return np.isin(self._page(numbers), pages)
 
     def read(self, pages: Int64s) -> pa.Table:

@@ -112,7 +112,7 @@ def _frames(
             frame = to_frame(pa.concat_tables([part, punctuation]), conflicts=int(conflicts[number]))
             found.append((number, frame))
     if punctuation.num_rows:
-        # Each shard hears of the progress of every feed, whether it has rows or not.
+        # Each shard receives the punctuation of every feed, even without rows.
         alone = to_frame(punctuation)
         reached = {number for number, _ in found}
         found += [(number, alone) for number in range(shards) if number not in reached]

@@ -38,7 +38,6 @@ class RowPages:
         self.pages_read = self.pages_written = 0
 
     def put(self, locations: Int64s, rows: pa.Table) -> None:
-        """Write rows to locations, replacing the rows there."""
         if len(locations) == 0:
             return
         self._reach(int(locations.max()) + 1)

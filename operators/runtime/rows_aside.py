@@ -28,7 +28,7 @@ class RowsAside(NamedTuple):
         A rerun writes the same file, byte for byte, so a query that reads the files counts each row once.
         """
         file = f"{self.name}-{batch_id:09d}-{shard:05d}.parquet"
-        whole = rows.combine_chunks()  # in which pieces they came depends on Spark
+        whole = rows.combine_chunks()  # the chunks depend on Spark, and the file must not
         write_whole(self.location, file, lambda stream: pq.write_table(whole, stream))
 
 

@@ -24,8 +24,8 @@ LIMIT = "UPSTREAM_STATE_CACHE"
 
 _DEFAULT = 2 << 30
 _SUFFIX = ".run"
-_EACH_S = 30.0  # how often a file in use is marked as such
-_BETWEEN = 32  # files written between two looks at all of them
+_EACH_S = 30.0  # seconds between updates of the modification time of a file in use
+_BETWEEN = 32  # files written between two scans of the folder
 
 
 class RunFiles:
@@ -58,7 +58,7 @@ class RunFiles:
             with contextlib.suppress(OSError):
                 os.utime(self._path(name))
             found = found[0], now
-        self._mapped[name] = found  # the last one is the one used last
+        self._mapped[name] = found  # the most recently used one is last
         while self._bytes > self._limit and len(self._mapped) > 1:
             self._forget(next(iter(self._mapped)))
         return found[0]

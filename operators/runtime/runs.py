@@ -21,7 +21,7 @@ __all__ = ["Run", "Runs"]
 
 Int64s = npt.NDArray[np.int64]
 
-# Fewer than this are not worth a value of their own: a call to Spark's state store costs as much as some thousand rows.
+# Fewer rows do not justify a run: a call to Spark's state store costs as much as some thousand rows.
 _ROWS = 2048
 _MANY = 16
 _FEW = 4  # runs of one pane, each entry of which is likely to meet another of its key
@@ -65,7 +65,6 @@ class Runs:
 
     @property
     def known(self) -> list[Run]:
-        """The runs, as a JSON value."""
         return self._runs
 
     @property
@@ -74,7 +73,6 @@ class Runs:
 
     @property
     def bytes(self) -> int:
-        """The size of all runs in the store."""
         return sum(run.size for run in self._runs)
 
     @property
@@ -122,7 +120,6 @@ class Runs:
         self._merge()
 
     def drop_below(self, pane: int) -> None:
-        """Remove the runs that end before `pane`."""
         for run in self._runs:
             if run.last < pane:
                 self._store.remove(self._kind, run.number)
@@ -132,7 +129,7 @@ class Runs:
         """Split sorted entries where a span begins, unless a part would have too few of them."""
         spans = panes // self._span
         begins = np.flatnonzero(np.concatenate([[True], spans[1:] != spans[:-1]]))
-        # Those that lie in the same few thousand rows stay together.
+        # Spans within the same few thousand rows remain in one run.
         part = begins // _ROWS
         cuts = begins[np.concatenate([[True], part[1:] != part[:-1]])]
         return list(zip(cuts.tolist(), [*cuts[1:].tolist(), len(panes)], strict=True))

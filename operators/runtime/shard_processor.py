@@ -24,7 +24,7 @@ class ShardProcessor(abc.ABC):
     """An operator's work for one batch of a shard."""
 
     state: ClassVar[str]
-    """The state's name, in which its layout has a number."""
+    """The state's name, which includes the number of its layout."""
 
     @abc.abstractmethod
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:

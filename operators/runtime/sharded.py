@@ -54,7 +54,6 @@ class InShards:
         return dataclasses.replace(self, rows=rows, others=(*self.others, Next(frames, processor)))
 
     def df(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        """Return the rows after the steps, as single rows."""
         return map_in_arrow(
             self._running(rows_to_frame, FRAME_DDL), chained((frames_to_rows(self.rows), *steps)), schema
         )

@@ -14,9 +14,7 @@ class Store(Protocol):
 
     def put(self, kind: str, page: int, value: bytes) -> None: ...
 
-    def remove(self, kind: str, page: int) -> None:
-        """Remove the value, if any."""
-        ...
+    def remove(self, kind: str, page: int) -> None: ...
 
 
 class DictStore:

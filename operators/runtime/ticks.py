@@ -78,7 +78,6 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return one task, with the messages of all shards."""
         del start
         return [_Tick(end)]
 
