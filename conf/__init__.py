@@ -1,1 +1,1 @@
-"""Options, errors, units and the Spark session: what every other package stands on."""
+"""Options, errors, units, and the Spark session."""

@@ -1,6 +1,4 @@
-"""Keyword arguments of public functions: they take what the option of the same name takes, and refuse the rest in
-words.
-"""
+"""Checks of public keyword arguments: accept what the option of that name accepts, else raise OptionError."""
 
 from __future__ import annotations
 
@@ -27,13 +25,7 @@ __all__ = [
 
 
 def whole_argument(name: str, value: Any) -> int | None:
-    """Return a whole number of at least 1, given as one or as text; None stays None.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else.
-    """
+    """Return a whole number of at least 1, given as a number or as text; None stays None."""
     if value is None:
         return None
     parser = positive_int()
@@ -44,13 +36,7 @@ def whole_argument(name: str, value: Any) -> int | None:
 
 
 def bytes_argument(name: str, value: Any) -> int | None:
-    """Return the bytes of a size such as ``"512 MB"``, or of a number of bytes; None stays None.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else, or no byte.
-    """
+    """Return the bytes of a size such as ``"512 MB"``, or of a number of at least 1; None stays None."""
     if value is None:
         return None
     try:
@@ -63,26 +49,14 @@ def bytes_argument(name: str, value: Any) -> int | None:
 
 
 def count_argument(name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number of at least `least`. Text is refused: a caller that computes a number needs no parser.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else.
-    """
+    """Return a whole number of at least `least`. Refuse text: a caller that computes a number needs no parser."""
     if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
         return int(value)
     raise OptionError(f"{name}={value!r}", expected=f"a whole number, at least {least}", hint=f"correct {name}")
 
 
 def column_argument(name: str, value: Any) -> Any:
-    """Return a Spark column, or its expression as text; None stays None.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else.
-    """
+    """Return a Spark column, or its expression as text; None stays None."""
     from pyspark.sql import Column
 
     if isinstance(value, Column):
@@ -93,13 +67,7 @@ def column_argument(name: str, value: Any) -> Any:
 
 
 def duration_argument(name: str, value: Any, *, such_as: str = "'10 minutes'") -> int:
-    """Return the microseconds of a duration.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else.
-    """
+    """Return the microseconds of a duration."""
     try:
         if isinstance(value, str):
             return parse_duration_us(value)
@@ -109,13 +77,7 @@ def duration_argument(name: str, value: Any, *, such_as: str = "'10 minutes'") -
 
 
 def frame_argument(name: str, value: Any) -> Any:
-    """Return a Spark DataFrame.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else.
-    """
+    """Return a Spark DataFrame."""
     from pyspark.sql import DataFrame
 
     if isinstance(value, DataFrame):
@@ -124,26 +86,14 @@ def frame_argument(name: str, value: Any) -> Any:
 
 
 def text_argument(name: str, value: Any) -> str | None:
-    """Return a text; None stays None.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else, or empty.
-    """
+    """Return a non-empty text; None stays None."""
     if value is None or (isinstance(value, str) and value.strip()):
         return value
     raise _refused(name, value, "a text")
 
 
 def path_argument(name: str, value: Any) -> str:
-    """Return a path or an address as text.
-
-    Raises
-    ------
-    OptionError
-        The argument is neither.
-    """
+    """Return a path or an address as text."""
     try:
         found = os.fspath(value)
     except TypeError:
@@ -154,13 +104,7 @@ def path_argument(name: str, value: Any) -> str:
 
 
 def names_argument(name: str, value: Any) -> str | Sequence[str] | None:
-    """Return the name of a column, or several; None stays None.
-
-    Raises
-    ------
-    OptionError
-        The argument is something else.
-    """
+    """Return the name of a column, or several; None stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Sequence) and value and all(isinstance(each, str) and each for each in value):

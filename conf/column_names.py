@@ -1,9 +1,4 @@
-"""Names of columns, and of fields of structs in them, as people write them: one rule for all options that name a key.
-
-A name is a column's, whatever is in it. Where there is no such column it is read as Spark reads names: dots go from a
-struct to a field of it, and what is in backticks is one name, with a backtick in it doubled. So ``a.b`` is the column
-`a.b`, or else the field `b` of `a`; and a field's own, unmistakable name has backticks around each part: `` `a`.`b` ``.
-"""
+"""Names of columns and of struct fields as people write them: one rule for all options that name a key."""
 
 from __future__ import annotations
 
@@ -41,13 +36,7 @@ def columns_of(names: Sequence[str], columns: Container[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=256)
 def parts_of(name: str) -> tuple[str, ...]:
-    """Split a field's name at its dots, as Spark reads it.
-
-    Raises
-    ------
-    ValueError
-        A backtick is not closed, or a part is empty.
-    """
+    """Split a field's name at its dots, as Spark does; raise ValueError for an open backtick or an empty part."""
     parts, _ = _parts(name, 0, "")
     if not all(parts):
         raise ValueError("an empty name")
@@ -57,14 +46,8 @@ def parts_of(name: str) -> tuple[str, ...]:
 def resolved(name: str, columns: Tree) -> tuple[str, ...] | None:
     """Return the path to the column or field that a name means, spelled as in the schema; None if there is none.
 
-    An exact match wins. Among names that match only in another case, the first wins.
-
-    Parameters
-    ----------
-    name
-        As the user writes it.
-    columns
-        The schema's columns, each with its fields.
+    ``a.b`` is the column `a.b`, or else the field `b` of `a`; `` `a`.`b` `` is always the field. An exact match wins.
+    Among matches in another case, the first wins.
     """
     whole = _match(name, columns)
     if whole is not None:
@@ -85,12 +68,9 @@ def resolved(name: str, columns: Tree) -> tuple[str, ...] | None:
 
 
 def split_list(value: str) -> tuple[str, ...]:
-    """Split a list of names at its commas; backticks enclose a name that has a comma in it.
+    """Split a list of names at its commas; backticks enclose a name with a comma.
 
-    Raises
-    ------
-    ValueError
-        There is no name, a name is empty or occurs twice, or a backtick is not closed.
+    Raise ValueError for no name, an empty or repeated name, or an open backtick.
     """
     names: list[str] = []
     at, end = 0, len(value)
@@ -116,7 +96,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _stays(name: str) -> bool:
-    """Return whether :func:`split_list` gives a name back unchanged."""
+    """Return whether :func:`split_list` returns a name unchanged."""
     try:
         return split_list(name) == (name,)
     except ValueError:

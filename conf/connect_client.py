@@ -25,8 +25,7 @@ def is_client(spark: SparkSession) -> bool:
 def path_on_server(spark: SparkSession, path: str) -> str:
     """Return a path for the processes of a session's driver.
 
-    Those of a server of Spark Connect have another working directory than its clients. So a relative path of a client
-    becomes absolute.
+    A client's relative path becomes absolute, because a Spark Connect server has another working directory.
     """
     if not is_client(spark) or is_remote(path) or path.startswith("file:"):
         return path
@@ -35,12 +34,7 @@ def path_on_server(spark: SparkSession, path: str) -> str:
 
 
 def check_client_packages() -> None:
-    """Refuse to start a client of Spark Connect where its packages are not installed.
-
-    Raises
-    ------
-    EnvironmentMissingError
-    """
+    """Raise EnvironmentMissingError unless the packages for a client of Spark Connect are installed."""
     lacking = [name for name in _PACKAGES if find_spec(name) is None]
     if lacking:
         raise EnvironmentMissingError(

@@ -1,4 +1,4 @@
-"""A stack that is as deep whoever calls: what is done on it has the same limits in every thread and process."""
+"""Deep stacks: calls with the same recursion limit in every thread and process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 class _DeepThreads:
-    """The threads with deep stacks that run now. The recursion limit holds for all of Python while one does."""
+    """Running threads with deep stacks. While one runs, the recursion limit is raised for all of Python."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,16 +50,7 @@ _threads = _DeepThreads()
 
 
 def on_deep_stack(function: Callable[[], _Result]) -> _Result:
-    """Call a function in a thread of its own with a deep stack, and return or raise what it does.
-
-    Examples
-    --------
-    >>> from upstream.conf.deep_stack import on_deep_stack
-    >>> def depth(levels):
-    ...     return 0 if levels == 0 else 1 + depth(levels - 1)
-    >>> on_deep_stack(lambda: depth(20_000))
-    20000
-    """
+    """Call a function in a thread of its own with a deep stack; return its result or raise its error."""
     if getattr(_threads.here, "deep", False):
         return function()
     results: list[_Result] = []

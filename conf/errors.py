@@ -1,4 +1,4 @@
-"""The one error tree. Every message says what was got, what was expected, and what to do."""
+"""The package's errors. Every message has the problem, the expectation, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Check that Spark can start this machine's Java, and that this project runs on its Python.
-
-This file uses the standard library alone and no relative import, so that the Makefile can run it by its path before
-anything is installed: ``python3 conf/java.py`` prints one sentence and ends with 1 if something is missing.
-"""
+"""Checks of Java and Python. This file imports the standard library only: the Makefile runs it by its path."""
 
 from __future__ import annotations
 
@@ -25,10 +21,7 @@ _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 
 
 def java_problem() -> str | None:
-    """Return why Spark cannot start Java here, in one sentence, or None if it can.
-
-    The function looks for Java as Spark does: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH.
-    """
+    """Return why Spark cannot start Java (``$JAVA_HOME/bin/java``, else ``java`` on the PATH); None if it can."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not java:

@@ -1,7 +1,4 @@
-"""Where things lie: local paths made absolute, addresses of object stores as they are.
-
-Everything that takes a path from a user goes through here, so that one path means one place to all parts.
-"""
+"""Locations: every path from a user is resolved here, so that all parts agree on its place."""
 
 from __future__ import annotations
 
@@ -50,25 +47,13 @@ def is_remote(path: str) -> bool:
 
 
 def absolute_location(path: str) -> str:
-    """Return a local path as an absolute one (tasks may run in another folder), and an address of a store as it is.
-
-    Raises
-    ------
-    OptionError
-        A ``file:`` address names another machine.
-    """
+    """Return a local path as absolute, since tasks may run in another folder, and a store's address as it is."""
     path = path.strip()
     return path.rstrip("/") if is_remote(path) else local_path(path)
 
 
 def local_path(path: str) -> str:
-    """Return the absolute path that a path or a ``file:`` address names.
-
-    Raises
-    ------
-    OptionError
-        The address names another machine.
-    """
+    """Return the absolute path of a path or a ``file:`` address; raise OptionError for another machine's."""
     if not path.lower().startswith("file:"):
         return os.path.abspath(path)
     rest = path[5:]
@@ -85,13 +70,7 @@ def local_path(path: str) -> str:
 
 
 def checkpoint_location(path: str) -> str:
-    """Return the place of a checkpoint, as :func:`absolute_location` does.
-
-    Raises
-    ------
-    OptionError
-        This package cannot reach the place, or would look elsewhere than Spark.
-    """
+    """Return a checkpoint's location; raise OptionError if it is out of reach, or if Spark would look elsewhere."""
     scheme = scheme_of(path)
     if scheme and scheme not in _STORES:
         raise OptionError(
@@ -109,9 +88,9 @@ def checkpoint_location(path: str) -> str:
 
 
 def real_location(path: str) -> str:
-    """Return the place of a path without symbolic links; of an address, under one name of its store.
+    """Return a location without symbolic links, and an address under one name of its store.
 
-    Of a pattern, the folders before the first part with a wildcard are resolved.
+    In a pattern, only the folders before the first wildcard are resolved.
     """
     place = absolute_location(os.path.expanduser(path.strip()))
     if scheme := scheme_of(place):
@@ -124,7 +103,7 @@ def real_location(path: str) -> str:
 
 
 def relation_of_places(one: str, other: str) -> str:
-    """Return where a place is seen from another, which may be a pattern: ``at``, ``inside``, ``above``; or nothing."""
+    """Return the place's relation to another, which may be a pattern: ``at``, ``inside``, ``above``, or nothing."""
     mine, theirs = real_location(one).split("/"), real_location(other).split("/")
     if mine[-1] == "" or theirs[-1] == "":  # the root of the disk
         mine, theirs = [[part for part in parts if part] for parts in (mine, theirs)]
@@ -138,19 +117,9 @@ def _matches(part: str, pattern: str) -> bool:
 
 
 def check_apart(ours: Iterable[Place], others: Iterable[Place] = ()) -> None:
-    """Refuse a folder in which files are made, replaced and deleted if it meets one that has files of other kinds.
+    """Raise OptionError if one of our folders is at, inside or above another folder, symbolic links resolved.
 
-    Parameters
-    ----------
-    ours
-        Folders of tables, and of rows that are set aside. No two of them meet, either.
-    others
-        Checkpoints, and what is read.
-
-    Raises
-    ------
-    OptionError
-        One of our folders is equal to another one, inside of it, or above it. Symbolic links are followed.
+    `ours` are folders of tables and dead letters, in which files are deleted; `others` are checkpoints and inputs.
     """
     wanted, known = list(ours), list(others)
     for number, (name, place) in enumerate(wanted):

@@ -1,9 +1,4 @@
-"""Typed options, declared once as dataclass fields and validated all at once.
-
-A group of options is a frozen dataclass whose fields are made by :func:`option`. Spark hands options over as strings
-with names in any case; :func:`parse_options` turns them into instances of the groups asked for, and reports every
-problem in one :class:`~upstream.conf.errors.OptionError`.
-"""
+"""Typed options: dataclass fields made by :func:`option`, parsed and checked together from Spark's strings."""
 
 from __future__ import annotations
 
@@ -43,22 +38,10 @@ Group = TypeVar("Group")
 
 @dataclasses.dataclass(frozen=True)
 class OptionDoc:
-    """The entry of one option in the options reference.
+    """The entry of one option in the options reference."""
 
-    Attributes
-    ----------
-    name : str
-        As the user writes it, in Spark's camelCase.
-    expected : str
-        The type in words.
-    default : object
-        The value used when it is not given.
-    doc : str
-        One or two sentences.
-    """
-
-    name: str
-    expected: str
+    name: str  # in camelCase, as the user writes it
+    expected: str  # the type in words
     default: object
     doc: str
 
@@ -70,19 +53,7 @@ class _Parser:
 
 
 def option(name: str, parser: _Parser, default: T, doc: str) -> T:
-    """Declare one option as a dataclass field.
-
-    Parameters
-    ----------
-    name : str
-        The option's name as the user writes it.
-    parser
-        One of this module's parsers (:func:`text`, :func:`positive_int`, …).
-    default
-        The value when the user gives none.
-    doc : str
-        The option's text in the reference.
-    """
+    """Declare one option as a dataclass field; `doc` is its text in the reference."""
     meta = {"parser": parser, "doc": OptionDoc(name, parser.expected, default, doc)}
     return dataclasses.field(default=default, metadata=meta)
 
@@ -203,31 +174,10 @@ def parse_options(
     ignored: Sequence[str] = (),
     ignored_prefixes: Sequence[str] = (),
 ) -> list[Group]:
-    """Parse the user's options into one instance of each group.
+    """Parse the user's options into one instance of each group; raise one OptionError for all problems.
 
-    Parameters
-    ----------
-    given
-        Names (any case) and values as Spark passes them.
-    groups
-        Option groups that apply.
-    elsewhere
-        Lower-case names of options that exist but do not apply here, with the reason.
-    ignored
-        Names that Spark itself adds.
-    ignored_prefixes
-        Lower-case prefixes of names that are passed on to somebody else.
-
-    Returns
-    -------
-    list
-        An instance of each group, in the order given.
-
-    Raises
-    ------
-    OptionError
-        Options are wrong. The message names every problem: unknown names (with the nearest known one), values of the
-        wrong type.
+    `elsewhere` maps lower-case names of options that do not apply here to the reason. `ignored` are names that Spark
+    adds. `ignored_prefixes` (lower-case) belong to other readers.
     """
     known = {field.metadata["doc"].name.lower(): (group, field) for group in groups for field in _fields(group)}
     skipped = {name.lower() for name in ignored}
@@ -276,22 +226,9 @@ def _at_least(number: int, minimum: int) -> int:
 def internal_option(
     given: Mapping[str, str], name: str, parse: Callable[[str], T], meaning: str
 ) -> tuple[T | None, dict[str, str]]:
-    """Return the value of an option that parts of this package use among themselves, and the other options.
+    """Return the value of an option that only this package sets, and the other options.
 
-    Parameters
-    ----------
-    given
-        All options, with names in any case.
-    name : str
-    parse : callable
-        Raises `ValueError`, `TypeError` or `KeyError` if this package did not write the value.
-    meaning : str
-        The option's purpose, for the error.
-
-    Raises
-    ------
-    OptionError
-        Somebody else gave the option.
+    Raise OptionError if a user set it, that is, if `parse` raises ValueError, TypeError or KeyError.
     """
     others = {each: value for each, value in given.items() if each.lower() != name.lower()}
     found = [value for each, value in given.items() if each not in others]

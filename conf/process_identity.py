@@ -1,8 +1,4 @@
-"""Processes and boots of a machine, named so that one is never taken for another.
-
-Linux tells both exactly, below /proc. Elsewhere psutil does, by clocks that may be set meanwhile: there times that are
-near are the same.
-"""
+"""Identities of processes and boots: from /proc on Linux, else from psutil with a tolerance for clock changes."""
 
 from __future__ import annotations
 
@@ -33,28 +29,15 @@ class _Seen(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Process:
-    """A process.
+    """The identity of a process."""
 
-    Attributes
-    ----------
-    host : str
-        The machine's name, for people.
-    machine : str
-        An identity of the machine since its boot and of the space of process numbers (a container has its own); empty
-        if unknown.
-    pid : int
-    started : int
-        In ticks since the machine's boot, or without /proc in hundredths of a second since the epoch; 0 if unknown.
-    """
-
-    host: str
-    machine: str
+    host: str  # for display only
+    machine: str  # identity of the boot and of the PID namespace; empty if unknown
     pid: int
-    started: int
+    started: int  # ticks since the boot, or without /proc 1/100 s since the epoch; 0 if unknown
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Return the identity of a process on this machine."""
         found = _seen(pid)
         return cls(socket.gethostname(), _machine(), pid, 0 if found is None else found.started)
 
@@ -99,7 +82,7 @@ def boot_name() -> str:
 
 
 def same_boot(one: str, other: str) -> bool:
-    """Return whether two names are those of one boot."""
+    """Return whether two names are of one boot."""
     apart = abs(uuid.UUID(one).int - uuid.UUID(other).int)
     return apart == 0 or (apart <= _CLOCK_SET_S and max(uuid.UUID(one).int, uuid.UUID(other).int) < 1 << 40)
 

@@ -1,8 +1,4 @@
-"""Start Spark's Python processes while the user's program is still busy with something else.
-
-Spark starts one Python process after another before a first batch is done, and each imports what it needs. A tiny batch
-read in the background starts most of them early, and has the JVM load and compile what a batch needs.
-"""
+"""Early start of Spark's Python processes, while the user's program does something else."""
 
 from __future__ import annotations
 
@@ -20,7 +16,10 @@ _PATIENCE_S = 20
 
 
 def warm_workers(spark: SparkSession) -> threading.Thread:
-    """Read a few synthetic rows in the background, and return the thread that does so, which never raises."""
+    """Read a few synthetic rows in a background thread, which never raises, and return the thread.
+
+    Spark starts its Python processes one by one before a first batch is done; this starts most of them early.
+    """
 
     def read() -> None:
         # The session may be stopped meanwhile, or the format not be installed where Spark looks: nothing is lost then.

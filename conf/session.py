@@ -1,4 +1,4 @@
-"""A Spark session preset that works, and what a session that somebody else made lacks."""
+"""A Spark session with working settings, and checks of sessions made elsewhere."""
 
 from __future__ import annotations
 
@@ -197,11 +197,11 @@ def _client(app_name: str, remote: str, own: Mapping[str, str]) -> SparkSession:
 
 
 def register_data_source(spark: SparkSession) -> None:
-    """Register the data source where Spark cannot find it by itself: when the package came by ``--py-files``.
+    """Register the data source where Spark cannot find it: when the package came by ``--py-files``.
 
-    Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. The process
-    that runs a streaming source looks for those files in a folder ``streaming_job`` that Spark never fills. And the one
-    that opens an operator's state on the driver looks for them nowhere, so they are on the workers' path (4.2.0).
+    Spark's lookup process does not see a job's files. The process of a streaming source expects them in a folder
+    ``streaming_job`` that Spark never fills. The one that opens an operator's state on the driver searches only the
+    workers' path (4.2.0).
     """
     context = getattr(spark, "_sc", None)
     if context is None or not context._python_includes:
@@ -229,10 +229,9 @@ def register_data_source(spark: SparkSession) -> None:
 
 
 def missing(spark: SparkSession) -> list[str]:
-    """List the requirements of this project that a session lacks, one sentence each, most important first.
+    """List what a session lacks, one sentence each, most important first; empty for one made by :func:`session`.
 
-    The list is empty for a session made by :func:`session`. Users may set another time zone or state store on purpose:
-    this function reports the difference and raises no error.
+    It raises no error, because users may set another time zone or state store on purpose.
     """
     lacks: list[str] = []
     if not spark.version.startswith(_SPARK):

@@ -1,4 +1,4 @@
-"""What a person asks of staleness: ``"p99 < 10 s"``."""
+"""Staleness targets such as ``"p99 < 10 s"``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIGURES = ("mean", "p50", "p99", "max")
 
 
 class Figures(Protocol):
-    """Whatever has the four figures, in seconds: an interval, a run, a prediction."""
+    """The staleness figures of an interval, a run, or a prediction, in seconds."""
 
     @property
     def mean(self) -> float: ...
@@ -32,31 +32,15 @@ class Figures(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class StalenessTarget:
-    """A bound of one figure.
-
-    Attributes
-    ----------
-    figure : str
-        ``mean``, ``p50``, ``p99`` or ``max``.
-    bound_us : int
-        Microseconds.
-    inclusive : bool
-        Whether the bound itself is allowed.
-    """
+    """A bound on one staleness figure."""
 
     figure: Figure
     bound_us: int
-    inclusive: bool = False
+    inclusive: bool = False  # `<=` rather than `<`
 
     @classmethod
     def parse(cls, text: str) -> StalenessTarget:
-        """Parse a target such as ``"p99 < 10 s"`` or ``"max <= 1 minute"``.
-
-        Raises
-        ------
-        OptionError
-            The text is no target, or one that nothing can meet.
-        """
+        """Parse a target such as ``"p99 < 10 s"``; raise OptionError for other text, or if nothing can meet it."""
         match = _TARGET.fullmatch(text)
         if match is None or match["figure"].lower() not in _FIGURES:
             raise _refused(text, f"{' or '.join(_FIGURES)}, then < or <=, then a duration, such as 'p99 < 10 s'")
@@ -70,30 +54,15 @@ class StalenessTarget:
         return cls(cast("Figure", match["figure"].lower()), bound, inclusive)
 
     def met(self, figures: Figures) -> bool:
-        """Return whether the figures keep to the bound."""
         value_us = float(getattr(figures, self.figure)) * 1e6
         return value_us <= self.bound_us if self.inclusive else value_us < self.bound_us
 
     def needed_rows_per_s(self, figures: Figures, batch_s: float, rows_per_s: float) -> float | None:
-        """Return the capacity that would meet the bound, given a measurement at another capacity.
+        """Return the capacity (results per second) that meets the bound, from a measurement at another capacity.
 
-        None if no capacity would meet it, because a batch alone lasts as long as the bound.
-
-        Parameters
-        ----------
-        figures
-            Ages of results at their commit.
-        batch_s
-            Duration of a batch: the part of each age that a larger budget does not shorten.
-        rows_per_s
-            Results per second, as measured.
-
-        Notes
-        -----
-        With n keys waiting and C results a second, each key waits n/C for its turn and a batch more for its commit;
-        averaged over time, its staleness is half of n/C. So for any n, the age less the batch is inversely proportional
-        to C, and may be at most the bound less the batch. The formula holds while more keys wait than a batch serves.
-        With fewer keys, it overestimates.
+        None if a batch alone (`batch_s`) lasts as long as the bound. With n waiting keys and capacity C, a key waits
+        n/C for its turn and one batch for its commit. So the age less the batch is inversely proportional to C. With
+        fewer keys than a batch serves, the formula overestimates.
         """
         waited = float(getattr(figures, self.figure)) - batch_s
         allowed = self.bound_us / 1e6 - batch_s

@@ -1,4 +1,4 @@
-"""The state store that steps with state need."""
+"""The state store that stateful steps need."""
 
 from __future__ import annotations
 
@@ -18,21 +18,9 @@ _WITHOUT_FAMILIES = "HDFSBackedStateStoreProvider"
 
 
 def check_state_store(spark: SparkSession, step: str) -> None:
-    """Refuse a session whose state store cannot hold the state of queues, windows, and the like.
+    """Raise EnvironmentMissingError if the state store is Spark's default, which cannot hold a stateful step's state.
 
-    Spark refuses it, too, but in the query's first batch.
-
-    Parameters
-    ----------
-    spark
-        A session of the driver, or a client of Spark Connect.
-    step
-        The first step that needs state.
-
-    Raises
-    ------
-    EnvironmentMissingError
-        The state store is Spark's default one.
+    Spark refuses it only in the query's first batch. `step` is the first stateful step, for the message.
     """
     found = str(spark.conf.get(PROVIDER))
     if not found.endswith(_WITHOUT_FAMILIES):

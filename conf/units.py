@@ -27,10 +27,7 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 def parse_duration_us(text: str) -> int:
     """Return the microseconds of a duration such as ``"10 minutes"``, ``"1h 30m"`` or ``"250 ms"``.
 
-    Raises
-    ------
-    ValueError
-        The text is not one or more pairs of a number and a unit, or exceeds 292,000 years.
+    Raise ValueError for other text, or beyond 292,000 years.
     """
     total, end, pairs = 0.0, 0, 0
     body = text.strip()
@@ -58,13 +55,7 @@ def format_duration_us(duration_us: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes of a size such as ``"32 MB"``, ``"512k"`` or ``"1048576"`` (powers of 1024).
-
-    Raises
-    ------
-    ValueError
-        The text is not a number with an optional unit.
-    """
+    """Return the bytes of a size such as ``"32 MB"`` or ``"512k"`` (powers of 1024); raise ValueError otherwise."""
     match = _SIZE.fullmatch(text)
     if match is None or match.group(2).lower() not in _BYTES:
         raise ValueError(f"{text!r} is not a size such as '32 MB'")

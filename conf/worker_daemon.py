@@ -1,12 +1,4 @@
-"""Run Spark's Python workers as ``pyspark.daemon`` does, without what its workers cost between two tasks.
-
-After each task a worker looks through every object of its process for garbage, and most of these are modules that the
-worker keeps until it ends: 50 ms of processor time a task, where a small batch consists of a dozen tasks. Here the
-collector passes over what has survived, and looks at all else after some tasks only.
-
-Run it as ``python -m upstream.conf.worker_daemon pyspark.worker``. Spark does so where ``spark.python.daemon.module``
-names it; sessions of :func:`upstream.session` start it through ``worker-python``.
-"""
+"""A daemon for Spark's Python workers: ``pyspark.daemon`` without its full garbage collection after each task."""
 
 from __future__ import annotations
 
@@ -23,18 +15,17 @@ _EVERY = 8
 
 
 class FreezingCollector:
-    """Collect garbage as :mod:`gc` does, and exempt from later collections what survives tasks 1, 2, 4, 8 and so on.
+    """A substitute for :mod:`gc` that exempts from later collections what survives tasks 1, 2, 4, 8 and so on.
 
-    Objects exempted are freed as soon as nothing refers to them. Only cycles among them that become garbage later are
-    kept, at most one task's share for each doubling of the number of tasks. Other cycles that were garbage before the
-    end of their task are kept for 8 tasks at most, unless Python itself collects them before.
+    Most survivors are modules, which would cost 50 ms to traverse after each task. Reference counting still frees
+    exempt objects. Only cycles among them leak, at most one task's share per doubling of the tasks. Other cycles wait
+    for at most 8 tasks.
     """
 
     def __init__(self) -> None:
         self._tasks = 0
 
     def collect(self) -> None:
-        """Collect after a task."""
         self._tasks += 1
         is_power = self._tasks & (self._tasks - 1) == 0
         gc.collect(2 if is_power or self._tasks % _EVERY == 0 else 1)
@@ -43,16 +34,12 @@ class FreezingCollector:
 
 
 def _session_ended() -> bool:
-    """Return whether the error under way is that of a socket whose other end is gone.
-
-    A worker that is at work when the session ends meets it. Nobody waits for its answer either, so it ends without a
-    word. All other errors are printed as ever.
-    """
+    """Return whether the current error is a closed connection, which a worker at work meets when the session ends."""
     return isinstance(sys.exc_info()[1], ConnectionError)
 
 
 class _QuietTraceback:
-    """Stand in for :mod:`traceback` where the daemon prints what ended a worker."""
+    """A substitute for :mod:`traceback` in the daemon; it prints nothing once the session has ended."""
 
     format_exc = staticmethod(traceback.format_exc)
 

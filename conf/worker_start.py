@@ -1,11 +1,4 @@
-"""Connect a Python process of Spark's to the JVM before its imports.
-
-Spark waits ten seconds for a process that it started to connect (4.2.0, no setting), and then fails the query with
-"Python worker failed to connect back". A streaming source and the driver's part of a stateful operator import for up
-to two seconds of processor time first. On a busy machine that exceeds the limit.
-
-``worker-python`` runs this file with the name of the module that Spark asked for.
-"""
+"""Connect a Spark Python process to the JVM before its imports: Spark waits only ten seconds (4.2.0, no setting)."""
 
 from __future__ import annotations
 
@@ -59,9 +52,9 @@ def _connect(path: str) -> None:
 
 
 def _run_quietly() -> None:
-    """Run the worker of a stateful operator's first batch without the steps that it prints on the user's console.
+    """Run the worker of a stateful operator's first batch without the steps that it prints on the console.
 
-    Its errors take another way, and what a user's processor prints stays.
+    Its errors, and what a user's processor prints, still appear.
     """
     from pyspark import worker_util
     from pyspark.sql.streaming import transform_with_state_driver_worker as worker
