@@ -68,10 +68,7 @@ def resolved(name: str, columns: Tree) -> tuple[str, ...] | None:
 
 
 def split_list(value: str) -> tuple[str, ...]:
-    """Split a list of names at its commas; backticks enclose a name with a comma.
-
-    Raise ValueError for no name, an empty or repeated name, or an open backtick.
-    """
+    """Split a list of names at commas outside of backticks; raise ValueError if names are absent, empty or repeated."""
     names: list[str] = []
     at, end = 0, len(value)
     while at < end:

@@ -23,10 +23,7 @@ def is_client(spark: SparkSession) -> bool:
 
 
 def path_on_server(spark: SparkSession, path: str) -> str:
-    """Return a path for the processes of a session's driver.
-
-    A client's relative path becomes absolute, because a Spark Connect server has another working directory.
-    """
+    """Return a path for the driver; a client's becomes absolute, since its server has another working directory."""
     if not is_client(spark) or is_remote(path) or path.startswith("file:"):
         return path
 

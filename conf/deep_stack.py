@@ -11,7 +11,7 @@ __all__ = ["on_deep_stack"]
 
 _FRAMES = 30_000
 _BYTES = 256 << 20
-"""Of address space: the system gives memory to what is used."""
+"""Bytes of address space; the system allocates memory only for the used part."""
 
 _Result = TypeVar("_Result")
 

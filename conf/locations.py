@@ -31,7 +31,7 @@ _ALIASES = {"s3a": "s3", "abfss": "abfs", "azure": "az", "adl": "az"}
 _MAGIC = re.compile(r"[*?\[{]")
 
 Place = tuple[str, str]
-"""What lies at a place, for people, and the path or the address."""
+"""A description for people, and the path or the address."""
 
 
 def scheme_of(path: str) -> str:

@@ -226,10 +226,7 @@ def _at_least(number: int, minimum: int) -> int:
 def internal_option(
     given: Mapping[str, str], name: str, parse: Callable[[str], T], meaning: str
 ) -> tuple[T | None, dict[str, str]]:
-    """Return the value of an option that only this package sets, and the other options.
-
-    Raise OptionError if a user set it, that is, if `parse` raises ValueError, TypeError or KeyError.
-    """
+    """Return an option that only this package sets, and the other options; raise OptionError if `parse` fails."""
     others = {each: value for each, value in given.items() if each.lower() != name.lower()}
     found = [value for each, value in given.items() if each not in others]
     try:

@@ -362,7 +362,7 @@ def _joined(given: str | None, *more: str) -> str:
 
 def _java_options(given: Mapping[str, str]) -> str:
     options = given.get("spark.driver.extraJavaOptions", "")
-    # What lies in the JVM are frames, large values that G1 gives regions of their own in a heap of this size:
+    # The JVM holds frames: large values, to which G1 gives regions of their own in a heap of this size:
     # docs/decisions/0018.
     if _HEAP not in given and not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{_COLLECTOR} {options}".strip()

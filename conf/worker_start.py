@@ -52,10 +52,7 @@ def _connect(path: str) -> None:
 
 
 def _run_quietly() -> None:
-    """Run the worker of a stateful operator's first batch without the steps that it prints on the console.
-
-    Its errors, and what a user's processor prints, still appear.
-    """
+    """Run the worker of a stateful operator's first batch without its steps, but with its errors, on the console."""
     from pyspark import worker_util
     from pyspark.sql.streaming import transform_with_state_driver_worker as worker
 
