@@ -18,10 +18,7 @@ __all__ = ["FilesConnector", "FilesOptions", "make"]
 
 
 def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None) -> FilesConnector:
-    """Return the connector for a query.
-
-    If the query's checkpoint folder is on a disk, the list of consumed files is there.
-    """
+    """Return the connector; its list of consumed files is in the checkpoint folder if that is on a disk."""
     checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
     folder = f"{checkpoint.location}/{FILE_LISTS}" if checkpoint is not None and checkpoint.is_local else None
     # Where the user says what the types are, a key is what its type makes of the text.

@@ -1,4 +1,4 @@
-"""Files as feeds: the connector that ties discovery, positions, cutting and parsing together."""
+"""The `files` connector: discovery, positions, splitting and parsing together."""
 
 from __future__ import annotations
 
@@ -38,24 +38,12 @@ _MANY_FILES = 10_000
 class FilesConnector(Connector):
     """CSV, JSON lines, Parquet and Zeek logs; files that appear and files that grow.
 
-    Guarantee: each row of each file is in exactly one range, whole; a range reads the same each time, or reading raises
-    :class:`~upstream.conf.errors.FeedChangedError`. A timestamp column of text is returned without a zone where the
-    text names none, whatever the schema says: only the caller knows which zone was meant.
+    Guarantee: each row of each file is in exactly one range, whole. A range reads the same each time, or reading raises
+    :class:`~upstream.conf.errors.FeedChangedError`. Text timestamps without a zone stay so, whatever the schema is:
+    only the caller has the zone.
 
-    Parameters
-    ----------
-    options
-        What to read.
-    schema : pyarrow.Schema, optional
-        Of the rows; inferred from the first files if absent.
-    state_folder : str, optional
-        A folder of this query's own, on a file system that outlives the driver, for the list of files already consumed.
-    access : FileAccess, optional
-        Reads and lists files and objects; those on disks unless given.
-    key, time
-        The columns of the update key, and of the event time, for the inference of types. No key where types are given.
-    unseen
-        Whether an inferred schema has the null type where no value was seen; else such columns are text.
+    `state_folder` belongs to this query and outlives the driver; it holds the list of consumed files. `key` is empty if
+    the user gives the types. With `unseen`, an inferred column without a value has the null type, else it is text.
     """
 
     name = "files"
@@ -92,32 +80,18 @@ class FilesConnector(Connector):
     # The contract
 
     def schema(self) -> pa.Schema:
-        """Return the given schema, or infer it from the first 16 MB of the first files, at most 16 of them.
-
-        Raises
-        ------
-        SchemaError
-            There is no file, or the files hold no row.
-        """
+        """Return the given schema, or infer it from the first 16 MB of the first files, at most 16 of them."""
         if self._schema is None:
             sampler = Sampler(self._line_format, self._given, self._access, unseen=self._unseen)
             self._schema = sampler.schema(self._listed().everything())
         return self._schema
 
     def fix_schema(self, schema: pa.Schema) -> None:
-        """Read by this schema from now on.
-
-        Raises
-        ------
-        SchemaError
-            A type cannot be read from the format.
-        """
         for form in self._formats.values():
             form.check(schema)
         self._schema = schema
 
     def feeds(self, position: Position | None) -> Sequence[str]:
-        """Return the given paths, or with `feeds=file` the known files."""
         if self._options.feeds == "path":
             return list(self._given)
         frontier = self._frontier
@@ -128,22 +102,15 @@ class FilesConnector(Connector):
         return sorted(frontier.entries)
 
     def freeze(self, now_us: int) -> None:
-        """See only what is there now."""
         del now_us
         self._listed().freeze()
         self._frozen = True
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """Return the ranges that follow a position.
+        """Return the ranges that follow a position; for a batch read (frozen, without a limit), all of them.
 
-        Without any limit, after :meth:`freeze`, the ranges cover everything, for a batch read.
-
-        Raises
-        ------
-        FeedChangedError
-            A file has disappeared, has shrunk, or differs from what was consumed of it.
-        OptionError
-            After :meth:`freeze` there is no file, and a path that is no pattern does not exist.
+        Raise FeedChangedError if a file disappeared, shrank, or differs from what was consumed of it. After
+        :meth:`freeze`, raise OptionError if there is no file and a plain path does not exist.
         """
         start = EMPTY if position is None else position
         frontier = self._at(start, now_us)
@@ -165,11 +132,9 @@ class FilesConnector(Connector):
         return RangeReader(part, schema, wanted, self._line_format, self._fits, self._access).chunks(malformed)
 
     def limit(self, common: Limit) -> Limit:
-        """Return the common limits, with `maxFilesPerTrigger`."""
         return Limit(common.rows, common.bytes, self._options.max_files)
 
     def quarantine_folder(self) -> str:
-        """Return a hidden folder beside the data."""
         root = self._roots[0]
         if is_remote(root):
             return self._access.folder_of(root) + "/_quarantine"
@@ -212,7 +177,6 @@ class FilesConnector(Connector):
         return self._planner
 
     def _at(self, position: Position, now_us: int) -> Frontier:
-        """Return the frontier beyond a position, brought up to date."""
         frontier = self._frontier
         self._frontier = None  # kept only if nothing fails
         if frontier is None or frontier.position != position:
@@ -233,10 +197,7 @@ class FilesConnector(Connector):
         return frontier
 
     def _give_up(self, frontier: Frontier, now_us: int) -> None:
-        """Let files that have not changed for a while take another turn.
-
-        Their last rows may wait for a quote that never comes.
-        """
+        """Requeue files that have not changed for a while: their last rows may wait for a quote that never comes."""
         for path, why in list(frontier.held.items()):
             changed_ns = frontier.entries[path].mtime_ns
             quiet = now_us - changed_ns // 1000 >= QUIET_US
@@ -284,7 +245,6 @@ class FilesConnector(Connector):
             )
 
     def _line_format(self, path: str, start: bytes) -> LineFormat | None:
-        """Return the line format of a file; ``None`` for Parquet."""
         by_name, codec = kind_by_name(path)
         form = self._options.file_format or by_name
         if form is None:

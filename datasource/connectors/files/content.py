@@ -1,4 +1,4 @@
-"""What a file holds: its fingerprint, its line ends, its blocks of whole lines, decompressed if need be."""
+"""Contents of files: fingerprints, line ends, and blocks of whole lines, decompressed if needed."""
 
 from __future__ import annotations
 
@@ -137,13 +137,7 @@ def plain_blocks(
 def compressed_blocks(
     file: BinaryIO, codec: str, cut: Callable[[bytes], int] = line_ends, *, size: int = BLOCK
 ) -> Iterator[Block]:
-    """Yield a compressed file's text in blocks of whole lines, in bounded memory; the last one may lack a line end.
-
-    Raises
-    ------
-    OSError
-        The file is damaged, or ends too early.
-    """
+    """Yield a compressed file's text in blocks of whole lines; raise OSError if it is damaged or truncated."""
     file.seek(0)
     low, rest = 0, b""
     with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec) as stream:
@@ -166,13 +160,7 @@ def compressed_blocks(
 
 
 def count_lines(file: BinaryIO, codec: str) -> int:
-    """Return how many lines a compressed file holds at most; the function decompresses all of it.
-
-    Raises
-    ------
-    OSError
-        The file is empty or damaged, or ends too early.
-    """
+    """Return the maximum of a compressed file's lines by decompressing it; raise OSError if it is damaged."""
     if file.seek(0, 2) == 0:
         raise OSError("it is empty")
     lines, last = 0, b"\n"

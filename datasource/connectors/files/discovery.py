@@ -1,4 +1,4 @@
-"""Find the files in complete passes over the paths: at once while that is quick, in the background when it is not."""
+"""Discovery of files in complete passes over the paths: inline while that is quick, else in the background."""
 
 from __future__ import annotations
 
@@ -33,17 +33,7 @@ Changes = tuple[dict[str, Seen], set[str]]
 
 
 class Discovery:
-    """Follows the files under some paths.
-
-    Parameters
-    ----------
-    roots : sequence of str
-        Absolute paths, directories or patterns. A file under two of them belongs to the first.
-    recursive, name_filter
-        As the options say.
-    access
-        Lists the files.
-    """
+    """The files under some paths, followed over time. A file under two of them belongs to the first."""
 
     def __init__(
         self, roots: Sequence[str], *, recursive: bool, name_filter: str | None, access: FileAccess = _ON_DISKS
@@ -68,7 +58,7 @@ class Discovery:
         self.seconds = 0.0
 
     def freeze(self) -> None:
-        """Make one complete pass, and keep to its result."""
+        """Make one complete pass, and keep its result."""
         self._frozen = False
         self._pass()
         self._frozen = True
@@ -128,7 +118,7 @@ class Discovery:
             found: dict[str, Seen] = {}
             folders: Folders = {}
             try:
-                # The first path that a file lies under names its feed, so the last one is listed first.
+                # The first path above a file names its feed, so the last one is listed first.
                 for root in range(len(self._roots) - 1, -1, -1):
                     found.update(
                         self._access.find(

@@ -1,4 +1,4 @@
-"""How far the files reach beyond a position: what was seen and when, in order of arrival."""
+"""The frontier: input beyond a position, file by file, in order of arrival."""
 
 from __future__ import annotations
 
@@ -36,19 +36,7 @@ def changed(path: str, what: str) -> FeedChangedError:
 
 
 class Frontier:
-    """What is known beyond one position.
-
-    Parameters
-    ----------
-    position : mapping
-        The position that the entries begin with; kept up to date by the owner.
-    folder : str, optional
-        Where the ledger keeps its list.
-    feed_of : callable
-        The feed of a path that was found under the path with a number.
-    access
-        Reads the files.
-    """
+    """The known input beyond one position. `feed_of` takes a path and the number of the root it was found under."""
 
     def __init__(
         self,
@@ -70,15 +58,13 @@ class Frontier:
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """All files, by path."""
         return self.ledger.entries
 
     def feed(self, path: str) -> str:
-        """Return the feed of a file."""
         return self._feeds[path]
 
     def start(self, files: Mapping[str, Seen], now_us: int) -> None:
-        """Take in all files there are, after the ledger was loaded."""
+        """Record all present files, once the ledger is loaded."""
         for path, entry in self.entries.items():
             if entry.mark and not entry.node:
                 entry.node = node_of(path)
@@ -107,13 +93,7 @@ class Frontier:
         )
 
     def see(self, path: str, seen: Seen, now_us: int) -> None:
-        """Take in a file's state now.
-
-        Raises
-        ------
-        FeedChangedError
-            The file has shrunk, or differs from what was consumed of it.
-        """
+        """Record a file's current state; raise FeedChangedError if it has shrunk or differs from what was consumed."""
         size, mtime_ns, root = seen
         entry = self.entries.get(path)
         if entry is None or entry.kind == MOVED:
@@ -138,7 +118,6 @@ class Frontier:
         self.ledger.touch(path)
 
     def rename(self, found: Mapping[str, Seen], gone: Iterable[str]) -> None:
-        """Move the consumed state of files to the names that they have now."""
         names = renamed(self.entries, found, gone)
         moved = [
             (old, new, self.entries[old], self._feeds.get(old), self.held.pop(old, None)) for old, new in names.items()
@@ -159,7 +138,7 @@ class Frontier:
                 self._enqueue(new, entry)
 
     def look_outside(self, now_us: int) -> None:
-        """See what was written to files after they were renamed."""
+        """Record what was written to files after they were renamed to a name outside of the paths."""
         for path in list(self.outside):
             try:
                 stat = os.stat(path)
@@ -174,19 +153,18 @@ class Frontier:
             self.see(path, (stat.st_size, stat.st_mtime_ns, 0), now_us)
 
     def again(self, path: str, now_us: int) -> None:
-        """Let a held file take its turn once more."""
         entry = self.entries[path]
         del self.held[path]
         if entry.size > entry.end:
             self._extend(path, entry, entry.size, now_us)
 
     def hold(self, path: str, why: str) -> None:
-        """Hold a file back until it changes: what was seen of it beyond its consumed part is not to be read yet."""
+        """Hold a file back until it changes: the rest beyond its consumed part cannot be read yet."""
         self.entries[path].segments.clear()
         self.held[path] = why
 
     def vanish(self, paths: list[str]) -> None:
-        """Take in that files are gone; raise FeedChangedError if one was not wholly consumed."""
+        """Record that files are gone; raise FeedChangedError if one was not wholly consumed."""
         for path in paths:
             entry = self.entries.get(path)
             if entry is None or self._access.exists(path):
@@ -197,14 +175,12 @@ class Frontier:
                 raise changed(path, f"has disappeared before all of it was consumed; {left} bytes of it are missing")
 
     def consumed(self, path: str) -> None:
-        """Note that some of an entry was consumed, and let it take its next turn."""
         entry = self.entries[path]
         self.ledger.touch(path)
         if entry.segments:
             self._enqueue(path, entry)
 
     def backlog(self) -> dict[str, int]:
-        """Return how many files wait, and how many bytes of them."""
         waiting = [self.entries[path] for path in {turn[3] for turns in self.turns.values() for turn in turns}]
         waiting = [entry for entry in waiting if entry.segments]
         return {
@@ -227,7 +203,6 @@ class Frontier:
         return None
 
     def pop(self, feed: str) -> None:
-        """End a file's turn."""
         heapq.heappop(self.turns[feed])
 
     def _extend(self, path: str, entry: Entry, size: int, now_us: int) -> None:
@@ -245,7 +220,7 @@ class Frontier:
         known = entry.size if whole else entry.end
         if size < known and self._access.size(path) < known:
             if not entry.mark:
-                # Nothing of it was delivered yet; a writer may begin anew until then.
+                # Nothing of it was delivered yet; a writer may start over until then.
                 entry.segments.clear()
                 return
             raise changed(path, f"has shrunk to {size} bytes from {known}")
@@ -263,5 +238,5 @@ class Frontier:
 
 
 def _unfinished(entry: Entry) -> bool:
-    """Return whether a file's last line was seen and has no end yet."""
+    """Return whether a file's last line was seen without its end."""
     return entry.kind == "text" and entry.to < entry.size

@@ -1,4 +1,4 @@
-"""What has to be known of a file before it is split: its kind, its header or footer, its lines if it is compressed."""
+"""Inspection of files before they are split: kind, header or footer, and lines if compressed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,11 @@ FormatOf = Callable[[str, bytes], "LineFormat | None"]
 
 
 class FileInspector:
-    """Looks into files, and remembers what took long to find.
+    """An inspector of files that caches expensive results.
 
-    Parameters
-    ----------
-    format_of : callable
-        The line format of a path and its first bytes, by option or name; ``None`` for Parquet.
-    fits : callable
-        Raises FeedChangedError if a file's columns are not those of the schema.
-    access
-        Reads the files.
-
-    Attributes
-    ----------
-    damaged : dict of str to int
-        Files that cannot be read to their end, and since when that is known.
+    `format_of` returns the line format of a path and its first bytes, by option or name; None for Parquet. `fits`
+    raises FeedChangedError if a file's columns are not the schema's. `damaged` maps files that cannot be read to their
+    end to the time of that discovery.
     """
 
     def __init__(self, format_of: FormatOf, fits: Callable[[str, Head | Footer], None], access: FileAccess) -> None:
@@ -58,7 +48,6 @@ class FileInspector:
         return known[2]
 
     def forget_lines(self, path: str) -> None:
-        """Forget the line count and the damage of a file that was taken."""
         self._counted.pop(path, None)
         self.damaged.pop(path, None)
 
@@ -97,11 +86,9 @@ class FileInspector:
         return codec or "text"
 
     def text_format(self, path: str, start: bytes) -> LineFormat:
-        """Return the format of a file that is known to hold lines."""
         form = self._format_of(path, start)
         assert form is not None
         return form
 
     def fit(self, path: str, foot: Footer) -> None:
-        """Refuse a Parquet file whose columns are not those of the schema."""
         self._fits(path, foot)

@@ -121,13 +121,7 @@ class FilesOptions:
     )
 
     def given(self) -> tuple[str, ...]:
-        """Return the paths to read, as given, each once.
-
-        Raises
-        ------
-        OptionError
-            No path is given, or one is on a file system that this connector does not read.
-        """
+        """Return the paths to read, each once; raise OptionError for none, or for an unsupported file system."""
         paths = (*((self.path,) if self.path else ()), *self.paths)
         if not paths:
             raise OptionError("no path is given", hint='set the option "path" to a file, a directory or a glob')

@@ -1,4 +1,4 @@
-"""File names: which are meant by a path, what their extensions say, and their natural order."""
+"""Names of files: matching, extensions, and natural order."""
 
 from __future__ import annotations
 
@@ -56,10 +56,7 @@ def is_pattern(path: str) -> bool:
 
 
 def kind_by_name(path: str) -> tuple[str | None, str | None]:
-    """Return the format and the codec that a file's extensions name, each ``None`` if they name none.
-
-    ``a.csv.1`` and ``a.csv-20240701`` are CSV, too.
-    """
+    """Return the format and codec that a file's extensions name, or None; ``a.csv.1``, ``a.csv-20240701`` are CSV."""
     stem, extension = os.path.splitext(_without_rotation(path))
     codec = CODECS.get(extension)
     if codec is not None:
@@ -86,10 +83,7 @@ def natural_key(path: str) -> list[tuple[int, int | str]]:
 def find(
     path: str, root: int, folders: Folders, *, recursive: bool, name_filter: str | None
 ) -> Iterator[tuple[str, Seen]]:
-    """Yield the files that a path, directory or pattern means now; the folders that were listed go into `folders`.
-
-    Files and directories whose names begin with ``_`` or ``.`` are hidden, unless they are what `path` names.
-    """
+    """Yield the files that a path matches, without hidden ones (``_``, ``.``); add the listed folders to `folders`."""
     search = _Search(root, folders, recursive=recursive, name_filter=name_filter)
     if not has_magic(path):
         yield from search.below(path)
@@ -113,7 +107,6 @@ class _Search:
         self._fits: _Fits = re.compile(fnmatch.translate(name_filter)).match if name_filter else lambda _: True
 
     def below(self, path: str) -> Iterator[tuple[str, Seen]]:
-        """Yield a file itself, or the files in a folder."""
         try:
             stat = os.stat(path)
         except FileNotFoundError:
@@ -124,7 +117,6 @@ class _Search:
             yield path, (stat.st_size, stat.st_mtime_ns, self._root)
 
     def listed(self, folder: str, known: Container[str] = ()) -> Iterator[tuple[str, Seen]]:
-        """Yield the files in a folder, except those in `known`."""
         inner: list[str] = []
         try:
             self._folders[folder] = (os.stat(folder).st_mtime_ns, self._root)
@@ -147,7 +139,6 @@ class _Search:
                 yield from self.listed(each)
 
     def expand(self, base: str, parts: list[str]) -> Iterator[tuple[str, Seen]]:
-        """Yield the files that the rest of a pattern means below `base`."""
         if not parts:
             yield from self.below(base)
             return

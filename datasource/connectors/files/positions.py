@@ -1,9 +1,4 @@
-"""What Spark journals of the files: how far each was consumed, and what of it was seen, when, and not yet consumed.
-
-The files that moved lately stand in the position itself. The others, when they become many, go into an append-only
-list, of which the position holds the length: a file in the `checkpointLocation`, or without one the compressed text
-itself. A later line about a file replaces the earlier one.
-"""
+"""Positions of the `files` connector: how far each file was consumed, and what was seen of it beyond that, and when."""
 
 from __future__ import annotations
 
@@ -31,52 +26,30 @@ _KEPT = 500
 # With one it lists the files that have just moved, no more than as many, and so many others.
 _OTHERS = 32
 _MOST_SEGMENTS = 32
-# The list is written anew when it holds this many times more lines than there are files.
+# The list is rewritten when it holds this many times more lines than there are files.
 _STALE = 4
 
 
 @dataclasses.dataclass(slots=True)
 class Entry:
-    """One file.
+    """One file."""
 
-    Attributes
-    ----------
-    to : int
-        Where what is not consumed begins: a byte, or in Parquet a row group. Compressed: 0, or all of it.
-    size, mtime_ns : int
-        When it was looked at last.
-    head : int
-        How many first bytes the fingerprint covers; 0 until something was consumed.
-    mark : str
-        Fingerprint of those and of the bytes before `to`.
-    kind : str
-        "" while unknown, "text", "parquet", or a codec.
-    segments : list of (end, arrival_us)
-        What was seen beyond `to` and not consumed, in order; ends need not be line ends.
-    node : int
-        The file's number in its file system, by which it is known again under another name; 0 while unknown. Positions
-        written by earlier releases have none: those files get theirs when they are looked at.
-    """
-
-    to: int = 0
-    size: int = 0
+    to: int = 0  # end of the consumed part: a byte, or in Parquet a row group; compressed: 0 or the size
+    size: int = 0  # as of the last look
     mtime_ns: int = 0
-    head: int = 0
-    mark: str = ""
-    kind: str = ""
+    head: int = 0  # number of first bytes in the fingerprint; 0 until something was consumed
+    mark: str = ""  # fingerprint of those and of the bytes before `to`
+    kind: str = ""  # empty while unknown, "text", "parquet", or a codec
+    # (end, arrival_us) of what was seen beyond `to`, in order; ends need not be line ends
     segments: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    node: int = 0
+    node: int = 0  # the inode, which identifies a renamed file; 0 while unknown and in positions of earlier releases
 
     @property
     def end(self) -> int:
-        """How far the file was seen."""
         return self.segments[-1][0] if self.segments else self.to
 
     def see(self, end: int, now_us: int) -> None:
-        """Note that the file was seen up to `end` at `now_us`.
-
-        Few segments are kept; merged ones keep the older arrival.
-        """
+        """Record that the file was seen up to `end` at `now_us`; merged segments keep the older arrival."""
         self.segments.append((end, now_us))
         if len(self.segments) > _MOST_SEGMENTS:
             pairs = zip(self.segments[:-1], self.segments[1:], strict=True)
@@ -85,27 +58,22 @@ class Entry:
             self.segments[at : at + 2] = [(self.segments[at + 1][0], self.segments[at][1])]
 
     def record(self, path: str) -> list[Any]:
-        """Return a JSON value: the inverse of :meth:`of`."""
         flat = [number for segment in self.segments for number in segment]
         return [path, self.to, self.size, self.mtime_ns, self.head, self.mark, self.kind, flat, self.node]
 
     @classmethod
     def of(cls, record: list[Any]) -> Entry:
-        """Return the entry that :meth:`record` described."""
         _, to, size, mtime_ns, head, mark, kind, flat, *node = record
         segments = list(zip(flat[::2], flat[1::2], strict=True))
         return cls(to, size, mtime_ns, head, mark, kind, segments, node[0] if node else 0)
 
 
 class Ledger:
-    """All files of one position, and how to write the next.
+    """All files of one position, and the writer of the next.
 
-    Parameters
-    ----------
-    position : mapping
-        Where to begin.
-    folder : str, optional
-        Where the list of quiet files is kept; without it the position holds all.
+    Recently moved files are in the position itself. The others, once they are many, are in an append-only list, of
+    which the position holds the length. The list is a file in `folder`, or without one compressed text in the position.
+    A later line about a file replaces an earlier one.
     """
 
     def __init__(self, position: Position, folder: str | None) -> None:
@@ -131,13 +99,12 @@ class Ledger:
             self._inline[record[0]] = None
 
     def touch(self, path: str) -> None:
-        """Note that an entry has changed."""
         self._inline.pop(path, None)
         self._inline[path] = None
         self._touched.add(path)
 
     def position(self) -> Position:
-        """Return the position now. What it refers to is safely on disk by then."""
+        """Return the current position; all that it refers to is on disk by then."""
         moved, self._touched = min(len(self._touched), _INLINE), set()
         if self._folder is not None and len(self._inline) > moved + _OTHERS:
             self._move(list(self._inline)[: len(self._inline) - moved])
@@ -166,7 +133,6 @@ class Ledger:
 
     @property
     def inline_only(self) -> bool:
-        """Whether the position holds everything itself."""
         return self._folder is None
 
     def _move(self, paths: list[str]) -> None:

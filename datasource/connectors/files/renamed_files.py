@@ -1,9 +1,4 @@
-"""Files that have got another name, as log rotation gives them: known again by their number in the file system and by
-what was read of them.
-
-A number alone is not enough, since a file system gives it again once a file is deleted; what was read of a file is not
-enough either, since two files may begin alike. What was consumed under one name goes on under the other.
-"""
+"""Renamed files, as by log rotation, recognized by their inode and by what was read of them."""
 
 from __future__ import annotations
 
@@ -29,19 +24,10 @@ def node_of(path: str) -> int:
 
 
 def renamed(entries: Mapping[str, Entry], found: Mapping[str, Seen], gone: Iterable[str]) -> dict[str, str]:
-    """Return the new names of files of which something was consumed, by the old names.
+    """Return the new names of partly consumed files, by the old names.
 
-    If a file has left the paths altogether, under a name that no pattern matches, the function looks for it in its own
-    folder. So what was written to the file before it was renamed is still read.
-
-    Parameters
-    ----------
-    entries : mapping of path to Entry
-        The known files.
-    found : mapping of path to Seen
-        Files that are new or have changed.
-    gone : iterable of str
-        Files that are no longer there.
+    File systems reuse inodes, and files may begin alike, so both must match. A file that left the paths is searched in
+    its folder, so that rows written before the rename are still read. `found` are new or changed files.
     """
     left = {
         path: entries[path]
@@ -69,7 +55,6 @@ def _beside(path: str, node: int) -> str | None:
 
 
 def _is(path: str, entry: Entry) -> bool:
-    """Return whether a file holds what was consumed of an entry."""
     whole = entry.kind not in ("", "text")
     to = entry.size if whole else entry.to
     try:

@@ -1,4 +1,4 @@
-"""The schema of the rows, from the first of them."""
+"""Inference of the schema from the first rows."""
 
 from __future__ import annotations
 
@@ -21,22 +21,10 @@ _GIVE = 'give it with the option `schema`, such as "id BIGINT, name STRING", or 
 
 
 class Sampler:
-    """Infers a schema.
+    """Inference of a schema from the first files by arrival: up to 16 MB of text and 16 files.
 
-    The first files in order of arrival are looked at, up to 16 MB of text and 16 files. A column whose values the
-    sample shows only as nulls is text; so is one whose values differ in kind between files, or cannot be read as the
-    kind inferred.
-
-    Parameters
-    ----------
-    format_of : callable
-        The line format of a path and its first bytes, ``None`` for Parquet.
-    given : sequence of str
-        The paths as the user gave them.
-    access
-        Reads the files.
-    unseen
-        Whether columns without a value keep the null type.
+    A column is text if the sample has only nulls, if its kind differs between files, or if its values cannot be read as
+    the inferred kind. With `unseen`, columns without a value keep the null type.
     """
 
     def __init__(
@@ -53,13 +41,7 @@ class Sampler:
         self._access = access
 
     def schema(self, files: Mapping[str, Seen]) -> pa.Schema:
-        """Return the schema of these files.
-
-        Raises
-        ------
-        SchemaError
-            There is no file or no row, or no schema fits.
-        """
+        """Return the schema of these files; raise SchemaError if there is no file or row, or if no schema fits."""
         paths = sorted(
             (path for path, seen in files.items() if seen[0]), key=lambda path: (files[path][1], natural_key(path))
         )
@@ -193,7 +175,6 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _final(schema: pa.Schema) -> pa.Schema:
-    """Return the schema, with text for types that were seen only as null."""
     return pa.schema([pa.field(field.name, _without_null(field.type)) for field in schema])
 
 

@@ -1,4 +1,4 @@
-"""What one batch takes of the files: the feeds' turns, and their shares of a limit."""
+"""A batch's ranges of files: the feeds' turns, and their shares of a limit."""
 
 from __future__ import annotations
 
@@ -20,19 +20,7 @@ _DAMAGED_US = 60_000_000
 
 
 class SplitPlanner:
-    """Takes ranges from a frontier.
-
-    Parameters
-    ----------
-    options
-        How ranges are cut.
-    format_of : callable
-        The line format of a path and its first bytes, by option or name; ``None`` for Parquet.
-    fits : callable
-        Raises FeedChangedError if a file's columns are not those of the schema.
-    access
-        Reads the files.
-    """
+    """A planner of ranges from a frontier. `format_of` and `fits` are as for :class:`~.inspector.FileInspector`."""
 
     def __init__(
         self,
@@ -46,12 +34,9 @@ class SplitPlanner:
         self._inspector = FileInspector(format_of, fits, access)
 
     def take(self, frontier: Frontier, limit: Limit, moment: Moment) -> list[Range]:
-        """Return ranges within the limit, per feed in order of arrival; feeds share a limit fairly.
+        """Return ranges within the limit, per feed in order of arrival; feeds share the limit fairly.
 
-        Raises
-        ------
-        FeedChangedError
-            A file differs from its record, has other columns, or stays incomplete.
+        Raise FeedChangedError if a file differs from its record, has other columns, or stays incomplete.
         """
         budget = Budget(limit)
         ranges: list[Range] = []

@@ -1,4 +1,4 @@
-"""Splits of one file: cut at line ends by the driver, so that tasks never guess, and no larger than a budget allows."""
+"""Splits of one file: the driver cuts at line ends, within a budget, so that tasks never guess."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ _SLACK = 1.25
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """When a batch is planned: the clock, whether only what was there at a time is read, and whether that whole at
-    once.
-    """
+    """The circumstances in which a batch is planned."""
 
     now_us: int
-    frozen: bool
-    everything: bool
+    frozen: bool  # only input that was there at one time is read
+    everything: bool  # all of that at once
 
 
 class Split(NamedTuple):
@@ -45,7 +43,7 @@ class Split(NamedTuple):
 
 
 class Budget:
-    """What may still be taken. At least one split is, so that the stream moves on."""
+    """The rest of a batch's limit. At least one split always fits, so that the stream progresses."""
 
     def __init__(self, limit: Limit) -> None:
         self.rows = limit.rows
@@ -64,7 +62,6 @@ class Budget:
         return (self.rows is not None and rows > self.rows) or (self.bytes is not None and size > self.bytes)
 
     def share(self, parts: int) -> Budget:
-        """Return a fair part of what is left."""
         part = Budget(
             Limit(
                 None if self.rows is None else -(-self.rows // parts),
@@ -85,7 +82,7 @@ class Budget:
 
 
 class FileSplitter:
-    """Cuts splits from one open file."""
+    """A splitter of one open file."""
 
     def __init__(
         self,
@@ -124,7 +121,7 @@ class FileSplitter:
     # Text: ranges of bytes between line ends
 
     def _begun(self) -> bool:
-        """Step over the header; return whether it is complete."""
+        """Skip the header; return whether it is complete."""
         entry = self._entry
         if entry.mark:
             return True
@@ -138,7 +135,7 @@ class FileSplitter:
         return True
 
     def _continued(self) -> bool:
-        """Step over the end of a last line that was taken without one; return whether the rest can be split."""
+        """Skip the end of a last line that was taken without one; return whether the rest can be split."""
         entry = self._entry
         if entry.to < 4:  # nothing, or a byte order mark
             return True
@@ -190,10 +187,9 @@ class FileSplitter:
         return splits
 
     def _finished(self, following: int | None) -> tuple[list[tuple[int, int]], bool]:
-        """Return where each segment's last whole row ends, with its arrival, until other files' rows came first.
+        """Return each segment's last row end and arrival, up to other files' earlier rows, and whether that is all.
 
-        A row that spans segments arrives with the last of them. The second result is whether all segments were looked
-        at.
+        A row that spans segments arrives with the last of them.
         """
         ends: list[tuple[int, int]] = []
         low = self._entry.to
@@ -214,7 +210,6 @@ class FileSplitter:
         return last_row_end(self._file, low, high, self._options.quote.encode(), self._options.max_row_bytes)
 
     def _last_counts(self) -> bool:
-        """Return whether a last line without a line end is a row."""
         rule, moment = self._options.last_line, self._moment
         if rule == "terminated":
             return False
@@ -222,11 +217,11 @@ class FileSplitter:
             settled = moment.now_us - self._entry.mtime_ns // 1000 >= _SETTLED_US
             if not moment.frozen or not (settled or moment.everything):
                 return False
-        # If it goes on now, it was not complete when it was seen.
+        # If it is longer now, it was not complete when it was seen.
         return self._file.seek(0, 2) == self._entry.end
 
     def _within(self, low: int, high: int, budget: Budget) -> tuple[int, int | None]:
-        """Return where to end within the budget, after at least one line, and the number of lines if rows are limited.
+        """Return the end within the budget, after at least one line, and the number of lines if rows are limited.
 
         With `multiLine`, the budget does not move the end.
         """
@@ -332,7 +327,7 @@ class FileSplitter:
         return [split for split in splits if split.rows]
 
     def _whole(self) -> dict[str, Any]:
-        """Return the place of a file that must stay as it is, with a fingerprint of all of it."""
+        """Return a range of a whole file that must stay as it is, by a fingerprint of all of it."""
         entry = self._entry
         entry.head = head_length(entry.size, 0)
         entry.mark = self._mark(entry.size)

@@ -1,8 +1,4 @@
-"""Where files lie: on disks of this machine, or as objects in stores that speak S3's protocol.
-
-All access of the connector to what it reads goes through :class:`FileAccess`, by path or by address
-(``s3://bucket/key``).
-"""
+"""Access to files on this machine's disks and to objects in S3 stores, by path or address (``s3://bucket/key``)."""
 
 from __future__ import annotations
 
@@ -25,13 +21,7 @@ _SCHEMES = ("s3", "s3a")
 
 
 def check_scheme(path: str) -> None:
-    """Refuse a path on a file system that this connector cannot read.
-
-    Raises
-    ------
-    OptionError
-        The path names another file system than a mounted one or S3.
-    """
+    """Raise OptionError for a path that is neither on a mounted file system nor in S3."""
     scheme = scheme_of(path)
     if scheme and scheme not in _SCHEMES:
         raise OptionError(
@@ -48,24 +38,12 @@ def feed_root(path: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class FileAccess:
-    """Reads and lists files and objects.
+    """Access to files and objects. The connector reads its input only through this class."""
 
-    Attributes
-    ----------
-    storage : mapping
-        Options for the store. Never shown.
-    """
-
-    storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)  # the store's options; never shown
 
     def open(self, path: str) -> Any:
-        """Open a file or an object for binary, seekable reads.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file.
-        """
+        """Open a file or an object for binary, seekable reads."""
         if not is_remote(path):
             return open(path, "rb")
         bucket, key = self._bucket(path)
@@ -76,13 +54,6 @@ class FileAccess:
         raise FileNotFoundError(path)
 
     def size(self, path: str) -> int:
-        """Return the size in bytes.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file.
-        """
         if not is_remote(path):
             return os.path.getsize(path)
         with self.open(path) as file:
@@ -95,7 +66,6 @@ class FileAccess:
         return next(self._objects(path), None) is not None
 
     def is_pattern(self, path: str) -> bool:
-        """Return whether a path means the files that match it."""
         return is_pattern(path) if is_remote(path) else has_magic(path)
 
     def folder_of(self, address: str) -> str:
@@ -108,7 +78,7 @@ class FileAccess:
     def find(
         self, path: str, root: int, folders: Folders, *, recursive: bool, name_filter: str | None
     ) -> Iterator[tuple[str, Seen]]:
-        """Find the files that a path, directory or pattern means now, as :func:`.paths.find` does."""
+        """Find the files that a path matches now, as :func:`.paths.find` does."""
         if not is_remote(path):
             yield from find(path, root, folders, recursive=recursive, name_filter=name_filter)
             return
@@ -145,7 +115,6 @@ class FileAccess:
 
 
 def _exactly(name: str) -> str:
-    """Return a pattern that matches a name as it is written."""
     return re.sub(r"([*?\[])", r"[\1]", name)
 
 
@@ -156,10 +125,7 @@ def _before_pattern(pattern: str) -> str:
 
 
 def _meant(names: Sequence[str], parts: Sequence[str], *, recursive: bool) -> bool:
-    """Return whether a pattern's parts mean an object, or a folder that contains it.
-
-    Hidden names are meant only where the pattern has them in writing.
-    """
+    """Return whether a pattern matches an object, or a folder that contains it; hidden names only if spelled out."""
     if not parts:
         return (recursive or len(names) <= 1) and not any(name[:1] in "._" for name in names)
     if not names:

@@ -1,4 +1,4 @@
-"""Ranges become rows: what a task does."""
+"""Rows of a range of files, read in a task."""
 
 from __future__ import annotations
 
@@ -22,19 +22,7 @@ __all__ = ["RangeReader"]
 
 
 class RangeReader:
-    """Reads one range, in bounded memory.
-
-    Parameters
-    ----------
-    part
-        The range.
-    schema : pyarrow.Schema
-        Of the rows.
-    wanted : sequence of str
-        The columns to read.
-    format_of, fits, access
-        As for :class:`~.split_planner.SplitPlanner`.
-    """
+    """A reader of one range, in bounded memory. `wanted` are the columns to read."""
 
     def __init__(
         self,
@@ -55,13 +43,7 @@ class RangeReader:
         self._access = access
 
     def chunks(self, malformed: MalformedRows) -> Iterator[Chunk]:
-        """Yield the rows.
-
-        Raises
-        ------
-        FeedChangedError
-            The file is not what it was when the range was recorded.
-        """
+        """Yield the rows; raise FeedChangedError if the file is not what it was when the range was recorded."""
         try:
             with self._access.open(self._path) as file:
                 self._verify(file)
@@ -154,7 +136,6 @@ class _LineNumbers:
         self._lines = 0
 
     def at(self, offset: int, block: bytes, byte: int) -> int:
-        """Return the line number of a byte of the block that begins at `offset`."""
         if self._offset < offset:
             self._count_to(offset)
         self._lines += block.count(b"\n", self._offset - offset, byte)

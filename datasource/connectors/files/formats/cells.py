@@ -1,7 +1,4 @@
-"""Fields of delimited lines that cannot be read, found all at once: what Arrow's parser refuses one by one.
-
-Sound, not complete: each field that is found is one that Arrow refuses, and some that Arrow refuses are not found.
-"""
+"""Unreadable fields of delimited lines, found all at once; Arrow's parser refuses them one by one."""
 
 from __future__ import annotations
 
@@ -18,11 +15,7 @@ _DAY = r"^[ \t]*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 def refused(fields: pa.ChunkedArray, dtype: pa.DataType) -> tuple[list[int], list[str]]:
     """Return the places of fields that are no values of a type, and these fields as text.
 
-    Parameters
-    ----------
-    fields : binary array
-        The fields as written; null where they mean null.
-    dtype : pyarrow.DataType
+    Fields are null where they mean null. Arrow refuses every field found, and some others.
     """
     try:
         texts = fields.cast(pa.string())

@@ -18,19 +18,11 @@ _ROWS = 262_144
 
 @dataclasses.dataclass(frozen=True)
 class Footer:
-    """What a finished Parquet file says of itself.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Of its rows.
-    rows, sizes : sequence of int
-        Of each row group; sizes are bytes in the file.
-    """
+    """The footer of a finished Parquet file."""
 
     schema: pa.Schema
-    rows: Sequence[int]
-    sizes: Sequence[int]
+    rows: Sequence[int]  # of each row group
+    sizes: Sequence[int]  # of each row group, in bytes
 
 
 def footer(file: BinaryIO) -> Footer | None:

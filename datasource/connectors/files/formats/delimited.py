@@ -1,4 +1,4 @@
-"""CSV and its kin, by pyarrow's parser."""
+"""CSV and its kin, parsed by pyarrow."""
 
 from __future__ import annotations
 
@@ -28,20 +28,9 @@ _ZONE = re.compile(r"In CSV column #(\d+): .*expected (?:a|no) zone offset", re.
 class DelimitedFormat(LineFormat):
     """Lines of fields between separators.
 
-    Parameters
-    ----------
-    header : bool
-        Whether each file begins with a line of column names.
-    sep, quote, null_value : str
-        As the options say.
-    multi_line : bool
-        Whether quoted fields may hold line ends.
-    max_row_bytes : int
-        How long a row with line ends may be.
-    key, time
-        The columns of the update key, and of the event time: what inference must not lose, and what it may. A field of
-        an inferred whole number in the key is malformed where it is not written as that number is, since the number
-        would be another key's. No key where the user has said what the types are.
+    `multi_line` allows line ends in quoted fields, in rows of at most `max_row_bytes`. If a key column is inferred as
+    whole numbers, a field that is not written as its number is malformed: the number would be another key's. `key` is
+    empty if the user gives the types.
     """
 
     name = "csv"
@@ -70,7 +59,6 @@ class DelimitedFormat(LineFormat):
         self._last_header: tuple[bytes, list[str]] = (b"", [])
 
     def head(self, start: bytes, *, complete: bool) -> Head | None:
-        """Return the column names and where the data begins; without a header only the latter."""
         begin = len(_BOM) if start.startswith(_BOM) else 0
         if not self.header:
             if len(start) < len(_BOM) and _BOM.startswith(start) and not complete:
@@ -99,10 +87,7 @@ class DelimitedFormat(LineFormat):
         return Head(end + 1, self._last_header[1])
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """Return pyarrow's schema of the sample, with text for each type that would lose part of what is written.
-
-        Lines with a wrong number of fields are skipped.
-        """
+        """Return pyarrow's schema of well-formed lines, with text for types that would lose part of a field."""
         import pyarrow.csv as csv
 
         names = head.columns
@@ -124,18 +109,15 @@ class DelimitedFormat(LineFormat):
         return without_loss(read().schema, texts, self.key, self.time)
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> DelimitedParser:
-        """Return a parser for a file with these columns."""
         return DelimitedParser(self, head.columns or schema.names, schema, columns)
 
     def last_end(self, block: bytes) -> int:
-        """Return where the last whole row ends; with `multiLine`, a line end within quotes ends no row."""
         if not self.multi_line:
             return block.rfind(b"\n") + 1
         ends = row_ends(block, self.quote.encode(), self.max_row_bytes, final=False)
         return int(ends[-1]) if len(ends) else 0
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types that text fields cannot hold."""
         import pyarrow.csv as csv
 
         for field in schema:
@@ -152,7 +134,6 @@ class DelimitedFormat(LineFormat):
                 ) from error
 
     def parse_options(self, *, skip_wrong: bool = False) -> Any:
-        """Return pyarrow's own options for the shape of lines."""
         import pyarrow.csv as csv
 
         return csv.ParseOptions(
@@ -163,7 +144,7 @@ class DelimitedFormat(LineFormat):
         )
 
     def nulls(self) -> dict[str, Any]:
-        """Return pyarrow's own options for nulls: as in Spark, an empty field is null and "" is an empty string."""
+        """Return pyarrow's options for nulls: as in Spark, an empty field is null and "" is an empty string."""
         return {"null_values": list(self.null_values), "strings_can_be_null": True, "quoted_strings_can_be_null": False}
 
     def _names(self, line: bytes, *, filled: bool = False) -> list[str]:
@@ -193,7 +174,7 @@ class DelimitedFormat(LineFormat):
 
 
 class DelimitedParser(LineParser):
-    """Parses the lines of one file into the columns asked for, by name."""
+    """A parser of one file's lines into the requested columns."""
 
     def __init__(
         self, form: DelimitedFormat, names: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None
@@ -247,13 +228,7 @@ class DelimitedParser(LineParser):
         raise pa.ArrowInvalid("times with and without a zone")
 
     def _numbered(self, table: pa.Table, doubted: Mapping[str, pa.DataType]) -> pa.Table:
-        """Return the table with numbers for the key's fields, and for those of columns that may have other ones.
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid
-            A field is no number, or is written in another way than its number.
-        """
+        """Convert key and `doubted` columns from text to numbers; raise ArrowInvalid where that is not exact."""
         for name, dtype in (self._exact | dict(doubted)).items():
             fields = table.column(name)
             otherwise = np.flatnonzero(written_otherwise(fields) if name in self._exact else [])
@@ -269,7 +244,6 @@ class DelimitedParser(LineParser):
         return table
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
-        """Return start and end of each row; with `multiLine` a row may hold line ends."""
         if self._form.multi_line:
             ends = row_ends(block, self._quote, self._form.max_row_bytes, final=True)
         else:
@@ -277,7 +251,6 @@ class DelimitedParser(LineParser):
         return rows_between(block, ends)
 
     def quick_count(self, block: bytes) -> int:
-        """Return how many rows there are if no line is blank."""
         if self._form.multi_line and self._quote in block:
             return len(self.spans(block)[0])
         return super().quick_count(block)
@@ -315,9 +288,9 @@ class DelimitedParser(LineParser):
         return found
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[pa.Table | None, dict[int, str]]:
-        """Return the wanted columns as written, of the lines with the right number of fields, and the other lines.
+        """Return the wanted columns as written, and the lines with a wrong number of fields, with reasons.
 
-        The table is None if pyarrow cannot take the lines apart.
+        The table is None if pyarrow cannot split the lines.
         """
         import pyarrow.csv as csv
 
@@ -364,7 +337,6 @@ class DelimitedParser(LineParser):
             return True
 
     def reason(self, error: Exception) -> str:
-        """Return pyarrow's complaint in plain words."""
         text = str(error)
         if found := _COUNT.search(text):
             return f"{found.group(2)} fields instead of {found.group(1)}"
@@ -378,7 +350,6 @@ class DelimitedParser(LineParser):
         return text.removeprefix("CSV parse error: ")
 
     def wrong_count(self, line: bytes, rows: int) -> str:
-        """Return why a line is no row: an open quote, or a wrong count, perhaps by a carriage return amid the line."""
         if line.count(self._quote) % 2 and self._form.multi_line:
             return f"a quote is opened and not closed within {self._form.max_row_bytes} bytes (maxRowBytes)"
         if line.count(self._quote) % 2:
@@ -388,7 +359,6 @@ class DelimitedParser(LineParser):
         )
 
     def _open(self, block: bytes, starts: Int64s, ends: Int64s) -> list[int]:
-        """Return the rows with a quote that is not closed in them."""
         quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == self._quote[0])
         within = np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts)
         return np.flatnonzero(within % 2).tolist()

@@ -1,4 +1,4 @@
-"""JSON, one object a line, by pyarrow's parser."""
+"""JSON, one object a line, parsed by pyarrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {"object": "an object", "array": "an array", "null": "null"}
 
 
 class JsonFormat(LineFormat):
-    """Lines that each hold one object. An absent member is null; a member that is no column is passed over."""
+    """Lines that each hold one object. An absent member is null; a member that is no column is ignored."""
 
     name = "json"
 
@@ -31,7 +31,6 @@ class JsonFormat(LineFormat):
         return Head(len(_BOM) if start.startswith(_BOM) else 0)
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """Return pyarrow's schema of the sample; lines that are no objects are skipped."""
         del head
         try:
             return _whole_numbers(_read(sample), sample)
@@ -48,12 +47,10 @@ class JsonFormat(LineFormat):
             ) from error
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> JsonParser:
-        """Return a parser for all columns or some."""
         del head
         return JsonParser(schema, schema.names if columns is None else columns)
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse types that pyarrow does not read from JSON."""
         for field in schema:
             try:
                 _read(b"{}\n", pa.schema([field]))
@@ -65,7 +62,7 @@ class JsonFormat(LineFormat):
 
 
 class JsonParser(LineParser):
-    """Parses objects into the columns asked for."""
+    """A parser of objects into the requested columns."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         fields = [schema.field(name) for name in columns]
@@ -93,7 +90,6 @@ class JsonParser(LineParser):
         return table.select(self._columns)
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Return the lines that are no objects, or hold values of other kinds, each with the reason."""
         found: dict[int, str] = {}
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             why = why_not(block[start:end], self._schema, self._times)
@@ -102,11 +98,9 @@ class JsonParser(LineParser):
         return found
 
     def reason(self, error: Exception) -> str:
-        """Return pyarrow's complaint in plain words."""
         return _plain(error)
 
     def wrong_count(self, line: bytes, rows: int) -> str:
-        """Return the reason that a line is no row: it holds no object, or several."""
         del line
         return "the line holds no object" if rows == 0 else f"the line holds {rows} objects"
 

@@ -1,11 +1,4 @@
-"""Blocks of text lines become tables; a line that cannot be read is found, and reported as it is.
-
-Halving finds it, which costs two attempts for each such line. So in a small piece the format's parser first says of all
-the lines at once which ones it knows to be wrong; what it misses, halving finds.
-
-Rows are numbered by their line among the lines that are not blank, so a row's number does not depend on whether an
-earlier line could be read, nor on which columns were asked for.
-"""
+"""Tables from blocks of text lines, with reports of the lines that cannot be read."""
 
 from __future__ import annotations
 
@@ -31,17 +24,7 @@ _FEW = 4
 
 
 class Head:
-    """What the start of a file says of the rest.
-
-    Parameters
-    ----------
-    start : int
-        The first byte of data.
-    columns : sequence of str, or None
-        The file's columns in order; ``None`` if its rows name them.
-    extra : mapping
-        What else the format's parser needs.
-    """
+    """The start of a file: the first byte of data, its columns (None if the rows name them), and a parser's extras."""
 
     def __init__(self, start: int, columns: Sequence[str] | None = None, **extra: Any) -> None:
         self.start = start
@@ -50,17 +33,11 @@ class Head:
 
 
 class LineParser(ABC):
-    """Parses blocks of whole lines of one file."""
+    """A parser of blocks of whole lines of one file."""
 
     @abstractmethod
     def parse(self, block: bytes) -> pa.Table:
-        """Return the rows of a block, one for each line that is not blank.
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid
-            A line cannot be read.
-        """
+        """Return a row for each line that is not blank; raise ArrowInvalid for an unreadable line."""
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
         """Return start and end (line end included) of each line that is a row."""
@@ -68,19 +45,16 @@ class LineParser(ABC):
         return rows_between(block, ends)
 
     def quick_count(self, block: bytes) -> int:
-        """Return how many rows there are if no line is blank."""
+        """Return the number of rows if no line is blank."""
         return block.count(b"\n") + (not block.endswith(b"\n"))
 
     def doubtful(self, block: bytes) -> bool:
-        """Return whether a block that was parsed into as many rows as lines may still have been misread."""
+        """Return whether a block with as many rows as lines may still have been misread."""
         del block
         return False
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Return lines that :meth:`parse` surely refuses, by their place among those given, with the reasons.
-
-        The method may miss others that :meth:`parse` refuses.
-        """
+        """Return lines that :meth:`parse` surely refuses, by index, with the reasons; the method may miss others."""
         del block, starts, ends
         return {}
 
@@ -116,7 +90,7 @@ class LineFormat(ABC):
         return block.rfind(b"\n") + 1
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse a schema that this format cannot hold, with SchemaError."""
+        """Raise SchemaError for a schema that this format cannot hold."""
         del schema
 
 
@@ -142,25 +116,11 @@ def parse_lines(
     malformed: MalformedRows,
     place: Callable[[int], tuple[str, int | None]],
 ) -> tuple[list[tuple[pa.Table, Int64s | int]], int]:
-    """Return the rows of a block, and how many numbers they take.
+    """Return a block's tables with their rows' numbers (the first if consecutive), and how many numbers they take.
 
-    Parameters
-    ----------
-    parser, block
-        What to parse, and how.
-    ordinal : int
-        The first row's number.
-    malformed
-        Receives each line that cannot be read, in order.
-    place : callable
-        Returns the readable place of a byte of the block, and its 1-based line number if it has one.
-
-    Returns
-    -------
-    pieces : list of (table, numbers of its rows, or the first if they are consecutive)
-        In order; one, unless their types differ in zones of time.
-    taken : int
-        Rows and malformed lines together.
+    There is one table unless types differ in time zones. A number counts the lines that are not blank, so it depends on
+    neither malformed lines nor columns. `malformed` receives unreadable lines in order. `place` maps a byte of the
+    block to a place for people and a 1-based line number.
     """
     table = _attempt(parser, block)
     if table is not None and table.num_rows == parser.quick_count(block) and not parser.doubtful(block):
@@ -191,7 +151,10 @@ def _attempt(parser: LineParser, block: bytes) -> pa.Table | None:
 
 
 class _Lines:
-    """The lines of a block that cannot be read as one."""
+    """The lines of a block that cannot be parsed as one.
+
+    Halving finds malformed lines in many attempts, so in a small piece :meth:`LineParser.sift` comes first.
+    """
 
     def __init__(self, parser: LineParser, block: bytes, starts: Int64s, ends: Int64s) -> None:
         self._parser = parser
@@ -222,7 +185,6 @@ class _Lines:
                 malformed.report(text=text, place=where, line=number, reason=bad[line])
 
     def _sifted(self, lines: Int64s, bad: dict[int, str]) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield tables of a few neighbouring lines; the malformed ones go into `bad`."""
         todo = [lines]
         sifted = False
         while todo:
@@ -269,7 +231,6 @@ class _Lines:
 
 
 def _divided(lines: Int64s) -> list[Int64s]:
-    """Return the halves of some lines, or each of a few, the first one last."""
     if len(lines) <= _FEW:
         return [lines[at : at + 1] for at in range(len(lines) - 1, -1, -1)]
     return [lines[len(lines) // 2 :], lines[: len(lines) // 2]]

@@ -1,4 +1,4 @@
-"""Inferred types that lose part of what text fields hold: `00123` is not the number 123 where it names something."""
+"""Types that lose nothing of text fields: `00123` is not the number 123 where it is a name."""
 
 from __future__ import annotations
 
@@ -21,20 +21,9 @@ def without_loss(
 ) -> pa.Schema:
     """Return the schema, with text in place of types that would read different fields as one value.
 
-    A key column is text unless each field of the sample is written exactly as its value is; so it is never a float. Any
-    other column is text if a whole number begins with a zero (`007`, `0x10`), or if all are whole numbers and some have
-    more digits than 64 bits hold.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        As inferred.
-    texts : callable
-        Returns the columns with some names, as they are written.
-    keys : collection of str
-        Columns of the update key, in lower case.
-    time : str or None
-        The column of the event time, of which only the value counts.
+    A key column (`keys`, lower-case) is text unless each sampled field is written exactly as its value, so never a
+    float. Any other is text if a whole number begins with a zero (`007`, `0x10`), or if all are whole numbers and some
+    exceed 64 bits. Of the column `time`, only the value counts. `texts` returns columns as written.
     """
     doubted = [field.name for field in schema if field.name != time and _may_lose(field, keys)]
     if not doubted:
@@ -75,13 +64,7 @@ def _any(texts: pa.ChunkedArray, pattern: str) -> bool:
 
 
 def written_otherwise(fields: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return which fields are not written as the whole number that they may mean: `00123`, `+1`, `-0`, ` 7`.
-
-    Parameters
-    ----------
-    fields : string or binary array
-        The function does not check whether they are numbers at all. Nulls and empty fields do not count.
-    """
+    """Return which fields, if numbers, are not written as their whole number: `00123`, `+1`, `-0`, ` 7`."""
     chunks = [_otherwise(chunk) for chunk in fields.chunks]
     return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.bool_)
 

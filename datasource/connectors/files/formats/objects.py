@@ -1,7 +1,4 @@
-"""Lines of JSON that cannot be read, found without Arrow's parser, which refuses them one by one.
-
-Sound, not complete: each line that is found is one that Arrow refuses, and some that Arrow refuses are not found.
-"""
+"""Unreadable lines of JSON, found without Arrow's parser, which refuses them one by one."""
 
 from __future__ import annotations
 
@@ -16,14 +13,10 @@ __all__ = ["why_not"]
 
 
 class _Number(str):
-    """A number as it is written."""
-
     __slots__ = ()
 
 
 class _Fraction(_Number):
-    """A number with a point or an exponent."""
-
     __slots__ = ()
 
 
@@ -45,10 +38,7 @@ _WORDS = {
 
 
 def why_not(line: bytes, schema: pa.Schema, times: Container[str]) -> str | None:
-    """Return why a line is no object of a schema, or None if no reason is found.
-
-    Members named in `times` are read as text, and begin with a day.
-    """
+    """Return why a line is no object of a schema, if a reason is found. Members in `times` are text with a day."""
     try:
         value: Any = _DECODER.decode(line.decode())
     except UnicodeDecodeError:

@@ -1,10 +1,4 @@
-"""Where rows end whose quoted fields may hold line ends (`multiLine`), and what a quote that is never closed may
-swallow: no more than a bound.
-
-A row ends at the first line end up to which its quotes are even. If there is none within the bound, its first line is a
-row by itself, which cannot be read, and the next line begins another one. That depends on nothing but the bytes from
-the row's start to the bound, so the driver and the tasks find the same rows in whatever blocks they read.
-"""
+"""Ends of rows whose quoted fields may hold line ends (`multiLine`), with a bound on what an open quote swallows."""
 
 from __future__ import annotations
 
@@ -23,16 +17,9 @@ _STEP = 1 << 20
 def row_ends(block: bytes, quote: bytes, most: int, *, final: bool) -> Int64s:
     """Return where rows end in a block that begins with a row.
 
-    Parameters
-    ----------
-    block : bytes
-        The block.
-    quote : bytes
-        One byte.
-    most : int
-        The greatest length of a row with several lines, in bytes.
-    final : bool
-        Whether nothing follows, so that a quote that is still open is never closed.
+    A row ends at the first line end with an even number of quotes before it. Without one within `most` bytes, the first
+    line is an unreadable row by itself. So ends depend only on the bytes from the row's start to the bound: driver and
+    tasks find the same rows in different blocks. With `final`, nothing follows, so an open quote is never closed.
     """
     data = np.frombuffer(block, np.uint8)
     lines = np.flatnonzero(data == 10) + 1

@@ -26,14 +26,12 @@ _COMMENT = 35
 class ZeekFormat(LineFormat):
     """Logs whose header names fields and types; lines that begin with # are no rows.
 
-    A time is an instant in UTC, exact to the microsecond; an interval is a number of seconds; sets and vectors are
-    lists.
+    A time is an instant in UTC, exact to the microsecond. An interval is in seconds. Sets and vectors are lists.
     """
 
     name = "zeek"
 
     def head(self, start: bytes, *, complete: bool) -> Head | None:
-        """Parse the header: everything up to the first line that does not begin with #."""
         header: dict[str, list[str]] = {}
         separator, offset = "\t", 0
         while start[offset : offset + 1] == b"#":
@@ -73,17 +71,15 @@ class ZeekFormat(LineFormat):
         )
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """Return the schema of the header's fields and types."""
         del sample
         return pa.schema([pa.field(name, _arrow_type(kind)) for name, kind in head.extra["types"].items()])
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> ZeekParser:
-        """Return a parser for a log with this header."""
         return ZeekParser(head, schema, schema.names if columns is None else columns)
 
 
 class ZeekParser(LineParser):
-    """Parses the lines of one log into the columns asked for."""
+    """A parser of one log's lines into the requested columns."""
 
     def __init__(self, head: Head, schema: pa.Schema, columns: Sequence[str]) -> None:
         self._head = head
@@ -95,7 +91,6 @@ class ZeekParser(LineParser):
         self._fields = f"#fields{head.extra['separator']}{head.extra['separator'].join(self._names)}".encode()
 
     def parse(self, block: bytes) -> pa.Table:
-        """Return the rows of a block, without its # lines."""
         import pyarrow.csv as csv
 
         if block[:1] == b"#" or b"\n#" in block:
@@ -125,7 +120,6 @@ class ZeekParser(LineParser):
         return pa.table(columns, schema=self._schema) if columns else raw.select([])
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Return the lines with a wrong number of fields, each with the reason."""
         separator, fields = self._head.extra["separator"].encode(), len(self._names)
         found: dict[int, str] = {}
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
@@ -135,11 +129,9 @@ class ZeekParser(LineParser):
         return found
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
-        """Return start and end of each line that is a row."""
         return rows_between(block, np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1, _COMMENT)
 
     def reason(self, error: Exception) -> str:
-        """Return pyarrow's complaint in plain words."""
         text = str(error)
         if found := re.search(r"Expected (\d+) columns, got (\d+)", text):
             return f"{found.group(2)} fields instead of {found.group(1)}"
