@@ -1,4 +1,4 @@
-"""The client: its settings, the driver's questions to the broker, and one consumer per process and configuration."""
+"""The Kafka client: its settings, the driver's queries, and one consumer per process and configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 T = TypeVar("T")
 
 PATIENCE_S = 120.0
-"""For so long a broker may be away: as Spark's kafkaConsumer.pollTimeoutMs."""
+"""The time that a broker may be away, as Spark's kafkaConsumer.pollTimeoutMs."""
 
 _ASK_S = 30.0
 # Of a broker that has never answered: an address may be wrong, and whoever has just started a query waits for it.
@@ -85,13 +85,7 @@ def unreachable(options: KafkaOptions, said: object) -> UpstreamError:
 
 
 class Cluster:
-    """What the driver asks of the cluster.
-
-    Parameters
-    ----------
-    options
-        How to reach it, and which topics are wanted.
-    """
+    """The driver's queries to the cluster."""
 
     def __init__(self, options: KafkaOptions) -> None:
         try:
@@ -114,13 +108,7 @@ class Cluster:
         return _ASK_S if self._answered else _FIRST_S
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
-        """Return the wanted topics that are there, each with its id and its partitions.
-
-        Raises
-        ------
-        UpstreamError
-            The cluster does not answer.
-        """
+        """Return the existing wanted topics, each with id and partitions; raise UpstreamError without an answer."""
         return self._patiently(self._topics)
 
     def _topics(self) -> dict[str, tuple[str, list[int]]]:
@@ -150,7 +138,7 @@ class Cluster:
         return {feed: begin.offset for feed, begin in self._offsets(feeds, latest=False).items()}
 
     def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Return up to where feeds are still what was read of them, see :func:`~.epochs.agreed_offsets`."""
+        """Return :func:`~.epochs.agreed_offsets` by feed."""
         from confluent_kafka import Consumer
 
         if not read:
@@ -181,7 +169,7 @@ class Cluster:
         return self._patiently(ask)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while the broker is away, for as long as Spark's own source would if it has answered before."""
+        """Retry while the broker is away, for as long as Spark's own source would if it has answered before."""
         from confluent_kafka import KafkaException
 
         end = time.monotonic() + (PATIENCE_S if self._answered else _FIRST_S)
@@ -205,10 +193,7 @@ class Cluster:
 
 
 def is_refusal(error: Any) -> bool:
-    """Return whether another attempt is in vain.
-
-    Any other error may pass: a broker that goes or comes answers with many.
-    """
+    """Return whether a retry is pointless. Any other error may pass: brokers that start or stop answer with many."""
     from confluent_kafka import KafkaError
 
     return error.fatal() or error.code() in (
@@ -232,7 +217,6 @@ def _epoch(said: int | None) -> int | None:
 
 
 def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the broker's answers on the topics or partitions that it has."""
     from confluent_kafka import KafkaError, KafkaException
 
     gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
@@ -246,16 +230,9 @@ def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def borrowed_consumer(options: KafkaOptions, start: TopicPartition, *, fresh: bool = False) -> Generator[Consumer]:
-    """Lend a consumer that reads a partition from an offset.
+    """Lend a consumer at an offset, and keep it: connections and threads are expensive.
 
-    The process keeps the consumer afterwards, because connections and threads are expensive to make.
-
-    Parameters
-    ----------
-    options, start
-        The cluster, and the place from which to read.
-    fresh
-        Whether to make a new consumer and close those that wait for work.
+    With `fresh`, make a new consumer and close the idle ones.
     """
     from confluent_kafka import Consumer
 

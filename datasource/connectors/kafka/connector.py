@@ -1,4 +1,4 @@
-"""Kafka topics as feeds: the connector that ties the cluster, positions, consuming and decoding together."""
+"""The `kafka` connector: cluster, positions, consuming and decoding together."""
 
 from __future__ import annotations
 
@@ -43,15 +43,9 @@ def make(options: KafkaOptions, common: SourceOptions, schema: pa.Schema | None)
 class KafkaConnector(Connector):
     """Topics whose partitions are feeds (``topic/3``).
 
-    Guarantee: each message is in exactly one range of offsets; a range gives the same rows each time, but for what the
-    broker has taken away meanwhile (retention, or compaction, which takes only messages that a later one of their key
-    has superseded). What is gone before it was read raises :class:`~upstream.conf.errors.FeedChangedError`, or with
-    `failOnDataLoss=false` is said and counted.
-
-    Parameters
-    ----------
-    options, common
-        What to read, and how.
+    Guarantee: each message is in exactly one range of offsets. A range reads the same rows each time, except for those
+    that the broker has removed meanwhile (retention, compaction). A message that is gone before it was read raises
+    :class:`~upstream.conf.errors.FeedChangedError`; with `failOnDataLoss=false` it is logged and counted.
     """
 
     name: ClassVar[str] = "kafka"
@@ -66,15 +60,7 @@ class KafkaConnector(Connector):
         self._positions: Positions | None = None
 
     def schema(self) -> pa.Schema:
-        """Return the given schema, or infer it from the values or from their own schema.
-
-        An inferred schema includes the message's columns that the key, the time, `select` or the headers need.
-
-        Raises
-        ------
-        SchemaError
-            There is no message yet, or the values do not name their columns.
-        """
+        """Return the given or inferred schema, with the message's columns that key, time, `select` or headers need."""
         if self._schema is None:
             self._schema = self._inferred()
         return self._schema
@@ -103,15 +89,7 @@ class KafkaConnector(Connector):
         self._planned().freeze()
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """Return what follows a position: one range for each partition, so that one task reads all of it.
-
-        Raises
-        ------
-        FeedChangedError
-            Messages that were not read are gone.
-        UpstreamError
-            The cluster does not answer.
-        """
+        """Return the step from a position: one range for each partition, so that one task reads all of it."""
         return self._planned().advance(position, now_us, limit)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
@@ -154,7 +132,6 @@ class KafkaConnector(Connector):
         return pa.schema([*fields, *added])
 
     def _needed(self) -> list[str]:
-        """Return the columns that the key, the time, `select` and the headers need of the message."""
         common, options = self._common, self._options
         named = [*common.key, *([common.time] if common.time else [])]
         if common.select is not None:
@@ -164,7 +141,6 @@ class KafkaConnector(Connector):
         return [name for name in dict.fromkeys(named) if metadata_name(name, options) is not None]
 
     def _sampled(self) -> list[bytes]:
-        """Return values of the first messages that are there, of all partitions."""
         if self._options.value_format in ("csv", "protobuf") or (
             self._options.value_format == "avro" and self._options.avro_schema is not None
         ):

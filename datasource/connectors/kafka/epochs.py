@@ -1,10 +1,4 @@
-"""Whether a log is still the one that was read: leaders count epochs, and a row is the same only if its offset and its
-epoch are.
-
-A leader that lacks the tail of its predecessor's log writes other rows to the same offsets, under a greater epoch.
-Along a log epochs never fall. So the log is the one that was read up to its first row of a later epoch than the leader
-had when it was read.
-"""
+"""Epochs of partition leaders: a row is the same only if both its offset and its epoch are."""
 
 from __future__ import annotations
 
@@ -22,49 +16,28 @@ _LOOKING = {
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 100,
     "enable.partition.eof": True,
-    # Where a log was cut, the client goes on at the cut, and only if this does not say `error`.
+    # The client resumes at the end of a truncated log only if this is not `error`.
     "auto.offset.reset": "latest",
 }
 
 
 class End(NamedTuple):
-    """Where a log ends.
+    """The end of a log."""
 
-    Attributes
-    ----------
-    offset : int
-        The one after the last message that may be read.
-    epoch : int or None
-        Of the leader that says so; None if it counts none.
-    """
-
-    offset: int
-    epoch: int | None = None
+    offset: int  # after the last message that may be read
+    epoch: int | None = None  # of the leader; None if it counts none
 
 
 def agreed_offsets(
     make: Any, settings: Mapping[str, Any], read: Mapping[tuple[str, int], tuple[int, int]], timeout_s: float
 ) -> dict[tuple[str, int], int]:
-    """Return up to where logs are still what was read of them: the offset read to, or an earlier one after a cut.
+    """Return the offset up to which each log is what was read: the offset read to, or an earlier one if truncated.
 
-    The client gets the end of an epoch from the leader (OffsetForLeaderEpoch) when it is assigned an offset with an
-    epoch. It has no call for that alone, but begins to read there.
+    A leader that lacks the tail of its predecessor's log writes other rows to the same offsets, under a larger epoch.
+    Epochs never decrease along a log. The client queries the end of an epoch (OffsetForLeaderEpoch) only when it is
+    assigned an offset with an epoch, so a consumer begins to read there.
 
-    Parameters
-    ----------
-    make : callable
-        Makes a consumer of settings.
-    settings : mapping
-        How to reach the broker.
-    read : mapping
-        By topic and partition: the next offset, and the epoch of the leader when it was read to there.
-    timeout_s : float
-        How long to wait.
-
-    Raises
-    ------
-    confluent_kafka.KafkaException
-        Partitions do not answer in time.
+    `read` has the next offset, and the leader's epoch as of that read. Raise KafkaException without answers in time.
     """
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 

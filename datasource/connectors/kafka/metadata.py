@@ -1,4 +1,4 @@
-"""What a message says besides its value: key, timestamp and the like, as columns; and the keys of tombstones."""
+"""Columns of a message besides its value (key, timestamp, and others), and the keys of tombstones."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ METADATA = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-"""Columns that a message has whatever its value is; `raw` has them under these names, other formats with an underscore
-before.
-"""
+"""Columns of every message: `raw` has them under these names, other formats with an underscore before."""
 
 
 def timestamps_us(messages: Sequence[Any]) -> Int64s:
@@ -73,12 +71,7 @@ def keys_as(keys: Sequence[bytes | None], dtype: pa.DataType) -> tuple[pa.Array,
 
 
 def check_key_type(name: str, dtype: pa.DataType) -> None:
-    """Refuse a type that text cannot be converted to.
-
-    Raises
-    ------
-    SchemaError
-    """
+    """Raise SchemaError for a type that text cannot be converted to."""
     try:
         _cast(pa.array([None], pa.binary()), dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

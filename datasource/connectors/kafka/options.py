@@ -19,7 +19,7 @@ Offsets = str | Mapping[str, Mapping[str, int]]
 EARLIEST, LATEST = -2, -1
 """As Spark writes them among the offsets of partitions."""
 
-# What decides from where, and what of it, is read: that is recorded with each batch, and nobody else's.
+# Settings that decide where reading begins, and which messages it returns: each batch records both.
 _NOT_PASSED_ON = {
     "auto.offset.reset": "set startingOffsets instead",
     "enable.auto.commit": "offsets are in the query's checkpoint",
@@ -180,16 +180,10 @@ class KafkaOptions:
         "messageName", text(), None, "For Protobuf: the full name of the message in the values."
     )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    """What goes to the client as it is; secrets among it."""
+    """Settings passed to the client unchanged, secrets included."""
 
     def check(self) -> None:
-        """Refuse options with which nothing can be read.
-
-        Raises
-        ------
-        OptionError
-            Options are wrong; the message names all problems.
-        """
+        """Raise one OptionError for all options with which nothing can be read."""
         problems: list[str] = []
         if self.servers is None:
             problems.append("connector=kafka without `kafka.bootstrap.servers`")

@@ -1,10 +1,4 @@
-"""How far the partitions reach, and what of them a batch takes: the driver's side, from one position to the next.
-
-A position is JSON: ``at`` is the next offset of each feed, ``ids`` the identity of each topic, ``seen`` what had been
-seen of a feed beyond that and when, ``lost`` how many offsets are gone that were never read (`failOnDataLoss=false`),
-``epochs`` the epoch of each feed's leader when ``at`` was found (positions of earlier releases have none): by it a log
-is noticed that was cut off and has grown again.
-"""
+"""Positions of the `kafka` connector: the driver's steps from one to the next."""
 
 from __future__ import annotations
 
@@ -32,7 +26,7 @@ _SHORT_S = 10.0
 
 
 class ClusterView(Protocol):
-    """What is asked of a cluster, see :class:`~.client.Cluster`."""
+    """The queries that :class:`Positions` needs, see :class:`~.client.Cluster`."""
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
         """Return the id and the partitions of each wanted topic."""
@@ -47,19 +41,17 @@ class ClusterView(Protocol):
         ...
 
     def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Return up to where feeds still are what was read of them, by offset and epoch; gone feeds may be missing."""
+        """Return the offsets up to which feeds are what was read, by offset and epoch; gone feeds may be missing."""
         ...
 
 
 class Positions:
-    """Plans what a batch takes.
+    """A planner of a batch's offsets.
 
-    Parameters
-    ----------
-    cluster, options
-        What is read.
-    clock_s : callable
-        Seconds, for how often partitions are looked for.
+    A position is JSON. ``at`` is the next offset of each feed, ``ids`` the identity of each topic. ``seen`` records
+    what was seen of a feed beyond ``at``, and when. ``lost`` counts unread offsets that are gone
+    (`failOnDataLoss=false`). ``epochs`` are the leaders' epochs as of ``at``, by which a truncated log that has grown
+    again is detected; positions of earlier releases have none.
     """
 
     def __init__(self, cluster: ClusterView, options: KafkaOptions, clock_s: Any = time.monotonic) -> None:
@@ -80,7 +72,6 @@ class Positions:
         self._said: set[str] = set()
 
     def freeze(self) -> None:
-        """See nothing beyond what is there now."""
         self._frozen = self._cluster.ends(self._feeds(again=True))
 
     def backlog(self, position: Position | None) -> int | None:
@@ -91,13 +82,7 @@ class Positions:
         return sum(max(0, self._until(feed, end) - at.get(feed, end)) for feed, end in self._ends.items())
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """Return what follows a position, at most `limit.rows` offsets of it.
-
-        Raises
-        ------
-        FeedChangedError
-            Unread messages are gone (`failOnDataLoss`), or there is no such topic.
-        """
+        """Return the step from a position, at most `limit.rows` offsets; raise FeedChangedError without topics."""
         feeds = self._feeds(again=position is None)
         if position is not None and not position["at"].keys() <= set(feeds):
             feeds = self._feeds(again=True)
@@ -149,9 +134,9 @@ class Positions:
     def _continued(
         self, position: Position | None, feeds: list[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, Any]:
-        """Return where to read each feed from, which feeds are gone, and which were cut off.
+        """Return where to read each feed from, which feeds are gone, and which were truncated.
 
-        Beyond the cut of a feed, nothing is looked at yet.
+        Nothing beyond a truncation is read yet.
         """
         ids = {topic: ident for topic, (ident, _) in self._topics.items()}
         if position is None:
@@ -172,7 +157,7 @@ class Positions:
             if feed in cut_off or self._short(feed, at[feed], ends):
                 end = cut_off[feed] if feed in cut_off else self._short_ends[feed]
                 self._loss(feed, f"was cut off at offset {end}, and was read to offset {at[feed]}")
-                # It is the same log: what lies before its end has been read.
+                # It is the same log: all before its end has been read.
                 missing += at[feed] - end
                 at[feed] = end
                 self._seen[feed] = []
@@ -194,10 +179,7 @@ class Positions:
     def _cut_off(
         self, position: Position, feeds: Iterable[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, int]:
-        """Return the feeds whose log was cut off before what was read of it, and where.
-
-        Only a change of leaders cuts a log off, so the method looks only into feeds with a new leader.
-        """
+        """Return where feeds' logs were truncated before what was read; only a change of leaders does that."""
         known: Mapping[str, int] = position.get("epochs", {})
         doubted: dict[str, tuple[int, int]] = {}
         for feed in sorted(epochs.keys() & known.keys() & set(feeds)):
@@ -212,7 +194,7 @@ class Positions:
         found: dict[str, int] = {}
         for feed, agreed in (self._cluster.agreed(doubted) if doubted else {}).items():
             if agreed < doubted[feed][0]:
-                # The end may have been seen before the cut. What lies beyond it is looked at next time.
+                # The end may have been seen before the cut. The next look covers the part beyond it.
                 found[feed] = ends[feed] = agreed
                 if self._frozen is not None:
                     self._frozen[feed] = End(agreed, epochs[feed])
@@ -235,10 +217,7 @@ class Positions:
         )
 
     def _short(self, feed: str, at: int, ends: Mapping[str, int]) -> bool:
-        """Return whether a feed has ended before what was read of it for a while.
-
-        A broker that comes up does not see its own end at once.
-        """
+        """Return whether a feed's end has been before `at` for some time: a starting broker first sees less."""
         if ends.get(feed, at) >= at:
             self._short_since_s.pop(feed, None)
             self._short_ends.pop(feed, None)
@@ -263,7 +242,7 @@ class Positions:
         return starts
 
     def _ends_at(self, feed: str) -> int | None:
-        """Return where reading ends for good; None if nowhere."""
+        """Return the last offset to read at all; None without one."""
         if self._options.ending_offsets == "latest":
             return None
         wanted = _offset_of(self._options.ending_offsets, feed, LATEST)
@@ -274,7 +253,7 @@ class Positions:
         return end if most is None else min(end, most)
 
     def _look(self, position: Position | None, at: Mapping[str, int], ends: Mapping[str, int], now_us: int) -> None:
-        """Remember when feeds were seen to have grown: that is when their messages arrived here."""
+        """Record when feeds were seen to have grown, which counts as their messages' arrival."""
         journaled: Mapping[str, list[list[int]]] = {} if position is None else position["seen"]
         for feed, end in ends.items():
             looks = self._seen.setdefault(feed, [list(look) for look in journaled.get(feed, [])])
@@ -293,7 +272,6 @@ class Positions:
         return Range(feed, {"topic": topic, "partition": partition, "from": at, "to": at}, 0, now_us)
 
     def _seen_us(self, feed: str, offset: int) -> int:
-        """Return when a message that waits was first seen."""
         return next(arrival for end, arrival in self._seen[feed] if end > offset)
 
     def _range(self, feed: str, low: int, high: int, epoch: int | None) -> Range:
@@ -311,7 +289,7 @@ class Positions:
         return Range(feed, place, high - low, arrivals[0][1] if len(arrivals) == 1 else None)
 
     def _skip_lost(self, at: dict[str, int], waiting: dict[str, int]) -> int:
-        """Resume from the first message that is there; return how many offsets are gone."""
+        """Skip to the first present message; return how many offsets are gone."""
         gone = 0
         for feed, first in self._cluster.begins(waiting).items():
             if first > at[feed]:
@@ -333,10 +311,7 @@ class Positions:
 
 
 def shared(waiting: Mapping[str, int], most: int | None) -> dict[str, int]:
-    """Share `most` offsets among feeds by what waits in each, so that all come to their end together.
-
-    Each feed gets at least one offset, while there are any.
-    """
+    """Share `most` offsets by what waits in each feed, so that all catch up together; each gets one if possible."""
     total = sum(waiting.values())
     if most is None or total <= most:
         return dict(waiting)

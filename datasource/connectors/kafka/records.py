@@ -29,7 +29,7 @@ _HEAD = 5
 
 
 class _Records(ValueFormat):
-    """Values that become records one by one."""
+    """A format of values that become records one by one."""
 
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
@@ -76,7 +76,7 @@ class _Records(ValueFormat):
 
 
 class AvroValues(_Records):
-    """Avro, by a schema that is given or that a registry has under the number before each value."""
+    """Avro, by a given schema or by that of a registry under the number before each value."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._registry = options.schema_registry
@@ -118,7 +118,6 @@ class AvroValues(_Records):
         return None if self._given is None else _parsed(_text_of(self._given))
 
     def _written(self, value: bytes) -> Any:
-        """Return the schema that a value was written with."""
         assert self._registry is not None
         if len(value) < _HEAD or value[0] != _MAGIC:
             raise ValueError("the value does not begin with a zero and the number of its schema")
@@ -236,7 +235,6 @@ _LOGICAL = {
 
 
 def _arrow_of(kind: Any) -> pa.DataType:
-    """Return the Arrow type for an Avro type."""
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1:
@@ -285,7 +283,6 @@ def _message(path: str, name: str) -> Any:
 
 
 def _arrow_of_field(field: Any) -> pa.DataType:
-    """Return the Arrow type for a field of a message."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return pa.map_(_single(key), _single(value))

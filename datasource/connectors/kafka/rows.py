@@ -1,4 +1,4 @@
-"""From messages to rows: values parsed together, metadata beside them, tombstones in their places."""
+"""Rows from messages: values parsed together, metadata beside them, tombstones in their places."""
 
 from __future__ import annotations
 
@@ -24,19 +24,7 @@ _VALUE, _OFFSET = methodcaller("value"), methodcaller("offset")
 
 
 class MessageRows:
-    """Makes rows of the messages of one range.
-
-    Parameters
-    ----------
-    options, common
-        How messages are written; the key and the time.
-    values : ValueFormat or None
-        How values are read; None for raw ones.
-    schema : pyarrow.Schema
-        Of the rows.
-    wanted : sequence of str
-        The columns to give.
-    """
+    """A converter of one range's messages to rows. `values` is None for raw values."""
 
     def __init__(
         self,
@@ -56,7 +44,6 @@ class MessageRows:
         self._keys = json_values()
 
     def chunks(self, messages: list[Any], part: Range, malformed: MalformedRows) -> Iterator[Chunk]:
-        """Yield the rows of some messages, in their order."""
         values = list(map(_VALUE, messages))
         if self._values is None:
             deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
@@ -191,7 +178,6 @@ def _split(tombstones: RowsAtOffsets | None, end: int) -> tuple[RowsAtOffsets | 
 
 
 def _mixed(table: pa.Table, positions: Int64s, tombstones: RowsAtOffsets | None) -> tuple[pa.Table, Int64s, Any]:
-    """Return rows and tombstones in the order of their messages."""
     if tombstones is None or not len(tombstones[1]):
         return table, positions, np.zeros(len(positions), dtype=np.bool_)
     stones, places = tombstones
@@ -216,10 +202,7 @@ def _arrivals(part: Range, offsets: Int64s) -> Int64s | None:
 
 
 def _offsets(messages: list[Any]) -> Int64s:
-    """Return the messages' offsets, which rise.
-
-    If the first and the last are as far apart as there are messages, none is left out.
-    """
+    """Return the messages' offsets, which increase: without gaps if first and last are as far apart as the count."""
     first, last = messages[0].offset(), messages[-1].offset()
     if last - first + 1 == len(messages):
         return np.arange(first, last + 1)

@@ -1,4 +1,4 @@
-"""From a range of offsets to messages: what a task does first."""
+"""Messages of a range of offsets, read in a task."""
 
 from __future__ import annotations
 
@@ -26,23 +26,15 @@ _CHUNK_BYTES = 32 << 20
 _AT_ONCE = 20_000
 # A log that ends before what was recorded: after a restart the broker may need a moment to see its own end.
 _SHORT_PATIENCE_S = 10.0
-# A consumer that was at rest while brokers restarted may wait for a leader that is none any more. Another one asks anew
-# who leads.
+# A consumer that was idle while brokers restarted may wait for a former leader. A new one queries the leader again.
 _SILENT_S = 15.0
 _ERROR = methodcaller("error")
 
 
 def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """Yield the messages of a range in the order of offsets, some at a time.
+    """Yield a range's messages by offset, which may have gaps (compaction, aborts, transaction markers).
 
-    Offsets may have gaps: compacted messages, aborted ones, or a transaction's own marks.
-
-    Raises
-    ------
-    FeedChangedError
-        Messages are gone (`failOnDataLoss`).
-    UpstreamError
-        The broker does not answer, or refuses.
+    Raise FeedChangedError if messages are gone (`failOnDataLoss`), and UpstreamError without an answer.
     """
     reading = _Reading(options, place)
     fresh = False
@@ -55,11 +47,11 @@ def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[A
 
 
 class _SilentConsumerError(Exception):
-    """A consumer has had neither messages nor the end of the log for long."""
+    """Neither messages nor the end of the log for a long time."""
 
 
 class _Reading:
-    """One range being read."""
+    """The state of reading one range."""
 
     def __init__(self, options: KafkaOptions, place: Mapping[str, Any]) -> None:
         self._options = options
@@ -75,23 +67,15 @@ class _Reading:
 
     @property
     def done(self) -> bool:
-        """Whether nothing of the range is left."""
         return self._at >= self._to
 
     def next(self) -> TopicPartition:
-        """Return the place of the next message."""
         from confluent_kafka import TopicPartition
 
         return TopicPartition(self._topic, self._partition, self._at)
 
     def chunks(self, consumer: Any) -> Iterator[list[Any]]:
-        """Yield the rest of the range, by a consumer that begins there.
-
-        Raises
-        ------
-        _SilentConsumerError
-            The consumer is silent. Its messages until then have been yielded.
-        """
+        """Yield the rest of the range by a consumer that begins there; raise _SilentConsumerError once it is silent."""
         self._consumer = consumer
         self._assigned_s = time.monotonic()
         gathered: list[Any] = []
@@ -136,10 +120,9 @@ class _Reading:
         return got
 
     def _of_this_log(self, got: list[Any]) -> list[Any]:
-        """Return the messages without those of a later leader, which were not there when the range was recorded.
+        """Return the messages without those of a later leader, which a range of its own covers from the truncation on.
 
-        The tail that was there then is lost. A range of its own, from the cut on, covers the later leader's messages.
-        Epochs never fall along a log.
+        The tail that was there when the range was recorded is lost. Epochs never decrease along a log.
         """
         last = got[-1].leader_epoch() if got and self._epoch is not None else None
         if self._epoch is None or last is None or last <= self._epoch:
@@ -151,7 +134,6 @@ class _Reading:
         return kept
 
     def _judge(self, message: Any) -> None:
-        """Take in a client's event that is no message."""
         from confluent_kafka import KafkaError
 
         error = message.error()
@@ -185,7 +167,7 @@ class _Reading:
         _log.warning("failOnDataLoss=false: %s", error.problem)
 
     def _wait(self) -> None:
-        """Give up once no message has come for too long; a broker may be just coming up."""
+        """Raise, or skip to the range's end, once no message has come for too long; a broker may be starting."""
         waited_s = time.monotonic() - self._moved_s
         if self._at >= self._to:
             return
@@ -201,10 +183,7 @@ class _Reading:
 
 @contextmanager
 def _collector_off() -> Generator[None]:
-    """Turn Python's garbage collector off for a block that makes a list of messages.
-
-    Otherwise the collector looks for cycles among the messages again and again, for half of a read's time.
-    """
+    """Turn the garbage collector off while a list of messages is made: its scans take half of a read's time."""
     if not gc.isenabled():
         yield
         return

@@ -1,6 +1,4 @@
-"""From messages' values to columns: as many values as there are with one call of a parser, what cannot be read put
-aside by itself.
-"""
+"""Columns from messages' values: parsed together by one call, with each unreadable value reported by itself."""
 
 from __future__ import annotations
 
@@ -27,40 +25,25 @@ Where = Callable[[int], str]
 
 
 class ValueFormat(ABC):
-    """How values are written."""
+    """A format of message values."""
 
     @abstractmethod
     def infer(self, sample: Sequence[bytes]) -> pa.Schema:
-        """Return the columns, from some values if nothing else defines them."""
+        """Return the columns, inferred from some values if nothing else defines them."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that values cannot hold, with SchemaError."""
+        """Raise SchemaError for columns that values cannot hold."""
         del schema
 
     @abstractmethod
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
     ) -> list[RowsAtOffsets]:
-        """Return the rows of values in order, one for each value that can be read.
-
-        The result is mostly one piece, and several if their types differ in zones of time.
-
-        Parameters
-        ----------
-        values : sequence of bytes
-        schema : pyarrow.Schema
-            The columns of the values.
-        columns : sequence of str
-            The wanted columns.
-        malformed
-            Receives each value that cannot be read.
-        where : callable
-            Names the place of a value.
-        """
+        """Return the readable values' rows in order, in several tables if types differ in time zones."""
 
 
 class LineValues(ValueFormat):
-    """Values that each are a line of some format of files."""
+    """A format of values that each are a line of some file format."""
 
     def __init__(self, form: LineFormat, *, bracketed: bool) -> None:
         self._form = form
