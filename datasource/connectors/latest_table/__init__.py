@@ -1,4 +1,4 @@
-"""A latest table as a feed: what each of its commits delivered."""
+"""A latest table as a feed: the rows that each of its commits applied."""
 
 from __future__ import annotations
 

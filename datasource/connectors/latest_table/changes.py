@@ -1,8 +1,4 @@
-"""A bucket's changes by one commit become rows: what it brought, and what it replaced or took away (`changes=full`).
-
-The rows that a commit replaced are looked up where it left them: in the files that it took out of use, and among the
-rows that it marked as dead. Memory: the keys of those files, and the rows that changed.
-"""
+"""A commit's changes of a bucket as rows: new ones, and replaced or deleted ones (`changes=full`)."""
 
 from __future__ import annotations
 
@@ -38,7 +34,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class _Before(NamedTuple):
-    """Rows of one file that may have left: what they are known by, and their positions."""
+    """Rows of one file that may have left: their identifying columns and their positions."""
 
     path: str
     known_by: pa.Table
@@ -50,21 +46,9 @@ def read_changes(
 ) -> Iterator[Chunk]:
     """Yield a bucket's changes, each preimage directly before its postimage.
 
-    Parameters
-    ----------
-    folder, part
-        The table's folder, and the range, whose place has the version and whether a key has several rows (``history``).
-    change
-        What the commit did to the bucket.
-    table
-        The table's key, time and columns.
-    schema
-        The wanted columns, :data:`CHANGE` among them.
-
-    Raises
-    ------
-    FeedChangedError
-        A file or a vector is gone, or is not what the commit wrote.
+    Replaced rows are read from the files that the commit removed, and from the rows that it marked dead. Memory: the
+    keys of those files, and the changed rows. The range's place has the version and whether a key has several rows
+    (``history``). `schema` includes :data:`CHANGE`. Raise FeedChangedError if a file or a vector is gone, or differs.
     """
     place = part.place
     try:
@@ -92,7 +76,7 @@ def read_changes(
 
 
 def as_inserted(chunk: Chunk, schema: pa.Schema) -> Chunk:
-    """Return rows of the table that a follower begins with as rows that came."""
+    """Return rows of the first version as insertions."""
     count = chunk.rows.num_rows
     return Chunk(_with_changes(chunk.rows, pa.repeat(pa.scalar(CHANGES[0]), count), schema), chunk.index)
 
@@ -105,7 +89,7 @@ def _with_changes(rows: pa.Table, changes: pa.Array, schema: pa.Schema) -> pa.Ta
 def _changed(
     folder: TableFolder, change: BucketChange, table: Described, schema: pa.Schema, *, history: bool
 ) -> tuple[pa.Table, pa.Table, Int64s, Int64s]:
-    """Return the rows that left, those that came, the order of both together, and what each one is."""
+    """Return the rows that left, the added rows, the order of both together, and the kind of each change."""
     order = table.sequence or (() if table.time is None else (table.time,))
     names = [*table.key, *(order if history else ())]
     known_by = pa.schema([table.columns.field(name) for name in dict.fromkeys(columns_of(names, table.columns.names))])
@@ -155,7 +139,7 @@ def _before(folder: TableFolder, rows: LeftRows, schema: pa.Schema) -> _Before:
 
 
 def _rows_before(folder: TableFolder, held: Sequence[_Before], chosen: Int64s, schema: pa.Schema) -> pa.Table:
-    """Return some of the rows that may have left, by increasing places among all of them."""
+    """Return the `chosen` of the rows that may have left, by increasing places among all of them."""
     parts, first = [schema.empty_table()], 0
     for each in held:
         low, high = np.searchsorted(chosen, [first, first + len(each.positions)])
@@ -176,5 +160,5 @@ def _read(folder: TableFolder, path: str, schema: pa.Schema) -> pa.Table:
 
 
 def _present(schema: pa.Schema, file: pa.Schema) -> list[str]:
-    """Return the columns that a file has: one is kept where it has none, since it counts the rows."""
+    """Return the columns that a file has; if none, its first column, which counts the rows."""
     return [name for name in schema.names if name in file.names] or file.names[:1]

@@ -1,8 +1,4 @@
-"""What a commit did to each bucket, by its entry in the log: files that came, files that left, rows marked as dead.
-
-Nothing is written for it. The files and vectors that a commit took out of use stay for the retention, as those of the
-rows that it brought do.
-"""
+"""A commit's effect on each bucket, by its log entry: files added, files removed, rows marked dead."""
 
 from __future__ import annotations
 
@@ -22,26 +18,16 @@ _FOLDER = re.compile(rf"(?:^|/){BUCKET}=(\d+)/")
 
 
 class LeftRows(NamedTuple):
-    """Rows of a file that the bucket has no more, or has in another file.
+    """Rows of a file that the bucket no longer has, or has in another file."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to the table.
-    before, after : DeletionVector or None
-        Which rows were dead before the commit, and which are since.
-    marked : bool
-        Whether the file stays: then its rows that left are those that only `after` has. Else all that were not dead.
-    """
-
-    path: str
-    before: DeletionVector | None
-    after: DeletionVector | None
-    marked: bool
+    path: str  # relative to the table
+    before: DeletionVector | None  # rows that were dead before the commit
+    after: DeletionVector | None  # rows that are dead since
+    marked: bool  # the file stays, and the rows that left are those only in `after`; else all live rows left
 
 
 class CameFile(NamedTuple):
-    """A file that came: its path, and how many of its rows (the last ones) the commit brought."""
+    """An added file: its path, and how many of its rows (the last ones) the commit brought."""
 
     path: str
     fresh: int
@@ -49,37 +35,24 @@ class CameFile(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class BucketChange:
-    """What a commit did to one bucket.
-
-    Attributes
-    ----------
-    left : sequence of LeftRows
-    came : sequence of CameFile
-    deletions : int
-        How many keys it recorded as deleted.
-    """
+    """A commit's effect on one bucket."""
 
     left: Sequence[LeftRows] = ()
     came: Sequence[CameFile] = ()
-    deletions: int = 0
+    deletions: int = 0  # number of keys that it recorded as deleted
 
     @property
     def files(self) -> int:
-        """How many files it takes to read the changes."""
         return len(self.left) + len(self.came)
 
     @property
     def fresh(self) -> int:
-        """How many rows came."""
         return sum(file.fresh for file in self.came)
 
     def most_changes(self, keep: int | None) -> int | None:
-        """Return a number that the changes do not exceed, or None if only the files have one.
+        """Return the maximum of changes; None if only the files have it.
 
-        Parameters
-        ----------
-        keep
-            How many rows of a key the table keeps: a row that comes makes one leave at most, a deletion so many.
+        An added row removes one row at most, and a deletion all that the table keeps of a key (`keep`).
         """
         if not self.fresh and not self.deletions:
             return None if self.left else 0
@@ -87,20 +60,7 @@ class BucketChange:
 
 
 def bucket_changes(actions: Iterable[Mapping[str, Any]], location: str) -> dict[str, BucketChange]:
-    """Return what a commit of ours did to each bucket whose rows it changed, by the bucket's number as text.
-
-    Parameters
-    ----------
-    actions
-        Of the commit's entry.
-    location
-        The table's, for errors.
-
-    Raises
-    ------
-    TableError
-        The entry does not name the bucket of a file.
-    """
+    """Return our commit's effect on each bucket whose rows it changed, by the bucket's number as text."""
     found = [action for action in actions if action.keys() & {"add", "remove", "commitInfo"}]
     recorded = (Delivered.of_commit(action["commitInfo"]) for action in found if "commitInfo" in action)
     delivered = next((each for each in recorded if each is not None), Delivered(0, {}, {}))

@@ -1,4 +1,4 @@
-"""A latest table as a feed: the table as the first run finds it, then what each commit delivers."""
+"""The `latest` connector: a table as the first run finds it, then the changes of each commit."""
 
 from __future__ import annotations
 
@@ -40,18 +40,11 @@ def make(options: LatestOptions, common: SourceOptions, schema: pa.Schema | None
 class LatestConnector(Connector):
     """One feed, named by the table's path. A position is a version of the table.
 
-    The first run begins with the table as it is, all of it; each later version brings the rows that its commit
-    delivered, keys that were deleted as tombstones, and how far the table is complete then. With ``changes=full`` it
-    also brings each row that its commit took out of the table.
+    The first run reads the whole table. Each later version brings the rows that its commit applied, deleted keys as
+    tombstones, and the table's low-watermark. With ``changes=full`` it also brings each row that its commit removed.
 
-    Guarantee: each row that a commit after the first version delivered is in exactly one range, commits in their order,
-    none divided. A range gives the same rows each time, or reading raises
-    :class:`~upstream.conf.errors.FeedChangedError`.
-
-    Parameters
-    ----------
-    options, common
-        What to read, and how.
+    Guarantee: each row that a commit after the first version applied is in exactly one range; commits are in order,
+    none divided. A range reads the same each time, or reading raises :class:`~upstream.conf.errors.FeedChangedError`.
     """
 
     name: ClassVar[str] = "latest"
@@ -74,13 +67,6 @@ class LatestConnector(Connector):
         return self._schema
 
     def fix_schema(self, schema: pa.Schema) -> None:
-        """Read by this schema from now on.
-
-        Raises
-        ------
-        SchemaError
-            The schema names columns that the table does not have, or lacks that of changes.
-        """
         columns = self._columns().names
         if self._options.full and CHANGE not in schema.names:
             raise SchemaError(
@@ -108,12 +94,9 @@ class LatestConnector(Connector):
             self._frozen = describe(self._folder).version
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """Return what follows a position within `limit`: files of the first version, then whole commits, at least one.
+        """Return the step within `limit`: files of the first version, then whole commits, at least one.
 
-        Raises
-        ------
-        FeedChangedError
-            Versions that were not read are gone, other writers have changed rows, or the table was made again.
+        Raise FeedChangedError if unread versions are gone, other writers changed rows, or the table was recreated.
         """
         with self._folder.guarded():
             if position is None:
@@ -133,10 +116,7 @@ class LatestConnector(Connector):
             return self._snapshot(position, limit)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
-        """Yield the rows of a range.
-
-        Of columns that lack that of changes, the rows that came are yielded alone: it is by these that feeds progress.
-        """
+        """Yield a range's rows. Columns without that of changes get only added rows, by which feeds progress."""
         del malformed
         schema = self.schema()
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
@@ -150,14 +130,10 @@ class LatestConnector(Connector):
                 yield from (as_inserted(chunk, wanted) for chunk in read_range(self._folder, part, came))
 
     def limit(self, common: Limit) -> Limit:
-        """Return the common limits, with `maxFilesPerTrigger`."""
         return Limit(common.rows, common.bytes, self._options.max_files)
 
     def quarantine_folder(self) -> str:
-        """Return a folder beside the table if the table is on a disk, else the default folder.
-
-        VACUUM would remove files within the table.
-        """
+        """Return a folder beside a table on a disk (VACUUM would remove files within it), else the default folder."""
         return self._folder.location + "_quarantine" if self._folder.is_local else super().quarantine_folder()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -171,7 +147,6 @@ class LatestConnector(Connector):
         return self._described
 
     def _columns(self) -> pa.Schema:
-        """Return the table's columns and, if changes are marked, the column for that."""
         columns = self._table().columns
         if not self._options.full:
             return columns
@@ -278,7 +253,7 @@ class LatestConnector(Connector):
         return bucket_changes(actions, self._folder.location)[bucket]
 
     def _promised(self, found: Delivered | None) -> dict[str, int]:
-        """Return how far the table is complete, if a commit records it and `time` is the table's own time column."""
+        """Return the table's low-watermark, if a commit records it and `time` is the table's own time column."""
         common = self._common
         if found is None or found.low_watermark is None or common.time is None or common.time != self._table().time:
             return {}
@@ -293,7 +268,7 @@ class LatestConnector(Connector):
         return frozenset([self._feed] if position["ended"] else [])
 
     def _check_silence(self, position: Position) -> None:
-        """Raise if nothing new comes because the log does not continue where reading stopped."""
+        """Raise FeedChangedError if there is no input because the log does not continue at the position."""
         version = int(position["version"])
         if self._log.has(version):
             return
@@ -312,7 +287,7 @@ class LatestConnector(Connector):
 
 
 class _Place(NamedTuple):
-    """A range of a commit: where it lies, how many rows it has at most, and how many files it takes to read them."""
+    """A range of a commit: its place, the maximum of its rows, and the number of files to read."""
 
     place: dict[str, Any]
     span: int
@@ -320,7 +295,7 @@ class _Place(NamedTuple):
 
 
 class _Room:
-    """How much a step may still take; the first unit always fits."""
+    """The rest of a step's limit; the first unit always fits."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
@@ -328,7 +303,6 @@ class _Room:
         self._empty = True
 
     def take(self, rows: int, files: int) -> bool:
-        """Take a unit if there is room for it; return whether there was."""
         self._rows += rows
         self._files += files
         fits = self._rows <= (self._limit.rows or self._rows) and self._files <= (self._limit.files or self._files)

@@ -1,6 +1,4 @@
-"""Which of a bucket's rows a commit replaced or took away, and how the rows that it brought are told from each other:
-the arithmetic of `changes=full`, on numbers that stand for keys.
-"""
+"""Preimages and postimages of a commit (`changes=full`), computed on numbers in place of keys."""
 
 from __future__ import annotations
 
@@ -20,35 +18,18 @@ INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
 
 
 class Images(NamedTuple):
-    """Rows before and after a commit, in the order in which they leave.
+    """Rows before and after a commit, in the order in which they leave."""
 
-    Attributes
-    ----------
-    places : int64 array
-        Below the number of earlier rows: the place of an earlier row. From there on: that of a row that the commit
-        brought, plus that number.
-    changes : int64 array
-        Places in `CHANGES`, one for each of `places`.
-    """
-
-    places: Int64s
-    changes: Int64s
+    places: Int64s  # an earlier row's place; or that of an added row, plus the number of earlier rows
+    changes: Int64s  # places in `CHANGES`, one for each of `places`
 
 
 def images_of(before: Int64s, kept: Int64s, fresh: Int64s) -> Images:
     """Return the changes that a commit made.
 
-    Each row that is in the table no more is once a preimage or a deletion, each row that came once a postimage or an
-    insertion; a preimage is directly before its postimage.
-
-    Parameters
-    ----------
-    before
-        What the rows are known by that may have left, at least 0: equal numbers for equal keys.
-    kept
-        The same of rows that are in the table as they were.
-    fresh
-        The same of the rows that the commit brought.
+    The arrays have key numbers (at least 0) of rows that may have left, rows that are unchanged, and added rows. Each
+    row that left is once a preimage or a deletion. Each added row is once a postimage or an insertion. A preimage is
+    directly before its postimage.
     """
     held, came = len(before), len(fresh)
     size = 1 + max((int(each.max()) for each in (before, kept, fresh) if len(each)), default=-1)

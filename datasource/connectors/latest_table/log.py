@@ -1,4 +1,4 @@
-"""The table's log, entry by entry: what each version delivered, and whether that is all it did."""
+"""The table's log, entry by entry: the rows that each version applied, and whether it did more."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ __all__ = ["NEW_CHECKPOINT", "TableLog"]
 NEW_CHECKPOINT = "start with a new checkpoint: it begins with the table as it is then"
 
 _NOTHING = Delivered(0, {}, {})
-# After maintenance the last commit that says how far the table is complete lies a little further back.
+# After maintenance, the last commit with the table's low-watermark is a little further back.
 _LOOK_BACK = 100
 
 
 class TableLog:
-    """Reads the log of one table, as the Delta format lays it out.
-
-    Parameters
-    ----------
-    folder
-        The table's.
-    """
+    """A reader of one table's Delta log."""
 
     def __init__(self, folder: TableFolder) -> None:
         self._folder = folder
@@ -35,7 +29,6 @@ class TableLog:
         return {"_folder": self._folder, "_last": None}
 
     def has(self, version: int) -> bool:
-        """Return whether the log has the entry of a version."""
         return self._folder.has(entry_place(version))
 
     def actions(self, version: int) -> list[dict[str, Any]] | None:
@@ -48,12 +41,9 @@ class TableLog:
         return self._last[1]
 
     def delivered(self, version: int, table_id: str) -> Delivered | None:
-        """Return what a version delivered; nothing if it was maintenance, None if there is no such entry.
+        """Return what a version applied: nothing if it was maintenance, None without an entry.
 
-        Raises
-        ------
-        FeedChangedError
-            The version changed rows without a record of which, or made another table.
+        Raise FeedChangedError if it changed rows without a record, or made another table.
         """
         actions = self.actions(version)
         if actions is None:
@@ -100,7 +90,7 @@ class TableLog:
         return None
 
     def made_anew(self) -> FeedChangedError:
-        """Return the error for a table that is not the one that the checkpoint began with."""
+        """Return the error for a table other than the one that the checkpoint began with."""
         return FeedChangedError(
             f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and "
             "made anew",

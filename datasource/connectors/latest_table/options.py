@@ -48,17 +48,9 @@ class LatestOptions:
 
     @property
     def full(self) -> bool:
-        """Whether a commit gives the rows that it replaced, too."""
         return self.changes == "full"
 
     def folder(self) -> TableFolder:
-        """Return the table's folder.
-
-        Raises
-        ------
-        OptionError
-            No path is given.
-        """
         if self.path is None:
             raise OptionError(
                 "no path is given for connector=latest", hint='name the table with load("…") or the option `path`'
@@ -83,7 +75,7 @@ class LatestOptions:
 
 
 def _check_full(common: SourceOptions) -> None:
-    """Refuse options under which rows that were replaced would be lost, or taken for late ones."""
+    """Raise OptionError for options under which replaced rows would be lost, or taken for late ones."""
     problems: list[str] = []
     if common.coalesce:
         problems.append("coalesce=true with changes=full: it would leave out the rows that were replaced")

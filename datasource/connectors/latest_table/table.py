@@ -1,4 +1,4 @@
-"""What a latest table says of itself now: its id, layout and live files."""
+"""A latest table's current state: its id, layout and live files."""
 
 from __future__ import annotations
 
@@ -32,45 +32,19 @@ __all__ = ["Described", "LiveFile", "count_rows", "describe", "live_files", "ope
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """A latest table.
+    """The description of a latest table at one version."""
 
-    Attributes
-    ----------
-    table_id : str
-        Delta's id, another one for each table that is made.
-    version : int
-        The latest.
-    key : tuple of str
-        The update key that it was made with.
-    time : str or None
-        The time column that it was made with.
-    columns : pyarrow.Schema
-        The user's columns.
-    keep : int or None
-        How many of the newest rows of each key it keeps; None if it keeps all.
-    sequence : tuple of str
-        The columns or fields by whose order it was made, if no time decides.
-    """
-
-    table_id: str
+    table_id: str  # Delta's id; a recreated table has another one
     version: int
     key: tuple[str, ...]
     time: str | None
     columns: pa.Schema
-    keep: int | None = 1
-    sequence: tuple[str, ...] = ()
+    keep: int | None = 1  # number of newest rows kept of each key; None for all
+    sequence: tuple[str, ...] = ()  # columns or fields that order the rows, if no time does
 
 
 def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
-    """Open the table, at its latest version or at an earlier one.
-
-    Raises
-    ------
-    OptionError
-        There is no table.
-    deltalake.exceptions.DeltaError
-        The version is gone.
-    """
+    """Open the table, now or at a version; raise OptionError if there is none, DeltaError if the version is gone."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -85,17 +59,7 @@ def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
 
 
 def describe(folder: TableFolder, version: int | None = None) -> Described:
-    """Return the description of the table as it is now, or at an earlier version.
-
-    Raises
-    ------
-    OptionError
-        There is no table.
-    TableError
-        The table is not one of ours, or its files have other names for its columns.
-    deltalake.exceptions.DeltaError
-        The version is gone.
-    """
+    """Return the table's description; raise TableError if it is not ours or has mapped column names."""
     table = open_table(folder, version)
     metadata = table.metadata()
     properties = metadata.configuration
@@ -115,38 +79,19 @@ def describe(folder: TableFolder, version: int | None = None) -> Described:
 
 
 class LiveFile(NamedTuple):
-    """A file of a table at one version.
+    """A file of a table at one version."""
 
-    Attributes
-    ----------
-    path : str
-        Relative to the table.
-    rows : int
-        How many it holds, dead ones included.
-    vector : DeletionVector or None
-        Which of them are dead.
-    """
-
-    path: str
-    rows: int
-    vector: DeletionVector | None
+    path: str  # relative to the table
+    rows: int  # dead ones included
+    vector: DeletionVector | None  # the dead rows
 
     @property
     def live(self) -> int:
-        """How many of the file's rows are not dead."""
         return self.rows - (0 if self.vector is None else self.vector.cardinality)
 
 
 def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
-    """Return the files that hold the table at a version, in the order of their paths.
-
-    Raises
-    ------
-    TableError
-        The log cannot be followed.
-    deltalake.exceptions.DeltaError
-        The version is gone.
-    """
+    """Return the table's files at a version, by path; raise TableError if the log cannot be followed."""
     table = open_table(folder, version)
     vectors: dict[str, DeletionVector] = {}
     if "deletionVectors" in (table.protocol().reader_features or ()):

@@ -1,4 +1,4 @@
-"""Ranges become rows: the last rows of a file, or deletions."""
+"""Rows of a range of a latest table: the last rows of a file, or deletions."""
 
 from __future__ import annotations
 
@@ -18,26 +18,14 @@ from .log import NEW_CHECKPOINT, TableLog
 __all__ = ["ROWS_AT_ONCE", "conformed", "last_rows", "read_range"]
 
 ROWS_AT_ONCE = 262_144
-"""So many rows are in memory at once, where they need not all be."""
+"""The maximum of rows in memory at once, where a part suffices."""
 
 
 def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[Chunk]:
-    """Yield the rows of a range, in pieces.
+    """Yield a range's rows in pieces; raise FeedChangedError if the file is gone, or not what the commit wrote.
 
-    Parameters
-    ----------
-    folder
-        The table's folder.
-    part
-        Its place names a version, a file and how many of its last rows to read (``path``, ``rows``, ``deleted``). If
-        some rows of a whole file are dead, ``vector`` names them. If nothing was delivered, there is no file.
-    schema
-        The wanted columns.
-
-    Raises
-    ------
-    FeedChangedError
-        The file is gone, or is not what the commit wrote.
+    The range's place has a version, a file, and how many of its last rows to read (``path``, ``rows``, ``deleted``).
+    ``vector`` has the dead rows of a whole file. If a commit applied nothing, there is no file.
     """
     place = part.place
     if "path" not in place:
@@ -92,22 +80,12 @@ def _without(tables: Iterator[pa.Table], dead: npt.NDArray[np.bool_]) -> Iterato
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema, null where the table lacks them.
-
-    Raises
-    ------
-    SchemaError
-        A value does not fit its column's type.
-    """
+    """Return the columns of a schema, null where the table lacks them; raise SchemaError if a value does not fit."""
     return pa.table([_column(table, field) for field in schema], names=schema.names)
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """Return a column in the wanted type, null if the table lacks it.
-
-    A deletion has only the key and the time. A file from before a column was added lacks the column, and one from
-    before the column was widened has a narrower type.
-    """
+    """Return a column in the wanted type; null if the table lacks it, as deletions and older files do."""
     if field.name not in table.column_names:
         return pa.nulls(table.num_rows, field.type)
     column = table.column(field.name)
