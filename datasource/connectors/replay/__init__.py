@@ -1,4 +1,4 @@
-"""A recorded file, played against the clock in file order."""
+"""A recorded file, replayed against the clock in file order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replay connector: a recording, released by the clock."""
+"""The `replay` connector: a recording, released by the clock."""
 
 from __future__ import annotations
 
@@ -36,24 +36,13 @@ def make(options: ReplayOptions, common: SourceOptions, schema: pa.Schema | None
 
 
 class ReplayConnector(Connector):
-    """Plays what another connector reads, in its order, against the clock.
+    """A replay of what another connector reads, in its order, against the clock.
 
-    The first row is released when the first step is taken; that instant goes into the position. If what is asked for is
-    what there is *now* (a batch read, a first run with `Trigger.AvailableNow`), the recording has just ended. Released
-    once, a row stays released; after the last one the feed has ended.
+    The first step releases the first row; that instant goes into the position. If only the input of *now* is wanted (a
+    batch read, a first run with `Trigger.AvailableNow`), the recording has just ended. A released row stays released.
+    After the last one the feed has ended. `made_with` is all that the rows depend on besides the recording's content.
 
-    Parameters
-    ----------
-    inner : Connector
-        Reads the recording.
-    feed : str
-        The feed's name.
-    pace : Pace
-        How fast it is played.
-    made_with : str
-        What the rows depend on besides the recording's content.
-
-    Guarantee: a range gives the same rows and arrivals each time, or reading raises
+    Guarantee: a range has the same rows and arrivals each time, or reading raises
     :class:`~upstream.conf.errors.FeedChangedError`.
     """
 

@@ -15,7 +15,7 @@ __all__ = ["ReplayOptions"]
 
 @dataclasses.dataclass(frozen=True)
 class ReplayOptions(FilesOptions):
-    """What is played, and how fast."""
+    """The options of the `replay` connector; see each option's documentation."""
 
     speed: float | None = option(
         "speed",
@@ -38,14 +38,7 @@ class ReplayOptions(FilesOptions):
     )
 
     def pace(self, common: SourceOptions) -> Pace:
-        """Return the pace for these options.
-
-        Raises
-        ------
-        OptionError
-            Neither or both of `speed` and `rowsPerSecond` are given, or `speed` is given without a column of recorded
-            times.
-        """
+        """Return the pace; raise OptionError unless it is either `speed` (with a time column) or `rowsPerSecond`."""
         if (self.speed is None) == (self.rows_per_second is None):
             raise OptionError(
                 ("neither" if self.speed is None else "both")

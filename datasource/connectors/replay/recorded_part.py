@@ -1,4 +1,4 @@
-"""A piece of a recording: neighbouring rows."""
+"""A part of a recording."""
 
 from __future__ import annotations
 
@@ -17,21 +17,9 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class RecordedPart:
-    """Neighbouring rows as they were read.
+    """Neighbouring rows of a recording, as they were read."""
 
-    Attributes
-    ----------
-    begin : int
-        No row or malformed row of the piece has a smaller number, and none before it has this or a larger one.
-    rows : pyarrow.Table
-        In file order.
-    numbers : int64 array of length rows
-        Increasing.
-    malformed : sequence of mapping
-        What was reported in between.
-    """
-
-    begin: int
+    begin: int  # all numbers in the part are at least this; all before it are smaller
     rows: pa.Table
-    numbers: Int64s
-    malformed: Sequence[Mapping[str, Any]]
+    numbers: Int64s  # increasing
+    malformed: Sequence[Mapping[str, Any]]  # reports in between

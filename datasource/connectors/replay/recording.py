@@ -1,8 +1,4 @@
-"""A recording as one numbered sequence of rows.
-
-Another connector reads it: its ranges from the beginning, one after the other, are the recording. A row's *number* is
-its place in them and does not depend on which columns are read; its *rank* counts the rows there are.
-"""
+"""A recording as one numbered sequence of rows."""
 
 from __future__ import annotations
 
@@ -28,23 +24,11 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Recording:
-    """What a connector finds at its first look, and when each row of it is released.
+    """The input that a connector finds at its first look, with the release of each row.
 
-    Parameters
-    ----------
-    connector : Connector
-        Who reads it.
-    schema : pyarrow.Schema
-        Its columns.
-    pace : Pace
-        How it is played.
-    made_with : str
-        What else its rows depend on (the connector's options).
-
-    Attributes
-    ----------
-    digest : str
-        Names the content and the pace, as far as the connector tells contents apart (files, sizes, changes).
+    A row's *number* is its place in the connector's ranges, whatever columns are read. Its *rank* counts present rows.
+    `digest` identifies content and pace, as far as the connector distinguishes contents (files, sizes, changes).
+    `made_with` is all that rows depend on besides (the connector's options).
     """
 
     def __init__(self, connector: Connector, schema: pa.Schema, pace: Pace, made_with: str) -> None:
@@ -63,20 +47,13 @@ class Recording:
         return SCHEDULES.get(self.digest, self._scheduled)
 
     def bytes_per_row(self) -> float:
-        """Return the bytes that a row takes in memory, estimated from the first rows."""
         first = next((piece for piece in self._read(0, tuple(self._schema.names)) if piece.rows.num_rows), None)
         return 1.0 if first is None else max(1.0, first.rows.nbytes / first.rows.num_rows)
 
     def between(
         self, start: int, stop: int, columns: Sequence[str], malformed: MalformedRows
     ) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield the rows with ranks from `start` up to `stop`, and their ranks; report malformed rows among them.
-
-        Raises
-        ------
-        FeedChangedError
-            A row was not there when the schedule was made.
-        """
+        """Yield the rows with ranks from `start` up to `stop`, and their ranks; report malformed rows among them."""
         schedule = self.schedule()
         first = int(schedule.numbers[start]) if 0 < start < schedule.rows else 0
         last = int(schedule.numbers[stop]) if stop < schedule.rows else int(self._first[-1]) + 1
@@ -143,7 +120,7 @@ class Recording:
 
 
 class _Noted:
-    """Keeps what is malformed until the batch that it belongs to is read."""
+    """A store of malformed rows until the batch that they belong to is read."""
 
     def __init__(self) -> None:
         self.reports: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What a process keeps of recordings, so that a batch costs its own rows and not the whole recording again."""
+"""Recordings cached in a process, so that a batch costs its own rows and not the whole recording."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CURSORS", "ROWS", "SCHEDULES", "Cursors", "HeldRecordings", "HeldSch
 
 
 class HeldSchedules:
-    """The schedules used last."""
+    """The most recently used schedules."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -23,7 +23,6 @@ class HeldSchedules:
         self._held: OrderedDict[Hashable, Schedule] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
-        """Return the schedule of a recording; make it if it is not held."""
         with self._lock:
             found = self._held.get(key) or make()
             self._held[key] = found
@@ -34,7 +33,7 @@ class HeldSchedules:
 
 
 class HeldRecordings:
-    """Whole recordings, those used last, up to `most_bytes` of Arrow memory together."""
+    """The most recently used whole recordings, up to `most_bytes` of Arrow memory together."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -53,7 +52,7 @@ class HeldRecordings:
 
 
 class Cursors:
-    """Recordings that are too large to be held, open where the last range ended."""
+    """Open streams of recordings that are too large to be held, each at the end of its last range."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -63,19 +62,7 @@ class Cursors:
     def until(
         self, key: Hashable, low: int, first: int, last: int, start: Callable[[], Iterator[RecordedPart]]
     ) -> Iterator[RecordedPart]:
-        """Yield the pieces that hold the rows from number `first` up to `last`.
-
-        Parameters
-        ----------
-        key
-            The recording and its columns.
-        low
-            Where a new stream would begin; an open one between here and `first` is nearer.
-        first, last
-            Row numbers.
-        start
-            Opens a new stream at `low`.
-        """
+        """Yield the pieces with rows `first` up to `last`, from the nearest open stream, or from `start` at `low`."""
         with self._lock:
             near = [each for each in self._open if each[0] == key and low <= each[1] <= first]
             found = max(near, key=lambda each: each[1], default=None)

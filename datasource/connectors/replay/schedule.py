@@ -1,4 +1,4 @@
-"""When the rows of a recording are released."""
+"""Release times of a recording's rows."""
 
 from __future__ import annotations
 
@@ -19,19 +19,11 @@ _LOOK_AHEAD = 8
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """How fast a recording is played: `speed` times its own times, or `rows_per_second`.
-
-    Attributes
-    ----------
-    max_gap_us : int
-        With `speed`: what a longer gap is cut to.
-    time, time_format, time_zone
-        With `speed`: the column to go by and how to read it.
-    """
+    """The pace of a replay: `speed` times the recorded times, or `rows_per_second`."""
 
     speed: float | None = None
     rows_per_second: float | None = None
-    max_gap_us: int = 3_600_000_000
+    max_gap_us: int = 3_600_000_000  # with `speed`: longer gaps are cut to it
     time: str | None = None
     time_format: str | None = None
     time_zone: str = "UTC"
@@ -39,22 +31,13 @@ class Pace:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """When each row is released.
+    """The release of each row."""
 
-    Attributes
-    ----------
-    numbers : int64 array of length rows
-        Each row's number, increasing.
-    elapsed_us : int64 array of length rows
-        From the start to its release, never decreasing.
-    """
-
-    numbers: Int64s
-    elapsed_us: Int64s
+    numbers: Int64s  # increasing
+    elapsed_us: Int64s  # from the start to the release, never decreasing
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return len(self.numbers)
 
 
@@ -67,22 +50,8 @@ def elapsed_by_time(times_us: Int64s, speed: float, max_gap_us: int) -> Int64s:
     """Return the microseconds from the start to each row's release, at `speed` times the recorded times.
 
     A row is released once the largest time so far has been reached, so that file order holds. Times far ahead of the
-    rows after them do not count (the far-future stamps of real recordings would hold back everything behind them), and
-    no gap lasts longer than `max_gap_us`.
-
-    Parameters
-    ----------
-    times_us : int64 array of length rows
-        Recorded times in file order; :data:`~upstream.core.rows.event_times.NO_TIME` where there is none.
-    speed : float
-        Recorded seconds per second.
-    max_gap_us : int
-        In recorded microseconds.
-
-    Returns
-    -------
-    int64 array of length rows
-        From 0, never decreasing.
+    rows after them do not count: such stamps in real recordings would hold back all later rows. No gap exceeds
+    `max_gap_us`, in recorded microseconds. A missing time is :data:`~upstream.core.rows.event_times.NO_TIME`.
     """
     known = np.flatnonzero(times_us != NO_TIME)
     elapsed = np.zeros(len(times_us), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A synthetic feed's arrivals as arrays, for whoever simulates rather than reads."""
+"""Arrivals of a synthetic feed as arrays, for simulations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def synthetic_arrivals(recipe: Recipe, until_us: int) -> tuple[Int64s, Int64s]:
-    """Return when rows of a recipe's first feed come up to a time, and with which key.
-
-    Returns
-    -------
-    at_us, key : int64 arrays of length rows
-        Microseconds since the start, never decreasing; key numbers.
-    """
+    """Return arrivals (microseconds since the start, never decreasing) and key numbers of a recipe's first feed."""
     stream = SyntheticStream(recipe)
     pieces = list(stream.between(FeedPoint(), stream.take(FeedPoint(), until_us)))
     none = np.empty(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The synthetic connector: seeded feeds, released by the clock."""
+"""The `synthetic` connector: seeded feeds, released by the clock."""
 
 from __future__ import annotations
 
@@ -34,18 +34,11 @@ def make(options: SyntheticOptions, common: SourceOptions, schema: pa.Schema | N
 class SyntheticConnector(Connector):
     """Seeded feeds (see :class:`SyntheticOptions`), named ``synthetic-0``, ``synthetic-1``, and so on.
 
-    A row can be seen from its arrival on. The feeds start when the first step is taken; that instant goes into the
-    position. If what is asked for is what there is *now* (a batch read, a first run with `Trigger.AvailableNow`), the
-    feeds have started long enough ago to have sent all their `rows`.
+    A row is visible from its arrival on. The first step starts the feeds; that instant goes into the position. If only
+    the input of *now* is wanted (a batch read, a first run with `Trigger.AvailableNow`), the feeds have already sent
+    all their `rows`. `schema` has some of the columns ``key``, ``time``, ``value`` and, if asked for, ``payload``.
 
-    Parameters
-    ----------
-    options
-        What the feeds send.
-    schema
-        The columns wanted, of those there are: ``key``, ``time``, ``value`` and, if asked for, ``payload``.
-
-    Guarantee: a range gives the same rows whenever and wherever it is read.
+    Guarantee: a range has the same rows whenever and wherever it is read.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -92,7 +85,7 @@ class SyntheticConnector(Connector):
         most = self._most_rows(limit)
         reached = [stream.take(place, until, most) for stream, place in zip(streams, places, strict=True)]
         there = [end.row - start.row for start, end in zip(places, reached, strict=True)]
-        # Of a feed from which as much as the limit could be taken nobody has looked at how much more there is.
+        # A feed that reached the limit may have more rows, which were not counted.
         left = {n for n, rows in enumerate(there) if rows == most}
         if most is not None and sum(there) > most:
             shares = _shared(there, most)

@@ -1,8 +1,4 @@
-"""Random numbers by counter: the i-th number of a column is a function of (seed, feed, column, i) alone.
-
-Arrivals and counts use integer operations and single IEEE multiplications and divisions only, so that the machines of a
-mixed cluster agree on them.
-"""
+"""Random numbers by counter: the i-th number of a column is a function of (seed, feed, column, i) alone."""
 
 from __future__ import annotations
 
@@ -29,14 +25,10 @@ _MASK = (1 << 64) - 1
 
 
 class Draws:
-    """One column's random numbers.
+    """The random numbers of one column; columns are independent.
 
-    Parameters
-    ----------
-    seed, feed : int
-        Of the run, and the feed's number.
-    column : int
-        Which of the feed's columns; columns are independent.
+    Arrivals and counts use only integer operations and single IEEE multiplications and divisions, so that the machines
+    of a mixed cluster agree on them.
     """
 
     def __init__(self, seed: int, feed: int, column: int) -> None:
@@ -73,13 +65,7 @@ def zipf_shares(keys: int, skew: float) -> Floats:
 
 
 class KeysByShare:
-    """Draw key numbers with given shares, by a guide into the cumulative shares (Chen and Asau 1974).
-
-    Parameters
-    ----------
-    shares : float array of length keys
-        Summing to 1.
-    """
+    """A draw of key numbers with given shares (sum 1), by a guide into the cumulative shares (Chen and Asau 1974)."""
 
     def __init__(self, shares: Floats) -> None:
         self._cumulative = np.cumsum(shares)
@@ -90,7 +76,6 @@ class KeysByShare:
         self._guide = np.searchsorted(self._cumulative, edges, side="right")
 
     def __call__(self, uniform: Floats) -> Int64s:
-        """Return the key for each number in [0, 1)."""
         chosen = self._guide[(uniform * self._cells).astype(np.int64)]
         behind = np.flatnonzero(self._cumulative[chosen] <= uniform)
         for _ in range(4):
@@ -116,7 +101,7 @@ def _mixed(counters: UInt64s, key: np.uint64) -> UInt64s:
 
 @functools.cache
 def _poisson_table() -> tuple[int, Floats]:
-    # Ten standard deviations to each side; what lies beyond has a chance below 1e-20.
+    # Ten standard deviations to each side; the rest has a chance below 1e-20.
     spread = 10 * math.isqrt(SLOT_ROWS)
     counts = range(SLOT_ROWS - spread, SLOT_ROWS + spread)
     chances = [math.exp(n * math.log(SLOT_ROWS) - SLOT_ROWS - math.lgamma(n + 1)) for n in counts]

@@ -1,4 +1,4 @@
-"""Options of the synthetic connector."""
+"""Options of the `synthetic` connector."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _silences(text: str) -> tuple[Silence, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class SyntheticOptions:
-    """What the rows are and when they come. Times count from the moment the query first looks."""
+    """The options of the `synthetic` connector. Times count from the query's first step."""
 
     seed: int = option(
         "seed", whole(), 0, "Set the seed. Two runs with the same seed and options create the same rows."
@@ -127,13 +127,7 @@ class SyntheticOptions:
     )
 
     def recipe(self) -> Recipe:
-        """Return the recipe for these options.
-
-        Raises
-        ------
-        OptionError
-            Options contradict each other; the message names all such combinations.
-        """
+        """Return the recipe; raise one OptionError for all options that contradict each other."""
         problems = list(self._problems())
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")

@@ -1,8 +1,4 @@
-"""When rows come: a feed's rate over time, as a map from the number of rows to the time they take.
-
-Random arrivals are made at rate one, and this map stretches them (the time change of a Poisson process), so bursts and
-silences cost nothing and any stretch can still be made on its own.
-"""
+"""A feed's rate over time, as a map from the number of rows to the time they take."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import numpy.typing as npt
 __all__ = ["NEVER_US", "Burst", "RateProfile"]
 
 NEVER_US = 1 << 62
-"""Elapsed time of what never comes."""
+"""The elapsed time of rows that never come."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,15 +26,10 @@ class Burst:
 class RateProfile:
     """The rate of one feed over time.
 
-    Parameters
-    ----------
-    rate : float
-        Mean rows per second while the feed is not silent.
-    burst : Burst, optional
-        How the rate swings around its mean.
-    silences : sequence of (int, int or None)
-        Intervals [from, to) in elapsed microseconds without a row, disjoint and increasing; the last may have no end.
-        What would have come then comes later: the clock of the feed stands still.
+    This map stretches random arrivals at rate one (the time change of a Poisson process). So bursts and silences cost
+    nothing, and any stretch can be made by itself. `rate` is the mean in rows per second outside of silences.
+    `silences` are disjoint, increasing intervals [from, to) of elapsed microseconds; the last may have no end. The
+    feed's clock stops in them, so its rows come later.
     """
 
     def __init__(
@@ -57,10 +48,7 @@ class RateProfile:
         self._pauses = np.array([0.0, *pauses])
 
     def elapsed_us(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Return the microseconds until that many rows (a real number) have come; :data:`NEVER_US` if never.
-
-        The result never decreases with `rows`.
-        """
+        """Return the microseconds until `rows` (real, not whole) have come, monotonic; :data:`NEVER_US` if never."""
         active = self._active_us(rows)
         if len(self._starts):
             active = active + self._pauses[np.searchsorted(self._starts, active, side="right")]

@@ -1,9 +1,4 @@
-"""One synthetic feed as a pure function of its recipe and number.
-
-A feed's rows lie in *slots* of about :data:`~.draws.SLOT_ROWS` rows. Which rows a slot holds depends on (seed, feed,
-slot) alone, so a stretch can be made anywhere without what comes before it. Nothing here knows a clock, Spark or a
-connector: times are microseconds since the feed's start.
-"""
+"""One synthetic feed as a pure function of its recipe and number; times are microseconds since its start."""
 
 from __future__ import annotations
 
@@ -35,38 +30,23 @@ _ARRIVAL, _COUNT, _KEY, _VALUE, _LATENESS, _PAYLOAD = range(6)
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the rows; made by :meth:`~.options.SyntheticOptions.recipe`.
-
-    Attributes
-    ----------
-    rows_per_second : float
-        Of all feeds together.
-    rates : tuple of float or None
-        Relative shares of the keys; None for a Zipf distribution with `skew`.
-    take_turns : bool
-        Keys 0, 1, 2, … in turn instead of at random.
-    at_random : bool
-        Poisson arrivals instead of a constant pace.
-    silences : per feed, tuple of (int, int or None)
-        When it sends nothing, in microseconds since the start.
-    total_rows : int or None
-        Of all feeds together.
-    """
+    """All that determines the rows; made by :meth:`~.options.SyntheticOptions.recipe`."""
 
     seed: int
-    rows_per_second: float
+    rows_per_second: float  # of all feeds together
     keys: int
     skew: float = 0.0
-    rates: tuple[float, ...] | None = None
-    take_turns: bool = False
-    at_random: bool = False
+    rates: tuple[float, ...] | None = None  # relative shares of the keys; None for a Zipf distribution with `skew`
+    take_turns: bool = False  # keys 0, 1, 2, … in turn instead of at random
+    at_random: bool = False  # Poisson arrivals instead of a constant pace
     burst: Burst | None = None
     disorder: str = "none"
     disorder_width_us: int = 0
     feeds: int = 1
+    # per feed, (from, to) in microseconds since the start; no end if None
     silences: tuple[tuple[tuple[int, int | None], ...], ...] = ()
     payload_bytes: int = 0
-    total_rows: int | None = None
+    total_rows: int | None = None  # of all feeds together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +59,9 @@ class FeedPoint:
 
 
 class Rows:
-    """Neighbouring rows in arrival order; columns are made when asked for.
+    """Neighbouring rows in arrival order; columns are made on access.
 
-    Attributes
-    ----------
-    elapsed_us : int64 array of length rows
-        Arrivals in microseconds since the start, never decreasing.
-    first_row : int
-        The first one's number from the start of the feed.
+    `elapsed_us` are arrivals since the start, never decreasing. `first_row` counts from the start of the feed.
     """
 
     def __init__(self, stream: SyntheticStream, counters: UInt64s, elapsed_us: Int64s, first_row: int) -> None:
@@ -99,7 +74,6 @@ class Rows:
         return len(self.elapsed_us)
 
     def key(self) -> Int64s:
-        """Return key numbers from 0."""
         recipe = self._stream.recipe
         if recipe.take_turns:
             return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64) % recipe.keys
@@ -109,10 +83,7 @@ class Rows:
         return _key_chooser(recipe.keys, recipe.skew, recipe.rates)(draws.uniform(self._counters))
 
     def time_us(self) -> Int64s:
-        """Return event times in microseconds since the start, up to the disorder's width before the arrival.
-
-        With `block` disorder, they are up to twice the width before the arrival.
-        """
+        """Return event times since the start, before the arrival by up to the disorder's width (twice for `block`)."""
         recipe = self._stream.recipe
         width = recipe.disorder_width_us
         if recipe.disorder == "none":
@@ -124,7 +95,6 @@ class Rows:
         return (self.elapsed_us // width - 1) * width + draws.below(self._counters, width)
 
     def value(self) -> npt.NDArray[np.float64]:
-        """Return uniform numbers in [0, 1)."""
         return self._stream.draws(_VALUE).uniform(self._counters)
 
     def payload(self) -> npt.NDArray[np.uint8]:
@@ -136,16 +106,9 @@ class Rows:
 
 
 class SyntheticStream:
-    """One feed.
+    """One feed, in *slots* of about :data:`~.draws.SLOT_ROWS` rows, each a function of (seed, feed, slot) alone.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        What is made.
-    feed : int
-        The feed's number, from 0.
-
-    Guarantee: :meth:`between` gives the same rows however a stretch is cut, in any process.
+    Guarantee: :meth:`between` yields the same rows however a stretch is cut, in any process.
     """
 
     def __init__(self, recipe: Recipe, feed: int = 0) -> None:
@@ -157,11 +120,9 @@ class SyntheticStream:
         self.total_rows = None if total is None else total // recipe.feeds + (feed < total % recipe.feeds)
 
     def draws(self, column: int) -> Draws:
-        """Return the random numbers of a column of this feed."""
         return Draws(self.recipe.seed, self._feed, column)
 
     def ended(self, place: FeedPoint) -> bool:
-        """Return whether no row follows."""
         return place.row == self.total_rows
 
     def mean_rows(self, until_us: int) -> float:
@@ -170,17 +131,7 @@ class SyntheticStream:
         return mean if self.total_rows is None else min(mean, float(self.total_rows))
 
     def take(self, start: FeedPoint, until_us: int | None = None, limit: int | None = None) -> FeedPoint:
-        """Return the furthest place from `start` such that every row before it has come.
-
-        Parameters
-        ----------
-        start : FeedPoint
-            The place to begin at.
-        until_us : int, optional
-            Only rows that come at this time or before; None: at any time.
-        limit : int, optional
-            The most rows.
-        """
+        """Return the last point after `start` before which all rows have come by `until_us`, at most `limit` rows."""
         until = NEVER_US - 1 if until_us is None else until_us
         last = self._last_slot(until)
         if last < start.slot:
