@@ -1,1 +1,1 @@
-"""How rows and progress get in: the source, its connectors, coalescing and punctuation."""
+"""The source: its connectors, coalescing, progress and punctuation."""

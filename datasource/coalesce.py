@@ -1,8 +1,4 @@
-"""Coalescing: of the rows that a task reads in a batch, only the newest per key leave.
-
-Right only where nothing but the newest row per key is asked for (semantics: streams). Memory is bounded by the keys,
-not the rows.
-"""
+"""Coalescing: only the newest row per key leaves, of the rows that a task reads in a batch."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ _BRING_TOGETHER = 500_000
 
 
 def newest_rows(rows: Rows, key: tuple[str, ...], sequence: tuple[str, ...] = ()) -> Rows:
-    """Return the newest row of each key, by sequence or time, standing for the oldest arrival it covers."""
+    """Return each key's newest row by sequence or time, with the oldest arrival and the count of the rows it covers."""
     if not rows.table.num_rows:
         return rows
     codes, size = key_codes(columns_at(rows.table, key))
@@ -38,7 +34,10 @@ def newest_rows(rows: Rows, key: tuple[str, ...], sequence: tuple[str, ...] = ()
 
 
 def coalesced(chunks: Iterable[Rows], key: tuple[str, ...], sequence: tuple[str, ...] = ()) -> Iterator[Rows]:
-    """Yield the newest rows per key of all chunks, one item per feed. Chunks come in arrival order."""
+    """Yield the newest rows per key of all chunks, one item per feed; chunks come in arrival order.
+
+    Memory is bounded by the keys, not by the rows.
+    """
     feeds: dict[str, _Held] = {}
     for rows in chunks:
         if rows.table.num_rows:
@@ -48,9 +47,7 @@ def coalesced(chunks: Iterable[Rows], key: tuple[str, ...], sequence: tuple[str,
 
 
 class _Held:
-    """The newest rows of one feed so far, brought together when they have doubled: with many keys, each chunk must not
-    cost them all.
-    """
+    """The newest rows of one feed, combined only once they have doubled, so that a chunk does not cost all keys."""
 
     def __init__(self, key: tuple[str, ...], sequence: tuple[str, ...]) -> None:
         self._key = key

@@ -1,6 +1,4 @@
-"""Spark's names of types as Arrow's types, without Spark: for schemas and casts that are read before there is a
-session.
-"""
+"""Spark's type names as Arrow types, without Spark: for schemas and casts that are read before there is a session."""
 
 from __future__ import annotations
 
@@ -36,13 +34,7 @@ _EXPECTED = "a type of Spark's, such as BIGINT, DOUBLE, STRING, DECIMAL(10, 2), 
 
 
 def arrow_schema(ddl: str) -> pa.Schema:
-    """Parse a schema in Spark's DDL.
-
-    Raises
-    ------
-    OptionError
-        The text is no schema, or names a type that has no Arrow type here.
-    """
+    """Parse a schema in Spark's DDL; raise OptionError for other text, or for a type without an Arrow type here."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -60,13 +52,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
 
 
 def arrow_type(kind: exp.DataType) -> pa.DataType:
-    """Return the Arrow type for a parsed name of a type.
-
-    Raises
-    ------
-    OptionError
-        The name has no Arrow type here.
-    """
+    """Return the Arrow type of a parsed type name; raise OptionError if there is none here."""
     from sqlglot import exp
 
     name = kind.this.name if isinstance(kind.this, exp.DType) else str(kind.this)

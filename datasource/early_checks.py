@@ -1,4 +1,4 @@
-"""Refuse wrong options, keys and columns before there is a Spark session."""
+"""Checks of options, keys and columns before there is a Spark session."""
 
 from __future__ import annotations
 
@@ -10,20 +10,7 @@ __all__ = ["check_source"]
 
 
 def check_source(given: Mapping[str, str]) -> None:
-    """Check the feed in this process as a query would.
-
-    The function infers the schema and records it in the checkpoint, so that the query need not infer it again.
-
-    Parameters
-    ----------
-    given
-        The source's options, as Spark would hand them over.
-
-    Raises
-    ------
-    OptionError, SchemaError
-        The error that the query would raise.
-    """
+    """Check the feed as a query would, with its errors, and record the inferred schema in the checkpoint."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from .ddl import arrow_schema

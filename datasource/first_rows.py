@@ -1,4 +1,4 @@
-"""Whether a new query can use any row of its first batch: a wrong option makes all of them malformed."""
+"""A check of a new query's first batch: a wrong option makes all of its rows malformed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,7 @@ __all__ = ["check_usable"]
 
 
 def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[Range]) -> None:
-    """Refuse a first batch of which every row is malformed.
-
-    All of them would be quarantined, and the query would end as if nothing had come. The check ends at the first usable
-    row.
-
-    Raises
-    ------
-    SchemaError
-        No row can be read, none has a time, none has a key, or none has both. The columns that are always null are
-        named.
-    """
+    """Raise SchemaError if every row of a first batch is malformed; the query would end as if it had no input."""
     seen = _Unusable(options)
     columns = None if options.progress == "embedded" else seen.columns(connector.schema().names)
     for part in ranges if seen.judges else ():
@@ -39,13 +29,7 @@ def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[
 
 
 class _Unusable:
-    """Rows that cannot be used, and what the first of them says.
-
-    Parameters
-    ----------
-    options
-        How the rows are read.
-    """
+    """Rows that cannot be used, with a sample for the error."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -57,11 +41,9 @@ class _Unusable:
 
     @property
     def judges(self) -> bool:
-        """Whether rows need anything: a key or a time."""
         return bool(self._options.key) or self._time is not None
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """Return the columns by which a row is judged."""
         wanted = [name if name in names else parts_of(name)[0] for name in self._options.key]
         return list(dict.fromkeys([*wanted, *([] if self._time is None else [self._time])]))
 
@@ -90,14 +72,12 @@ class _Unusable:
         return bool(good.any())
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one row that cannot be read."""
         if not self._wrong:
             where = place + (f", line {line}" if line is not None else "")
             self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"
         self._lines += 1
 
     def refuse(self) -> None:
-        """Raise SchemaError, unless there was no row."""
         count = self._rows + self._lines
         if not count:
             return

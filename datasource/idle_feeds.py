@@ -1,7 +1,4 @@
-"""What to do about feeds that are silent: the user's rule, applied to a batch that is being planned.
-
-Whatever is decided goes into the batch's end offset as punctuation, so that a replay promises the same.
-"""
+"""Idle feeds: the user's rule, applied to a batch while it is planned."""
 
 from __future__ import annotations
 
@@ -18,40 +15,18 @@ __all__ = ["IdleRule", "advance", "heard_now"]
 
 
 def heard_now(before: Mapping[str, int], feeds: Collection[str], step: Advance, now_us: int) -> dict[str, int]:
-    """Return when each feed was last heard of: had rows, had rows that a limit left for later, or was first known.
-
-    Parameters
-    ----------
-    before
-        The result after the batch before.
-    feeds
-        All known feeds.
-    step
-        What has come since.
-    now_us
-        The clock.
-    """
+    """Return when each feed last had rows, had rows beyond a limit, or was first known; `before` is the last result."""
     heard = {feed: before.get(feed, now_us) for feed in feeds}
     return heard | dict.fromkeys({part.feed for part in step.ranges} | step.waiting.keys(), now_us)
 
 
 def advance(progress: Mapping[str, Progress], silent: Collection[str], away: Collection[str]) -> None:
-    """Let idle feeds follow the others: promise for them the least bound that the live ones have reached.
+    """Advance the low-watermark of silent feeds to the least that live feeds have reached.
 
-    Parameters
-    ----------
-    progress
-        The progress of each feed.
-    silent : collection of str
-        Feeds that have been silent for so long that they are idle.
-    away : collection of str
-        Feeds that are not read any more, or that have not begun. They follow the others under any rule, to the end.
-
-    Notes
-    -----
-    A silent feed follows one that has ended as far as that has come, not to its end: what it sends next is not late.
+    Feeds that are `away` (no longer read, or not begun) follow under any rule, to the end. A silent feed follows an
+    ended one only as far as that has come, so that its next rows are not late.
     """
-    # A feed that has not shown a row is not known downstream, and holds nobody back.
+    # A feed without rows so far is unknown downstream, and holds no other feed back.
     live = [each for feed, each in progress.items() if feed not in {*silent, *away} and each.bound is not None]
     shown = [each.reached for each in live if each.reached is not None]
     if shown:
@@ -67,33 +42,15 @@ def advance(progress: Mapping[str, Progress], silent: Collection[str], away: Col
 
 @dataclasses.dataclass
 class IdleRule:
-    """The user's rule.
+    """The user's rule for idle feeds."""
 
-    Attributes
-    ----------
-    after_us : int or None
-        How long a feed has been silent for the others to go on without it; None to wait.
-    on_demand : OnDemandWatermark
-        How on-demand timestamps are computed.
-    downstream : DownstreamReports or None
-        What operators hold; None unless the rule is to act on demand.
-    stopped : bool
-        Whether the clock alone releases nothing any more.
-    """
-
-    after_us: int | None = None
+    after_us: int | None = None  # time after which the others resume without a silent feed; None to wait
     on_demand: OnDemandWatermark = dataclasses.field(default_factory=OnDemandWatermark)
-    downstream: DownstreamReports | None = None
-    stopped: bool = False
+    downstream: DownstreamReports | None = None  # rows that operators hold; None unless the rule acts on demand
+    stopped: bool = False  # the clock alone releases nothing
 
     def silent(self, heard: Mapping[str, int], ended: Collection[str], now_us: int) -> frozenset[str]:
-        """Return the feeds that have been silent for so long that the others go on without them.
-
-        Parameters
-        ----------
-        heard, ended, now_us
-            See :meth:`apply`.
-        """
+        """Return the feeds that have been silent for so long that the others resume without them."""
         if self.after_us is None:
             return frozenset()
         return frozenset(feed for feed, at in heard.items() if now_us - at >= self.after_us and feed not in ended)
@@ -107,15 +64,8 @@ class IdleRule:
     ) -> bool:
         """Return whether the rule may release something although no feed has rows.
 
-        It may if an operator waits for more than these feeds have promised. It may too if a feed that has ended waits
-        for silent ones: no rows of its own are going to bring the next batch.
-
-        Parameters
-        ----------
-        progress
-            The :meth:`Progress.snapshot` of each feed.
-        heard, ended, now_us
-            See :meth:`apply`.
+        It may if an operator waits for more than the feeds have promised, or if an ended feed waits for silent ones: no
+        rows of its own bring the next batch. `progress` has the :meth:`Progress.snapshot` of each feed.
         """
         if self.stopped:
             return False
@@ -127,10 +77,7 @@ class IdleRule:
         return bool(bounds) and any(need > min(bounds) for need in self.downstream.needs(now_us, bounds))
 
     def stop(self) -> None:
-        """Release nothing by the clock alone from now on.
-
-        A run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock.
-        """
+        """Release nothing by the clock alone from now on: a run with `Trigger.AvailableNow` waits for no clock."""
         self.stopped, self.downstream = True, None
 
     def apply(
@@ -141,20 +88,9 @@ class IdleRule:
         ended: Collection[str],
         now_us: int,
     ) -> None:
-        """Promise for silent feeds under the rule.
+        """Advance silent feeds in `progress`, as of after the batch's rows, under the rule.
 
-        Parameters
-        ----------
-        progress
-            The progress of each feed, after the batch's own rows. The promises go into it.
-        heard
-            See :func:`heard_now`.
-        away
-            Feeds that are not read any more, or that have not begun.
-        ended
-            Feeds that send nothing more. Until they are closed, they are silent for those that have not begun.
-        now_us
-            The clock of the batch.
+        The batch's end offset has the result as punctuation, so that a replay repeats it.
         """
         if self.downstream is not None:
             open_feeds = {feed: each for feed, each in progress.items() if each.bound != AFTER_ALL and feed not in away}

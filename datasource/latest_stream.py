@@ -1,4 +1,4 @@
-"""The short way to an update stream of which only the newest row per key is wanted."""
+"""Update streams of which only the newest row per key is wanted."""
 
 from __future__ import annotations
 
@@ -75,19 +75,7 @@ def latest(
 def load_source(
     spark: SparkSession, path: str | None, asked: Mapping[str, str], options: Mapping[str, object]
 ) -> DataFrame:
-    """Return the DataFrame of a source.
-
-    Parameters
-    ----------
-    spark
-        Any session.
-    path
-        File, directory or glob; None for a connector that needs none.
-    asked
-        Options of the source as texts.
-    options
-        More options, as people write them in Python; these win over `asked`.
-    """
+    """Return the DataFrame of a source; `options`, as people write them in Python, override those in `asked`."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     register_data_source(spark)
     reader = spark.readStream.format("upstream").options(**{**asked, **texts})
@@ -97,13 +85,7 @@ def load_source(
 def latest_options(
     key: str | Sequence[str], time: str | None, sequence: str | Sequence[str] | None = None
 ) -> dict[str, str]:
-    """Return the options with which a source reads the newest row of each key.
-
-    Raises
-    ------
-    OptionError
-        An argument has the wrong type.
-    """
+    """Return the options with which a source reads the newest row of each key."""
     time, order = text_argument("event_time", time), _listed("sequence", sequence)
     given = {"coalesce": "true", "key": _listed("key", key)}
     return given | ({} if time is None else {"time": time}) | ({} if not order else {"sequence": order})

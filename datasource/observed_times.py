@@ -1,12 +1,4 @@
-"""Who looks at the times of a batch's rows: the driver while it plans the batch, or the tasks that read it.
-
-Progress goes from batch to batch in the journaled offsets, so what was seen of a batch has to be known when an offset
-is made. Where a range is cheap to read twice, the driver looks before the batch runs. Where it is not (a broker), the
-tasks look, leave what they have made of the feeds' progress in small files below the checkpoint, and the offset of the
-*next* batch takes it up.
-
-Guarantee: both ways give the same state of progress, the second one batch later. See docs/decisions/0015.
-"""
+"""Observation of a batch's times: by the driver that plans the batch, or by the tasks that read it."""
 
 from __future__ import annotations
 
@@ -43,32 +35,25 @@ __all__ = [
 Int64s = npt.NDArray[np.int64]
 State = Mapping[str, Any]
 Promises = Mapping[str, Mapping[str, int | None]]
-"""Feeds whose rows of a batch nobody has looked at yet, with what was promised before these rows."""
+"""Feeds whose rows of a batch are not observed yet, with the low-watermarks promised before these rows."""
 
 
 class Observation(ABC):
-    """Lets the progress of feeds see the times of their rows."""
+    """Updates feeds' progress by the times of their rows.
+
+    If a range is cheap to read twice, the driver looks before the batch runs. Otherwise (a broker) the tasks look, and
+    leave reports below the checkpoint for the offset of the *next* batch.
+
+    Guarantee: both produce the same progress, the second one batch later. See docs/decisions/0015.
+    """
 
     @abstractmethod
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
     ) -> Promises:
-        """Take in the times that are there to see when the batch that follows `start` is planned.
+        """Update `progress` when the batch after `start` is planned, and return the new offset's ``unseen``.
 
-        Parameters
-        ----------
-        start : mapping
-            The journaled offset. Its ``unseen`` names feeds of the batch that ended there whose rows are still to be
-            looked at.
-        ranges : sequence of Range
-            The ranges of the batch.
-        progress : mapping of feed to Progress
-            Changed in place.
-
-        Returns
-        -------
-        mapping of feed to bound
-            The ``unseen`` of the new offset.
+        The ``unseen`` of the journaled offset `start` names feeds whose rows up to there are not observed yet.
         """
 
     def forget(self, end: Mapping[str, Any]) -> None:
@@ -77,13 +62,7 @@ class Observation(ABC):
 
 
 class DriverLooks(Observation):
-    """The driver reads the time column of all ranges.
-
-    Parameters
-    ----------
-    connector, options
-        What is read, and how.
-    """
+    """The driver reads the time column of all ranges."""
 
     def __init__(self, connector: Connector, options: SourceOptions) -> None:
         self._connector = connector
@@ -104,7 +83,7 @@ class DriverLooks(Observation):
             check_usable(self._connector, self._options, ranges)
 
     def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:
-        """Look at the rows of these feeds in the batch that ended at `start`."""
+        """Observe the rows of `unseen` feeds in the batch that ended at `start`."""
         if not unseen:
             return
         now = {feed: _promised(progress[feed]) for feed in unseen}
@@ -140,24 +119,16 @@ class DriverLooks(Observation):
 
 
 class _Unreported:
-    """Takes what cannot be read, and leaves it: the task that delivers the rows reports it."""
+    """Ignores malformed rows: the task that delivers the rows reports them."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one malformed row."""
+        """Ignore the row."""
 
 
 class TasksReport(Observation):
-    """The tasks look, each at the feeds that it reads whole, and the next batch's offset takes up what they left.
+    """The tasks look, each at the feeds that it reads whole; the next batch's offset takes up their reports.
 
-    What is missing (a task that did not read to its end, a feed that several tasks share, a lost file) the driver
-    reads.
-
-    Parameters
-    ----------
-    connector, options
-        What is read, and how.
-    folder : TableFolder
-        Where the tasks leave their reports.
+    The driver reads whatever is missing: an unfinished task, a feed that several tasks share, a lost file.
     """
 
     def __init__(self, connector: Connector, options: SourceOptions, folder: TableFolder) -> None:
@@ -187,43 +158,32 @@ class TasksReport(Observation):
 
 
 class TaskLook:
-    """What a task makes of the progress of the feeds that it reads whole.
-
-    Parameters
-    ----------
-    options
-        How the rows are read.
-    states : mapping of feed to state
-        Of their progress before the batch.
-    """
+    """A task's progress of the feeds that it reads whole. `states` is that before the batch."""
 
     def __init__(self, options: SourceOptions, states: Mapping[str, State]) -> None:
         self._options = options
         self._progress = {feed: Progress(options.policy(), state) for feed, state in states.items()}
 
     def see(self, feed: str, chunk: Chunk, times_us: Int64s | None) -> None:
-        """Take further rows of a feed, with what their time column says: as they were read, before any condition."""
+        """Observe further rows of a feed with their times, as read, before any condition."""
         if feed in self._progress and times_us is not None:
             _take(self._progress[feed], chunk, times_us, self._options)
 
     def report(self, folder: TableFolder, name: str) -> None:
-        """Leave what was seen, for the planner of the next batch."""
+        """Write the progress for the planner of the next batch."""
         if self._progress:
             write_value(folder, name, {feed: progress.snapshot() for feed, progress in self._progress.items()})
 
 
 def observation_of(connector: Connector, options: SourceOptions) -> Observation:
-    """Return the tasks' look if reading twice is expensive and there is a place for reports, else the driver's."""
+    """Return observation by tasks if reading twice is expensive and reports have a place, else by the driver."""
     if connector.tasks_report and options.checkpoint is not None:
         return TasksReport(connector, options, times_folder(options.checkpoint))
     return DriverLooks(connector, options)
 
 
 def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> list[dict[str, State]]:
-    """Return, for each task, the feeds that it is to look at, with their state of progress before the batch.
-
-    A task looks at the feeds that no other task reads.
-    """
+    """Return, for each task, the feeds that no other task reads, with their progress before the batch."""
     unseen: Promises = end.get("unseen", {})
     readers: dict[str, set[int]] = {}
     for number, group in enumerate(groups):
@@ -236,7 +196,7 @@ def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> li
 
 
 def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, Int64s]:
-    """Return the times of rows, and the times that the feed's own punctuation claims for all keys."""
+    """Return the times of rows, and the feed-wide times of embedded punctuation."""
     if options.progress != "embedded":
         return times, times[:0]
     marks = embedded_punctuation(chunk.rows, options.key, options.time, chunk.deleted)
@@ -247,7 +207,7 @@ def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, 
 
 
 def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOptions) -> None:
-    """Let progress see a chunk's rows; tombstones without a time of the feed's own only count as received."""
+    """Observe a chunk's rows; tombstones without a time of the feed's own only count as received."""
     if chunk.deleted is not None:
         progress.received += int(np.count_nonzero(chunk.deleted & (times == NO_TIME)))
     times, claims = _seen(chunk, times, options)
@@ -257,13 +217,13 @@ def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOption
 
 
 def _promised(progress: Progress) -> dict[str, int | None]:
-    """Return the parts of a state that decide whether a row is late: what was promised, whatever was seen."""
+    """Return the parts of a state that decide whether a row is late, and that depend on promises alone."""
     state = progress.snapshot()
     return {name: state[name] for name in ("bound", "own")}
 
 
 def _closed(policy: Policy, state: State, start: Mapping[str, Any]) -> Progress:
-    """Return the progress after the batch that ended at `start`, with the conclusions that its clock allows."""
+    """Return the progress at the end of the batch that ended at `start`, by that batch's clock."""
     progress = Progress(policy, state)
     progress.close_batch(int(start["now_us"]))
     return progress

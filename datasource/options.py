@@ -1,4 +1,4 @@
-"""Options of the source that hold for every connector."""
+"""Options of the source for every connector."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .idle_feeds import IdleRule
 __all__ = ["STORAGE_PREFIX", "SourceOptions"]
 
 STORAGE_PREFIX = "storage."
-"""Before the names of options that go to the client of an object store."""
+"""The prefix of options for the client of an object store."""
 
 # A century.
 _ANY_JUMP_US = 3_155_760_000_000_000
@@ -55,7 +55,7 @@ def _given(value: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class SourceOptions:
-    """What the user may ask of any feed."""
+    """The options of the source that hold for every connector; see each option's documentation."""
 
     connector: str = option(
         "connector",
@@ -245,17 +245,10 @@ class SourceOptions:
 
     @property
     def checkpoint(self) -> TableFolder | None:
-        """The checkpoint's folder, if it is known."""
         return None if self.checkpoint_location is None else TableFolder(self.checkpoint_location, self.storage)
 
     def policy(self) -> Policy:
-        """Return the progress policy for these options.
-
-        Raises
-        ------
-        OptionError
-            The policy needs an option that is not given, or `progressDisplacement` exceeds 100,000.
-        """
+        """Return the progress policy; raise OptionError if it needs another option, or for too large a displacement."""
         name = self.progress or ("bounded" if self.time else "latent")
         if name not in ("latent", "heartbeat") and self.time is None:
             raise OptionError(f"progress={name} without `time`", hint="name the column that holds the event time")
@@ -282,11 +275,10 @@ class SourceOptions:
         )
 
     def looks(self) -> bool:
-        """Return whether the source looks at the times of all rows, and so counts the rows."""
+        """Return whether the source observes the times of all rows, and so counts the rows."""
         return self.punctuation and self.time is not None and self.progress not in ("latent", "heartbeat")
 
     def idle_rule(self) -> IdleRule:
-        """Return the rule for silent feeds."""
         on_demand = OnDemandWatermark(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
         downstream = None
         if self.idle == "ets" and self.checkpoint_location is not None:
@@ -294,21 +286,13 @@ class SourceOptions:
         return IdleRule(self.idle_after_us if self.idle == "advance" else None, on_demand, downstream)
 
     def limit(self) -> Limit:
-        """Return how many rows and bytes one batch may take."""
         return Limit(rows=self.max_rows_per_trigger, bytes=self.max_bytes_per_trigger)
 
     def tasks(self) -> int:
-        """Return into how many tasks a large batch is divided."""
         return self.min_partitions or max(os.cpu_count() or 1, 2)
 
     def check(self) -> None:
-        """Refuse combinations that contradict each other.
-
-        Raises
-        ------
-        OptionError
-            Options contradict each other; the message names all such combinations.
-        """
+        """Raise one OptionError for all combinations that contradict each other."""
         problems: list[str] = []
         if self.coalesce and not self.key:
             problems.append("coalesce=true without `key`: it keeps the newest row per key")

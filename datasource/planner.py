@@ -1,9 +1,4 @@
-"""From one journaled offset to the next: what a batch takes, and everything its rows depend on.
-
-``latestOffset`` may look at clocks, listings and limits; whatever it finds goes into the end offset that it returns,
-which Spark journals before the batch runs: the ranges, their sequence numbers and arrivals, the state of progress, the
-punctuation. A replay reads all of that from the end offset alone, and so gives the same rows.
-"""
+"""Planning: from one journaled offset to the next."""
 
 from __future__ import annotations
 
@@ -38,46 +33,27 @@ OFFSET_VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What one Spark task of a batch reads.
+    """One Spark task of a batch."""
 
-    Attributes
-    ----------
-    batch : str
-        Names the batch of this checkpoint, and so the files of malformed rows.
-    number : int
-        The task's number within the batch.
-    ranges : sequence of (first sequence number, Range)
-        In arrival order.
-    punctuation : mapping
-        Feeds whose punctuation the task appends, with the bound in microseconds.
-    clock_us : int
-        The batch's clock: the arrival of its punctuation rows.
-    states : mapping
-        Feeds whose times the task looks at, with the state of their progress before the batch.
-    entered : mapping
-        Feeds whose rows are stamped on entry, with the least stamp.
-    """
-
-    batch: str
+    batch: str  # identifies the batch of this checkpoint, and so the files of malformed rows
     number: int
-    ranges: Sequence[tuple[int, Range]]
-    punctuation: Mapping[str, int]
-    clock_us: int
+    ranges: Sequence[tuple[int, Range]]  # with their first sequence numbers, in arrival order
+    punctuation: Mapping[str, int]  # low-watermarks in microseconds of the feeds whose punctuation the task appends
+    clock_us: int  # the batch's clock: the arrival of its punctuation rows
+    # progress before the batch, of the feeds whose times the task observes
     states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    # the least stamp, of the feeds whose rows are stamped on entry
     entered: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Planner:
-    """Plans the batches of one stream.
+    """A planner of one stream's batches.
 
-    Parameters
-    ----------
-    connector, options, shape
-        What is read, and how.
-    clock : callable
-        The time now, in microseconds since the epoch.
-    new_id : callable
-        Names a new stream; the name is journaled with its first batch.
+    :meth:`plan` may use clocks, listings and limits. All that it finds goes into the end offset, which Spark journals
+    before the batch runs: ranges, sequence numbers, arrivals, progress, punctuation. A replay reads the end offset
+    alone, and so produces the same rows.
+
+    `clock` returns microseconds since the epoch. `new_id` names a new stream; the first batch journals the name.
     """
 
     def __init__(
@@ -107,19 +83,13 @@ class Planner:
         return {"version": OFFSET_VERSION, "batch": 0}
 
     def freeze(self) -> None:
-        """Look no further than what is there now (`Trigger.AvailableNow`, batch reads)."""
+        """Read only what is there now (`Trigger.AvailableNow`, batch reads)."""
         self._frozen_us = self._clock()
         self._connector.freeze(self._frozen_us)
         self._idle.stop()
 
     def plan(self, start: Offset, limit: Limit) -> Offset:
-        """Return the end of the next batch; `start` itself if nothing has come.
-
-        Raises
-        ------
-        CheckpointError
-            `start` was written by another version, connector or schema.
-        """
+        """Return the next batch's end (`start` if there is no input); raise CheckpointError if `start` does not fit."""
         self.check(start)
         position: Mapping[str, Any] | None = start.get("position")
         now = max(self._clock(), int(start.get("now_us", 0)))
@@ -188,7 +158,7 @@ class Planner:
         }
 
     def _no_longer_read(self, position: Mapping[str, Any], known: Mapping[str, Any]) -> frozenset[str]:
-        """Return the feeds that an earlier run read and this one does not: paths taken out of the options."""
+        """Return the feeds that only an earlier run read: paths removed from the options."""
         if self._removed is None:
             self._removed = frozenset(known.keys() - set(self._connector.feeds(position)))
         return self._removed & known.keys()
@@ -210,17 +180,14 @@ class Planner:
 
     @staticmethod
     def _entered(ranges: Sequence[Range], bounds: Mapping[str, int | None]) -> dict[str, int]:
-        """Return the least stamp for rows stamped on entry, by feed: the bound that was promised for the feed."""
+        """Return by feed the least stamp for rows stamped on entry: the low-watermark promised before."""
         promised = {part.feed: bounds.get(part.feed) for part in ranges}
         return {feed: bound for feed, bound in promised.items() if bound is not None and is_finite(bound)}
 
     def tasks(self, start: Offset, end: Offset) -> list[Task]:
         """Return the tasks of the batch that ends at `end`: a function of `end` alone.
 
-        Raises
-        ------
-        CheckpointError
-            The batch does not follow `start`, or this source cannot continue from `end`.
+        Raise CheckpointError if it does not follow `start`, or if this source cannot continue from `end`.
         """
         if end["batch"] == start["batch"]:
             return []
@@ -251,17 +218,15 @@ class Planner:
         ]
 
     def backlog(self, start: Offset) -> dict[str, Any] | None:
-        """Return the input beyond `start`, for Spark's progress report."""
         return self._connector.backlog(start.get("position"), self._clock())
 
     def commit(self, end: Offset) -> None:
-        """Forget what is no longer needed after the commit of the batch that ended at `end`."""
         if "position" in end:
             self._connector.commit(end["position"])
         self._observation.forget(end)
 
     def check(self, offset: Offset) -> None:
-        """Refuse an offset that this source cannot continue from."""
+        """Raise CheckpointError for an offset that this source cannot continue from."""
         if offset.get("version") != OFFSET_VERSION:
             raise CheckpointError(
                 f"the checkpoint's offset has version {offset.get('version')!r}",
@@ -285,7 +250,7 @@ class Planner:
             )
 
     def _divide(self, ranges: Sequence[Range]) -> list[tuple[int, int]]:
-        """Return neighbouring ranges for each task, about equal in span, as index pairs."""
+        """Return index pairs of neighbouring ranges for each task, about equal in span."""
         if not ranges:
             return []
         ends = np.cumsum([part.span for part in ranges])

@@ -1,4 +1,4 @@
-"""Where rows go that cannot be read: a folder of JSON lines, or an error."""
+"""Receivers of malformed rows: a folder of JSON lines, or an error."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _MOST_BYTES = 8 << 20
 
 
 class Failing:
-    """Raises on the first malformed row (`onMalformed=fail`)."""
+    """Raises MalformedRowError on the first malformed row (`onMalformed=fail`)."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Raise :class:`MalformedRowError` naming the place and the reason."""
         where = place + (f", line {line}" if line is not None else "")
         raise MalformedRowError(
             f"malformed row at {where}: {reason}; it reads {text[:200]!r}",
@@ -30,15 +29,10 @@ class Failing:
 
 
 class Quarantine:
-    """Writes malformed rows of one task, in files of some megabytes.
+    """A writer of one task's malformed rows, in files of some megabytes.
 
-    Parameters
-    ----------
-    folder : str or TableFolder
-        Where to; created if absent. On a cluster, a folder that all machines share.
-    name : str
-        The first file's name; those that follow are numbered. A replay of the batch uses the same names for the same
-        rows and so replaces the files: each row is there once.
+    All machines of a cluster share the folder. A replay uses the same names for the same rows and replaces the files,
+    so each row is there once. `name` is the first file's; the next are numbered.
     """
 
     def __init__(self, folder: str | TableFolder, name: str) -> None:
@@ -50,7 +44,6 @@ class Quarantine:
         self._rows = 0
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one malformed row."""
         row = {"place": place, "line": line, "reason": reason, "text": text[:_MOST_TEXT]}
         # A name or a text of any bytes can be written.
         self._lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
@@ -60,7 +53,7 @@ class Quarantine:
             self._put()
 
     def write(self) -> int:
-        """Write the rest atomically, and return the number of rows; without rows there is no file."""
+        """Write the rest atomically, and return the number of rows. Without rows there is no file."""
         if self._lines:
             self._put()
         return self._rows
@@ -80,7 +73,7 @@ class Quarantine:
 
 
 def count_quarantined(folder: TableFolder) -> int:
-    """Return how many rows a quarantine folder holds; 0 if there is none."""
+    """Return the number of rows in a quarantine folder."""
     names = [name for name in folder.names("") if name.endswith(".jsonl")]
     return sum(folder.each(lambda name: _lines(folder, name), names))
 

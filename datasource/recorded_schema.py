@@ -1,4 +1,4 @@
-"""The inferred schema of each source, kept for the life of a checkpoint whose folder the source has."""
+"""The inferred schema of each source, kept for the life of the checkpoint if the source has its folder."""
 
 from __future__ import annotations
 
@@ -34,13 +34,7 @@ _NAMING = (
 
 
 def schema_name(given: Mapping[str, str]) -> str:
-    """Return the name of a source's record, which distinguishes it from the query's other sources.
-
-    Parameters
-    ----------
-    given
-        The source's options.
-    """
+    """Return the name of a source's record, which distinguishes it from the query's other sources."""
     lowered = {name.lower(): value for name, value in given.items()}
     named = [[name, lowered[name]] for name in _NAMING if name in lowered]
     return f"{OWN_SCHEMA}{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.json"
@@ -49,13 +43,8 @@ def schema_name(given: Mapping[str, str]) -> str:
 def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:
     """Return the schema that a source's first run inferred; None if there is none.
 
-    A record of an earlier release belongs to the first source that reads one: that release had inferred it for that
-    source.
-
-    Raises
-    ------
-    CheckpointError
-        The file with the schema cannot be read.
+    A record of an earlier release belongs to the source that first reads one. Raise CheckpointError if it is
+    unreadable.
     """
     if checkpoint is None:
         return None
@@ -89,7 +78,7 @@ def _read(checkpoint: TableFolder, name: str) -> bytes | None:
 
 
 def _adopted(checkpoint: TableFolder, name: str) -> bytes | None:
-    """Give this source the record that all sources had in common, unless another source has taken it."""
+    """Give this source the record of an earlier release, shared by all sources, unless another source has taken it."""
     shared = _read(checkpoint, SHARED_SCHEMA)
     if shared is None:
         return None

@@ -1,4 +1,4 @@
-"""Connectors by name, and the options each of them takes."""
+"""Connectors by name, and their options."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ __all__ = ["CONNECTORS", "ConnectorEntry", "make_connector", "parse_source_optio
 
 @dataclasses.dataclass(frozen=True)
 class ConnectorEntry:
-    """Where a connector and its options are, so that only the one in use is imported."""
+    """The import names of a connector and its options, so that only the one in use is imported."""
 
     module: str
     options: str
     factory: str
 
     def group(self) -> type:
-        """Return the connector's option group."""
         return getattr(import_module(self.module, __package__), self.options)
 
     def make(self, options: object, common: SourceOptions, schema: pa.Schema | None) -> Connector:
-        """Make the connector itself."""
         make: Callable[..., Connector] = getattr(import_module(self.module, __package__), self.factory)
         return make(options, common, schema)
 
@@ -44,15 +42,7 @@ CONNECTORS = {
 
 
 def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = None) -> Connector:
-    """Make the connector that the options name, with the columns of `select` in place of its own, if given.
-
-    Parameters
-    ----------
-    common, own
-        The result of :func:`parse_source_options`.
-    raw
-        With `select`: the schema of the feed itself, if it is known.
-    """
+    """Make the connector that the options name; under `select`, `raw` is the feed's own schema, if known."""
     entry = CONNECTORS[common.connector]
     if common.select is None:
         return entry.make(own, common, None)
@@ -82,13 +72,7 @@ _SPARKS_OWN = ("paths",)
 
 
 def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
-    """Return the common options and those of the connector that they name.
-
-    Raises
-    ------
-    OptionError
-        Options are wrong; one error names every problem found.
-    """
+    """Return the common options and those of the connector; raise one OptionError for all problems."""
     name = {key.lower(): value for key, value in given.items()}.get("connector", "files").strip().lower()
     entry = CONNECTORS.get(name)
     if entry is None:

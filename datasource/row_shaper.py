@@ -1,4 +1,4 @@
-"""From a connector's chunk to rows that may leave: types, times, keys, the user's condition."""
+"""Output rows from a connector's chunks: types, times, keys, and the user's condition."""
 
 from __future__ import annotations
 
@@ -34,34 +34,18 @@ _TOGETHER = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Rows in arrival order, columns of equal length.
+    """Rows in arrival order, with arrays of one element per row."""
 
-    Attributes
-    ----------
-    table : pyarrow.Table
-        The user's columns, as they leave.
-    time_us : int64 array or None
-        Event times in microseconds; None if no time column is named.
-    seq, arrival_us : int64 arrays
-        As in the system column.
-    source : str
-        The feed's name.
-    first_arrival_us, covered : int64 arrays, or None until something was coalesced
-    deleted : bool array, or None
-        Which rows are tombstones; None if there is none.
-    """
-
-    table: pa.Table
-    time_us: Int64s | None
+    table: pa.Table  # the user's columns, as they leave
+    time_us: Int64s | None  # event times; None without a time column
     seq: Int64s
     arrival_us: Int64s
     source: str = ""
-    first_arrival_us: Int64s | None = None
-    covered: Int64s | None = None
-    deleted: Bools | None = None
+    first_arrival_us: Int64s | None = None  # None until coalesced
+    covered: Int64s | None = None  # None until coalesced
+    deleted: Bools | None = None  # tombstones; None if there is none
 
     def system(self, *, punctuation: bool = False) -> pa.StructArray:
-        """Return the rows' system column."""
         return system_array(
             source=self.source,
             seq=self.seq,
@@ -73,7 +57,6 @@ class Rows:
         )
 
     def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
-        """Return the chosen rows, by position or by mask."""
         mask = chosen.dtype == np.bool_
         picked = pa.array(chosen)
         return Rows(
@@ -89,13 +72,7 @@ class Rows:
 
 
 class RowShaper:
-    """Turns chunks into rows, and puts aside those that have no key or no readable time.
-
-    Parameters
-    ----------
-    shape, options
-        What the rows are to look like.
-    """
+    """A converter of chunks to rows; it reports those that have no key or no readable time."""
 
     def __init__(self, shape: Shape, options: SourceOptions) -> None:
         self._shape = shape
@@ -112,23 +89,11 @@ class RowShaper:
         look: TaskLook | None = None,
         entered_us: int | None = None,
     ) -> Rows:
-        """Return the rows of a chunk that may leave.
+        """Return the rows of a chunk that may leave; report rows without a key or a readable time.
 
-        Parameters
-        ----------
-        chunk
-            The connector's rows.
-        part
-            The range it belongs to.
-        first_seq
-            The sequence number of the range's row 0.
-        malformed
-            Takes rows without a key or a readable time. Rows of an embedded punctuation pass.
-        look
-            Sees the times of all rows that were read, also of those that do not leave.
-        entered_us
-            The least stamp for rows stamped on entry: the bound that was promised for the feed before. The clock of a
-            connector's arrivals may be another than the driver's.
+        Rows of embedded punctuation pass. `first_seq` is the sequence number of the range's row 0. `look` sees the
+        times of all rows read. `entered_us` is the least stamp for rows stamped on entry (the feed's low-watermark),
+        since the connector's clock may differ from the driver's.
         """
         count = chunk.rows.num_rows
         index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
@@ -217,20 +182,7 @@ class RowShaper:
 
 
 class Condition:
-    """The user's `where`, evaluated by Polars on Arrow data.
-
-    Parameters
-    ----------
-    sql : str
-        A condition in SQL over the user's columns.
-    schema : pyarrow.Schema
-        The columns there are.
-
-    Raises
-    ------
-    OptionError
-        The text is not a condition over these columns.
-    """
+    """The user's `where`, evaluated by Polars. Raise OptionError unless it is a condition over these columns."""
 
     def __init__(self, sql: str, schema: pa.Schema) -> None:
         self._sql = sql
@@ -252,7 +204,7 @@ class Condition:
             ) from error
 
     def holds(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return for each row whether the condition is true; null counts as false."""
+        """Return by row whether the condition is true; null counts as false."""
         import polars as pl
 
         frame = pl.DataFrame(pl.from_arrow(table.select(self._names)))
@@ -285,7 +237,7 @@ _WITHIN = {"StringExpr", "ListExpr", "ArrayExpr", "StructExpr", "TemporalExpr"}
 
 
 def _across_rows(sql: str) -> list[str]:
-    """Return the parts by which a condition's value for a row depends on other rows; none if it is no condition."""
+    """Return the parts by which the value for one row depends on other rows; none if `sql` is no condition."""
     import polars as pl
 
     try:

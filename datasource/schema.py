@@ -1,4 +1,4 @@
-"""The shape of a feed's rows: the connector's schema, the one that leaves, and how the first becomes the second."""
+"""The shape of a feed's rows: as the connector reads them, and as they leave."""
 
 from __future__ import annotations
 
@@ -28,21 +28,11 @@ _FEED = "upstream.feed"
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How rows are read and how they leave.
+    """The schemas of rows as they are read and as they leave."""
 
-    Attributes
-    ----------
-    rows : pyarrow.Schema
-        What the connector is asked for.
-    leaving : pyarrow.Schema
-        What Spark gets: the user's columns and the system column.
-    stamped : bool
-        Whether the time column is not read but filled with the arrival (`progress=heartbeat`).
-    """
-
-    rows: pa.Schema
-    leaving: pa.Schema
-    stamped: bool
+    rows: pa.Schema  # requested from the connector
+    leaving: pa.Schema  # for Spark: the user's columns and the system column
+    stamped: bool  # the time column is filled with the arrival, not read (`progress=heartbeat`)
 
     @property
     def user(self) -> pa.Schema:
@@ -68,10 +58,7 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
 
 
 def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
-    """Return the source's schema with the schema of the feed itself noted in it.
-
-    The option `select` computes the one from the other.
-    """
+    """Return the source's schema with the feed's own, from which `select` computes it, in its metadata."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -85,7 +72,7 @@ def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
 
 
 def feed_schema(schema: StructType) -> pa.Schema | None:
-    """Return the schema of the feed itself that :func:`with_feed_schema` has noted; None if there is none."""
+    """Return the feed's own schema that :func:`with_feed_schema` has added; None if there is none."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -94,13 +81,7 @@ def feed_schema(schema: StructType) -> pa.Schema | None:
 
 
 def shape_of(schema: StructType, options: SourceOptions) -> Shape:
-    """Return how to read rows that are to leave as `schema`.
-
-    Raises
-    ------
-    SchemaError
-        The system column is missing, or the key or time column is absent or of an unfit type.
-    """
+    """Return how to read rows that are to leave as `schema`; raise SchemaError for an absent or unfit column."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     check_collations(schema)

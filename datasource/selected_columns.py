@@ -1,4 +1,4 @@
-"""A connector whose rows are computed columns of another connector's rows (option `select`)."""
+"""A connector that computes columns from another connector's rows (option `select`)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,12 @@ __all__ = ["SelectingConnector"]
 
 
 class SelectingConnector(Connector):
-    """Computes columns where rows are read, so that key, time and condition may be any of them.
+    """A connector that computes columns where rows are read, so that key, time and condition may be any of them.
 
-    Guarantee: that of the connector inside. A row whose columns cannot be computed is malformed, with the reason; it is
-    never dropped.
+    Guarantee: that of `inner`. A row whose columns cannot be computed is malformed, with the reason; it is never
+    dropped.
 
-    Parameters
-    ----------
-    inner : Connector
-        Reads the feed.
-    text : str
-        The columns, in Spark's SQL.
-    time_zone : str
-        The zone of times in text that name none.
-    raw : pyarrow.Schema, optional
-        The feed's own schema; without it the inner connector infers it.
-    duplicates : str
-        The rule for names that occur twice, as :meth:`.Selection.bound` takes it.
+    `time_zone` is for times in text that name none. Without `raw`, `inner` infers the feed's schema.
     """
 
     name = "select"
@@ -53,7 +42,6 @@ class SelectingConnector(Connector):
 
     @property
     def raw(self) -> pa.Schema:
-        """The feed's own schema."""
         if self._raw is None:
             self._raw = with_unseen_fields(self._text, self._inner.schema())
         return self._raw

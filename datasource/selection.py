@@ -24,46 +24,22 @@ _EXPECTED = "columns in Spark's SQL, such as data.s AS symbol, timestamp_millis(
 
 @dataclasses.dataclass(frozen=True)
 class SelectedColumn:
-    """One computed column.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    sql : str
-        What the user wrote for it.
-    reads : tuple of str
-        The feed's columns that it needs.
-    value : polars.Expr
-        Its values.
-    misfits : polars.Expr or None
-        Where a value could not be converted; None if nothing is converted.
-    """
+    """One computed column."""
 
     name: str
-    sql: str
-    reads: tuple[str, ...]
+    sql: str  # as the user wrote it
+    reads: tuple[str, ...]  # the feed's columns that it needs
     value: pl.Expr
-    misfits: pl.Expr | None
+    misfits: pl.Expr | None  # rows whose value cannot be computed; None if all can
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The columns that leave in place of the feed's own.
-
-    Attributes
-    ----------
-    columns : tuple of SelectedColumn
-        In the order in which they leave.
-    schema : pyarrow.Schema
-        Theirs.
-    origin : tuple
-        What it was made of: text, the feed's schema, the zone, and the rule for names that occur twice.
-    """
+    """The columns that leave in place of the feed's own, in order."""
 
     columns: tuple[SelectedColumn, ...]
     schema: pa.Schema
-    origin: tuple[str, pa.Schema, str, str]
+    origin: tuple[str, pa.Schema, str, str]  # the text, the feed's schema, the zone, and the rule for duplicates
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Polars pickles no Python function, which some of the columns call.
@@ -71,25 +47,11 @@ class Selection:
 
     @classmethod
     def bound(cls, text: str, raw: pa.Schema, time_zone: str = "UTC", duplicates: str = "refuse") -> Selection:
-        """Parse a list of columns and bind it to a feed's schema.
+        """Parse a list of columns, as between SELECT and FROM, and bind it to a feed's schema.
 
-        Parameters
-        ----------
-        text
-            A list of columns in Spark's SQL, as between SELECT and FROM.
-        raw
-            The feed's schema.
-        time_zone
-            The zone of times in text that name none.
-        duplicates
-            Of columns with one name, keep the ``first`` or the ``last`` in the place of the first; or ``refuse`` them.
-
-        Raises
-        ------
-        OptionError
-            The text is no list of columns, has an unsupported expression, or names a column twice.
-        SchemaError
-            The text names a column that the feed does not have.
+        `time_zone` is for times in text that name none. `duplicates` keeps the ``first`` or the ``last`` column of one
+        name, in the place of the first, or is ``refuse``. Raise OptionError for other text, unsupported expressions,
+        and names that occur twice; SchemaError for a column that the feed does not have.
         """
         columns: list[SelectedColumn] = []
         for node in _parsed(text):
@@ -103,26 +65,14 @@ class Selection:
         return cls(tuple(columns), schema, (text, raw, time_zone, duplicates))
 
     def reads(self, names: Sequence[str] | None = None) -> list[str]:
-        """Return the feed's columns that some of these columns need, or without `names` all of these."""
+        """Return the feed's columns that the named columns need; without `names`, that all need."""
         wanted = [column for column in self.columns if names is None or column.name in names]
         return list(dict.fromkeys(name for column in wanted for name in column.reads))
 
     def evaluate(self, rows: pa.Table, names: Sequence[str] | None = None) -> tuple[pa.Table, list[str | None] | None]:
-        """Compute columns of some rows.
+        """Return computed columns (all without `names`), and per row the reason why one cannot be computed.
 
-        Parameters
-        ----------
-        rows
-            Rows in the feed's schema; columns that are not needed may be absent.
-        names
-            The columns to compute; None for all.
-
-        Returns
-        -------
-        pyarrow.Table
-            The columns, as many rows as were given.
-        list or None
-            For each row, the value that could not be converted, None if all could; None if all rows are fit.
+        The reasons are None if all rows are fit. `rows` may lack columns that are not needed.
         """
         wanted = [column for column in self.columns if names is None or column.name in names]
         checked = [column for column in wanted if column.misfits is not None]
@@ -145,13 +95,7 @@ class Selection:
 
 
 def referenced_columns(text: str) -> list[str]:
-    """Return the names of columns that a selection mentions, whatever the feed: the first part of each name.
-
-    Raises
-    ------
-    OptionError
-        The text is no list of columns.
-    """
+    """Return the columns that a selection mentions, for any feed: the first part of each name."""
     from sqlglot import exp
 
     found = [name_parts(node)[0] for root in _parsed(text) for node in root.find_all(exp.Column) if not node.is_star]
@@ -159,13 +103,7 @@ def referenced_columns(text: str) -> list[str]:
 
 
 def selected_paths(text: str) -> list[list[str]]:
-    """Return the paths to the columns and fields that a selection names, stars apart.
-
-    Raises
-    ------
-    OptionError
-        The text is no list of columns, or names what is no path.
-    """
+    """Return the paths to the columns and fields that a selection names, without stars."""
     from sqlglot import exp
 
     nodes = [node for root in _parsed(text) for node in root.find_all(exp.Column, exp.Dot) if not node.is_star]
@@ -173,13 +111,7 @@ def selected_paths(text: str) -> list[list[str]]:
 
 
 def copied_column(text: str, name: str) -> str | None:
-    """Return the feed's column that leaves unchanged under a name; None if it is computed, a field, or not selected.
-
-    Raises
-    ------
-    OptionError
-        The text is no list of columns.
-    """
+    """Return the feed's column that leaves unchanged under a name; None if it is computed, a field, or not selected."""
     from sqlglot import exp
 
     whole = False
@@ -211,7 +143,6 @@ def _parsed(text: str) -> list[Expression]:
 
 
 def _columns(node: Expression, raw: pa.Schema, time_zone: str) -> list[SelectedColumn]:
-    """Return the columns that one item of the list means: several for a star."""
     from sqlglot import exp
 
     if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
@@ -247,7 +178,6 @@ def _column(path: Sequence[str], raw: pa.Schema) -> SelectedColumn:
 
 
 def _distinct(columns: Sequence[SelectedColumn], duplicates: str) -> list[SelectedColumn]:
-    """Return the columns, one of each name."""
     by_name: dict[str, list[SelectedColumn]] = {}
     for column in columns:
         by_name.setdefault(column.name.casefold(), []).append(column)

@@ -1,8 +1,4 @@
-"""Spark's two readers: thin adapters around the planner, the shaper and the coalescer.
-
-Guarantee: a batch is a pure function of its journaled end offset, so the source is replayable, and with a transactional
-sink the whole query delivers exactly once.
-"""
+"""Spark's two readers: thin adapters around the planner, the shaper and the coalescer."""
 
 from __future__ import annotations
 
@@ -92,14 +88,10 @@ def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
 
 
 class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``spark.readStream.format("upstream")``.
+    """``spark.readStream.format("upstream")``. `schema` includes the system column.
 
-    Parameters
-    ----------
-    given : mapping of str to str
-        The user's options.
-    schema : pyspark.sql.types.StructType
-        Of the rows, with the system column.
+    Guarantee: a batch is a pure function of its journaled end offset. So the source is replayable, and with a
+    transactional sink the whole query delivers exactly once.
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
@@ -110,14 +102,10 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offset = Planner.initial()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first batch."""
         return Planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the first limit that the options set, of rows, bytes and files.
-
-        Spark's interface holds one limit; `latestOffset` adds the others.
-        """
+        """Return the first limit set: Spark's interface holds one, `latestOffset` adds the others."""
         limit = self._limit()
         if limit.rows is not None:
             return ReadMaxRows(limit.rows)
@@ -128,7 +116,6 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Plan the batch that follows `start`."""
         own = Limit() if isinstance(limit, ReadAllAvailable) else self._limit()
         if isinstance(limit, ReadMaxRows):
             own = Limit(min(limit.max_rows, own.rows or limit.max_rows), own.bytes, own.files)
@@ -137,16 +124,13 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._last is before else self._book.kept(start, self._last)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Look no further than what is there now."""
         self._plan().freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the backlog beyond the last planned batch, for the query's progress."""
         backlog = self._plan().backlog(self._last)
         return None if backlog is None else {"backlog": backlog}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of a batch, from its journaled end offset."""
         # Of the start only its number counts.
         start = {**start, "version": Planner.initial()["version"]}
         return [_TaskPartition(task) for task in self._plan().tasks(start, self._book.whole(end))]
@@ -157,7 +141,6 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows if self._steps is None else self._steps.step()(rows)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget what a committed batch no longer needs."""
         self._plan().commit(end)
         self._book.forget(end)
 
@@ -176,19 +159,12 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class UpstreamBatchReader(DataSourceReader):
-    """``spark.read.format("upstream")``: the rows that a stream would have delivered up to now, without punctuation.
-
-    Parameters
-    ----------
-    given, schema
-        As for :class:`UpstreamStreamReader`.
-    """
+    """``spark.read.format("upstream")``: the rows that a stream would have delivered up to now, without punctuation."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._reading = _reading({**given, "punctuation": "false"}, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """Return tasks for everything there is now."""
         reading = self._reading
         # Named after the content, so that reading the same twice leaves malformed rows in the quarantine once.
         planner = Planner(
@@ -204,5 +180,4 @@ class UpstreamBatchReader(DataSourceReader):
         return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one task as Arrow batches."""
         return self._reading.read(cast("_TaskPartition", partition).task)

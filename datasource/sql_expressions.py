@@ -1,6 +1,4 @@
-"""SQL expressions over a feed's columns, as Polars evaluates them. Only what means the same in Spark and here is let
-through.
-"""
+"""SQL expressions over a feed's columns, evaluated by Polars; only those that mean the same in Spark are allowed."""
 
 from __future__ import annotations
 
@@ -88,7 +86,7 @@ def resolved_path(path: Sequence[str], raw: pa.Schema) -> tuple[list[str], pa.Da
 
 
 class Translation:
-    """From SQL to Polars, for one column. Only what means the same in both is let through."""
+    """A translation from SQL to Polars, for one column."""
 
     def __init__(self, raw: pa.Schema, time_zone: str) -> None:
         self._raw = raw
@@ -97,16 +95,7 @@ class Translation:
         self.misfits: list[pl.Expr] = []
 
     def value(self, node: Expression, *, certain: bool) -> pl.Expr:
-        """Return the values of an expression.
-
-        Parameters
-        ----------
-        node
-            The expression.
-        certain
-            Whether each row needs its value. Inside CASE and the like, where some rows do not need it, a failed
-            conversion is null.
-        """
+        """Return an expression's values; unless `certain` (inside CASE, for example), a failed conversion is null."""
         import polars as pl
         from sqlglot import exp
 
@@ -228,7 +217,7 @@ Build = Callable[..., Any]
 
 @functools.cache
 def _functions() -> Mapping[type, tuple[tuple[str, ...], Build, bool]]:
-    """Return, for each supported node, its arguments, how its value is made, and whether some rows need not all."""
+    """Return by supported node: its arguments, its value, and whether some rows do not need all arguments."""
     import polars as pl
     from sqlglot import exp
 
@@ -282,7 +271,6 @@ def _polars_type(target: pa.DataType) -> pl.DataType:
 
 
 def _converted(values: pl.Series, target: pa.DataType) -> pl.Series:
-    """Return values in another type; null where the conversion fails."""
     import polars as pl
 
     if values.dtype == pl.String and not (pa.types.is_string(target) or pa.types.is_binary(target)):

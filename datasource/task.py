@@ -1,4 +1,4 @@
-"""How a task reads its ranges: shape, coalesce, append punctuation. No Spark in it; pickled to the tasks."""
+"""Reading of a task's ranges: shape, coalesce, append punctuation. It needs no Spark, and is pickled to the tasks."""
 
 from __future__ import annotations
 
@@ -29,15 +29,7 @@ _ROWS_PER_BATCH = 100_000
 
 
 class Reading:
-    """Reads the tasks of a batch.
-
-    Parameters
-    ----------
-    options, shape, connector
-        What is read, and how it is to look.
-    quarantine : str or TableFolder
-        The folder for malformed rows.
-    """
+    """A reader of a batch's tasks. `quarantine` is the folder for malformed rows."""
 
     def __init__(
         self, options: SourceOptions, shape: Shape, connector: Connector, quarantine: str | TableFolder
@@ -49,7 +41,6 @@ class Reading:
         RowShaper(shape, options)  # a wrong condition is refused here, on the driver
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, then its punctuation."""
         malformed: MalformedRows = Failing()
         if self.options.on_malformed == "quarantine":
             malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")

@@ -1,4 +1,4 @@
-"""Fields that a sample of a feed shows only as nulls, in the types that a selection needs."""
+"""Types, as a selection needs them, for fields that a sample shows only as nulls."""
 
 from __future__ import annotations
 
@@ -16,21 +16,9 @@ _Path = Sequence[str]
 def with_unseen_fields(text: str, raw: pa.Schema) -> pa.Schema:
     """Return an inferred schema without columns of nulls.
 
-    Change data has an object before and one after each change, and in the first rows, which insert, the one before is
-    null. Where a selection names fields of such a column, it becomes a struct of these, in the types that another
-    struct beside it has for the same names. All others become text.
-
-    Parameters
-    ----------
-    text
-        The selection.
-    raw
-        The feed's schema, with the null type where no value was seen.
-
-    Raises
-    ------
-    OptionError
-        The text is no list of columns.
+    Change data has an object before and one after each change; in the first rows, which insert, the one before is null.
+    Where the selection `text` names fields of a null column, it becomes a struct of these, with the types that another
+    struct beside it has for them. All others become text.
     """
     return pa.schema(_seen(list(raw), selected_paths(text)))
 
@@ -58,5 +46,4 @@ def _kind(kind: pa.DataType, paths: Sequence[_Path], beside: Sequence[pa.StructT
 
 
 def _within(name: str, paths: Sequence[_Path]) -> list[_Path]:
-    """Return the rests of the paths that go on below a field."""
     return [path[1:] for path in paths if len(path) > 1 and path[0].casefold() == name.casefold()]
