@@ -93,7 +93,7 @@ class Connector(ABC):
     smallest_task: int = 4 << 20
     """A task whose ranges span less than this costs more to start than it saves."""
     tasks_report: bool = False
-    """Reading twice is expensive, so tasks observe the times, not the driver. A step should have one range of a feed."""
+    """Reading twice is expensive, so tasks observe the times, not the driver. One range per feed and step is best."""
 
     @abstractmethod
     def schema(self) -> pa.Schema:
