@@ -1,1 +1,1 @@
-"""Rows of any streaming DataFrame become update streams: feeds, progress, punctuation."""
+"""Ingest of any streaming DataFrame as an update stream: feeds, watermarks, punctuation."""

@@ -1,4 +1,4 @@
-"""Any streaming DataFrame of a plan, on Spark."""
+"""The compilation of an ingested DataFrame to Spark."""
 
 from __future__ import annotations
 
@@ -22,17 +22,7 @@ __all__ = ["build_intake"]
 
 
 def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
-    """Return the rows with the system column, then punctuation.
-
-    Parameters
-    ----------
-    node
-        What the input is.
-    folder
-        Where it reports on its feeds.
-    quarantine
-        Where rows go that cannot be used.
-    """
+    """Return the input's rows with the system column, then punctuation; `folder` takes the reports on feeds."""
     from pyspark.sql import functions as F
 
     from ..runtime.pack import PACKED_DDL

@@ -1,4 +1,4 @@
-"""Any streaming DataFrame as rows of an update stream: the plan on Spark."""
+"""The plan of an update stream over any streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["Idle", "OnMalformed", "check_types", "on_demand_watermark", "plan_intake"]
 
 Idle = Literal["wait", "ets"]
-"""What is done about a silent input partition that an operator waits for."""
+"""The treatment of a silent input partition that an operator waits for."""
 
 OnMalformed = Literal["quarantine", "fail"]
 
 _KAFKA = {"topic", "partition", "offset"}
-"""Columns that Spark's Kafka source has, and that tell feeds and their order."""
+"""Columns of Spark's Kafka source from which feeds and their order are derived."""
 
 
 def plan_intake(
@@ -62,15 +62,7 @@ def plan_intake(
     shards: int,
     name: str,
 ) -> Intake:
-    """Plan the input as a step; see :meth:`~upstream.operators.stream.UpdateStream.from_dataframe`.
-
-    Raises
-    ------
-    OptionError
-        The DataFrame does not stream, or options are wrong.
-    SchemaError
-        A column is missing, or not of a type that its part needs.
-    """
+    """Check the arguments of ``UpdateStream.from_dataframe``, and return the input's node."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -103,7 +95,7 @@ def plan_intake(
         columns[ORDER] = _column(df, order)
     if deleted is not None:
         columns[DELETED] = F.coalesce(_column(df, deleted).cast("boolean"), F.lit(False))
-    # Spark journals a batch's time before the batch runs, and this is it: when the rows could first be seen.
+    # Spark journals a batch's time before the batch runs: it is the first time at which the rows were visible.
     columns[ARRIVAL] = F.current_timestamp()
     return Intake(
         plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
@@ -117,20 +109,7 @@ def plan_intake(
 
 
 def on_demand_watermark(policy: Policy, idle: Idle, ets_delay: str | None) -> OnDemandWatermark | None:
-    """Return how on-demand timestamps are computed; None if nobody asked for them.
-
-    Parameters
-    ----------
-    policy
-        How the progress of each feed is judged.
-    idle, ets_delay
-        As for :meth:`upstream.UpdateStream.from_dataframe`.
-
-    Raises
-    ------
-    OptionError
-        The arguments make no sense together.
-    """
+    """Return the settings of on-demand timestamps; None unless `idle` is ``ets``."""
     if idle not in get_args(Idle):
         raise OptionError(
             f"idle={idle!r}",
@@ -202,12 +181,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
 
 
 def check_types(plan: IntakePlan) -> None:
-    """Refuse columns whose types do not suit the key or the time.
-
-    Raises
-    ------
-    OptionError, SchemaError
-    """
+    """Refuse columns whose types do not suit the key or the time."""
     check_time_zone("time_zone", plan.time_zone)
     if plan.time is not None and not plan.stamped:
         check_time_type(plan.time, plan.schema.field(plan.time).type, plan.time_format, "time_format")

@@ -1,4 +1,4 @@
-"""From rows to frames of each feed's shard, in the order in which a task has them."""
+"""Pack rows into frames for each feed's shard, in the task's order."""
 
 from __future__ import annotations
 
@@ -27,12 +27,8 @@ Batches = Iterator[pa.RecordBatch]
 def intake_pack(slots: Sequence[int], *, every_shard: bool) -> Callable[[Batches], Batches]:
     """Return a function for ``mapInArrow`` that packs a task's rows into frames.
 
-    Parameters
-    ----------
-    slots
-        The number by which Spark groups each shard's frames. The shard of a feed is the bucket of its name.
-    every_shard
-        Whether each shard gets a frame of each batch, so that the clock moves silent feeds as well.
+    The shard of a feed is the bucket of its name, and `slots` has Spark's grouping number of each shard. With
+    `every_shard` each shard gets a frame in each batch, so that the clock also moves silent feeds.
     """
 
     def run(batches: Batches) -> Batches:
@@ -47,18 +43,10 @@ def intake_pack(slots: Sequence[int], *, every_shard: bool) -> Callable[[Batches
 def frames_of(
     table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, every_shard: bool, clock_us: int = 0
 ) -> pa.RecordBatch:
-    """Return the frames of some of a task's rows.
+    """Return the frames of rows that have :data:`FEED` and :data:`ARRIVAL`.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Rows with :data:`FEED` and :data:`ARRIVAL`.
-    slots, every_shard
-        As for :func:`intake_pack`.
-    place : tuple of int
-        The task's number and the part's number within it: frames are sorted by these.
-    clock_us : int
-        When the batch began, for a batch without rows, from whose arrivals it would follow.
+    `place` is the task's number and the part's number within it, by which frames are sorted. `clock_us` is the batch's
+    start: it stands in for the arrival of a batch without rows.
     """
     arrived = pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py()
     arrival_us = clock_us if arrived is None else int(arrived)
@@ -71,6 +59,6 @@ def frames_of(
 
 
 def place_of(frame: pa.Table) -> tuple[int, ...]:
-    """Return the arrival of a frame's rows, their task's number, and the number of their part."""
+    """Return a frame's sort key: its arrival in microseconds, the task's number, and the part's number."""
     found: Any = json.loads(frame.schema.metadata[_PLACE])
     return tuple(np.array(found, dtype=np.int64).tolist())

@@ -1,4 +1,4 @@
-"""How rows of a DataFrame become rows of an update stream."""
+"""The settings of the ingest of a DataFrame."""
 
 from __future__ import annotations
 
@@ -19,63 +19,41 @@ FEED, ORDER, ARRIVAL, DELETED = (
     "__upstream_arrival",
     "__upstream_deleted",
 )
-"""Columns that are computed before rows are packed, and are no part of them."""
+"""Columns that are computed before rows are packed, and that leave with no row."""
 
 
 @dataclasses.dataclass(frozen=True)
 class IntakePlan:
-    """An input.
+    """The settings of an ingested DataFrame."""
 
-    Attributes
-    ----------
-    name : str
-        Its own; quarantined rows and reports carry it.
-    key : tuple of str
-        The update key's columns.
-    time : str or None
-        The column of the event time.
-    time_format, time_zone : str
-        Its format, if its type does not determine it.
-    policy : Policy
-        How the progress of each feed is judged.
-    fail : bool
-        Whether a row without a key or a readable time ends the query; else it is quarantined.
-    shards : int
-        Into how many parts feeds are divided. With the time it is what a checkpoint is bound to.
-    schema : pyarrow.Schema
-        Of the rows as they come.
-    on_demand : OnDemandWatermark or None
-        How a silent feed's timestamps are computed when an operator waits for it; None if the others wait.
-    """
-
-    name: str
-    key: tuple[str, ...]
-    time: str | None
-    time_format: str | None
+    name: str  # quarantined rows and reports carry it
+    key: tuple[str, ...]  # the update key's columns
+    time: str | None  # the column of the event time
+    time_format: str | None  # None if the column's type determines it
     time_zone: str
     policy: Policy
-    fail: bool
-    shards: int
-    schema: pa.Schema
-    on_demand: OnDemandWatermark | None = None
+    fail: bool  # a row without a key or a readable time ends the query; otherwise it is quarantined
+    shards: int  # parts into which feeds are divided
+    schema: pa.Schema  # of the arriving rows
+    on_demand: OnDemandWatermark | None = None  # None: operators wait for silent feeds
 
     @property
     def stamped(self) -> bool:
-        """Whether the time is the arrival, in a column of its own."""
+        """True if the time is the arrival, in a column of its own."""
         return self.policy.name == "heartbeat"
 
     @property
     def promises(self) -> bool:
-        """Whether the low-watermark bounds the times of its rows."""
+        """True if the low-watermark bounds the times of the rows."""
         return self.time is not None and self.policy.name != "latent"
 
     @cached_property
     def leaving(self) -> pa.Schema:
-        """The schema of the rows as they leave: text and local times become timestamps, as in the source."""
+        """The schema of the output: a time that is text or local becomes a timestamp, as in the source."""
         fields = [field.with_type(TIMESTAMP) if self._becomes_timestamp(field) else field for field in self.schema]
         if self.stamped:
             fields.append(pa.field(self.time, TIMESTAMP))
-        # Punctuation has nothing in the columns of the rows.
+        # Punctuation has nulls in the columns of the rows.
         return pa.schema([*(field.with_nullable(True) for field in fields), pa.field(SYSTEM, SYSTEM_TYPE)])
 
     def _becomes_timestamp(self, field: pa.Field) -> bool:
@@ -88,5 +66,5 @@ class IntakePlan:
         return {"time": time, "shards": str(self.shards), **silent}
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run: none."""
+        """Return the settings that may change from run to run, in words: none."""
         return {}

@@ -1,4 +1,4 @@
-"""The feeds of an input on Spark."""
+"""The Spark processor of an input's shards."""
 
 from __future__ import annotations
 
@@ -21,22 +21,11 @@ __all__ = ["IntakeProcessor"]
 
 
 class IntakeProcessor(ShardProcessor):
-    """Keeps the progress of each feed.
+    """The processor that keeps each feed's watermark in Spark's state.
 
-    Parameters
-    ----------
-    plan : IntakePlan
-    folder : str
-        Where the shards leave their reports.
-    malformed : RowsAside
-        Where rows go that have no key or no readable time.
-    late : RowsAside or None
-        Where late rows are written, which take part all the same.
-
-    Notes
-    -----
-    Guarantee: Spark keeps the progress of a batch with the batch, and journals the batch's time before it runs; so a
-    batch that is run again gives the same rows, the same punctuation and the same files.
+    Spark stores the state with its batch, and journals the batch's time before the batch runs. So a rerun gives the
+    same rows, punctuation, and files. `malformed` takes rows without a key or a readable time. `late` takes copies of
+    late rows, which stay in the stream.
     """
 
     state = "upstream_feeds_v1"
@@ -48,7 +37,6 @@ class IntakeProcessor(ShardProcessor):
         self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames: list[bytes] = []
         message: dict[str, Any] = {}
         for row in rows:

@@ -1,4 +1,4 @@
-"""How far the input partitions of a DataFrame are complete: the reader's choice, and its names in earlier releases."""
+"""The watermark of an ingested DataFrame, and the names of its arguments in earlier releases."""
 
 from __future__ import annotations
 
@@ -51,15 +51,7 @@ _SPELT: dict[str, str] = {
 def chosen_earlier(
     event_time: str | None, watermark: Watermark | None, given: EarlierNames
 ) -> tuple[str | None, Watermark | None]:
-    """Return the event time's column and the watermark, whichever names they came by.
-
-    Raises
-    ------
-    OptionError
-        Something came by both names, or makes no sense.
-    TypeError
-        There is no such argument, and never was.
-    """
+    """Return the event time's column and the watermark, given by new or by earlier names but not by both."""
     others: MutableMapping[str, Any] = {**given}
     event_time = renamed_argument(_FUNCTION, others, "time", "event_time", event_time, level=2)
     old = [name for name in ("progress", *_PARTS) if name in others]
@@ -79,13 +71,7 @@ def chosen_earlier(
 
 
 def policy_of(watermark: Watermark | None, event_time: str | None) -> Policy:
-    """Return the policy of a watermark. The default is ``bounded`` by ten minutes if there is an event time.
-
-    Raises
-    ------
-    OptionError
-        It is no watermark, none for a DataFrame, or needs an event time.
-    """
+    """Return a watermark's policy. The default is ``bounded`` by ten minutes, or ``latent`` without an event time."""
     chosen = check_watermark(watermark) or Watermark("bounded" if event_time else "latent")
     name = chosen.policy
     if name == "promised":

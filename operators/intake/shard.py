@@ -1,8 +1,4 @@
-"""Some of an input's feeds: a batch of rows in, the same rows with the system column out, then each feed's punctuation.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`, which Spark's stateful processor and the tests
-drive.
-"""
+"""One shard of an input: rows in, the same rows with the system column out, then each feed's punctuation."""
 
 from __future__ import annotations
 
@@ -35,34 +31,20 @@ Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 REASON = "__upstream_reason"
-"""The column that says why a row was put aside."""
+"""The column with the reason for which a row was quarantined."""
 
 _TIME = "__upstream_time"
 _VERSION = 1
 _ROWS_PER_BATCH = 1 << 36
-"""Sequence numbers of a batch: each shard takes every so many-th of the batch's own, so that no two rows have the same,
-and of two feeds' rows the one of the later batch is later."""
+"""Sequence numbers of a batch: the shards take them in turn, so no two rows share one. Later batches' are greater."""
 
 
 class IntakeShard:
-    """One batch of some feeds.
+    """One batch of the feeds of a shard, as pure logic over the store, which keeps the feeds' watermarks.
 
-    Parameters
-    ----------
-    plan : IntakePlan
-    store : Store
-        What the shard keeps: the progress of its feeds.
-
-    Attributes
-    ----------
-    late, malformed : pyarrow.Table or None
-        After :meth:`run`: rows below the low-watermark promised before them, which are given, too; and rows that are
-        not given, with :data:`REASON`.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another time or number of shards, or by another version.
+    The constructor refuses a state of another time, number of shards, or version. After :meth:`run`, `late` has the
+    rows below their feed's low-watermark, which are also in the result. `malformed` has the rows left out, with
+    :data:`REASON`.
     """
 
     def __init__(self, plan: IntakePlan, store: Store) -> None:
@@ -77,7 +59,6 @@ class IntakeShard:
 
     @property
     def feeds(self) -> Collection[str]:
-        """The feeds that the shard has."""
         return self._feeds.keys()
 
     def run(
@@ -88,35 +69,14 @@ class IntakeShard:
         promises: Mapping[str, int] | None = None,
         clock_us: int = 0,
     ) -> tuple[pa.Table | None, list[FeedReport]]:
-        """Process the rows that arrived.
+        """Return the batch's rows and then punctuation, None without either, and reports on all feeds of the shard.
 
-        Parameters
-        ----------
-        frames : sequence of bytes
-            Frames in any order.
-        batch_id : int
-            The batch's number. It increases from batch to batch; a batch that is run again has the same one.
-        shard : int
-            The shard's number, below the plan's `shards`.
-        promises : mapping of str to int, optional
-            The bound that a feed sends besides its rows, after those of this batch; in microseconds.
-        clock_us : int
-            When the batch began, if no row of it says so.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            The rows, then punctuation; None if there are neither.
-        list of FeedReport
-            Reports on all feeds of the shard.
-
-        Raises
-        ------
-        MalformedRowError
-            A row has no key or no readable time, and the plan fails on such rows.
+        Frames may come in any order. A rerun needs the same `batch_id`, since sequence numbers follow from it.
+        `promises` has feeds' bounds in microseconds, which hold after the rows of this batch. `clock_us` is the batch's
+        start, for a batch without rows.
         """
         tables = sorted((from_frame(frame) for frame in frames), key=place_of)
-        # A clock that jumps back stands still.
+        # The clock never moves back.
         now_us = max([*(place_of(table)[0] for table in tables), self._head.get("now_us", 0), clock_us])
         given: list[pa.Table] = []
         seq = max(batch_id, 0) * _ROWS_PER_BATCH + shard
@@ -131,7 +91,7 @@ class IntakeShard:
                 self._feeds[feed]["rows"] += rows.num_rows
                 given.append(self._taken(feed, rows, progress, seq, now_us))
                 seq += rows.num_rows * self._plan.shards
-        # By the clock all feeds move, by their rows those that have some.
+        # The clock moves all feeds; rows move only their own feed.
         moving = {feed: self._progress(feed) for feed in self._feeds if feed} if self._plan.stamped else {}
         for feed, progress in {**moving, **judged}.items():
             progress.close_batch(now_us)
@@ -146,7 +106,7 @@ class IntakeShard:
         return (result if result.num_rows else None), self._reports()
 
     def _taken(self, feed: str, rows: pa.Table, progress: Progress, seq: int, now_us: int) -> pa.Table:
-        """Return a feed's rows as they leave, with its own punctuation for single keys."""
+        """Return a feed's output rows, and its own punctuation for single keys."""
         plan = self._plan
         n = rows.num_rows
         numbers = seq + np.arange(n, dtype=np.int64) * plan.shards
@@ -195,10 +155,7 @@ class IntakeShard:
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
     def _without_malformed(self, rows: pa.Table) -> pa.Table:
-        """Return the usable rows, with their times in microseconds.
-
-        The others are quarantined, and counted for their feeds.
-        """
+        """Return the usable rows, with their times in microseconds; quarantine the others, counted by feed."""
         plan = self._plan
         own = rows.select(plan.schema.names)
         marks = np.zeros(rows.num_rows, dtype=np.bool_)
@@ -226,7 +183,7 @@ class IntakeShard:
             )
         self.malformed = put_aside
         for feed, count in _counts(pc.fill_null(rows.column(FEED), "").filter(pa.array(bad))):
-            self._progress(feed)  # a feed of which nothing else is known is one, too
+            self._progress(feed)  # a feed with malformed rows only is a feed, too
             self._feeds[feed]["rows"] += count
             self._feeds[feed]["malformed"] += count
         return rows.filter(pa.array(~bad))
@@ -240,7 +197,7 @@ class IntakeShard:
         return Progress(self._plan.policy, known["progress"])
 
     def _punctuation(self, before: dict[str, int | None], now_us: int) -> pa.Table:
-        """Return punctuation for the bounds of feeds that have changed since before the batch."""
+        """Return punctuation for the feeds whose bound has changed since `before`."""
         plan, schema = self._plan, self._plan.leaving
         bounds = {feed: state["progress"]["bound"] for feed, state in self._feeds.items()}
         due = {feed: bound for feed, bound in bounds.items() if bound is not None and bound != before.get(feed)}
@@ -283,7 +240,7 @@ class IntakeShard:
 
 
 def _by_feed(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Iterate over each feed's rows, in the order that the user named, or else in the order of arrival."""
+    """Yield each feed's rows, in the order that the user named, or else in the order of arrival."""
     if rows.num_rows == 0:
         return
     encoded = rows.column(FEED).combine_chunks().dictionary_encode()
@@ -299,7 +256,7 @@ def _by_feed(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     ends = np.searchsorted(codes, np.arange(len(names) + 1))
     for code in sorted(
         range(len(names)), key=lambda code: names[code]
-    ):  # by name, so that nothing depends on who came first
+    ):  # by name, so that the result does not depend on the order of arrival
         yield names[code], rows.slice(ends[code], ends[code + 1] - ends[code])
 
 

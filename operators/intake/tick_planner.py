@@ -1,8 +1,4 @@
-"""On-demand timestamps for the feeds of a DataFrame: what a silent one promises because an operator waits for it.
-
-Spark's own sources cannot be asked for a timestamp. So a source beside them has the clock, and what is promised by it,
-in its offset; the shards of the input take its messages as punctuation.
-"""
+"""On-demand timestamps for the silent feeds of a DataFrame, from a source that holds the clock."""
 
 from __future__ import annotations
 
@@ -23,29 +19,18 @@ __all__ = ["SilentFeedPlanner", "SilentFeedTicks", "silent_feed_options"]
 
 @dataclasses.dataclass
 class SilentFeedPlanner:
-    """Starts a batch when what the silent feeds can promise lets something go.
+    """The planner that starts a batch when promises of silent feeds would release something.
 
-    Attributes
-    ----------
-    slots : tuple of int
-        What each shard of the input is grouped by.
-    reports : callable
-        The last report on each feed.
-    downstream : DownstreamReports
-        What operators hold.
-    policy : Policy
-        How the progress of each feed is judged.
-    on_demand : OnDemandWatermark
-    stopped : bool
-        Whether the run ends once it has read what is there: then it waits for no clock.
+    Spark's own sources cannot produce a timestamp on demand. So a source beside them records the clock and the promises
+    in its offset, and the input's shards take its messages as punctuation.
     """
 
-    slots: tuple[int, ...]
-    reports: Callable[[], Sequence[FeedReport]]
+    slots: tuple[int, ...]  # Spark's grouping number of each shard of the input
+    reports: Callable[[], Sequence[FeedReport]]  # the last report on each feed
     downstream: DownstreamReports
     policy: Policy
     on_demand: OnDemandWatermark
-    stopped: bool = False
+    stopped: bool = False  # the run ends once it has read the available rows, and waits for no clock
 
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> SilentFeedPlanner:
@@ -68,7 +53,7 @@ class SilentFeedPlanner:
         self.stopped = True
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """Return the offset with further promises; `start` if they would let nothing go."""
+        """Return the offset with further promises; `start` if they would release nothing."""
         if self.stopped:
             return start
         reports = self.reports()
@@ -84,7 +69,7 @@ class SilentFeedPlanner:
         return {"tick": start["tick"] + 1, "now_us": now_us, "promises": promises}
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Return the promises for each shard, which takes those of its feeds."""
+        """Return each shard's message with all promises; a shard takes those of its own feeds."""
         message = json.dumps({"promises": offset["promises"], "now_us": offset["now_us"]})
         return [(slot, message) for slot in self.slots] if offset["tick"] else []
 
@@ -94,26 +79,16 @@ class SilentFeedTicks(TickSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "upstream_silent_feeds"
 
     def planner(self) -> SilentFeedPlanner:
-        """See :class:`TickSource`."""
         return SilentFeedPlanner.of(self.slots(), self.options)
 
 
 def silent_feed_options(
     folder: str, slots: Sequence[int], policy: Policy, on_demand: OnDemandWatermark
 ) -> dict[str, str]:
-    """Return the options of the ticks.
-
-    Parameters
-    ----------
-    folder
-        Where the input reports, below the query's checkpoint.
-    slots, policy, on_demand
-        See :class:`SilentFeedPlanner`.
-    """
+    """Return the options for :meth:`SilentFeedPlanner.of`; `folder` must be below the query's checkpoint."""
     return {
         "feedback": folder,
         "checkpoint": folder.rsplit("/upstream-feeds/", 1)[0],
