@@ -25,41 +25,18 @@ __all__ = ["TableLookup", "build_table_join"]
 
 @dataclasses.dataclass(frozen=True)
 class TableLookup:
-    """The step of a join with a table, in a task.
-
-    Attributes
-    ----------
-    plan : TableJoinPlan
-    checkpoint : str
-        The query's, whose offsets name the version.
-    """
+    """The step of a table join in a task."""
 
     plan: TableJoinPlan
-    checkpoint: str
+    checkpoint: str  # of the query, whose offsets name the table's version
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows with what the table has for them."""
         version = version_of_batch(self.checkpoint, batch_id(), self.plan.location)
         yield from joined(batches, index_at(self.plan, version), self.plan)
 
 
 def build_table_join(node: TableJoin, before: Compiled, checkpoint: str | None) -> Compiled:
-    """Return the rows after a join with a table.
-
-    Parameters
-    ----------
-    node
-        The join.
-    before
-        The rows that come to it.
-    checkpoint
-        The query's.
-
-    Raises
-    ------
-    OptionError
-        It is not known.
-    """
+    """Return the rows after a table join; refuse a query whose checkpoint is not known yet."""
     if checkpoint is None:
         raise OptionError(
             f"this stream reads the offsets of its query, whose checkpoint is not known yet: {node.text}",

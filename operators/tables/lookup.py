@@ -1,4 +1,4 @@
-"""Rows of a stream with the rows of a table that have their keys: the kernel of joins with tables."""
+"""The kernel of table joins: find the table's row for each row of a stream."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ __all__ = ["indexed", "joined"]
 
 
 def indexed(table: pa.Table, plan: TableJoinPlan) -> SortedRows:
-    """Return the rows of a table, sorted to be found by their keys. Those with a null in their key are left out.
+    """Return the table's rows, sorted for lookup by key, without those that have a null in their key.
 
-    Raises
-    ------
-    TableError
-        A key is in several rows, and a row of the stream takes one.
+    Inner and left joins give one result for each row, so they refuse a key that is in several rows.
     """
     names = plan.table_on
     table = table.filter(pa.array(~without_key(table, names)))
@@ -48,7 +45,7 @@ def indexed(table: pa.Table, plan: TableJoinPlan) -> SortedRows:
 
 
 def joined(batches: Iterator[pa.RecordBatch], table: SortedRows, plan: TableJoinPlan) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task with what the table has for them. Punctuation and tombstones pass, in their places."""
+    """Yield a task's joined rows; punctuation and tombstones keep their places, with nulls for the table's columns."""
     for rows in some_at_once(batches):
         passing = passing_mask(rows).to_numpy()
         found = _found(rows, ~passing & ~without_key(rows, plan.on), table, plan)

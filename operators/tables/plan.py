@@ -15,44 +15,27 @@ from ...core.rows.system_column import SYSTEM
 __all__ = ["TableHow", "TableJoinPlan", "planned"]
 
 TableHow = Literal["inner", "left", "semi", "anti"]
-"""What becomes of rows without a partner, as in SQL."""
+"""The treatment of rows without a partner, as in SQL."""
 
 _OWN = "_upstream_"
 
 
 @dataclasses.dataclass(frozen=True)
 class TableJoinPlan:
-    """A join of each row with the row of a table that has its key.
-
-    Attributes
-    ----------
-    location : str
-        The table's folder, or the address of one.
-    storage : tuple of pairs of str
-        Options of its store. Never shown.
-    on, table_on : tuple of str
-        The columns that are equal, of the stream and of the table.
-    how : TableHow
-    columns : tuple of pairs of str
-        The columns that rows get: their names in the results, and in the table.
-    before : pyarrow.Schema
-        Of the stream.
-    table : pyarrow.Schema
-        Of the columns that are read.
-    """
+    """A join of each row of a stream with the table's row that has its key."""
 
     location: str
-    storage: tuple[tuple[str, str], ...] = dataclasses.field(repr=False)
-    on: tuple[str, ...]
-    table_on: tuple[str, ...]
+    storage: tuple[tuple[str, str], ...] = dataclasses.field(repr=False)  # options of the table's store, never shown
+    on: tuple[str, ...]  # of the stream
+    table_on: tuple[str, ...]  # of the table
     how: TableHow
-    columns: tuple[tuple[str, str], ...]
-    before: pa.Schema
-    table: pa.Schema
+    columns: tuple[tuple[str, str], ...]  # added columns, as pairs of their names in results and in the table
+    before: pa.Schema  # of the stream
+    table: pa.Schema  # of the columns that are read
 
     @property
     def one(self) -> bool:
-        """Whether a key may be in one row of the table only."""
+        """True if a key may be in only one row of the table."""
         return self.how in ("inner", "left")
 
     @cached_property
@@ -80,25 +63,10 @@ def planned(
     suffix: str,
     storage: Mapping[str, str],
 ) -> TableJoinPlan:
-    """Return the plan of a join, checked against the columns of both sides.
+    """Return the plan of a join, checked against the columns of the stream and the table, in Spark's types.
 
-    Parameters
-    ----------
-    before, table
-        The columns of the stream, and all of the table, in Spark's types.
-    location, on, how, storage
-        As in the plan; `on` maps the stream's names to the table's.
-    columns
-        Of the table; None for all that are not joined by.
-    suffix
-        Of those whose name the stream has.
-
-    Raises
-    ------
-    OptionError
-        A column is asked of a join that gives none.
-    SchemaError
-        A column does not exist, two differ in type, or two would have one name.
+    `on` maps the stream's names to the table's. `columns` are the table's, None for all but those of `on`. A column
+    whose name the stream has gets the `suffix`.
     """
     for schema, names, side in ((before, on, "stream"), (table, on.values(), "table")):
         absent = [name for name in names if name not in schema.names]

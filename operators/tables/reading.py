@@ -1,4 +1,4 @@
-"""A Delta table at one version: which one is the latest, its columns, its rows."""
+"""A Delta table's latest version, its columns, and its rows at a version."""
 
 from __future__ import annotations
 
@@ -34,52 +34,25 @@ _NEW_CHECKPOINT = "start with a new checkpoint, which begins with the table as i
 
 
 class Version(NamedTuple):
-    """A version of a table.
+    """A version of a table."""
 
-    Attributes
-    ----------
-    table : str
-        Delta's id, another one for each table that is made.
-    number : int
-    """
-
-    table: str
+    table: str  # Delta's id, which a table that is removed and created again does not share
     number: int
 
 
 def latest_version(location: str, storage: Mapping[str, str]) -> Version:
-    """Return the version that a table has now.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    """
+    """Return the table's current version."""
     table = _opened(location, storage)
     return Version(str(table.metadata().id), table.version())
 
 
 def columns_of_table(location: str, storage: Mapping[str, str]) -> pa.Schema:
-    """Return the columns of a table as it is now, in the types that Spark gives Arrow.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    """
+    """Return the table's current columns, in the types that Spark gives Arrow."""
     return in_spark_types(pa.schema(_opened(location, storage).schema().to_arrow()))
 
 
 def pinned_table(location: str, storage: Mapping[str, str]) -> tuple[Version, pa.Schema]:
-    """Return the version that a table has now, and its columns in it, in the types that Spark gives Arrow.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    SchemaError
-        A column has a type that Spark does not have.
-    """
+    """Return the table's current version and its columns, in the types that Spark gives Arrow."""
     from pyspark.errors import PySparkException
 
     table = _opened(location, storage)
@@ -105,42 +78,18 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-@functools.lru_cache(maxsize=4)  # a worker has many tasks of a batch, and of batches with one version
+@functools.lru_cache(maxsize=4)  # a worker runs many tasks of a batch, and batches share a version
 def index_at(plan: TableJoinPlan, version: Version) -> SortedRows:
-    """Return the rows of a plan's table at a version, to be found by their keys.
-
-    Raises
-    ------
-    FeedChangedError
-        The version is gone, or is one of another table.
-    TableError
-        A key is in several rows, or the table lacks a column.
-    """
+    """Return the rows of a plan's table at a version, sorted for lookup by key."""
     return indexed(rows_at(plan.location, dict(plan.storage), plan.table, version), plan)
 
 
 def rows_at(
     location: str, storage: Mapping[str, str], columns: pa.Schema, version: Version, or_else: str = _NEW_CHECKPOINT
 ) -> pa.Table:
-    """Return the rows of a table at a version.
+    """Return the given columns of a table at a version, or raise FeedChangedError if that version is gone.
 
-    Parameters
-    ----------
-    location, storage
-        The table's place, and the options of its store.
-    columns
-        Those that are read, with their types.
-    version
-        The version.
-    or_else
-        What the user does if the version cannot be brought back, for the message.
-
-    Raises
-    ------
-    FeedChangedError
-        The version is gone, or is one of another table.
-    TableError
-        The table lacks a column.
+    `or_else` is the alternative that the error's hint offers.
     """
     with _telling_what_is_gone(location, storage, version, or_else):
         table = _opened(location, storage, version=version.number)
@@ -186,7 +135,7 @@ def _opened(location: str, storage: Mapping[str, str], version: int | None = Non
 def _telling_what_is_gone(
     location: str, storage: Mapping[str, str], version: Version, or_else: str
 ) -> Generator[None, None, None]:
-    """Say what to do where a version, or one of its files, is gone."""
+    """Raise FeedChangedError with the remedy if a version, or one of its files, is gone."""
     import polars as pl
     from deltalake.exceptions import DeltaError
 

@@ -1,8 +1,4 @@
-"""The version of a table as an offset of the query: a source without rows, which Spark asks for each batch.
-
-Spark records a batch's offsets before the batch runs. So a task finds the version there, whatever the table has become,
-and a batch that runs again reads the same one.
-"""
+"""A table's version as an offset of the query, from a source without rows."""
 
 from __future__ import annotations
 
@@ -26,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["LOCATION", "STORAGE", "TableVersions", "VersionReader", "version_of_batch"]
 
 LOCATION, STORAGE = "location", "storage."
-"""Options: the table's place, and the beginning of the names of its store's options."""
+"""Option names: the table's location, and the prefix of its store's options."""
 
 _TABLE = "upstream_table"
 _EVERY_S = 1.0
-"""Spark asks a source many times a second while nothing comes."""
+"""Seconds between look-ups: Spark polls an idle source many times a second."""
 
 
 class TableVersions(DataSource):
@@ -38,7 +34,6 @@ class TableVersions(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "upstream_table_versions"
 
     def schema(self) -> StructType | str:
@@ -46,19 +41,16 @@ class TableVersions(DataSource):
         return "nothing INT"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader for ``spark.readStream``."""
         del schema
         storage = {name[len(STORAGE) :]: value for name, value in self.options.items() if name.startswith(STORAGE)}
         return VersionReader(self.options[LOCATION], storage)
 
 
 class VersionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the versions of a table.
+    """The reader whose offsets are the versions of a table.
 
-    Parameters
-    ----------
-    location, storage
-        The table's place, and the options of its store.
+    Spark records a batch's offsets before the batch runs. So a task finds its version there, and a rerun reads the same
+    one even if the table has changed.
     """
 
     def __init__(self, location: str, storage: Mapping[str, str]) -> None:
@@ -69,15 +61,13 @@ class VersionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first batch."""
         return {_TABLE: self._location, "id": "", "version": -1}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Read the latest version."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the version that the table has now, looked up once a second."""
+        """Return the table's current version, looked up at most once a second."""
         del start, limit
         if self._last is not None:
             return self._last
@@ -87,7 +77,7 @@ class VersionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._known
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read the version of now in all batches of this run."""
+        """Pin the current version for all batches of this run."""
         self._last = self._latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -96,7 +86,6 @@ class VersionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield nothing."""
         del partition
         return iter(())
 
@@ -106,22 +95,7 @@ class VersionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def version_of_batch(checkpoint: str, batch: int, location: str) -> Version:
-    """Return the version of a table with which a batch was planned.
-
-    Parameters
-    ----------
-    checkpoint
-        The query's.
-    batch
-        Its number.
-    location
-        The table's.
-
-    Raises
-    ------
-    CheckpointError
-        The checkpoint does not say.
-    """
+    """Return the table's version that a batch was planned with, from the offsets in the query's checkpoint."""
     try:
         offsets = journaled_offsets(folder_at(checkpoint_location(checkpoint)), batch)
     except FileNotFoundError as error:
