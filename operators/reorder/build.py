@@ -1,4 +1,4 @@
-"""Unions, merges, ordered release and distinct: the plan on Spark."""
+"""The compilation of unions, merges, ordered release, and distinct to Spark."""
 
 from __future__ import annotations
 
@@ -47,18 +47,9 @@ def named(name: str) -> ArrowStep:
 
 
 def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fused: bool = False) -> Compiled:
-    """Return the rows of a union, a merge, an ordered release or a distinct.
+    """Return the rows of a union, a merge, an ordered release or a distinct, whose shards report to `folder`.
 
-    Parameters
-    ----------
-    node
-        What the operator does.
-    before
-        The rows that come to it, of each input.
-    folder
-        Where its shards report.
-    fused
-        Whether it runs in the stage of the operator before it.
+    If `fused`, the operator runs in the stage of the operator before it.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 

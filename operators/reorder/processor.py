@@ -1,4 +1,4 @@
-"""Unions, merges, ordered release and distinct on Spark."""
+"""The Spark processor of unions, merges, ordered release, and distinct."""
 
 from __future__ import annotations
 
@@ -18,20 +18,10 @@ __all__ = ["ReorderProcessor"]
 
 
 class ReorderProcessor(ShardProcessor):
-    """Runs each shard.
+    """The processor of each shard; `late` takes refused rows.
 
-    Parameters
-    ----------
-    plan : ReorderPlan
-    folder : str
-        Where the shards leave their reports.
-    late : RowsAside or None
-        Where refused rows go.
-
-    Notes
-    -----
-    Guarantee: Spark keeps the state of a batch with the batch, so rows that are held survive any crash, and a batch
-    that is run again gives the same rows and the same files.
+    Spark stores a batch's state with the batch. So held rows survive a crash, and a rerun gives the same rows and
+    files.
     """
 
     state = "upstream_reorder_v1"
@@ -42,7 +32,6 @@ class ReorderProcessor(ShardProcessor):
         self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         operator = ReorderShard(shard, self._plan, store)
         result, report = operator.run(frames, batch_id())

@@ -1,4 +1,4 @@
-"""Which of some rows repeat others, of the same batch or of earlier ones."""
+"""The detection of rows that repeat others, of the same batch or of earlier ones."""
 
 from __future__ import annotations
 
@@ -19,23 +19,15 @@ Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 INPUT = "__upstream_input"
-"""The column of a row's input, as its number, in what is remembered."""
+"""The column of the number of a row's input, among remembered rows."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Admitted:
-    """The outcome for some rows.
-
-    Attributes
-    ----------
-    keep : bool array of length rows
-        The rows that pass on.
-    remember : bool array of length rows
-        Which of those have to be remembered, so that repeats are known.
-    """
+    """Masks of the rows that :func:`admitted` lets pass."""
 
     keep: Mask
-    remember: Mask
+    remember: Mask  # of these, the rows to remember, so that later repeats are found
 
 
 def no_memory(rows: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -45,22 +37,14 @@ def no_memory(rows: pa.Table, by: Sequence[str]) -> pa.Table:
 
 
 def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeats, prefer: int | None) -> Admitted:
-    """Decide which rows pass on.
+    """Decide which rows pass, given the rows that passed before.
 
-    Rows with the same time and the same values in `by` are repeats; the first to arrive passes on. With repeats
-    ``inputs``, further rows of the same input also pass on: an input may repeat itself, and the later row counts, as on
-    any update stream. If an input is preferred, its rows pass on even if those of another input already have, and from
-    then on only its rows do.
+    Rows with equal times and equal values in `by` are repeats, of which the first to arrive passes. With repeats
+    ``inputs``, later rows of the same input also pass: an input may repeat itself, and the later row counts. If an
+    input is preferred, its rows pass even after equal ones of another input, and from then on only its rows do.
 
-    Parameters
-    ----------
-    new, memory : pyarrow.Table
-        Tables with the columns `by`, :data:`PANE` and :data:`INPUT`: rows in the order in which they count, and the
-        memory of rows that passed on before.
-    by : sequence of str
-    repeats : Repeats
-    prefer : int or None
-        The number of the preferred input.
+    `new` and `memory` have the columns `by`, :data:`PANE` and :data:`INPUT`; `new` is in the order in which rows count.
+    `prefer` is the number of the preferred input.
     """
     n, known = new.num_rows, memory.num_rows
     if n == 0 or repeats == "keep":
@@ -79,7 +63,7 @@ def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeat
     if prefer is not None:
         owner[codes[inputs == prefer]] = prefer
     keep = inputs[known:] == owner[mine]
-    # Remembered once for each owner: what is there already says the same.
+    # Remember one row for each owner: further ones add nothing.
     known_before = np.zeros(size, dtype=np.bool_)
     known_before[old[inputs[:known] == owner[old]]] = True
     fresh = np.flatnonzero(keep & ~known_before[mine])

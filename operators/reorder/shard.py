@@ -1,8 +1,4 @@
-"""One shard of a union, a merge, an ordered release or a distinct: a batch of frames in, rows and one punctuation out.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
-figures drive it.
-"""
+"""One shard of a union, a merge, an ordered release or a distinct: frames in, rows and one punctuation out."""
 
 from __future__ import annotations
 
@@ -45,29 +41,14 @@ Mask = npt.NDArray[np.bool_]
 _VERSION = 1
 _COUNTS = ("rows", "released", "held", "due", "repeats", "superseded", "late", "refused")
 _LOSES = 1 << 62
-"""Taken off the sequence number of a row that must not replace another one with its key and time."""
+"""Subtracted from the sequence number of a row that must not replace another one of its key and time."""
 
 
 class ReorderShard:
-    """One batch of one shard.
+    """One batch of one shard, as pure logic over the store.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : ReorderPlan
-    store : Store
-        The shard's state.
-
-    Attributes
-    ----------
-    refused : pyarrow.Table or None
-        After :meth:`run`: late rows that did not pass on.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another operator, key or time, or by another version.
+    The constructor refuses a state of another operator, key, time, or version. After :meth:`run`, `refused` has the
+    late rows that did not pass.
     """
 
     def __init__(self, number: int, plan: ReorderPlan, store: Store) -> None:
@@ -82,7 +63,7 @@ class ReorderShard:
         saved = int(self._head.get("single", 0))
         self._keys = KeyBounds(self._store, "single", plan.key, saved, self._shard, inputs=plan.inputs)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
-        # A run may cover any times: rows are let go in their order, and a run is given back with its last row.
+        # A run may cover any times: rows are released in their order, and a run is removed with its last row.
         columns = self._head.get("columns")
         self._columns = None if columns is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
         self._held = Runs(self._store, "held", self._head.get("held_runs", ()), 1, fit=self._fitted)
@@ -90,14 +71,7 @@ class ReorderShard:
         self.refused: pa.Table | None = None
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, ReorderReport]:
-        """Process the rows that arrived, and return those that may pass on.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Rows, held ones in the order of time, then the shard's own punctuation; None if there are neither.
-        ReorderReport
-        """
+        """Return the rows that pass, held ones in the order of time, then the punctuation; None without either."""
         plan = self._plan
         tables = [from_frame(frame) for frame in frames]
         schema = tables[0].schema.remove_metadata() if tables else None
@@ -136,7 +110,7 @@ class ReorderShard:
         return (result if result is not None and result.num_rows else None), self._report(batch_id, now_us)
 
     def _taken(self, rows: pa.Table) -> pa.Table:
-        """Return the arriving rows that pass on at once; the rest is held, refused or dropped."""
+        """Return the arriving rows that pass at once; hold, refuse, or drop the others."""
         plan, n = self._plan, rows.num_rows
         self._counts["rows"] += n
         seq = self._head.get("seq", 0) + np.arange(n, dtype=np.int64)
@@ -149,7 +123,7 @@ class ReorderShard:
             late |= times < self._keys.of(columns_at(rows, plan.key))
         inputs = self._inputs(rows)
         if plan.prefer is not None and not plan.hold:
-            # What went on before with its key and time is not known any more; at the table it loses against it.
+            # A row of its key and time that passed may be forgotten: at the table, the late one must lose against it.
             seq = np.where(late & (inputs != plan.inputs.index(plan.prefer)), seq - _LOSES, seq)
         rows = with_system_fields(rows, seq=pa.array(seq))
         self._counts["late"] += int(np.count_nonzero(late))
@@ -171,9 +145,9 @@ class ReorderShard:
         return self._own(rows.filter(pa.array(keep)))
 
     def _older(self, rows: pa.Table, times: Int64s) -> Mask:
-        """Return which rows are older than one of their key that has passed on, or is before them in the batch.
+        """Return which rows are older than one of their key that has passed, or that precedes them in the batch.
 
-        What has passed on is known until punctuation passes it.
+        A row that has passed is remembered until punctuation passes its time.
         """
         if not self._plan.newest:
             return np.zeros(len(times), dtype=np.bool_)
@@ -187,12 +161,12 @@ class ReorderShard:
         return TimedKeys(columns, spark_hash(columns).astype(np.int64), rows.column(PANE).to_numpy())
 
     def _released(self, bound: int | None) -> list[pa.Table]:
-        """Return held rows that the low-watermark releases, by time and arrival, as many as a batch may release."""
+        """Return the held rows that the low-watermark releases, by time and arrival, at most `flush_rows` of them."""
         plan = self._plan
         if bound is None:
             return []
-        # Whatever comes has this time or a later one, so rows with it need not wait for one another (Bai et al. §4.1);
-        # but for the input that is preferred others do.
+        # Later rows have this time or a later one, so rows at the bound need not wait for one another (Bai et al.
+        # §4.1), unless the preferred input may still bring one.
         last = HIGHEST if bound == ENDED else bound if plan.prefer is None else bound - 1
         after, after_seq = self._head.get("last", (LOWEST, -1))
         tables = [table for table in self._held.tables(after, last) if table.num_rows]
@@ -226,9 +200,9 @@ class ReorderShard:
         return [self._own(released)]
 
     def _needs(self, bound: int | None, schema: pa.Schema) -> int | None:
-        """Return the least low-watermark, in microseconds, that would release a row that is held.
+        """Return the least low-watermark, in microseconds, that would release a held row.
 
-        It is None if no row is held, or if its times are numbers without a format.
+        None if no row is held, or if the times are numbers without a format.
         """
         plan = self._plan
         if not plan.hold or plan.time is None or not self._counts["held"] or bound == ENDED:
@@ -245,20 +219,20 @@ class ReorderShard:
 
     @property
     def _promised(self) -> int:
-        """The low-watermark that has been passed on: no row below it passes on in order any more."""
+        """The emitted low-watermark: no row below it passes in order any more."""
         return self._head.get("promised", LOWEST)
 
     def _admit(self, rows: pa.Table) -> Admitted:
-        """Decide which rows pass on, given all rows that are equal to them, and those that passed on before."""
+        """Decide which rows pass, given the equal ones among them and among those that passed before."""
         return admitted(self._known(rows), self._memory(rows), self._plan.by, self._plan.repeats, self._prefer())
 
     @property
     def _forgets_keys(self) -> bool:
-        """Whether what is remembered of a key goes as its own punctuation passes it."""
+        """True if the shard forgets a key's rows when the key's own punctuation passes them."""
         return not self._plan.hold and set(self._plan.key) <= set(self._plan.by)
 
     def _forget(self) -> None:
-        """Forget rows that have passed on, of keys whose own bounds have passed them. All that are known are read."""
+        """Forget passed rows that are below their key's own low-watermark. This reads all remembered rows."""
         tables = self._passed.tables(LOWEST, HIGHEST)
         if tables:
             known = pa.concat_tables(tables)
@@ -268,7 +242,7 @@ class ReorderShard:
                 self._passed.add(known.filter(pa.array(stays)))
 
     def _once(self, rows: pa.Table, asked: Mask) -> Mask:
-        """Return which of the `asked` rows pass on, and remember them."""
+        """Return which of the `asked` rows pass, and remember them."""
         keep = asked.copy()
         some = rows.filter(pa.array(asked))
         found = self._admit(some)
@@ -301,7 +275,7 @@ class ReorderShard:
         return rows.drop_columns([PANE, INPUT])
 
     def _inputs(self, rows: pa.Table) -> Int64s:
-        """Return the number of each row's input, with whose name its feed's begins."""
+        """Return the number of each row's input, whose name is the prefix of the feed's."""
         if not self._plan.inputs:
             return np.zeros(rows.num_rows, dtype=np.int64)
         encoded = system_field(rows, "source").combine_chunks().dictionary_encode()
@@ -343,7 +317,7 @@ class ReorderShard:
         )
 
     def _of_keys(self, schema: pa.Schema, time: str, now_us: int) -> pa.Table:
-        """Return the punctuation of single keys that goes beyond that of all, but not beyond a row that is held."""
+        """Return punctuation of keys whose low-watermark exceeds that of all, at most up to their first held row."""
         at = self._keys.entries[1]
         if self._plan.hold:
             after, after_seq = self._head.get("last", (LOWEST, -1))
@@ -364,7 +338,7 @@ class ReorderShard:
         return punctuation_rows(schema, feeds, now_us, **columns, **{time: times}).cast(schema)
 
     def _fit(self, schema: pa.Schema) -> None:
-        """Refuse rows with other columns than those that are held."""
+        """Refuse rows that lack a column of the held ones."""
         now = str(schema.remove_metadata())
         kept = self._columns
         same = self._head.get("schema", now) == now if kept is None else covers(schema, kept)
@@ -380,7 +354,7 @@ class ReorderShard:
         self._columns = schema
 
     def _fitted(self, held: pa.Table) -> pa.Table:
-        """Return held rows, with null in columns that came after them."""
+        """Return held rows, with nulls in columns that were added later."""
         if self._columns is None:
             return held
         own = [held.schema.field(name) for name in (PANE, INPUT)]
