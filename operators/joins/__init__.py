@@ -1,1 +1,1 @@
-"""Joins of update streams: which rows meet, what is kept of each side and until when, and what is given."""
+"""Joins of update streams: their pairs, their state, and their results."""

@@ -1,4 +1,4 @@
-"""The rows that come to a shard, and what a join by time refuses of them."""
+"""The rows that arrive at a shard, and the checks of a join by time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows_in(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Ta
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema, with its types. A table that has them is not cast, which takes long by column."""
+    """Return the columns of a schema, with its types. A table that has them is not cast: casts are slow."""
     table = table.select(schema.names)
     return table if table.schema.equals(schema) else table.cast(schema)
 
@@ -49,13 +49,7 @@ def numbers_of(rows: pa.Table, names: Sequence[str]) -> Int64s:
 
 
 def checked_rows(rows: pa.Table, *, tombstones: bool = False, step: str = "join") -> pa.Table:
-    """Refuse tombstones, unless they may come, and rows that represent several.
-
-    Raises
-    ------
-    SchemaError
-        Saying what to do instead.
-    """
+    """Return the rows; refuse coalesced ones, and tombstones unless they are allowed."""
     covered = system_field(rows, "covered")
     if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
         raise SchemaError(
@@ -74,13 +68,7 @@ def checked_rows(rows: pa.Table, *, tombstones: bool = False, step: str = "join"
 
 
 def checked_times(rows: pa.Table, name: str) -> Int64s:
-    """Return the rows' times as numbers.
-
-    Raises
-    ------
-    MalformedRowError
-        A row has none.
-    """
+    """Return the rows' times as numbers; refuse a row without one."""
     column = rows.column(name)
     if column.null_count:
         raise MalformedRowError(

@@ -19,54 +19,36 @@ AsOfHow = Literal["inner", "left"]
 
 @dataclasses.dataclass(frozen=True)
 class AsOfPlan:
-    """A join of each row of the left with the row of the right that was newest at its time.
+    """A join of each row of the left with the row of the right that is newest at its time.
 
-    A checkpoint is refused with another plan.
-
-    Attributes
-    ----------
-    left, right : JoinSide
-    how : AsOfHow
-    tolerance : int or None
-        How much older the row of the right may be, in units of the times; None for any age.
-    suffix : str
-        Of the right's columns whose name the left has too.
-    unit_us : int or None
-        Microseconds of one unit of the times; None for numbers of which that is not known.
-    shards : int
-    early : bool
-        Whether each row is given in the batch in which it arrives, and revised until its partner is final.
-    state_limit : int or None
-        The most bytes that all shards together keep; each may keep its part.
-    on_limit : OnLimit
+    A checkpoint refuses another plan.
     """
 
     left: JoinSide
     right: JoinSide
     how: AsOfHow = "inner"
-    tolerance: int | None = None
-    suffix: str = "_right"
-    unit_us: int | None = 1
+    tolerance: int | None = None  # the greatest age of the right's row, in units of the times; None for any age
+    suffix: str = "_right"  # of the right's columns whose name the left has too
+    unit_us: int | None = 1  # microseconds of one unit of the times; None if unknown
     shards: int = 1
-    early: bool = False
-    state_limit: int | None = None
+    early: bool = False  # emit each row in the batch of its arrival, and revise it until its partner is final
+    state_limit: int | None = None  # the most bytes of all shards together, of which each may keep its part
     on_limit: OnLimit = "fail"
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
-        """Both inputs."""
         return self.left, self.right
 
     @property
     def keeps(self) -> str:
-        """The state, and until when it is kept."""
+        """The state and its lifetime, in words."""
         return (
             "rows of the left, until the watermark of the right has passed them; of the right the newest row of each "
             "key, and later ones"
         )
 
     def takes_whole(self, side: int) -> bool:
-        """Return whether rows of a side keep their whole system column: those of the left are held as they came."""
+        """Return True: rows of both sides keep their whole system column."""
         del side
         return True
 
@@ -77,7 +59,7 @@ class AsOfPlan:
 
     @property
     def own_key(self) -> tuple[str, ...]:
-        """The column beside the left's key by which a result that is revised is named: the number of the left's row."""
+        """The number of the left's row, which completes the key of results that are revised."""
         return ROW_NUMBERS[:1] if self.early else ()
 
     @cached_property
@@ -102,5 +84,5 @@ class AsOfPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the settings that may change from run to run, in words."""
         return {} if self.state_limit is None else {"state limit": limit_text(self.state_limit, self.on_limit)}

@@ -1,8 +1,4 @@
-"""One shard of a join as of a time: a batch of frames of both sides in, results and one punctuation out.
-
-A row of the left waits until the watermark of the right has passed it: then the row of the right that was newest at its
-time is known. Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
-"""
+"""One shard of a join as of a time: frames of both sides in, results and one punctuation out."""
 
 from __future__ import annotations
 
@@ -46,20 +42,10 @@ _TIME = "__upstream_time"
 
 
 class AsOfShard:
-    """One batch of one shard.
+    """One batch of one shard, as pure logic over the store.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : AsOfPlan
-    store : Store
-        The shard's state.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another join, for other columns, or by another version.
+    A row of the left waits until the watermark of the right has passed it: then its newest row of the right is final.
+    The constructor refuses a state of another join, of other columns, or of another version.
     """
 
     def __init__(self, number: int, plan: AsOfPlan, store: Store) -> None:
@@ -84,14 +70,7 @@ class AsOfShard:
     def run(
         self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
     ) -> tuple[pa.Table | None, JoinReport]:
-        """Keep the rows that arrived, and give those of the left that the right's watermark has passed.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Results, then the shard's own punctuation; None if there are neither.
-        JoinReport
-        """
+        """Return results of left rows that the right's watermark has passed, then punctuation; None without either."""
         plan = self._plan
         rows, bounds, now_us = self._taken(left, right)
         times = rows[LEFT].column(PANE).to_numpy()
@@ -99,7 +78,7 @@ class AsOfShard:
         # A time that is the bound itself may still come on the right.
         given_to = max(bounds[RIGHT], self._given_to)
         ready = (times < given_to) | (times < self._own_bounds(rows[LEFT]))
-        # Rows that were given may lie on in a run with others.
+        # Rows that have left may remain in a run with others.
         due = [rows[LEFT].filter(pa.array(ready)), *self._held.tables(self._given_to, _before(given_to))]
         self._held.drop_below(given_to)
         if raised is not None and raised.keys.num_rows:
@@ -128,7 +107,7 @@ class AsOfShard:
         return rows, [self._progress.bound(side) for side in (LEFT, RIGHT)], now_us
 
     def _ended(self, result: pa.Table, bounds: Sequence[int], now_us: int) -> pa.Table | None:
-        """End a batch, and return what it gives: results, then the shard's own punctuation."""
+        """Save the batch's state, and return its results, then the shard's own punctuation."""
         plan = self._plan
         self._counts["results"] += result.num_rows
         given = [result] if result.num_rows else []
@@ -159,16 +138,13 @@ class AsOfShard:
         )
 
     def _own_bounds(self, left: pa.Table) -> Int64s:
-        """Return the bound on the right of each row's key of the left; the least number for a key without its own."""
+        """Return the right's own bound for the key of each row of the left; `LOWEST` for a key without one."""
         return self._progress.own_bounds(RIGHT, left, self._plan.left.on)
 
     def _let_go(self, begin: int) -> list[pa.Table]:
-        """Return the rows that wait whose key alone has been passed on the right. All that wait are read and written.
+        """Return the waiting rows that their key's own bound on the right has passed.
 
-        Parameters
-        ----------
-        begin : int
-            Rows of earlier times have left.
+        This reads and writes all waiting rows. Rows before `begin` have left already.
         """
         held = self._held.tables(begin, HIGHEST)
         if not held:
@@ -182,18 +158,10 @@ class AsOfShard:
         return [due]
 
     def _given(self, due: pa.Table, new: pa.Table, needed: int, bound: int) -> pa.Table:
-        """Return the results of rows of the left, and keep what later ones may need of the right.
+        """Return the results of the `due` rows of the left, and keep the rows of the right that later ones may need.
 
-        Parameters
-        ----------
-        due
-            Rows of the left.
-        new
-            Rows of the right that arrived.
-        needed : int
-            Every row of the left that is yet to be given has this time or a later one, if it is not late.
-        bound : int
-            The same of rows of the right that are yet to come.
+        Unless they are late, later rows of the left are not before `needed`, and later rows of the right not before
+        `bound`.
         """
         plan = self._plan
         keyless = without_key(due, plan.left.on)
@@ -218,9 +186,9 @@ class AsOfShard:
         return pa.table({name: columns[name] for name in plan.schema.names}).cast(plan.schema)
 
     def _found(self, asks: pa.Table, new: pa.Table, needed: int, bound: int) -> tuple[pa.Table, Int64s, Any]:
-        """Return rows of the right, the position of the newest one at each row of the left, and which are deletions.
+        """Return rows of the right, the position of the newest one for each row of the left, and which are deletions.
 
-        What later rows may need of the right is kept.
+        A position is -1 for no row. The rows of the right that later rows may need are kept.
         """
         plan = self._plan
         numbers = np.concatenate([numbers_of(asks, plan.left.on), new.column(NUMBER).to_numpy()])
@@ -247,11 +215,11 @@ class AsOfShard:
         return np.full(len(at), LOWEST) if self._plan.tolerance is None else shifted(at, -self._plan.tolerance)
 
     def _stay_below(self, limit: int) -> None:
-        """Keep the shard's part of the state limit, or refuse to go on."""
+        """Shed the oldest rows above the shard's part of the state limit, or raise StateLimitError."""
         over = size = self._held.bytes + self._kept.bytes
         plan = self._plan
         assert plan.state_limit is not None
-        # One eighth more goes, so that a shard at its limit does not do so in each batch.
+        # Shed one eighth more, so that a shard at its limit does not shed in each batch.
         least = size - limit * 7 // 8
         while over > limit:
             held, kept = self._held.tables(self._given_to, HIGHEST), self._kept.read(self._kept.all_pages)
@@ -264,10 +232,10 @@ class AsOfShard:
             )
             self._shed(held, kept)
             over = self._held.bytes + self._kept.bytes
-            least *= 2  # a value in the store is not empty without rows, so that bytes do not go row by row
+            least *= 2  # a value in the store has a size without rows, so bytes do not fall row by row
 
     def _shed(self, held: list[pa.Table], kept: pa.Table) -> None:
-        """Drop the rows of both sides that are older than what is kept from now on."""
+        """Drop the rows of both sides that are older than `_shed_to`."""
         rows = [table.filter(pa.array(table.column(PANE).to_numpy() >= self._shed_to)) for table in held]
         self._counts["left_shed"] += sum(table.num_rows for table in held) - sum(table.num_rows for table in rows)
         self._held.drop_below(HIGHEST)
@@ -278,13 +246,13 @@ class AsOfShard:
         self._kept.write(self._kept.all_pages, kept.num_rows, stays)
 
     def _stays(self, own: Int64s, times: Int64s, gone: Any, needed: int, bound: int) -> Any:
-        """Return which rows of the right a later row of the left may need, of rows sorted by key and time."""
+        """Return which rows of the right, sorted by key and time, a later row of the left may need."""
         stays = np.ones(len(own), dtype=np.bool_)
-        # The next row of the key is at or before every time that is asked for: it is newer for all of them.
+        # If the next row of the key is at or before every time that is looked up, it is newer for all of them.
         stays[:-1] = (own[1:] != own[:-1]) | (times[1:] > needed)
         if self._plan.tolerance is not None:
             stays &= times >= shifted_bound(needed, -self._plan.tolerance)
-        # A deletion that is the oldest row means what no row means, once no older one can come.
+        # Once no older row can come, a deletion that is the oldest row is the same as no row.
         first = np.ones(len(own), dtype=np.bool_)
         first[1:] = own[1:] != own[:-1]
         before = np.zeros(len(own), dtype=np.int64)
@@ -329,7 +297,7 @@ class AsOfShard:
         check_columns(self._plan.sides, self._head["columns"], (self._left_kept, self._kept.rows))
 
     def _more(self) -> dict[str, Any]:
-        """Return members of the head beside."""
+        """Return a subclass's own members of the saved head."""
         return {}
 
     def _save(self, now_us: int) -> None:

@@ -1,8 +1,4 @@
-"""Which times meet in a join, and what follows from it: until when rows are kept, and what results promise.
-
-Pure arithmetic on int64 times of any unit. A bound of a side is exclusive: every later row of it has this time or a
-later one.
-"""
+"""The times that meet in a join, and until when rows are kept for them."""
 
 from __future__ import annotations
 
@@ -18,15 +14,18 @@ __all__ = ["LEFT", "RIGHT", "SIDES", "Band", "IntervalBand", "TumblingBand", "re
 
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
-"""Their names in states and errors; those of their input partitions begin with them: ``left/partition``."""
+"""The sides' names in states and errors, which also begin those of their input partitions: ``left/partition``."""
 
 
 class Band(Protocol):
-    """Which times of the two sides meet."""
+    """The times of the two sides that meet, as pure arithmetic on int64 times of any unit.
+
+    A bound of a side is inclusive for its later rows: each has this time or a later one.
+    """
 
     @property
     def segment(self) -> int:
-        """The length of the parts of time in which rows are kept."""
+        """The length of the segments of time in which rows are kept."""
         ...
 
     def partners(self, side: int, times: Int64s) -> tuple[Int64s, Int64s]:
@@ -44,33 +43,23 @@ class Band(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class IntervalBand:
-    """Rows meet if ``-before <= right - left <= after``.
-
-    Attributes
-    ----------
-    before, after : int
-        How far a row of the right may precede one of the left, and follow it; one of them may be negative.
-    """
+    """Rows meet if ``-before <= right - left <= after``; one of the two may be negative."""
 
     before: int
     after: int
 
     @property
     def segment(self) -> int:
-        """See :class:`Band`."""
         return max(1, (self.before + self.after + 1) // 4)
 
     def partners(self, side: int, times: Int64s) -> tuple[Int64s, Int64s]:
-        """See :class:`Band`."""
         before, after = (self.before, self.after) if side == LEFT else (self.after, self.before)
         return shifted(times, -before), shifted(times, after)
 
     def kept_from(self, side: int, bound: int) -> int:
-        """See :class:`Band`."""
         return shifted_bound(bound, -(self.after if side == LEFT else self.before))
 
     def kept_from_each(self, side: int, bounds: Int64s) -> Int64s:
-        """See :class:`Band`."""
         found = shifted(bounds, -(self.after if side == LEFT else self.before))
         finite = (bounds != BEFORE_ALL) & (bounds != AFTER_ALL)
         return np.where(finite, np.clip(found, BEFORE_ALL + 1, AFTER_ALL - 1), bounds)
@@ -78,41 +67,32 @@ class IntervalBand:
 
 @dataclasses.dataclass(frozen=True)
 class TumblingBand:
-    """Rows meet if they lie in one window of a length.
-
-    Attributes
-    ----------
-    size : int
-    """
+    """Rows meet if they are in one window of a length."""
 
     size: int
 
     @property
     def segment(self) -> int:
-        """See :class:`Band`."""
         return self.size
 
     def partners(self, side: int, times: Int64s) -> tuple[Int64s, Int64s]:
-        """See :class:`Band`."""
         del side
         first = shifted(times, 0) // self.size
         least = np.where(first * self.size > times, LOWEST, first * self.size)  # wrapped below the least int64
         return least, shifted(least, self.size - 1)
 
     def kept_from(self, side: int, bound: int) -> int:
-        """See :class:`Band`."""
         del side
         if bound in (BEFORE_ALL, AFTER_ALL):
             return bound
         return max(bound // self.size * self.size, LOWEST)
 
     def kept_from_each(self, side: int, bounds: Int64s) -> Int64s:
-        """See :class:`Band`."""
         return np.where(bounds == AFTER_ALL, bounds, self.partners(side, bounds)[0])
 
 
 def reach_back(band: Band) -> float:
-    """Return how far a row looks back among the rows of the other side, on average over both: half of their reach."""
+    """Return how far a row looks back on the other side, averaged over both sides: half of the band's width."""
     least, greatest = band.partners(LEFT, np.zeros(1, dtype=np.int64))
     return (int(greatest[0]) - int(least[0])) / 2
 

@@ -1,4 +1,4 @@
-"""Joins on Spark."""
+"""The compilation of joins to Spark."""
 
 from __future__ import annotations
 
@@ -28,17 +28,7 @@ __all__ = ["build_join", "build_latest_join", "build_versions"]
 
 
 def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
-    """Return the results of a join.
-
-    Parameters
-    ----------
-    node
-        The join.
-    before
-        The rows of the left and of the right.
-    folder
-        Where its shards report.
-    """
+    """Return the results of a join of the left's and the right's rows, whose shards report to `folder`."""
     from .processor import JoinProcessor
 
     plan = node.specification
@@ -56,7 +46,7 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
 
 
 def _choices(packed: DataFrame, release: ReleasePlan, folder: str, slots: Sequence[int]) -> DataFrame:
-    """Return the choices between both ways to the order of time: a message for each shard when another one is made."""
+    """Return a stream with a message for each shard whenever the way to order results by time changes."""
     session = packed.sparkSession
     register_data_source(session)
     session.dataSource.register(ReleaseTicks)
@@ -77,16 +67,9 @@ def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:
 
 
 def build_latest_join(node: LatestJoin, before: Sequence[Compiled], folder: str) -> Compiled:
-    """Return the results of a join of newest rows.
+    """Return the results of a join of newest rows, whose shards report to `folder`.
 
-    Parameters
-    ----------
-    node
-        The join.
-    before
-        The rows of the left and of the right: those of :func:`build_versions` where a key may move.
-    folder
-        Where its shards report.
+    The rows of a side whose keys may move come from :func:`build_versions`.
     """
     from .latest_processor import LatestJoinProcessor
 

@@ -1,9 +1,4 @@
-"""One shard of a join as of a time whose results are given at once, and revised.
-
-A row of the left is given with the row of the right that is newest at its time so far. It is given again, with the same
-key and time, each time that a better partner arrives, until the watermark of the right has passed it. Pure logic over a
-:class:`~upstream.operators.runtime.store.Store`.
-"""
+"""One shard of a join as of a time that emits results at once, and revises them."""
 
 from __future__ import annotations
 
@@ -34,21 +29,10 @@ _FEW = 1024
 
 
 class EarlyAsOfShard(AsOfShard):
-    """One batch of one shard.
+    """One batch of one shard, as pure logic over the store.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : AsOfPlan
-        Of results that are given early.
-    store : Store
-        The shard's state.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another join, for other columns, or by another version.
+    A row of the left leaves at once, with its newest row of the right so far. Each better partner re-emits it, with the
+    same key and time, until the watermark of the right has passed it.
     """
 
     def __init__(self, number: int, plan: AsOfPlan, store: Store) -> None:
@@ -63,14 +47,7 @@ class EarlyAsOfShard(AsOfShard):
     def run(
         self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
     ) -> tuple[pa.Table | None, JoinReport]:
-        """Give the rows of the left that arrived, and those again for which a better partner arrived.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Results, then the shard's own punctuation; None if there are neither.
-        JoinReport
-        """
+        """Return results of left rows that arrived or got a better partner, then punctuation; None without either."""
         rows, bounds, now_us = self._taken(left, right)
         for side in (LEFT, RIGHT):
             self._progress.raised(side)
@@ -94,16 +71,10 @@ class EarlyAsOfShard(AsOfShard):
         return {"waiting": self._pages.to_json(), "purged": self._purged}
 
     def _revised(self, new: pa.Table, partners: pa.Table, needed: int, bound: int, given_to: int) -> pa.Table:
-        """Return results of new rows of the left, and of those whose partner is another one now.
+        """Return results of new rows of the left, and of waiting ones whose partner has changed.
 
-        Parameters
-        ----------
-        new, partners
-            Rows of the left and of the right that arrived.
-        needed, bound : int
-            As of :meth:`AsOfShard._found`.
-        given_to : int
-            Rows of the left with an earlier time are final from now on.
+        `new` and `partners` arrived on the left and the right. `needed` and `bound` are those of `_given`. Rows of the
+        left before `given_to` are final from now on.
         """
         plan = self._plan
         keyless = without_key(new, plan.left.on)
@@ -116,9 +87,9 @@ class EarlyAsOfShard(AsOfShard):
         touched = np.union1d(new.column(NUMBER).to_numpy(), partners.column(NUMBER).to_numpy())
         pages = self._pages.pages(touched)
         every = self._pages.read(pages)
-        # Rows that are final may lie there still: nothing revises them.
+        # Final rows may still be stored: nothing revises them.
         before = every.filter(pa.array(every.column(PANE).to_numpy() >= self._given_to))
-        # Of the rows that wait, those are looked at whose key has a new row on the right.
+        # Only waiting rows whose key has a new row on the right can change.
         asked = np.isin(before.column(NUMBER).to_numpy(), partners.column(NUMBER).to_numpy())
         others = before.filter(pa.array(~asked))
         asks = pa.concat_tables([before.filter(pa.array(asked)), new]).combine_chunks()
@@ -151,7 +122,7 @@ class EarlyAsOfShard(AsOfShard):
         return pa.concat_tables(tables)
 
     def _results(self, rows: pa.Table, right: pa.Table, partner: Int64s) -> pa.Table:
-        """Return rows with their partners; those of an inner join that have none any more as tombstones."""
+        """Return rows with their partners; in an inner join, a row that has lost its partner becomes a tombstone."""
         plan, schema = self._plan, self._plan.schema
         deleted = (partner < 0) & (plan.how == "inner")
         where = pa.array(partner, mask=partner < 0)
@@ -179,7 +150,7 @@ class EarlyAsOfShard(AsOfShard):
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
     def _purge(self) -> None:
-        """Drop rows that are final, also those whose key has no new row, once there are twice as many as were left."""
+        """Drop all final rows, once the stored rows have doubled since the last purge."""
         pages = self._pages
         if not pages.rows or (pages.rows <= 2 * self._purged + _FEW and self._given_to != ENDED):
             return

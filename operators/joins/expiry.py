@@ -1,7 +1,4 @@
-"""Newest rows that expire: the low-watermark of their stream has passed their time by the time to live.
-
-Each key whose row is kept has an entry by time. A batch reads those that are due, and no others.
-"""
+"""Newest rows that expire: the low-watermark of their stream has passed their time by the time to live."""
 
 from __future__ import annotations
 
@@ -26,23 +23,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Expiry:
-    """The newest rows of one side in a shard, by time.
+    """The expiry of one side's newest rows in a shard, with an entry by time for each key.
 
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    name : str
-        What the entries are called.
-    ttl : int or None
-        How far the low-watermark has to pass a row's time; None for never.
-    saved
-        What :meth:`to_json` gave; empty at first.
-
-    Attributes
-    ----------
-    rows : int
-        How many rows have expired: those that were kept, and those that arrived too late to be.
+    A row expires when the low-watermark has passed its time by `ttl`; None for never. A batch reads only the entries
+    that are due. `rows` counts expired rows, including those that arrived too late to be kept.
     """
 
     def __init__(self, store: Store, name: str, ttl: int | None, saved: Any) -> None:
@@ -57,7 +41,6 @@ class Expiry:
             self._begun = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         due = {"due": self._due.known} if self._begun else {}
         return {**due, "below": self._below, "rows": self.rows} if self._begun or self._below > LOWEST else {}
 
@@ -67,14 +50,10 @@ class Expiry:
         return self._due.bytes
 
     def due(self, forgetting: Forgetting, runs: KeyRuns) -> Int64s:
-        """Let the side's low-watermark count, and return the numbers of keys that may have a row which has expired.
+        """Advance to the side's low-watermark, and return the numbers of keys that may have an expired row.
 
-        Parameters
-        ----------
-        forgetting
-            The side's, which has heard the batch's punctuation.
-        runs
-            The rows that are kept. They get entries if none had one before.
+        `forgetting` must already have the batch's punctuation. On first use, the rows that are kept in `runs` get
+        entries.
         """
         if self._ttl is None:
             return np.empty(0, dtype=np.int64)
@@ -95,7 +74,7 @@ class Expiry:
         return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
 
     def arriving(self, rows: pa.Table, times: Int64s) -> tuple[pa.Table, Int64s]:
-        """Return the rows that arrive before they expire, and their times. See :meth:`due`, which comes before."""
+        """Return the arriving rows that have not expired yet, and their times. Call :meth:`due` first."""
         over = times < self._below
         if self._ttl is None or not over.any():
             return rows, times
@@ -103,16 +82,9 @@ class Expiry:
         return rows.filter(pa.array(~over)).combine_chunks(), times[~over]
 
     def leaving(self, kept: pa.Table, remains: Mask, forgetting: Forgetting) -> Mask:
-        """Return which kept rows expire, and count them.
+        """Return which kept rows expire, and count them; `remains` masks the rows that no newer one replaces.
 
-        Parameters
-        ----------
-        kept
-            With their times and versions; deleted keys among them.
-        remains
-            Which of them no newer row replaces.
-        forgetting
-            The side's: if a key comes back, its version is greater than that of its tombstone.
+        This raises the floor of `forgetting`, so that a key that returns gets a greater version than its tombstone.
         """
         if self._ttl is None or not kept.num_rows:
             return np.zeros(kept.num_rows, dtype=np.bool_)
@@ -123,6 +95,6 @@ class Expiry:
         return over
 
     def add(self, numbers: Int64s, times: Int64s) -> None:
-        """Remember the times of rows that are kept from now on, and the numbers of their keys."""
+        """Add entries for rows that are kept from now on, by the numbers of their keys."""
         if self._begun and len(numbers):
             self._due.add(pa.table({PANE: times, NUMBER: numbers}))

@@ -1,4 +1,4 @@
-"""Deleted keys whose time is forgotten: the watermark has passed it, and no older row is expected."""
+"""Retention of deleted keys, until the watermark has passed them and no older row is expected."""
 
 from __future__ import annotations
 
@@ -20,26 +20,16 @@ from .latest_plan import VERSION, LatestSide
 __all__ = ["ALIVE", "TIME", "Forgetting"]
 
 TIME, ALIVE = "__upstream_time", "__upstream_alive"
-"""Columns of kept rows: the time by which they are newer, and whether the key is there."""
+"""Columns of kept rows: the time that orders a key's rows, and a flag that is false for a deleted key."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Forgetting:
-    """The deleted keys of one side in a shard.
+    """The retention of one side's deleted keys in a shard, and the side's low-watermark.
 
-    Parameters
-    ----------
-    side : LatestSide
-    saved
-        What :meth:`to_json` gave; empty at first.
-
-    Attributes
-    ----------
-    floor : int
-        The greatest version of a key that is forgotten. If it comes back, its version has to be greater.
-    heard_us : int
-        When the last punctuation that counts arrived.
+    `floor` is the greatest version of a forgotten key: a key that returns must get a greater one. `heard_us` is the
+    arrival of the last punctuation that counts.
     """
 
     def __init__(self, side: LatestSide, saved: Any) -> None:
@@ -52,7 +42,6 @@ class Forgetting:
         self._below = LOWEST if low is None or side.retention is None else max(low - side.retention, LOWEST)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"feeds": self._feeds.to_json(), "floor": self.floor, "heard_us": self.heard_us}
 
     def hear(self, punctuation: pa.Table) -> None:
@@ -68,28 +57,22 @@ class Forgetting:
 
     @property
     def passed(self) -> int | None:
-        """The low-watermark of the input partitions that have not ended; None if it is not known.
+        """The low-watermark of the input partitions that have not ended.
 
-        One that has ended shows no time: what was last there remains.
+        None if it is unknown, or if all have ended: the last rows then stay.
         """
         bounds = [bound for bound in self._feeds.bounds.values() if bound != ENDED]
         return min(bounds) if bounds and self._feeds.low_watermark is not None else None
 
     def over(self, rows: pa.Table) -> Mask:
-        """Return which kept rows are deleted keys whose time is forgotten.
-
-        Parameters
-        ----------
-        rows
-            With :data:`TIME` and :data:`ALIVE`.
-        """
+        """Return which kept rows, with :data:`TIME` and :data:`ALIVE`, are deletions past their retention."""
         if self._below == LOWEST:
             return np.zeros(rows.num_rows, dtype=np.bool_)
         alive = pc.fill_null(rows.column(ALIVE), True).to_numpy()
         return ~alive & (pc.fill_null(rows.column(TIME), 0).to_numpy() < self._below)
 
     def forget(self, rows: pa.Table) -> Mask:
-        """Return which of all kept rows need not be kept any more, and remember their greatest version."""
+        """Return which kept rows can be dropped, and raise `floor` to their greatest version."""
         over = self.over(rows)
         if over.any():
             self.floor = max(self.floor, int(rows.column(VERSION).to_numpy()[over].max()))

@@ -1,4 +1,4 @@
-"""The columns of the rows that a join keeps, recorded in its state: a job that resumes may have more, and no others."""
+"""The columns of a join's kept rows, recorded in its state: a query that resumes may add columns, but not drop any."""
 
 from __future__ import annotations
 
@@ -22,22 +22,7 @@ def columns_to_json(sides: Sequence[JoinSide]) -> list[str]:
 
 
 def check_columns(sides: Sequence[JoinSide], saved: Sequence[str], kept: Sequence[int]) -> None:
-    """Refuse a side that lacks a column of the rows that are kept.
-
-    Parameters
-    ----------
-    sides
-        Both inputs, as they are now.
-    saved
-        What :func:`columns_to_json` gave when the rows were kept.
-    kept
-        How many rows there are of each side.
-
-    Raises
-    ------
-    CheckpointError
-        A column is gone, or has another type.
-    """
+    """Refuse a side that lacks a column of its kept rows, or has it in another type; `kept` counts rows by side."""
     for name, side, columns, rows in zip(SIDES, sides, saved, kept, strict=True):
         was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
         if rows and not covers(side.schema, was):

@@ -1,8 +1,4 @@
-"""Rows by a number of a key, in sorted runs: a batch writes the rows that have changed, and reads those it asks for.
-
-A run is never changed. A newer run replaces the rows that an older one has at the same place, and runs of like size are
-merged: a row is written again about as often as the number of rows grows fourfold.
-"""
+"""Rows by the number of their key, in sorted runs, so that a batch writes only the rows that change."""
 
 from __future__ import annotations
 
@@ -37,50 +33,31 @@ _PLACE, _NONE = "__upstream_place", "__upstream_none"
 
 
 class _Run(NamedTuple):
-    """A run: its number in the store, its name, its rows, the bits of a place by which its pages are numbered, and its
-    bytes in the store.
-    """
+    """A run in the store."""
 
     number: int
     name: str
     rows: int
-    bits: int
-    size: int = 0
+    bits: int  # leading bits of a place that number its page
+    size: int = 0  # bytes in the store
 
 
 class Found(NamedTuple):
-    """Rows, and where they are.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table
-    places : uint64 array of length rows
-    """
+    """Rows and their places."""
 
     rows: pa.Table
     places: UInt64s
 
 
 class KeyRuns:
-    """The rows of a shard.
+    """The rows of a shard, found by the column `number`, in which equal keys have equal numbers.
 
-    Parameters
-    ----------
-    store : Store
-    kind : str
-        What the pages are called in the store.
-    number : str
-        The column with the number by which rows are found; equal keys have equal numbers.
-    schema : pyarrow.Schema
-        Of the rows. Rows that an earlier run of the job kept have null in new columns.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    within : sequence of str
-        Columns by which many rows of one number differ. A batch that changes one of them writes that one.
-    files : RunFiles, optional
-        Runs as files, which need not be read from the store.
-    forget : callable, optional
-        Given rows, which of them need not be kept. It is asked when all runs are merged.
+    Runs are immutable, and a newer run replaces an older one's rows at the same places. Runs of similar size are
+    merged, so a row is rewritten about once for each fourfold growth.
+
+    Stored rows have null in columns of `schema` that are new. `within` names columns that distinguish many rows of one
+    number, so that a batch writes only those that change. `files` spares reads from the store. `forget` returns which
+    rows to drop, when all runs are merged.
     """
 
     def __init__(
@@ -110,7 +87,6 @@ class KeyRuns:
         """The number of rows that are kept."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"runs": self._runs, "next": self._next, "rows": self.rows}
 
     @property
@@ -119,7 +95,7 @@ class KeyRuns:
         return sum(run.size for run in self._runs)
 
     def compact(self) -> None:
-        """Merge all runs, so that only the rows are in the store that there are."""
+        """Merge all runs, so that the store has current rows only."""
         if len(self._runs) > 1:
             self._merge(0, [])
 
@@ -144,33 +120,24 @@ class KeyRuns:
         return Found(self._given(table), places)
 
     def all_rows(self) -> pa.Table:
-        """Return all rows."""
         table, _ = self._newest([self._load(run, None, None) for run in reversed(self._runs)])
         return self._given(table.filter(pa.array(~_flags(table))))
 
     def clear(self) -> None:
-        """Remove all rows."""
         self._remove(self._runs)
         self._runs, self.rows = [], 0
 
     def replace(self, found: Found, stays: Mask, new: pa.Table) -> None:
-        """Keep some rows in place of others from now on.
+        """Replace the `found` rows that do not stay, and add new ones.
 
-        Parameters
-        ----------
-        found
-            From :meth:`find`, with the numbers of all rows that change.
-        stays : bool array
-            Which of them stay as they are.
-        new
-            The rows that come in place of the others, and further ones.
+        `found` comes from :meth:`find`, with the numbers of all rows that change.
         """
         self.rows += new.num_rows - int(np.count_nonzero(~stays))
         places = self._places(new)
         changed = np.unique(np.concatenate([found.places[~stays], places]))
         if not len(changed):
             return
-        # Two keys have one place once in 2**32 or more; whoever writes one of them writes both.
+        # Two keys share a place once in 2**32 or more: to write one of them, write both.
         beside = stays & np.isin(found.places, changed)
         places = np.concatenate([places, found.places[beside]])
         rows = pa.concat_tables([self._as_stored(new), self._as_stored(found.rows.filter(pa.array(beside)))])
@@ -200,7 +167,7 @@ class KeyRuns:
             self._write(table, places)
 
     def _merge(self, begin: int, newer: list[tuple[pa.Table, UInt64s]]) -> None:
-        """Make one run of those from a position on, and of rows that are newer."""
+        """Merge the runs from a position on, and newer rows, into one run."""
         merged = self._runs[begin:]
         table, places = self._newest([*newer, *(self._load(run, None, None) for run in reversed(merged))])
         order = np.argsort(places, kind="stable")
@@ -244,7 +211,7 @@ class KeyRuns:
         self._whole[run.name] = table
 
     def _load(self, run: _Run, first: UInt64s | None, last: UInt64s | None) -> tuple[pa.Table, UInt64s]:
-        """Return a run, or at least its rows at some places."""
+        """Return a run, or at least its rows at some places, and their places."""
         table = self._whole.get(run.name)
         if table is None and self._files is not None:
             table = self._files.get(run.name)
@@ -270,7 +237,7 @@ class KeyRuns:
         return table, table.column(_PLACE).to_numpy()
 
     def _newest(self, parts: list[tuple[pa.Table, UInt64s]]) -> tuple[pa.Table, UInt64s]:
-        """Return the rows of the newest part that has a place; the newest part comes first."""
+        """Return the newest part's rows at each place; parts come newest first."""
         if not parts:
             return self._stored.empty_table(), np.empty(0, dtype=np.uint64)
         table = pa.concat_tables([each for each, _ in parts])

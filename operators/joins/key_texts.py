@@ -12,24 +12,11 @@ from ...conf.errors import SchemaError
 __all__ = ["NO_ROW", "check_key_texts", "key_texts", "value_texts"]
 
 NO_ROW = "\\N"
-"""The text where a result has no row of a side. No key has it: a backslash in a key is doubled."""
+"""The text of a missing row. No key has it, since a backslash in a key is doubled."""
 
 
 def check_key_texts(schema: pa.Schema, key: Sequence[str], name: str) -> None:
-    """Refuse an update key of which :func:`key_texts` cannot make text.
-
-    Parameters
-    ----------
-    schema, key
-        Of a stream.
-    name
-        The stream, as its user calls it.
-
-    Raises
-    ------
-    SchemaError
-        A column is binary, or has fields or elements.
-    """
+    """Refuse an update key with binary or nested columns, of which :func:`key_texts` cannot make text."""
     for column in key:
         kind = schema.field(column).type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -41,15 +28,9 @@ def check_key_texts(schema: pa.Schema, key: Sequence[str], name: str) -> None:
 
 
 def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
-    """Return the key of each row as text: equal texts for equal keys only.
+    """Return the key of each row as text, equal only for equal keys; the key must have no nulls.
 
-    Values of several columns have a comma between them. Commas in them get a backslash, and backslashes another one.
-
-    Parameters
-    ----------
-    rows
-    key
-        Columns without nulls.
+    Commas separate the values of several columns. Commas in the values get a backslash, and backslashes are doubled.
     """
     parts = [pc.replace_substring(value_texts(rows.column(name)), "\\", "\\\\") for name in key]
     if len(parts) == 1:
@@ -58,7 +39,7 @@ def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
 
 
 def value_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column as text: of 0.0 and -0.0 the same, of times that in UTC."""
+    """Return the values of a column as text, the same for 0.0 and -0.0, and in UTC for times with a zone."""
     kind = column.type
     if pa.types.is_floating(kind):
         column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 and 0.0 are one key
