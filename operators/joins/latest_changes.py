@@ -1,4 +1,4 @@
-"""What becomes of the results of a join of newest rows when rows of either side change."""
+"""The changes of the results of a join of newest rows, when rows of either side change."""
 
 from __future__ import annotations
 
@@ -22,21 +22,11 @@ __all__ = ["LatestChanges"]
 Mask = npt.NDArray[np.bool_]
 
 _OF_ONE = 32
-"""Bits of a result's number below those of the version of a side's row, where that decides."""
+"""The low bits of a result's number, below the version of the side's row that decides first."""
 
 
 class LatestChanges:
-    """The changes of one batch of a shard.
-
-    Parameters
-    ----------
-    plan : LatestJoinPlan
-    results : LatestResults
-    left, right : NewestSide
-        Both sides, with the rows that the batch touches.
-    turn : int
-        The number of the shard's batch, from 1 on.
-    """
+    """The changes of one batch of a shard; `turn` numbers the shard's batches from 1 on."""
 
     def __init__(
         self, plan: LatestJoinPlan, results: LatestResults, left: NewestSide, right: NewestSide, turn: int
@@ -62,7 +52,7 @@ class LatestChanges:
     def _pairs(self) -> Iterator[pa.Table]:
         """Yield the changes of pairs where a row of either side may have many partners.
 
-        A pair's number is the sum of both versions: whatever changes it anywhere makes it greater.
+        A pair's number is the sum of both versions, so any change of the pair, in any shard, increases it.
         """
         left, right = self._sides
         for one, two in ((left.new, right.now), (left.same, right.new)):
@@ -70,7 +60,7 @@ class LatestChanges:
             if len(at):
                 number = _versions(one, at) + _versions(two, other)
                 yield self._results.given((one.take(pa.array(at)), two.take(pa.array(other))), number)
-        # Of a pair that both sides leave there is one more change to come, where both have gone to.
+        # If both sides leave a pair, one more change follows, at the place where both have gone.
         for one, two, less in (
             (left.removed, right.now, 0),
             (left.now, right.removed, 0),
@@ -85,8 +75,8 @@ class LatestChanges:
     def _alone(self, side: int) -> Iterator[pa.Table]:
         """Yield the changes of a side's rows without a partner, beside those of pairs.
 
-        The row's version decides, then the batch. Where a row was before it moved, the tombstone has the least number
-        of the version that it has where it is now.
+        The row's version orders these results, then the batch. When a row moves, the tombstone at its former place has
+        the least number of the row's new version.
         """
         one, two = self._sides[side], self._sides[1 - side]
         before = pa.concat_tables([two.same, two.removed, two.new.filter(pa.array(~two.fresh))])
@@ -114,9 +104,9 @@ class LatestChanges:
             yield make(_both(side, rows, None), number, cause)
 
     def _by_on(self) -> Iterator[pa.Table]:
-        """Yield the changes where each side has one row for each value of `on`, which stays in its shard.
+        """Yield the changes where each side has at most one row for each value of `on`, which stays in its shard.
 
-        So each value has one result, and the batch decides which is newer.
+        Each value then has one result, and the number of the batch orders its changes.
         """
         left, right = self._sides
         for one, two in ((left.new, right.now), (left.same, right.new)):
@@ -142,8 +132,8 @@ class LatestChanges:
     def _to_one(self, side: int) -> Iterator[pa.Table]:
         """Yield the changes where a row of one side has one partner at most.
 
-        Results have this side's key, so its version decides, then the other's: where a row was before it moved, nothing
-        is given, since what is given where it is now has a greater number.
+        Results have this side's key, so its version orders them, then the other side's. A move needs no tombstone at
+        the former place, since the result at the new place has a greater number.
         """
         one, two = self._sides[side], self._sides[1 - side]
         met = np.zeros(one.same.num_rows, dtype=np.bool_)
@@ -170,10 +160,7 @@ class LatestChanges:
             yield self._results.given(_both(side, one.take(pa.array(at)), two.take(pa.array(other))), number)
 
     def _without(self, side: int, rows: pa.Table, version: Int64s, cause: pa.Table | None = None) -> Iterator[pa.Table]:
-        """Yield rows of a side without a partner: with nulls, or as tombstones.
-
-        `cause` has the rows of the other side that have left them.
-        """
+        """Yield a side's rows without a partner, with nulls or as tombstones; `cause` has the partners that left."""
         if rows.num_rows:
             number = (_numbers(rows, VERSION) << _OF_ONE) + version
             make = self._results.given if self._plan.gives_alone(side) else self._results.tombstones
@@ -186,7 +173,7 @@ class LatestChanges:
         return found
 
     def _causes(self, side: int, one: pa.Table, two: pa.Table) -> tuple[Int64s, pa.Table]:
-        """Return the positions of a side's rows that meet others, each once, and of these the latest arrival."""
+        """Return the positions of a side's rows that meet others, each once, and their latest partners."""
         at, other = self._matched(side, one, two)
         order = np.lexsort((_numbers(two, ARRIVAL)[other], at))
         at, other = at[order], other[order]
@@ -211,7 +198,7 @@ class LatestChanges:
 
 
 def _both(side: int, one: pa.Table, two: pa.Table | None) -> Rows:
-    """Return rows of a side and of the other one as those of the left and of the right."""
+    """Return rows of a side and of the other one in the order left, right."""
     return (one, two) if side == LEFT else (two, one)
 
 

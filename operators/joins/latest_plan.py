@@ -18,98 +18,60 @@ from .plan import JOIN_TIME, JoinSide, ResultColumn, on_text, result_columns
 __all__ = ["GONE", "PAIR_KEYS", "VERSION", "LatestHow", "LatestJoinPlan", "LatestLimit", "LatestSide", "VersionPlan"]
 
 VERSION, GONE = "__upstream_version", "__upstream_gone"
-"""Columns beside a side's rows: how many newer rows its key has had, and whether a key that leaves is deleted."""
+"""Columns added to a side's rows: the number of newer rows of the key so far, and a flag for a deleted key."""
 
 PAIR_KEYS = ("left_key", "right_key")
-"""The update keys of both rows as text: the key of results of which either row may be missing."""
+"""The update keys of both rows as text: the key of results that may lack either row."""
 
 LatestHow = Literal["inner", "left", "right", "full"]
 
 
 @dataclasses.dataclass(frozen=True)
 class LatestSide(JoinSide):
-    """One input.
-
-    Attributes
-    ----------
-    key : tuple of str
-        The update key.
-    event_time : str or None
-        The column by which rows are newer; None for the order of arrival.
-    values : tuple of str or None
-        Columns whose former values are given too when a newer row replaces them. None where only moves are given.
-    retention : int or None
-        How far the watermark has to pass a deletion before its time is forgotten; None for never.
-    ttl : int or None
-        How far the watermark has to pass a row before it expires; None for never.
-    """
+    """One input of a join of newest rows."""
 
     key: tuple[str, ...] = ()
-    event_time: str | None = None
+    event_time: str | None = None  # the column that orders a key's rows; None for the order of arrival
+    # columns whose former values are emitted when a newer row replaces them; None: only moves are
     values: tuple[str, ...] | None = None
-    retention: int | None = None
-    ttl: int | None = None
+    retention: int | None = None  # how far the watermark has to pass a deletion before it is forgotten; None for never
+    ttl: int | None = None  # how far the watermark has to pass a row before it expires; None for never
 
     @property
     def hears(self) -> bool:
-        """Whether the side's punctuation counts."""
+        """True if the side's punctuation counts."""
         return self.retention is not None or self.ttl is not None
 
     @property
     def stays(self) -> bool:
-        """Whether a key always meets the same rows: `on` is part of it."""
+        """True if a key always meets the same rows: `on` is part of it."""
         return set(self.on) <= set(self.key)
 
     @property
     def one(self) -> bool:
-        """Whether there is one row for each value of `on`, at most."""
+        """True if each value of `on` has one row at most."""
         return set(self.key) <= set(self.on)
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings, in words, which may change from run to run."""
+        """Return the settings that may change from run to run, in words."""
         named = {"tombstone retention": self.retention, "time to live": self.ttl}
         return {name: str(value) for name, value in named.items() if value is not None}
 
     @property
     def versioned(self) -> pa.Schema:
-        """The columns with the version and whether the key is gone."""
+        """The schema with :data:`VERSION` and :data:`GONE`."""
         return pa.schema([*self.schema, pa.field(VERSION, pa.int64()), pa.field(GONE, pa.bool_())])
 
 
 @dataclasses.dataclass(frozen=True)
 class LatestLimit:
-    """The limit of a join's state, in all stages.
+    """The limit of a join's state over all stages."""
 
-    Attributes
-    ----------
-    state_limit : int
-        The most bytes.
-    parts : int
-        The shards of all stages, each of which may keep its part.
-    """
-
-    state_limit: int
-    parts: int
+    state_limit: int  # bytes
+    parts: int  # shards of all stages, each of which may keep its part
 
     def check(self, shard: int, on: Sequence[str], size: Callable[[], int], compact: Callable[[], None]) -> None:
-        """Refuse a state that is larger than a shard's part.
-
-        Parameters
-        ----------
-        shard
-            Its number.
-        on
-            The columns of the join.
-        size
-            Returns the bytes of the state.
-        compact
-            Makes the state as small as its rows allow.
-
-        Raises
-        ------
-        StateLimitError
-            It is.
-        """
+        """Compact a state whose `size` in bytes exceeds the shard's part; raise StateLimitError if it still does."""
         part = self.state_limit // self.parts
         if size() <= part:
             return
@@ -123,19 +85,11 @@ class LatestLimit:
 
 @dataclasses.dataclass(frozen=True)
 class VersionPlan:
-    """The newest row of each key of one side, sent to where its partners are.
-
-    Attributes
-    ----------
-    side : LatestSide
-    shards : int
-    limit : LatestLimit or None
-        Of the join's state.
-    """
+    """The stage that sends the newest row of each key of one side to the shards of its partners."""
 
     side: LatestSide
     shards: int
-    limit: LatestLimit | None = None
+    limit: LatestLimit | None = None  # of the join's state
 
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""
@@ -149,40 +103,28 @@ class VersionPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the settings that may change from run to run, in words."""
         return self.side.changeable()
 
 
 @dataclasses.dataclass(frozen=True)
 class LatestJoinPlan:
-    """A join of newest rows. A checkpoint is refused with another plan.
-
-    Attributes
-    ----------
-    left, right : LatestSide
-    how : LatestHow
-    suffix : str
-        Of the right's columns whose name the left has too.
-    shards : int
-    limit : LatestLimit or None
-        Of the state.
-    """
+    """A join of newest rows. A checkpoint refuses another plan."""
 
     left: LatestSide
     right: LatestSide
     how: LatestHow = "inner"
-    suffix: str = "_right"
+    suffix: str = "_right"  # of the right's columns whose name the left has too
     shards: int = 1
     limit: LatestLimit | None = None
 
     @property
     def sides(self) -> tuple[LatestSide, LatestSide]:
-        """Both inputs."""
         return self.left, self.right
 
     @property
     def exact(self) -> bool:
-        """Whether keys with one number are equal."""
+        """True if keys with equal numbers are equal."""
         return is_exact([self.left.schema.field(name).type for name in self.left.on])
 
     def gives_alone(self, side: int) -> bool:
@@ -191,18 +133,18 @@ class LatestJoinPlan:
 
     @property
     def of(self) -> int | None:
-        """The side whose update key results have: each of its rows has one partner at most, and is in each result."""
+        """The side whose update key results have: each result has one of its rows, with one partner at most."""
         side = RIGHT if self.how == "right" else LEFT
         return side if self.how != "full" and self.sides[1 - side].one else None
 
     @property
     def whole(self) -> bool:
-        """Whether a value of `on` has one result at most, of which either row may be missing."""
+        """True if a value of `on` has one result at most, of which either row may be missing."""
         return self.how == "full" and all(each.one and each.stays for each in self.sides)
 
     @property
     def own_key(self) -> tuple[str, ...]:
-        """The columns that results get for their update key: where parts of both keys might be null."""
+        """The columns added to results as their update key, where parts of both keys might be null."""
         return () if self.how == "inner" or self.of is not None or self.whole else PAIR_KEYS
 
     @cached_property
@@ -226,7 +168,7 @@ class LatestJoinPlan:
 
     @property
     def has_time(self) -> bool:
-        """Whether results have the later of the two times."""
+        """True if results have the later of the two times."""
         times = [each.event_time for each in self.sides]
         kinds = [
             None if name is None else each.schema.field(name).type for name, each in zip(times, self.sides, strict=True)
@@ -256,6 +198,6 @@ class LatestJoinPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the settings that may change from run to run, in words."""
         limit = {} if self.limit is None else {"state limit": f"{self.limit.state_limit:,} bytes"}
         return {**self.right.changeable(), **self.left.changeable(), **limit}

@@ -1,4 +1,4 @@
-"""Joins of newest rows on Spark: one shard's batch."""
+"""The Spark processors of joins of newest rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,7 @@ __all__ = ["LatestJoinProcessor", "VersionProcessor"]
 
 
 class VersionProcessor(ShardProcessor):
-    """Runs each shard of one side's keys.
-
-    Parameters
-    ----------
-    plan : VersionPlan
-    folder : str
-        Where the shards leave their reports.
-    """
+    """The processor of each shard of one side's keys."""
 
     state = "upstream_versions_v1"
 
@@ -34,7 +27,6 @@ class VersionProcessor(ShardProcessor):
         self._folder = folder
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows]
         result, report = VersionShard(shard, self._plan, store, of_worker()).run(frames, batch_id())
         write_report(self._folder, report)
@@ -42,14 +34,7 @@ class VersionProcessor(ShardProcessor):
 
 
 class LatestJoinProcessor(ShardProcessor):
-    """Runs each shard of the join.
-
-    Parameters
-    ----------
-    plan : LatestJoinPlan
-    folder : str
-        Where the shards leave their reports.
-    """
+    """The processor of each shard of the join."""
 
     state = "upstream_latest_join_v1"
 
@@ -58,7 +43,6 @@ class LatestJoinProcessor(ShardProcessor):
         self._folder = folder
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames: dict[str, list[bytes]] = {"left": [], "right": []}
         for row in rows:
             frames[row.control].append(bytes(row.frame))

@@ -24,14 +24,7 @@ Rows = tuple[pa.Table | None, pa.Table | None]
 
 
 class LatestResults:
-    """Makes results.
-
-    Parameters
-    ----------
-    plan : LatestJoinPlan
-    shard : int
-        Whose results they are.
-    """
+    """The builder of a shard's results."""
 
     def __init__(self, plan: LatestJoinPlan, shard: int) -> None:
         self._plan = plan
@@ -39,16 +32,10 @@ class LatestResults:
         self._on = dict(zip(plan.left.on, plan.right.on, strict=True))
 
     def given(self, rows: Rows, number: Int64s, cause: pa.Table | None = None) -> pa.Table:
-        """Return results with the values of some rows.
+        """Return results with the values of rows of both sides.
 
-        Parameters
-        ----------
-        rows
-            Of both sides.
-        number : int64 array
-            Of a key's results that with the greatest number counts.
-        cause : pyarrow.Table, optional
-            Rows that arrived, and are the reason; by default the later one of both rows.
+        Of a key's results, the one with the greatest `number` counts. A result has the latest arrival of its rows and
+        of `cause`, rows that changed it without being part of it.
         """
         columns = {each.name: self._column(each, rows) for each in self._plan.columns}
         if self._plan.has_time:
@@ -61,7 +48,7 @@ class LatestResults:
         return self._whole(columns, rows, number, cause, deleted=False)
 
     def tombstones(self, rows: Rows, number: Int64s, cause: pa.Table | None = None) -> pa.Table:
-        """Return tombstones of results: of their values they have the key alone. See :meth:`given`."""
+        """Return tombstones of results, with values in the key only. The arguments are those of :meth:`given`."""
         key = self._plan.key
         columns = {each.name: self._column(each, rows) for each in self._plan.columns if each.name in key}
         return self._whole(columns, rows, number, cause, deleted=True)
@@ -92,7 +79,7 @@ class LatestResults:
         arrival, first = _numbers(first_row, ARRIVAL), _numbers(first_row, FIRST)
         for table in others:
             later = _numbers(table, ARRIVAL)
-            # The pair is there since the later of its rows came.
+            # A pair exists from the arrival of its later row on.
             first = np.where(later > arrival, _numbers(table, FIRST), first)
             arrival = np.maximum(arrival, later)
         return system_array(

@@ -1,7 +1,4 @@
-"""One shard of a join of newest rows: changes of both sides in, changes of the pairs out.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
-"""
+"""One shard of a join of newest rows: changes of both sides in, changes of the pairs out."""
 
 from __future__ import annotations
 
@@ -38,16 +35,7 @@ _LAYOUT = 1
 
 
 class VersionShard:
-    """One batch of a shard of one side's keys, ahead of the join.
-
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : VersionPlan
-    store : Store
-    files : RunFiles, optional
-    """
+    """One batch of a shard of one side's keys, ahead of the join."""
 
     def __init__(self, number: int, plan: VersionPlan, store: Store, files: RunFiles | None = None) -> None:
         self._number = number
@@ -59,7 +47,7 @@ class VersionShard:
         self._versions = LatestVersions(self._store, "keys", plan.side, self._head.get("keys", {}), files)
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Return the newest rows of keys that have new ones, and tombstones where they were."""
+        """Return the newest rows of keys that have new ones, and tombstones at the keys' former places."""
         rows, punctuation = rows_in(frames, self._plan.side.schema)
         self._versions.hear(punctuation)
         changes = self._versions.changes(rows)
@@ -82,21 +70,9 @@ class VersionShard:
 
 
 class LatestJoinShard:
-    """One batch of one shard.
+    """One batch of one shard, as pure logic over the store.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : LatestJoinPlan
-    store : Store
-        The shard's state.
-    files : RunFiles, optional
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another join, for other columns, or by another version.
+    The constructor refuses a state of another join, of other columns, or of another version.
     """
 
     def __init__(self, number: int, plan: LatestJoinPlan, store: Store, files: RunFiles | None = None) -> None:
@@ -125,14 +101,7 @@ class LatestJoinShard:
     def run(
         self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
     ) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Apply the changes of both sides.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Pairs that are new or have changed, and tombstones of those that are gone; None if there are none.
-        LatestJoinReport
-        """
+        """Return pairs that are new or have changed, and tombstones of those that are gone; None without any."""
         now_us = 0
         sides: list[NewestSide] = []
         for at, frames in ((LEFT, left), (RIGHT, right)):

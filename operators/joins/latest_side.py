@@ -26,41 +26,21 @@ __all__ = ["ARRIVAL", "FIRST", "NewestSide", "kept_schema"]
 Mask = npt.NDArray[np.bool_]
 
 ARRIVAL, FIRST = "__upstream_arrival", "__upstream_first"
-"""Columns of kept rows: their arrivals in microseconds."""
+"""Columns of kept rows: their last and first arrival, in microseconds."""
 
 _DELETED = "__upstream_deleted"
 
 
 class NewestSide:
-    """One side in a batch: the rows that were, what changes, and the rows that are.
+    """One side in a batch: its former rows, their changes, and its current rows.
 
-    The rows that come have versions already, or, where a key cannot move, are the side's own and get versions here.
+    Arriving rows have versions from an earlier stage, or get them here where a key cannot move. `forgetting` must
+    already have the batch's punctuation.
 
-    Parameters
-    ----------
-    side : LatestSide
-    runs : KeyRuns
-        The rows that are kept.
-    rows : pyarrow.Table
-        Those that come.
-    forgetting : Forgetting
-        It has heard the batch's punctuation.
-    expiry : Expiry
-
-    Attributes
-    ----------
-    numbers : int64 array
-        Of the values of `on` of the rows that come, and of those that may expire.
-    keyless : pyarrow.Table
-        Rows with a null in `on`.
-    keyless_left : pyarrow.Table
-        Tombstones of such rows: their keys have moved, or are deleted.
-    same, new, removed : pyarrow.Table
-        Rows that stay, rows that have come, and those that are no longer.
-    fresh : bool array
-        Of the new rows, those whose key had no row with these values of `on`.
-    gone : pyarrow.Table
-        Keys that are deleted, as they were.
+    `numbers` are the numbers of the `on` values of rows that arrive or may expire. `keyless` are rows with a null in
+    `on`. `keyless_left` are tombstones of such rows, whose keys have moved or are deleted. `same`, `new` and `removed`
+    are the rows that stay, arrive, and leave. `fresh` masks new rows whose key had no row with these values of `on`.
+    `gone` has the former rows of deleted keys.
     """
 
     def __init__(self, side: LatestSide, runs: KeyRuns, rows: pa.Table, forgetting: Forgetting, expiry: Expiry) -> None:
@@ -105,7 +85,7 @@ class NewestSide:
             before = at >= 0
         self._stays = stays = np.ones(kept.num_rows, dtype=np.bool_)
         stays[at[at >= 0]] = False
-        # What is removed, as it was, and with the version and the arrival of the row that removes it.
+        # Removed rows keep their former values, with the version and the arrival of the row that removes them.
         removed = deleted & before
         was, cause = kept.take(pa.array(at[removed])), rows.filter(pa.array(removed))
         for name in (VERSION, ARRIVAL, FIRST):
@@ -127,7 +107,7 @@ class NewestSide:
         self.same = kept.filter(pa.array(alive)).combine_chunks()
 
     def _expired(self, rows: pa.Table) -> list[pa.Table]:
-        """Return rows that have expired as rows that are removed."""
+        """Return expired rows as removed ones, with their next version and the arrival of the last punctuation."""
         rows = rows.filter(rows.column(ALIVE))
         if not rows.num_rows:
             return []
@@ -138,7 +118,7 @@ class NewestSide:
         return [rows]
 
     def keep(self) -> None:
-        """Keep the rows that are."""
+        """Write the current rows to the state."""
         self._runs.replace(self._found, self._stays, self._changed)
         if self._side.ttl is not None and self._side.stays:
             changed = self._changed
@@ -146,12 +126,12 @@ class NewestSide:
 
     @cached_property
     def now(self) -> pa.Table:
-        """The rows that are."""
+        """The current rows."""
         return pa.concat_tables([self.same, self.new]).combine_chunks()
 
 
 def kept_schema(side: LatestSide) -> pa.Schema:
-    """Return the columns of the rows that are kept of a side."""
+    """Return the columns of a side's kept rows."""
     fields = [field for field in side.schema if field.name != SYSTEM]
     own = [*(ARRIVAL, FIRST, VERSION, NUMBER), *((TIME,) if side.stays else ())]
     alive = [pa.field(ALIVE, pa.bool_())] if side.stays else []
@@ -159,7 +139,7 @@ def kept_schema(side: LatestSide) -> pa.Schema:
 
 
 def _kept(rows: pa.Table) -> pa.Table:
-    """Return rows with what is needed of their system column."""
+    """Replace the rows' system column by their arrivals and a flag of deletion."""
     arrival = micros(rows, "arrival")
     first, deleted = micros(rows, "first_arrival", arrival), deleted_mask(rows)
     rows = rows.drop_columns([SYSTEM])

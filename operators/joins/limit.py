@@ -1,4 +1,4 @@
-"""The limit of a join's state: from which time on rows stay, and the error where none may go."""
+"""The limit of a join's state: the time from which on rows stay, and the error if none may go."""
 
 from __future__ import annotations
 
@@ -15,22 +15,14 @@ STANDS_STILL = (
     "or drop rows with on_limit='drop_oldest'; a stream whose watermark stands still makes the join keep all rows of "
     "the other one"
 )
-"""What to do about a join by time that exceeds its limit."""
+"""The remedy for a join by time that exceeds its limit."""
 
 
 def cut_time(sides: Sequence[tuple[Int64s, int]], segment: int, least: int) -> int:
-    """Return a time such that the rows before it have about so many bytes, or more.
+    """Return a time such that the rows before it have about `least` bytes or more.
 
-    It is the end of a part of time, unless nothing would be left.
-
-    Parameters
-    ----------
-    sides
-        Of each side, the times of its rows and their bytes. There is a row.
-    segment : int
-        The length of a part.
-    least : int
-        The bytes that have to go.
+    `sides` has the times of each side's rows and their bytes; there must be a row. The time is the end of a segment,
+    unless no row would be left.
     """
     times = np.concatenate([times for times, _ in sides])
     each = np.concatenate([np.full(len(times), size / max(len(times), 1)) for times, size in sides])
@@ -42,19 +34,7 @@ def cut_time(sides: Sequence[tuple[Int64s, int]], segment: int, least: int) -> i
 
 
 def over_limit(shard: int, size: int, on: Sequence[str], state_limit: int, parts: int, hint: str) -> StateLimitError:
-    """Return the error of a shard that keeps more than its part of the limit.
-
-    Parameters
-    ----------
-    shard, size : int
-        The shard's number, and the bytes that it keeps.
-    on
-        The columns of the join.
-    state_limit, parts : int
-        The limit, and among how many shards it is divided.
-    hint
-        What to do, other than to raise the limit.
-    """
+    """Return the error of a shard that keeps more bytes than its part of the limit; `hint` adds a remedy."""
     part = state_limit // parts
     return StateLimitError(
         f"shard {shard} of the join on {', '.join(on)} keeps {size:,} bytes",

@@ -1,8 +1,4 @@
-"""Pairs of rows that meet: the kernel of joins.
-
-Rows lie sorted by a number of their key and by time. A probe asks for a key and a range of times; two binary searches
-for each probe find its partners, and no other row is looked at.
-"""
+"""The kernel of joins: pairs of rows that meet."""
 
 from __future__ import annotations
 
@@ -22,13 +18,7 @@ _PAIRS_AT_ONCE = 4_000_000
 
 
 class SortedRows(NamedTuple):
-    """Rows, sorted by the numbers of their keys and by time.
-
-    Attributes
-    ----------
-    numbers, times : int64 arrays of length rows
-    table : pyarrow.Table
-    """
+    """Rows sorted by the numbers of their keys, then by time."""
 
     numbers: Int64s
     times: Int64s
@@ -43,9 +33,9 @@ def is_exact(kinds: list[pa.DataType]) -> bool:
 
 
 def key_numbers(columns: list[pa.ChunkedArray]) -> Int64s:
-    """Return a number for each key: the key itself, if it is one whole number, or its hash.
+    """Return a number for each key: the key itself if it is a single integer, date or timestamp, otherwise its hash.
 
-    Nulls get any number: rows with a null in their key have to be taken out before.
+    Nulls get arbitrary numbers: remove rows with a null in their key first.
     """
     if is_exact([column.type for column in columns]):
         kind = columns[0].type
@@ -72,7 +62,7 @@ def _order(numbers: Int64s, times: Int64s) -> Int64s | None:
     least, first = int(numbers.min()), int(times.min())
     span = int(times.max()) - first + 1
     if (int(numbers.max()) - least + 1) * span * rows < 1 << 62:
-        # All three as one number: numbers are sorted several times as fast as positions by what lies there.
+        # All three as one number: to sort numbers is several times as fast as to sort positions by their values.
         whole = ((numbers - least) * span + (times - first)) * rows + np.arange(rows)
         whole.sort()
         return whole % rows
@@ -80,14 +70,9 @@ def _order(numbers: Int64s, times: Int64s) -> Int64s | None:
 
 
 def newest_matches(probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int64s, times: Int64s) -> Int64s:
-    """Return, for each probe, the position of the last row with its number and a time in its range; -1 for none.
+    """Return the position of the last row with each probe's number and a time in its range; -1 for none.
 
-    Parameters
-    ----------
-    probes, least, greatest
-        As for :func:`matches`.
-    numbers, times : int64 arrays of length rows
-        Sorted by number, then time.
+    The rows must be sorted by number, then time. Both ends of a range are inclusive.
     """
     found = np.full(len(probes), -1, dtype=np.int64)
     if len(probes) and len(numbers):
@@ -99,22 +84,10 @@ def newest_matches(probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int
 def matches(
     probes: Int64s, least: Int64s, greatest: Int64s, rows: SortedRows, at_once: int = _PAIRS_AT_ONCE
 ) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield the pairs of probes and rows with one key number, and a time that the probe asks for.
+    """Yield the positions of probes and rows that have one key number, and a time in the probe's range.
 
-    Parameters
-    ----------
-    probes : int64 array of length probes
-        Numbers of keys. Sorted ones are found faster.
-    least, greatest : int64 arrays of length probes
-        The range of times, both ends inclusive.
-    rows : SortedRows
-    at_once : int
-        About how many pairs are made together.
-
-    Yields
-    ------
-    probe, row : int64 arrays of length pairs
-        Positions.
+    Both ends of a range are inclusive. Two binary searches find the rows of each probe, faster if probes are sorted.
+    About `at_once` pairs are made together.
     """
     if not len(probes) or not len(rows.numbers):
         return
@@ -137,7 +110,7 @@ def matches(
 def _found(
     probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int64s, times: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the probes whose number there is, the first position of each one's partners, and that behind the last."""
+    """Return the probes that may have partners, the first position of each one's partners, and that behind the last."""
     inside = least <= greatest
     low, span = int(times.min()), int(times.max()) - int(times.min()) + 1
     if (int(numbers[-1]) - int(numbers[0]) + 1) * span < 1 << 62 and LOWEST < low < low + span <= HIGHEST:

@@ -1,7 +1,4 @@
-"""Of each key only the newest pair: that with the greatest time, then the greatest time of its earlier row.
-
-Of two results with one time, a pair is newer than a row without a partner: such a row may have been given early.
-"""
+"""The newest pair of each key: that with the greatest time, then the greatest time of its earlier row."""
 
 from __future__ import annotations
 
@@ -29,18 +26,11 @@ _LOW, _HIGH = "__upstream_low", "__upstream_high"
 
 
 class NewestPairs:
-    """What has been given of each key, as long as another pair may have the same time.
+    """The last emitted result of each key, as long as another pair may have the same time.
 
-    A latest table takes the row with the greatest time, and of two with one time the one that came later. A pair of an
-    older row, found late, must not take the place of the newer pair with the same time.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    plan : JoinPlan
-    known : sequence
-        What :attr:`known` was after the batch before.
+    A latest table takes the row with the greatest time, and of two with one time the one that arrives later. A pair of
+    an older row, found late, must not replace the newer pair with the same time. A pair is newer than a row without a
+    partner at its time, since such a row may have been emitted early.
     """
 
     def __init__(self, store: Store, plan: JoinPlan, known: Sequence[Any]) -> None:
@@ -53,7 +43,7 @@ class NewestPairs:
 
     @property
     def known(self) -> list[Run]:
-        """The runs there are, as a JSON value."""
+        """The runs, as a JSON value."""
         return self._given.known
 
     @property
@@ -62,14 +52,9 @@ class NewestPairs:
         return self._given.bytes
 
     def filtered(self, results: pa.Table, promised: int) -> pa.Table:
-        """Return the newest result of each key, unless a newer one with its time was given before.
+        """Return the newest result of each key, unless a newer one with its time was emitted before.
 
-        Parameters
-        ----------
-        results
-            Of a batch.
-        promised : int
-            The bound of later results' times.
+        Later results are not before `promised`.
         """
         plan, segment = self._plan, self._plan.band.segment
         if results.num_rows:
@@ -101,7 +86,7 @@ class NewestPairs:
         return results
 
     def _times(self, results: pa.Table) -> tuple[Int64s, Int64s]:
-        """Return the earlier and the later time of each result's two rows. That of no row is before all others."""
+        """Return the earlier and the later time of each result's two rows; `LOWEST` for a missing row."""
         high = ordered(results.column(JOIN_TIME)).astype(np.int64, copy=False)
         low = high
         for name in (self._plan.left.time, self._other_time):

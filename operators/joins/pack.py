@@ -1,4 +1,4 @@
-"""From the rows of one side of a join to frames for its shards."""
+"""Pack the rows of one side of a join into frames for its shards."""
 
 from __future__ import annotations
 
@@ -20,21 +20,12 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def join_pack(on: Sequence[str], slots: Sequence[int], side: str, *, whole: bool) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that packs a task's rows into frames.
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames for shards by `on`.
 
-    The names of input partitions get the input's name before theirs.
-
-    Parameters
-    ----------
-    on
-        The columns by which rows are divided. A row with a null in one goes to some shard, which counts it.
-    slots
-        The number by which Spark groups each shard's frames.
-    side
-        The input's name, which goes with each frame.
-    whole
-        Whether the shards take the rows with their whole system column, and check them. If not, rows are
-        :func:`~upstream.operators.joins.sent.as_sent`.
+    `side` is the input's name, which marks each frame and precedes the names of input partitions. `slots` has Spark's
+    grouping number of each shard. With `whole`, rows keep their whole system column, and the shards check them.
+    Otherwise rows are :func:`~upstream.operators.joins.sent.as_sent`. A row with a null in `on` goes to some shard,
+    which counts it.
     """
 
     def run(batches: Batches) -> Batches:
@@ -63,18 +54,10 @@ def latest_pack(
     *,
     punctuation: bool = False,
 ) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that packs one side of a join of newest rows.
+    """Return a function for ``mapInArrow`` that packs one side of a join of newest rows for shards by some columns.
 
-    Parameters
-    ----------
-    by
-        The columns by which rows are divided.
-    slots, side
-        As for :func:`join_pack`.
-    key, event_time
-        Of the rows that a task holds, only the newest of each key is packed. Without a key all are.
-    punctuation
-        Whether punctuation goes to all shards. It goes no further otherwise.
+    It packs only the newest row of each key in a task; without a `key`, all rows. With `punctuation`, all shards get
+    the punctuation; otherwise it is dropped.
     """
 
     def run(batches: Batches) -> Batches:
@@ -100,7 +83,7 @@ def latest_pack(
 def newest_pack(side: LatestSide, slots: Sequence[int], name: str) -> tuple[list[str], ArrowStep]:
     """Return the columns that shards by `on` take of a side, and the step that packs them.
 
-    The side's rows come from where its versions are, unless the shards find the versions themselves.
+    The rows come from the stage of versions, unless the shards find the versions themselves.
     """
     if not side.stays:
         return side.versioned.names, latest_pack(side.on, slots, name, (), side.event_time)

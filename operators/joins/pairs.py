@@ -23,21 +23,11 @@ from .side import ROW
 __all__ = ["PairCondition", "Pairs", "pair_condition", "supersedes"]
 
 PairCondition = Callable[[pa.Table, Int64s, pa.Table, Int64s], pa.Array]
-"""From rows of the left, positions in them, rows of the right, and positions in them, to whether each pair counts."""
+"""A function of the left's rows, positions in them, the right's rows, and positions in them: a mask of valid pairs."""
 
 
 class Pairs:
-    """The results of a batch.
-
-    Parameters
-    ----------
-    plan : JoinPlan
-
-    Attributes
-    ----------
-    rows : int
-        How many there are.
-    """
+    """The results of a batch; `rows` counts them."""
 
     def __init__(self, plan: JoinPlan) -> None:
         self._plan = plan
@@ -69,15 +59,9 @@ class Pairs:
         self._append(columns, arrival)
 
     def take_back(self, side: int, rows: pa.Table, arrival: Int64s) -> None:
-        """Add tombstones of rows that were given without a partner. They come before the batch's pairs.
+        """Add tombstones of rows that were emitted without a partner, ahead of the batch's pairs.
 
-        Parameters
-        ----------
-        side : int
-        rows
-            That have met their first partner.
-        arrival : int64 array of length rows
-            When that partner arrived.
+        The rows have met their first partner, which arrived at `arrival`, in microseconds.
         """
         plan = self._plan
         columns = self._alone(side, rows)
@@ -97,7 +81,7 @@ class Pairs:
         for each in plan.columns:
             if each.side == side:
                 columns[each.name] = rows.column(each.source)
-            elif each.name in plan.left.on:  # the key is one column, of whichever row there is
+            elif each.name in plan.left.on:  # the key is one column, from the row that exists
                 columns[each.name] = rows.column(plan.right.on[plan.left.on.index(each.name)])
             else:
                 columns[each.name] = pa.nulls(rows.num_rows, plan.schema.field(each.name).type)
@@ -114,15 +98,7 @@ class Pairs:
         self._tables.append(rows.select(self._plan.schema.names).cast(self._plan.schema))
 
     def table(self, shard: int, first: int) -> pa.Table:
-        """Return all results.
-
-        Parameters
-        ----------
-        shard : int
-            Names their input partition.
-        first : int
-            The number of the first one.
-        """
+        """Return all results, numbered from `first` on; `shard` names their input partition."""
         schema = self._plan.schema
         if not self._tables:
             return schema.empty_table()
@@ -148,18 +124,12 @@ class Pairs:
 
 
 def pair_condition(plan: JoinPlan) -> PairCondition | None:
-    """Return the condition of a plan over pairs; None if it has none.
-
-    Raises
-    ------
-    OptionError
-        It names a column that there is not, or needs what is not computed here.
-    """
+    """Return a plan's condition over pairs, None if it has none; refuse unknown columns and expressions."""
     return None if plan.condition is None else _parsed(plan.condition, plan.left.schema, plan.right.schema)
 
 
 def supersedes(plan: JoinPlan, side: int) -> bool:
-    """Return whether a newer row of a side meets what an older one of its key meets, as far as the condition goes."""
+    """Return whether, by the condition, a newer row of a side meets all that an older one of its key meets."""
     if plan.output != "latest" or plan.condition is None:
         return plan.output == "latest"
     return _used_sides(plan.condition, plan.left.schema, plan.right.schema)[side] <= set(plan.sides[side].on)
