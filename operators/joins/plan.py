@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
-"""What becomes of rows without a partner, as in SQL."""
+"""The treatment of rows without a partner, as in SQL."""
 
 OnLimit = Literal["fail", "drop_oldest"]
-"""What a join does whose state exceeds its limit."""
+"""The reaction of a join whose state exceeds its limit."""
 
 JoinOutput = Literal["all", "latest"]
 """Every pair once; or of each key and batch the newest pair."""
@@ -45,119 +45,74 @@ JOIN_TIME = "join_time"
 """The column of a result's own time: the later one of the two rows' times."""
 
 ROW_NUMBERS = ("left_row", "right_row")
-"""With the output ``all``: numbers of the two rows, which no other rows of the side have; -1 for no row."""
+"""With the output ``all``: the numbers of the two rows, unique on their side; -1 for no row."""
 
 _UNITS = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
 
 
 @dataclasses.dataclass(frozen=True)
 class JoinSide:
-    """One input of a join.
+    """One input of a join."""
 
-    Attributes
-    ----------
-    on : tuple of str
-        The columns that are equal in rows that meet.
-    time : str
-        The column of the event time.
-    schema : pyarrow.Schema
-        Of the rows, the system column included.
-    key : tuple of str
-        The update key, to which punctuation may be limited.
-    """
-
-    on: tuple[str, ...]
-    time: str
-    schema: pa.Schema
-    key: tuple[str, ...] = ()
+    on: tuple[str, ...]  # columns that are equal in rows that meet
+    time: str  # the column of the event time
+    schema: pa.Schema  # of the rows, the system column included
+    key: tuple[str, ...] = ()  # the update key: punctuation may concern one key
 
 
 class ResultColumn(NamedTuple):
-    """A column that results have from a side.
+    """A column that results take from a side."""
 
-    Attributes
-    ----------
-    name : str
-        In results.
-    side : int
-    source : str
-        In the rows of that side.
-    """
-
-    name: str
+    name: str  # in results
     side: int
-    source: str
+    source: str  # in the rows of the side
 
 
 @dataclasses.dataclass(frozen=True)
 class JoinPlan:
-    """A join. A checkpoint is refused with another plan.
-
-    Attributes
-    ----------
-    left, right : JoinSide
-    band : Band
-        Which times meet.
-    how : How
-    output : JoinOutput
-    condition : str or None
-        Of pairs, in SQL.
-    suffix : str
-        Of the right's columns whose name the left has too.
-    unit_us : int or None
-        Microseconds of one unit of the times; None for numbers of which that is not known.
-    shards : int
-    state_limit : int or None
-        The most bytes that all shards together keep; each may keep its part.
-    on_limit : OnLimit
-    release : ReleasePlan or None
-        How results come into the order of time; None if they leave as they are found.
-    early : bool
-        Whether a row without a partner is given in the batch in which it arrives, and taken back when it meets one.
-    """
+    """A join by time. A checkpoint refuses another plan."""
 
     left: JoinSide
     right: JoinSide
     band: Band
     how: How = "inner"
     output: JoinOutput = "all"
-    condition: str | None = None
-    suffix: str = "_right"
-    unit_us: int | None = 1
+    condition: str | None = None  # of pairs, in SQL
+    suffix: str = "_right"  # of the right's columns whose name the left has too
+    unit_us: int | None = 1  # microseconds of one unit of the times; None if unknown
     shards: int = 1
-    state_limit: int | None = None
+    state_limit: int | None = None  # the most bytes of all shards together, of which each may keep its part
     on_limit: OnLimit = "fail"
-    release: ReleasePlan | None = None
-    early: bool = False
+    release: ReleasePlan | None = None  # None: results leave in any order
+    early: bool = False  # emit a row without a partner in the batch of its arrival, and retract it when it meets one
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
-        """Both inputs."""
         return self.left, self.right
 
     @property
     def keeps(self) -> str:
-        """The state, and until when it is kept."""
+        """The state and its lifetime, in words."""
         return "rows of each side, until the watermark of the other side has passed the last time that they can meet"
 
     @property
     def left_alone(self) -> bool:
-        """Whether results are rows of the left as they are."""
+        """True if results are rows of the left as they are."""
         return self.how in ("semi", "anti")
 
     @property
     def exact(self) -> bool:
-        """Whether keys with one number are equal."""
+        """True if keys with equal numbers are equal."""
         return is_exact([self.left.schema.field(name).type for name in self.left.on])
 
     @property
     def retracts(self) -> bool:
-        """Whether tombstones take back rows that were given without a partner. A newer pair needs none."""
+        """True if tombstones retract rows emitted without a partner. With ``latest``, a newer pair replaces them."""
         return self.early and self.output == "all"
 
     @property
     def own_key(self) -> tuple[str, ...]:
-        """The columns of row numbers in the key of results, so that a tombstone names exactly the row it takes back."""
+        """The row numbers in the key of results, by which a tombstone names exactly the row that it retracts."""
         if not self.retracts:
             return ()
         return ROW_NUMBERS[:1] if self.left_alone else ROW_NUMBERS
@@ -176,14 +131,11 @@ class JoinPlan:
         return self.gives_unmatched(side) or (side == LEFT and self.left_alone)
 
     def marks(self, side: int) -> bool:
-        """Return whether it has to be known which rows of a side have met a partner."""
+        """Return whether the state has to record which rows of a side have met a partner."""
         return self.gives_unmatched(side) or (side == LEFT and self.how == "semi")
 
     def takes_whole(self, side: int) -> bool:
-        """Return whether rows of a side keep their whole system column.
-
-        They do where they are results as they are, and where they wait for the order of time.
-        """
+        """Return whether a side's rows keep their whole system column, as results or to wait for their order."""
         return self.release is not None or (self.left_alone and side == LEFT)
 
     @property
@@ -192,11 +144,11 @@ class JoinPlan:
         return self.left.time if self.left_alone else JOIN_TIME
 
     def promise(self, left: int, right: int) -> int:
-        """Return the bound of the results' times, given those of the sides."""
+        """Return the low-watermark of the results, given those of the sides."""
         return int(self.promises(*(np.array([bound], dtype=np.int64) for bound in (left, right)))[0])
 
     def promises(self, left: Int64s, right: Int64s) -> Int64s:
-        """Return the bounds of the results' times, given those of the sides: of several keys."""
+        """Return the low-watermarks of several keys' results, given those of the sides."""
         kept = [self.band.kept_from_each(LEFT, right), self.band.kept_from_each(RIGHT, left)]
         if self.left_alone:
             return np.minimum(left, kept[LEFT])
@@ -208,13 +160,7 @@ class JoinPlan:
 
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
-        """The columns that results have from the sides.
-
-        Raises
-        ------
-        SchemaError
-            Two of them would have one name.
-        """
+        """The columns that results take from the sides; two of one name are refused."""
         if self.left_alone:
             left_out = {SYSTEM, *self.own_key}
             return tuple(ResultColumn(name, LEFT, name) for name in self.left.schema.names if name not in left_out)
@@ -251,7 +197,7 @@ class JoinPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the settings that may change from run to run, in words."""
         limit = "" if self.state_limit is None else limit_text(self.state_limit, self.on_limit)
         return {"state limit": limit, **({} if self.release is None else self.release.changeable())}
 
@@ -265,22 +211,10 @@ class JoinPlan:
 def result_columns(
     sides: tuple[JoinSide, JoinSide], suffix: str, own: Collection[str] = (JOIN_TIME, *ROW_NUMBERS)
 ) -> tuple[ResultColumn, ...]:
-    """Return the columns that pairs have from both sides: those of `on` once, then the left's, then the right's.
+    """Return the columns that pairs take from both sides: those of `on` once, then the left's, then the right's.
 
-    Parameters
-    ----------
-    sides
-        Both inputs.
-    suffix
-        Of the right's columns whose name the left has too.
-    own
-        Columns that results have of their own. If an input has them of an earlier join, they get other names, but its
-        row numbers, which mean nothing here, are left out.
-
-    Raises
-    ------
-    SchemaError
-        Two of them would have one name.
+    `own` are the results' own columns. An input's columns with these names, from an earlier join, are renamed, but its
+    row numbers are dropped, since they mean nothing here.
     """
     on = sides[LEFT].on
     found: list[ResultColumn] = [ResultColumn(name, LEFT, name) for name in on]
@@ -324,7 +258,7 @@ def on_text(sides: Sequence[JoinSide]) -> str:
 
 
 def distance_text(distance: int, unit_us: int | None) -> str:
-    """Return a distance in time exactly: two joins with other distances are never described alike."""
+    """Return the text of a distance in time, exact so that other distances have other texts."""
     if unit_us is None:
         return str(distance)
     us = distance * unit_us

@@ -1,4 +1,4 @@
-"""Joins on Spark: one shard's batch."""
+"""The Spark processor of joins by time."""
 
 from __future__ import annotations
 
@@ -29,20 +29,9 @@ def join_shard(number: int, plan: JoinPlan | AsOfPlan, store: Store) -> JoinShar
 
 
 class JoinProcessor(ShardProcessor):
-    """Runs each shard.
+    """The processor of each shard; `late` takes results that are too late for the order of time.
 
-    Parameters
-    ----------
-    plan : JoinPlan or AsOfPlan
-    folder : str
-        Where the shards leave their reports.
-    late : RowsAside or None
-        Where results go that are too late for the order of time.
-
-    Notes
-    -----
-    Guarantee: Spark keeps the state of a batch with the batch, so rows that are kept survive any crash, and a batch
-    that is run again gives the same rows.
+    Spark stores a batch's state with the batch. So kept rows survive a crash, and a rerun gives the same rows.
     """
 
     state = "upstream_join_v1"
@@ -53,7 +42,6 @@ class JoinProcessor(ShardProcessor):
         self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames: dict[str, list[bytes]] = {"left": [], "right": []}
         mode: Mode | None = None
         for row in rows:

@@ -1,4 +1,4 @@
-"""How far both sides of a join by time are complete, and what its results promise."""
+"""The low-watermarks of both sides of a join by time, and of its results."""
 
 from __future__ import annotations
 
@@ -24,23 +24,7 @@ __all__ = ["JoinProgress"]
 
 
 class JoinProgress:
-    """The bounds of both sides, and the bound of the results.
-
-    Parameters
-    ----------
-    sides : sequence of JoinSide
-    saved : mapping
-        The shard's head, with what :meth:`to_json` gave; empty at first.
-    store : Store
-        The shard's state.
-    number, shards : int
-        The shard's number, and how many there are.
-
-    Attributes
-    ----------
-    keys : list of KeyBounds
-        Of each side, by group-wise punctuation.
-    """
+    """The low-watermarks of both sides, of their single keys, and of the results."""
 
     def __init__(
         self, sides: Sequence[JoinSide], saved: Mapping[str, Any], store: Store, number: int = 0, shards: int = 1
@@ -69,7 +53,7 @@ class JoinProgress:
             each.save()
 
     def hear(self, side: int, punctuation: pa.Table, *, single: bool = True) -> None:
-        """Raise the bounds of a side's input partitions, and those of single keys unless they are to be left out."""
+        """Raise the bounds of a side's input partitions and, with `single`, of single keys."""
         if punctuation.num_rows == 0:
             return
         each = self._sides[side]
@@ -79,7 +63,7 @@ class JoinProgress:
             at = bounds_in(rows.column(each.time), ordered)
             self._feeds[side].hear(system_field(rows, "source").to_pylist(), at.tolist())
         if single and of_keys.any():
-            # Of the others' rows with these columns, which a longer key tells apart, more may come: they say nothing.
+            # Punctuation by more columns than these does not count: other rows with these columns may still come.
             rows = punctuation.filter(pa.array(~without_key(punctuation, each.on)))
             self.keys[side].hear(rows, each.key, bounds_in(rows.column(each.time), ordered))
 
@@ -88,18 +72,14 @@ class JoinProgress:
         return self.keys[side].raised(self._feeds[side].bounds)
 
     def bound(self, side: int) -> int:
-        """Return the low-watermark of a side."""
+        """Return the low-watermark of a side; `LOWEST` if unknown."""
         found = self._feeds[side].low_watermark
         return LOWEST if found is None else found
 
     def own_bounds(self, side: int, rows: pa.Table, names: Sequence[str]) -> Int64s:
-        """Return the bound on a side of each row's key; the least number for a key without one of its own.
+        """Return a side's own bound for the key of each row; `LOWEST` for a key without one.
 
-        Parameters
-        ----------
-        side : int
-        rows, names
-            Rows of either side, and the columns of their key, which may be null.
+        The rows may be of either side, and their key columns `names` may have nulls.
         """
         found = np.full(rows.num_rows, LOWEST, dtype=np.int64)
         if len(self.keys[side]) and rows.num_rows:
@@ -120,22 +100,7 @@ class JoinProgress:
         return {feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()}
 
     def promise(self, bound: int, schema: pa.Schema, time: str, now_us: int) -> list[pa.Table]:
-        """Raise the bound of the results.
-
-        Parameters
-        ----------
-        bound : int
-            Of later results' times.
-        schema, time
-            The results' columns, and the one of their time.
-        now_us : int
-            The punctuation's arrival.
-
-        Returns
-        -------
-        list of pyarrow.Table
-            The punctuation; nothing if the bound is not higher than before.
-        """
+        """Raise the low-watermark of the results, and return its punctuation; none unless it has risen."""
         if bound <= self.promised:
             return []
         self.promised = bound
@@ -151,21 +116,10 @@ class JoinProgress:
         time: str,
         now_us: int,
     ) -> list[pa.Table]:
-        """Raise the bounds of the results of single keys, after that of all.
+        """Raise the low-watermarks of the results of single keys, after that of all, and return their punctuation.
 
-        Parameters
-        ----------
-        bounds : callable
-            From the bounds of keys on both sides to those of their results' times.
-        key : sequence of str
-            The update key of the results. If it lacks a column of the join, nothing can be promised of a key.
-        schema, time, now_us
-            As for :meth:`promise`.
-
-        Returns
-        -------
-        list of pyarrow.Table
-            The punctuation of the keys whose bounds are higher than before, and than that of all.
+        `bounds` maps the bounds of keys on both sides to those of their results. If the update `key` of the results
+        lacks a column of the join, no key has a low-watermark of its own.
         """
         on = list(self._sides[LEFT].on)
         found: list[pa.Table] = []

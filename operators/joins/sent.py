@@ -1,9 +1,4 @@
-"""The rows of a join by time on their way to its shards: with as little of the system column as the join needs.
-
-The name of an input partition is often longer than the rest of a row, and would be copied with each row half a dozen
-times. A join needs it to order rows that arrive at one moment, and beside punctuation; so it travels as a number. What
-is kept has its arrival alone.
-"""
+"""The rows of a join by time on their way to its shards, with a reduced system column."""
 
 from __future__ import annotations
 
@@ -26,19 +21,10 @@ _SENT = ("punctuation", "source", "seq", "arrival")
 
 
 def as_sent(table: pa.Table, name: str | None = None) -> pa.Table:
-    """Return a task's rows and punctuation as they go to the shards.
+    """Return a task's rows and punctuation as they go to the shards; refuse tombstones and coalesced rows.
 
-    Parameters
-    ----------
-    table
-        With the whole system column.
-    name
-        The input's name, if it is to go before the names of its input partitions, so that two inputs never share one.
-
-    Raises
-    ------
-    SchemaError
-        A row is a tombstone, or stands for several.
+    The name of an input partition is often longer than the rest of a row. A join needs it to order rows of one arrival,
+    and for punctuation, so it travels as a number. The input's `name` precedes it, so that two inputs never share one.
     """
     checked_rows(split_punctuation(table)[0])
     source = pc.fill_null(system_field(table, "source"), "").combine_chunks().dictionary_encode()
@@ -51,24 +37,8 @@ def as_sent(table: pa.Table, name: str | None = None) -> pa.Table:
 def received(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Return the rows of some frames by arrival, and their punctuation.
 
-    Parameters
-    ----------
-    frames
-        Of rows as :func:`as_sent` leaves them, or with the whole system column.
-    schema
-        The columns of the rows.
-
-    Returns
-    -------
-    rows : pyarrow.Table
-        Of their system column there is the arrival alone.
-    punctuation : pyarrow.Table
-        Of its system column there are the source and the arrival.
-
-    Raises
-    ------
-    SchemaError
-        As of :func:`as_sent`.
+    Of the system column, rows have only the arrival, and punctuation the source and the arrival. Frames are those of
+    :func:`as_sent`, or have the whole system column.
     """
     parts = [split_punctuation(_sent(from_frame(frame).select(schema.names))) for frame in frames]
     # In the order of their first rows, so that most often no row has to be moved.

@@ -1,8 +1,4 @@
-"""One shard of a join: a batch of frames of both sides in, results and one punctuation out.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
-figures drive it.
-"""
+"""One shard of a join: frames of both sides in, results and one punctuation out."""
 
 from __future__ import annotations
 
@@ -64,22 +60,10 @@ class _Arrived(NamedTuple):
 
 
 class JoinShard:
-    """One batch of one shard.
+    """One batch of one shard, as pure logic over the store.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : JoinPlan
-    store : Store
-        The shard's state.
-    clock : callable
-        Seconds, for the cost of comparing rows.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another join, for other columns, or by another version.
+    The constructor refuses a state of another join, of other columns, or of another version. `clock` returns seconds,
+    for the cost of comparing rows.
     """
 
     def __init__(
@@ -104,31 +88,16 @@ class JoinShard:
 
     @property
     def late(self) -> pa.Table | None:
-        """After :meth:`run`: results that are too late for the order of time; None without any."""
+        """Results of :meth:`run` that are too late for the order of time; None without any."""
         return None if self._release is None else self._release.late
 
     def run(
         self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1, mode: Mode | None = None
     ) -> tuple[pa.Table | None, JoinReport]:
-        """Join the rows that arrived with those that are kept, and with each other.
+        """Join new rows with kept ones and each other, and return results, then punctuation; None without either.
 
-        The order inside a batch: rows meet first, then the batch's punctuation counts, then rows are kept and dropped.
-        In the order of time, punctuation first decides which rows enter.
-
-        Parameters
-        ----------
-        left, right
-            Frames of both sides.
-        batch_id : int
-            Spark's number of the batch.
-        mode : Mode or None
-            What the shard does from this batch on for the order of time, if that changes.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Results, then the shard's own punctuation; None if there are neither.
-        JoinReport
+        Rows meet first, then the batch's punctuation counts, then rows are kept and dropped. In the order of time,
+        punctuation first decides which rows enter. `mode` changes the shard's way to that order from this batch on.
         """
         plan = self._plan
         new = [self._arrived(side, frames) for side, frames in ((LEFT, left), (RIGHT, right))]
@@ -139,7 +108,7 @@ class JoinShard:
         release = self._release
         bounds: list[int] = []
         if release is not None:
-            # Rows that wait have not met yet, whatever is known of their key: its own bound does not count.
+            # Waiting rows have not met yet, so the own bound of their key does not count.
             bounds = self._heard(new, single=False)
             new, bounds = self._entering(release, new, bounds, now_us, mode)
         pairs = Pairs(plan)
@@ -168,13 +137,13 @@ class JoinShard:
         return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, bounds)
 
     def _heard(self, new: list[_Arrived], *, single: bool = True) -> list[int]:
-        """Take the batch's punctuation, that of single keys too unless it is to be left out; return both bounds."""
+        """Take the batch's punctuation, with `single` also that of single keys, and return both bounds."""
         for side, each in enumerate(new):
             self._progress.hear(side, each.punctuation, single=single)
         return [self._progress.bound(side) for side in (LEFT, RIGHT)]
 
     def _ordered_release(self, clock: Callable[[], float]) -> OrderedRelease | None:
-        """Return what brings results into the order of time, if they are to be."""
+        """Return the release of results in the order of time; None if they leave in any order."""
         plan = self._plan
         if plan.release is None:
             return None
@@ -188,7 +157,7 @@ class JoinShard:
     def _entering(
         self, release: OrderedRelease, new: list[_Arrived], bounds: list[int], now_us: int, mode: Mode | None
     ) -> tuple[list[_Arrived], list[int]]:
-        """Return the rows that enter the join in this batch, and the bounds of those that will."""
+        """Return the rows that enter the join in this batch, and the bounds of those that enter later."""
         tables, bounds = release.enter([each.rows.table for each in new], bounds, now_us, mode)
         entering: list[_Arrived] = []
         for each, side, table in zip(new, self._plan.sides, tables, strict=True):
@@ -201,7 +170,7 @@ class JoinShard:
         return entering, bounds
 
     def _join(self, new: list[_Arrived], met: list[Mask], pairs: Pairs) -> None:
-        """Find all pairs with a new row. A kept row that has met one for the first time is marked."""
+        """Find all pairs with a new row, and mark kept rows that meet their first partner."""
         plan = self._plan
         for side in (LEFT, RIGHT):
             probe, other = new[side].rows, 1 - side
@@ -237,7 +206,7 @@ class JoinShard:
     def _matches(
         self, side: int, probe: SortedRows, least: Int64s, greatest: Int64s, rows: SortedRows
     ) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield the pairs of a side's rows and others: those with equal keys, in time, and with the condition true."""
+        """Yield the pairs of a side's rows and others that have equal keys, are in time, and meet the condition."""
         plan = self._plan
         names = [each.on for each in plan.sides]
         for at, there in matches(probe.numbers, least, greatest, rows):
@@ -256,8 +225,10 @@ class JoinShard:
                 yield at, there
 
     def _touched(self, side: int, rows: SortedRows, touched: Mask, pairs: Pairs, since: Int64s | None) -> None:
-        """Mark kept rows that have met a new one. The first time, those of a semi join are given, and those that were
-        given early without a partner are taken back: `since` has the arrival of what they have met.
+        """Mark kept rows that have met a new one, and emit or retract those that have met their first.
+
+        A semi join emits these. Rows that were emitted early without a partner are retracted: `since` has the arrivals
+        of their partners.
         """
         at = np.flatnonzero(touched)
         numbers, times = rows.table.column(ROW).to_numpy()[at], rows.times[at]
@@ -272,7 +243,7 @@ class JoinShard:
             pairs.take_back(side, rows.table.take(pa.array(at[first])), since[at[first]])
 
     def _keep(self, side: int, new: _Arrived, met: Mask, bound: int, pairs: Pairs) -> None:
-        """Keep what may still meet a row of the other side, and let the rest go."""
+        """Keep the rows that may still meet others, drop the rest, and emit rows that can no longer find a partner."""
         plan, kept = self._plan, self._kept[side]
         unmatched = plan.gives_unmatched(side)
         kept_from = max(kept.kept_from, plan.band.kept_from(side, bound))
@@ -291,7 +262,7 @@ class JoinShard:
             if plan.how == "anti":
                 self._give_unmatched(side, new.keyless, pairs)
         if plan.left_alone and side == LEFT:
-            stays &= ~met  # given, or never to be given
+            stays &= ~met  # emitted, or never to be emitted
         elif plan.marks(side):
             kept.mark(new.numbers[stays & met], new.rows.times[stays & met])
         if stays.any():
@@ -302,7 +273,7 @@ class JoinShard:
             kept.thin(lambda rows: self._spare(side, rows, bound))
 
     def _or_unsure(self, side: int, new: _Arrived, met: Mask) -> Mask:
-        """Return which new rows are never given without a partner: those that may have met a row that was shed, too."""
+        """Return `met` plus the new rows that may have met a shed row: these are never emitted without a partner."""
         least = self._plan.band.partners(side, new.rows.times)[0]
         unsure = ~met & (least < self._kept[1 - side].shed_to)
         self._counts[f"{SIDES[side]}_unsure"] += int(np.count_nonzero(unsure))
@@ -312,10 +283,10 @@ class JoinShard:
         return sum(kept.bytes for kept in self._kept) + (0 if self._newest is None else self._newest.bytes)
 
     def _stay_below(self, limit: int, bounds: Sequence[int]) -> None:
-        """Keep the shard's part of the state limit, or refuse to go on."""
+        """Drop spare rows, then the oldest, above the shard's part of the state limit, or raise StateLimitError."""
         if self._bytes() <= limit:
             return
-        for side, kept in enumerate(self._kept):  # what waits only for the end of its part of time goes first
+        for side, kept in enumerate(self._kept):  # first drop rows that only wait for the end of their segment
             kept.thin(lambda rows, side=side: self._spare(side, rows, bounds[1 - side]))
         over = self._bytes()
         if over <= limit:
@@ -323,7 +294,7 @@ class JoinShard:
         plan = self._plan
         assert plan.state_limit is not None
         if plan.on_limit == "drop_oldest":
-            # One eighth more, so that a shard at its limit does not do so in each batch.
+            # Shed one eighth more, so that a shard at its limit does not shed in each batch.
             least = over - limit * 7 // 8
             while any(kept.rows for kept in self._kept):
                 cut = cut_time([(kept.times(), kept.bytes) for kept in self._kept], plan.band.segment, least)
@@ -331,7 +302,7 @@ class JoinShard:
                     self._counts[f"{name}_shed"] += kept.shed(cut)
                 if self._bytes() <= limit:
                     return
-                least *= 2  # a value in the store is not empty without rows, so that bytes do not go row by row
+                least *= 2  # a value in the store has a size without rows, so bytes do not fall row by row
         raise over_limit(self._number, over, plan.left.on, plan.state_limit, plan.shards, STANDS_STILL)
 
     def _spare(self, side: int, rows: SortedRows, bound: int) -> Int64s:
@@ -349,12 +320,7 @@ class JoinShard:
     def _kept_from(self, side: int, of: int, rows: SortedRows) -> Int64s:
         """Return the least time of a side that can still meet a later row, by the own bound of each row's key.
 
-        Parameters
-        ----------
-        side
-            Of the rows that are kept.
-        of, rows
-            Rows of a side, which have the keys.
+        The rows that have the keys are those of the side `of`.
         """
         keys = self._progress.keys[1 - side]
         if len(keys) == 0:
@@ -362,7 +328,7 @@ class JoinShard:
         return self._plan.band.kept_from_each(side, keys.of(columns_at(rows.table, self._plan.sides[of].on)))
 
     def _let_go(self, side: int, raised: RaisedBounds, pairs: Pairs) -> None:
-        """Let go of the kept rows of single keys whose bound on the other side has risen."""
+        """Count kept rows as spare if their key's own bound on the other side has passed them; emit unmatched ones."""
         plan, kept = self._plan, self._kept[side]
         least = np.maximum(plan.band.kept_from_each(side, raised.before), kept.kept_from)
         greatest = plan.band.kept_from_each(side, raised.after)
@@ -385,7 +351,9 @@ class JoinShard:
                 number = rows.table.column(ROW).to_numpy()
                 gone[gone] = ~kept.have_met(number[gone], rows.times[gone])
                 self._give_unmatched(side, rows.table.filter(pa.array(gone)), pairs)
-                kept.mark(number[gone], rows.times[gone])  # given: not to be given again at the end of their time
+                kept.mark(
+                    number[gone], rows.times[gone]
+                )  # emitted: not to be emitted again at the end of their segment
 
     def _give_unmatched(self, side: int, rows: pa.Table, pairs: Pairs) -> None:
         if rows.num_rows:
@@ -394,7 +362,7 @@ class JoinShard:
             pairs.add_left(rows) if as_it_is else pairs.add_unmatched(side, rows)
 
     def _arrived(self, side: int, frames: Sequence[bytes]) -> _Arrived:
-        """Return a side's rows, in the order in which they arrived where key and time are equal."""
+        """Return a side's new rows, in the order of arrival where key and time are equal."""
         plan, each = self._plan, self._plan.sides[side]
         if plan.takes_whole(side):
             rows, punctuation = rows_in(frames, each.schema)
@@ -418,7 +386,7 @@ class JoinShard:
         return _Arrived(sorted_rows(numbers, times, rows), without, punctuation)
 
     def _needs(self, bounds: Sequence[int]) -> int | None:
-        """Return the least low-watermark of the other side that would let go of a row without a partner."""
+        """Return the least low-watermark, in microseconds, that would release a row or a result; None if none would."""
         plan = self._plan
         if plan.unit_us is None or plan.early:
             return None
@@ -433,7 +401,7 @@ class JoinShard:
         return min(found, default=None)
 
     def _needs_of_release(self, release: OrderedRelease, bounds: Sequence[int]) -> Iterator[int]:
-        """Yield the low-watermarks that let something go that waits for the order of time."""
+        """Yield the low-watermarks, in units of the times, that release rows or results from the order of time."""
         plan, queued, held = self._plan, release.first_queued, release.first_held
         if min(bounds) == ENDED:
             return

@@ -1,4 +1,4 @@
-"""What a shard of a join keeps of one side, and which of it has met a partner."""
+"""The rows that a shard of a join keeps of one side, with marks of those that have met a partner."""
 
 from __future__ import annotations
 
@@ -24,26 +24,13 @@ __all__ = ["NUMBER", "ROW", "KeptSide"]
 Mask = npt.NDArray[np.bool_]
 
 NUMBER, ROW = "__upstream_number", "__upstream_row"
-"""Columns beside the rows: the number of the key, and that of the row."""
+"""Columns added to rows: the number of the key, and that of the row."""
 
 
 class KeptSide:
-    """The rows of one side that may still meet others, in parts by time.
+    """The rows of one side that may still meet others, in segments of time of one length.
 
-    Parameters
-    ----------
-    store
-        The shard's state.
-    name
-        The side's, in the state.
-    side
-        Its columns.
-    segment
-        The length of the parts of time.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    whole
-        Whether rows have their whole system column, or their arrival alone.
+    With `whole`, rows have their whole system column, otherwise only their arrival.
     """
 
     def __init__(
@@ -64,33 +51,31 @@ class KeptSide:
         """About how many of the rows meet nothing any more, although their time has not passed."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         known = {"rows": self._rows.known, "met": self._met.known}
         return {**known, "from": self.kept_from, "thinned": self._thinned, "spare": self.spare, "shed": self.shed_to}
 
     @property
     def rows(self) -> int:
-        """The number of rows that are kept, those included that wait only for the end of their part."""
+        """The number of kept rows, including those that only wait for the end of their segment."""
         return self._rows.rows
 
     @property
     def bytes(self) -> int:
-        """The size of the rows in the store, and of what is recorded of them."""
+        """The size of the rows and their marks in the store."""
         return self._rows.bytes + self._met.bytes
 
     def times(self) -> Int64s:
-        """Return the times of the rows that are kept."""
         found = [rows.times for rows in self.between(LOWEST, HIGHEST)]
         times = np.concatenate([np.empty(0, dtype=np.int64), *found])
         return times[times >= self.kept_from]
 
     def shed(self, cut: int) -> int:
-        """Drop the rows of earlier times for want of space, and return their number."""
+        """Drop rows before a time for want of space, and return their number."""
         self.shed_to = max(self.shed_to, cut)
         return self.thin(lambda rows: np.flatnonzero(rows.times < cut))
 
     def between(self, least: int, greatest: int) -> Iterator[SortedRows]:
-        """Yield the kept rows of some times, both ends inclusive, and perhaps others, each part sorted."""
+        """Yield the kept rows of some times, both ends inclusive, and perhaps others, in sorted tables."""
         least = max(least, self.kept_from)
         if least > greatest:
             return
@@ -101,7 +86,7 @@ class KeptSide:
             yield SortedRows(numbers, times, table) if sorted_already else sorted_rows(numbers, times, table)
 
     def add(self, rows: SortedRows) -> None:
-        """Keep rows from now on; they have their numbers beside them."""
+        """Keep rows that have their :data:`NUMBER` and :data:`ROW`."""
         self._rows.add(rows.table.append_column(PANE, pa.array(self._panes(rows.times))).select(self._schema.names))
 
     def mark(self, rows: Int64s, times: Int64s) -> None:
@@ -118,7 +103,7 @@ class KeptSide:
         return np.isin(rows, np.concatenate(found)) if found else np.zeros(len(rows), dtype=np.bool_)
 
     def leaving(self, kept_from: int) -> pa.Table:
-        """Return the rows without a partner that can meet none any more once rows are kept from a later time on."""
+        """Return the rows that leave without a partner once rows are kept from a later time on."""
         found: list[pa.Table] = []
         if kept_from > self.kept_from:
             for rows in self.between(self.kept_from, kept_from - 1):
@@ -138,22 +123,11 @@ class KeptSide:
 
     @property
     def has_doubled(self) -> bool:
-        """Whether there are twice as many rows as :meth:`thin` left: a row is written once more by it, on average."""
+        """True if there are twice as many rows as :meth:`thin` left, so that it rewrites a row once on average."""
         return self.rows >= 2 * self._thinned and self.rows > 1
 
     def thin(self, spare: Callable[[SortedRows], Int64s]) -> int:
-        """Keep no longer some rows that may still meet others.
-
-        Parameters
-        ----------
-        spare
-            Returns the positions of such rows, given all.
-
-        Returns
-        -------
-        int
-            Their number.
-        """
+        """Drop the rows whose positions `spare` returns, given all of them sorted, and return their number."""
         table = pa.concat_tables([self._schema.empty_table(), *self._rows.tables(LOWEST, HIGHEST)])
         times = ordered(table.column(self._side.time)).astype(np.int64, copy=False)
         lasts = times >= self.kept_from
@@ -176,7 +150,7 @@ class KeptSide:
         return None if pane is None else max(pane * self._segment, self.kept_from)
 
     def _forget_marks(self, kept: Int64s) -> None:
-        """Forget that rows have met a partner, except these."""
+        """Drop the marks of all rows but these."""
         marked = self._met.tables(LOWEST, HIGHEST)
         if marked:
             table = pa.concat_tables(marked)

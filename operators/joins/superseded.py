@@ -1,4 +1,4 @@
-"""Rows that the newest pair of a key can do without: a newer row of the key meets all that they may still meet."""
+"""Rows that the newest pair of a key does not need: a newer row of the key meets all that they may still meet."""
 
 from __future__ import annotations
 
@@ -16,20 +16,8 @@ def superseded(rows: SortedRows, names: tuple[str, ...], exact: bool, band: Band
     """Return the positions of rows whose later pairs are all older than another pair of their key.
 
     A newer row of the key meets all that the row may still meet, and each such pair is newer. Rows of one time stay
-    together: of their pairs the later arrival counts, and it is not known here which one that will be.
-
-    Parameters
-    ----------
-    rows
-        Kept rows of one side.
-    names
-        The columns of the key.
-    exact : bool
-        Whether keys with one number are equal.
-    band, side
-        Which times meet.
-    bound : int
-        Every later row of the other side has this time or a later one.
+    together: the later arrival of their pairs counts, and is not known here. No later row of the other side is before
+    `bound`.
     """
     numbers, times = rows.numbers, rows.times
     if len(numbers) < 2:
@@ -41,7 +29,7 @@ def superseded(rows: SortedRows, names: tuple[str, ...], exact: bool, band: Band
     at = np.flatnonzero(newer < len(numbers))
     at = at[numbers[newer[at]] == numbers[at]]
     least = band.partners(side, times)[0]
-    # All that may come from here on, and meets the older row, is not before the first partner of the newer one.
+    # Later rows that meet the older row are not before the first partner of the newer one.
     at = at[least[newer[at]] <= np.maximum(least[at], bound)]
     if not exact and len(at):
         at = at[_same(rows, names, at, newer[at])]

@@ -1,8 +1,4 @@
-"""The newest row of each key, with its version: what a join of newest rows takes.
-
-A row that is older than its key's newest one goes no further. If a newer row meets other partners than the one before
-it, the places of those get a row that says so.
-"""
+"""The newest row of each key, with its version, as a join of newest rows takes it."""
 
 from __future__ import annotations
 
@@ -34,19 +30,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class LatestVersions:
-    """The keys of one side in a shard.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's state.
-    name : str
-        What the runs are called.
-    side : LatestSide
-    saved
-        What :meth:`to_json` gave; empty at first.
-    files : RunFiles, optional
-    """
+    """The keys of one side in a shard, with the compared columns of their newest rows."""
 
     def __init__(self, store: Store, name: str, side: LatestSide, saved: Any, files: RunFiles | None = None) -> None:
         self._side = side
@@ -60,7 +44,6 @@ class LatestVersions:
         self._expiry = Expiry(store, name, side.ttl, saved.get("expiry", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         expiry = self._expiry.to_json()
         return {**self._runs.to_json(), **self._forgetting.to_json(), **({"expiry": expiry} if expiry else {})}
 
@@ -75,12 +58,12 @@ class LatestVersions:
         return self._runs.bytes + self._expiry.bytes
 
     def compact(self) -> None:
-        """Keep nothing that newer rows have replaced."""
+        """Drop stored rows that newer ones have replaced."""
         self._runs.compact()
 
     @property
     def expired(self) -> int:
-        """How many rows have expired."""
+        """The number of expired rows."""
         return self._expiry.rows
 
     def hear(self, punctuation: pa.Table) -> None:
@@ -88,27 +71,13 @@ class LatestVersions:
         self._forgetting.hear(punctuation)
 
     def clear(self) -> None:
-        """Forget all keys."""
         self._runs.clear()
 
     def changes(self, rows: pa.Table) -> pa.Table:
-        """Return what becomes of each key: its newest row, and a tombstone where it was before.
+        """Return the keys' new newest rows and tombstones of former ones, with :data:`VERSION` and :data:`GONE`.
 
-        Parameters
-        ----------
-        rows
-            In any order, tombstones among them.
-
-        Returns
-        -------
-        pyarrow.Table
-            With the version and whether the key is gone. A row whose key has moved from some partners to others comes
-            with a tombstone that has the former values of `on`.
-
-        Raises
-        ------
-        MalformedRowError
-            A row has no time.
+        Rows may be in any order, and those older than their key's newest are dropped. If a key moves from some partners
+        to others, a tombstone has the former values of `on`.
         """
         side, expiry = self._side, self._expiry
         due = expiry.due(self._forgetting, self._runs)
@@ -161,7 +130,7 @@ class LatestVersions:
         return [pa.table(columns).select(schema.names).cast(schema)]
 
     def _left(self, kept: pa.Table, at: Int64s, rows: pa.Table, version: Int64s, gone: Any) -> pa.Table:
-        """Return tombstones for where keys were."""
+        """Return tombstones with the former values of keys, for the places that they leave."""
         side = self._side
         former = kept.take(pa.array(at))
         columns: dict[str, Any] = {
@@ -174,13 +143,7 @@ class LatestVersions:
 
 
 def row_times(rows: pa.Table, side: LatestSide) -> Int64s:
-    """Return the times by which rows are newer; equal ones if only the order of arrival counts.
-
-    Raises
-    ------
-    MalformedRowError
-        A row has no time.
-    """
+    """Return the times that order a key's rows, all equal if only the arrival counts; refuse a row without a time."""
     name = side.event_time
     if name is None:
         return np.full(rows.num_rows, LOWEST, dtype=np.int64)
@@ -195,18 +158,9 @@ def row_times(rows: pa.Table, side: LatestSide) -> Int64s:
 
 
 def newer_versions(kept: pa.Table, at: Int64s, times: Int64s, forgetting: Forgetting) -> tuple[Int64s, Mask, Mask]:
-    """Return the versions of arriving rows, which of them are newer than the kept ones, and which keys had a row.
+    """Return arriving rows' versions, which of them are newer than the kept ones, and which of their keys had a row.
 
-    Parameters
-    ----------
-    kept
-        With :data:`VERSION`, :data:`TIME` and :data:`ALIVE`.
-    at
-        Where each row's key is among them; -1 if it is not.
-    times
-        Of the rows.
-    forgetting
-        The deleted keys for which no row is too old any more.
+    `at` is the result of :func:`places`. Any row is newer than a deletion past its retention in `forgetting`.
     """
     known = at >= 0
     if not kept.num_rows:
@@ -218,7 +172,7 @@ def newer_versions(kept: pa.Table, at: Int64s, times: Int64s, forgetting: Forget
 
 
 def places(kept: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
-    """Return where each row's key is among the kept rows, of which each has another key; -1 if it is not."""
+    """Return the position of each row's key among the kept rows, whose keys differ; -1 if it is absent."""
     codes, size = key_codes(
         [
             pa.chunked_array([*kept.column(name).chunks, *rows.column(name).chunks], rows.column(name).type)

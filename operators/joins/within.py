@@ -1,4 +1,4 @@
-"""How far apart in time rows may be that meet, as the user gives it."""
+"""The distance in time between rows that meet, as the user gives it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,9 @@ _DAY_US = 86_400_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """How far a row of the right may precede a row of the left, and follow it. Made by :func:`interval`.
+    """The time by which a row of the right may precede and follow a row of the left. Made by :func:`interval`."""
 
-    Attributes
-    ----------
-    before, after : str or int
-        Durations; or whole numbers, in the unit of a time column of numbers.
-    """
-
-    before: str | int
+    before: str | int  # a duration; or a whole number, in the unit of a time column of numbers
     after: str | int
 
 
@@ -56,13 +50,7 @@ def interval(*, before: str | int = "0 s", after: str | int = "0 s") -> Interval
 
 
 def unit_of(name: str, kind: pa.DataType, time_format: str | None) -> int | None:
-    """Return the microseconds of one unit of a time column; None for numbers without a format.
-
-    Raises
-    ------
-    SchemaError
-        The column has no times that can be told apart by a distance.
-    """
+    """Return the microseconds of one unit of a time column; None for numbers without a format."""
     if pa.types.is_timestamp(kind):
         return 1
     if pa.types.is_date(kind):
@@ -87,13 +75,7 @@ def unit_of(name: str, kind: pa.DataType, time_format: str | None) -> int | None
 
 
 def band_of(within: Any, tumbling: Any, unit_us: int | None) -> Band:
-    """Return which times meet, in units of the time column.
-
-    Raises
-    ------
-    OptionError
-        Neither or both are given, or they make no sense.
-    """
+    """Return the band of `within` or `tumbling`, in units of the time column; refuse both and neither."""
     if (within is None) == (tumbling is None):
         raise OptionError(
             "a join without a bound in time" if within is None else "a join with both within and tumbling",
@@ -125,13 +107,7 @@ def band_of(within: Any, tumbling: Any, unit_us: int | None) -> Band:
 
 
 def distance_of(name: str, value: Any, unit_us: int | None) -> int:
-    """Return a distance in units of the time column.
-
-    Raises
-    ------
-    OptionError
-        It is no duration, or no number where the unit is not known.
-    """
+    """Return a distance in units of the time column; refuse a duration if the unit is unknown."""
     if isinstance(value, int) and not isinstance(value, bool):
         if unit_us not in (None, 1) or abs(value) >= 1 << 61:
             raise OptionError(

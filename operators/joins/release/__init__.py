@@ -1,1 +1,1 @@
-"""The order in which results of a join leave it, and when rows enter it for that."""
+"""The release of a join's results in the order of time."""

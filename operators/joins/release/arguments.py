@@ -1,4 +1,4 @@
-"""What the user says of the order in which results leave a join."""
+"""The arguments for the order in which results leave a join."""
 
 from __future__ import annotations
 
@@ -25,21 +25,10 @@ def release_plan(
     window: float,
     unit_us: int | None,
 ) -> ReleasePlan | None:
-    """Return how results come into the order of time; None if nobody asked for an order.
+    """Return the release of a join from arguments of ``UpdateStream.join``; None without an `output_order`.
 
-    Parameters
-    ----------
-    output_order, release, output, cost, alpha, late_location
-        See :meth:`~upstream.UpdateStream.join`.
-    window : float
-        How far a row looks back among those of the other input, in units of the time column.
-    unit_us : int or None
-        Microseconds of one unit; None if that is not known.
-
-    Raises
-    ------
-    OptionError
-        They make no sense together.
+    `window` is the distance over which a row looks back on the other side, in units of the time column. `unit_us` has
+    the microseconds of one unit; None if unknown.
     """
     if output_order is None:
         given = {"release": release, "cost": cost, "alpha": alpha, "late_location": late_location}

@@ -1,4 +1,4 @@
-"""A shard's rows before the join, and its results behind it, for results in the order of time."""
+"""The queues of a shard before and behind its join, for results in the order of time."""
 
 from __future__ import annotations
 
@@ -21,53 +21,21 @@ __all__ = ["InputColumns", "OrderedRelease"]
 
 
 class InputColumns(NamedTuple):
-    """The rows of one input.
-
-    Attributes
-    ----------
-    name : str
-        The input's.
-    schema : pyarrow.Schema
-        Of its rows as they enter the join.
-    time : str
-    """
+    """The rows of one input."""
 
     name: str
-    schema: pa.Schema
+    schema: pa.Schema  # of the rows as they enter the join
     time: str
 
 
 class OrderedRelease:
     """Both ways to the order of time, and the switch between them.
 
-    Whichever way it is, results leave by one queue that releases them in the order of time, so a switch never breaks
-    that order. With ``sync``, a second queue for each input holds rows until neither input can show an earlier one.
+    In either mode, one queue releases results in the order of time, so a switch never breaks that order. With ``sync``,
+    a second queue for each input holds rows until neither input can bring an earlier one.
 
-    Parameters
-    ----------
-    plan : ReleasePlan
-    store : Store
-        The shard's state.
-    inputs : sequence of InputColumns
-        The left and the right.
-    results, time
-        The columns of results, and that of their time.
-    saved : mapping
-        What :meth:`to_json` gave; empty at first.
-    clock : callable
-        Seconds, for the cost of comparing rows.
-
-    Attributes
-    ----------
-    mode : Mode
-        What the shard does.
-    late : pyarrow.Table or None
-        After :meth:`leave`: results of the batch below what had been released.
-    late_results : int
-        How many there have been.
-    comparisons : int
-    spent_s : float
-        Rows that were compared in the batch, each with all rows of the other input that are kept; and how long it took.
+    After :meth:`leave`, `late` has the batch's results below the time that had been released; `late_results` counts all
+    of them. `comparisons` counts pairs of the batch's rows with kept ones, and `spent_s` is the time spent on them.
     """
 
     def __init__(
@@ -88,7 +56,7 @@ class OrderedRelease:
             for each in inputs
         ]
         self._held = TimeQueue(store, "held", results, time, saved.get("held", {}))
-        # A fixed choice may be another one than before: that is a switch like any other.
+        # A fixed mode may differ from the last run's: that is a switch like any other.
         self.mode: Mode = saved.get("mode", plan.first) if plan.adaptive else plan.first
         self._rates = ArrivalRates.from_json(saved.get("rates", {}))
         self.late: pa.Table | None = None
@@ -97,7 +65,6 @@ class OrderedRelease:
         self._began = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {
             "mode": self.mode,
             "rates": self._rates.to_json(),
@@ -114,39 +81,30 @@ class OrderedRelease:
 
     @property
     def queued(self) -> tuple[int, int]:
-        """How many rows of the left and the right wait to enter the join."""
+        """The numbers of rows of the left and the right that wait to enter the join."""
         return self._queues[0].rows, self._queues[1].rows
 
     @property
     def held(self) -> int:
-        """How many results wait."""
+        """The number of results that wait."""
         return self._held.rows
 
     @property
     def first_held(self) -> int | None:
-        """The least time of a result that waits."""
+        """The least time of a result that waits; None without any."""
         return self._held.first
 
     @property
     def first_queued(self) -> int | None:
-        """The least time of a row that waits to enter the join."""
+        """The least time of a row that waits to enter the join; None without any."""
         return min((each for queue in self._queues if (each := queue.first) is not None), default=None)
 
     def enter(
         self, rows: Sequence[pa.Table], bounds: Sequence[int], now_us: int, asked: Mode | None = None
     ) -> tuple[list[pa.Table], list[int]]:
-        """Take the rows that arrived, and return those that enter the join, and the bounds of those that will.
+        """Take the rows that arrived, and return those that enter the join, and the bounds of those that enter later.
 
-        Parameters
-        ----------
-        rows
-            Of the left and the right.
-        bounds
-            Of the rows that will arrive.
-        now_us : int
-            The last arrival.
-        asked : Mode or None
-            What to do from this batch on, if that changes.
+        `bounds` are those of rows that will arrive. `asked` changes the mode from this batch on.
         """
         if asked is not None and self._plan.adaptive:
             self.mode = asked
@@ -163,27 +121,22 @@ class OrderedRelease:
         return entering, bounds_inside(self.mode, bounds)
 
     def compare(self, new: Sequence[int], kept: Sequence[int]) -> None:
-        """Begin to compare new rows of both inputs with those that are kept, and with each other."""
+        """Start the clock for comparisons of new rows with kept ones and with each other."""
         self.comparisons = new[0] * kept[1] + new[1] * kept[0] + new[0] * new[1]
         self._began = self._clock()
 
     def compared(self) -> None:
-        """End what :meth:`compare` began."""
+        """Stop the clock that :meth:`compare` started."""
         self.spent_s = self._clock() - self._began
 
     def leave(self, results: pa.Table, before: int, promised: int) -> pa.Table:
         """Take the results of a batch, and return those that leave, in the order of time.
 
-        Parameters
-        ----------
-        results
-            Of the batch.
-        before, promised : int
-            The bound of results' times that was promised before the batch, and that after it.
+        `before` and `promised` are the results' low-watermark before and after the batch.
         """
         late = self._times(results) < before
         if late.any():
-            # Later results have left already: whoever asked for the order of time would get these out of it.
+            # Later results have left already, so these would be out of order.
             self.late = results.filter(pa.array(late))
             self.late_results += int(np.count_nonzero(late))
             results = results.filter(pa.array(~late))

@@ -1,4 +1,4 @@
-"""How many rows a second come to both inputs of a join, by the clock of their arrival."""
+"""Arrival rates of both inputs of a join, by the clock of their arrival."""
 
 from __future__ import annotations
 
@@ -9,27 +9,17 @@ from typing import Any
 __all__ = ["HALF_LIFE_S", "ArrivalRates"]
 
 HALF_LIFE_S = 60.0
-"""What came so long ago counts half."""
+"""The age in seconds at which a row counts half."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ArrivalRates:
-    """λ₁ and λ₂ of Hammad et al. §6, as averages in which what is older counts less.
+    """λ₁ and λ₂ of Hammad et al. §6, as averages in which older rows count less."""
 
-    Attributes
-    ----------
-    left, right : float
-        Rows of each input, discounted by their age.
-    seconds : float
-        The time in which they came, discounted likewise.
-    clock_us : int or None
-        The last arrival; None before the first one.
-    """
-
-    left: float = 0.0
-    right: float = 0.0
-    seconds: float = 0.0
-    clock_us: int | None = None
+    left: float = 0.0  # rows, discounted by their age
+    right: float = 0.0  # rows, discounted by their age
+    seconds: float = 0.0  # the time in which they arrived, discounted likewise
+    clock_us: int | None = None  # the last arrival; None before the first one
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ArrivalRates:
@@ -37,7 +27,6 @@ class ArrivalRates:
         return cls(**value)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return dataclasses.asdict(self)
 
     @property
@@ -48,20 +37,10 @@ class ArrivalRates:
         return self.left / self.seconds, self.right / self.seconds
 
     def seen(self, left: int, right: int, now_us: int, half_life_s: float = HALF_LIFE_S) -> ArrivalRates:
-        """Return the rates after a batch.
+        """Return the rates after a batch with its last arrival at `now_us`.
 
-        Parameters
-        ----------
-        left, right : int
-            Rows of the batch.
-        now_us : int
-            The arrival of the last row or punctuation. A clock that jumps back stands still.
-        half_life_s : float
-            What came so long ago counts half.
-
-        Notes
-        -----
-        Nobody knows in which time the rows of the first batch came, so they do not count.
+        The clock never moves back. Rows of the first batch do not count, since the time in which they arrived is
+        unknown.
         """
         if self.clock_us is None:
             return dataclasses.replace(self, clock_us=now_us or None)

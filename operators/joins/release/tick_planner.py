@@ -1,6 +1,4 @@
-"""Which way the shards of a join come to the order of time, from batch to batch: the choice is in the offset of an
-input of its own, so a batch that is run again makes the same one.
-"""
+"""The choice of the way to the order of time, from batch to batch."""
 
 from __future__ import annotations
 
@@ -18,19 +16,11 @@ __all__ = ["MeasuredCost", "ReleasePlanner", "ReleaseTicks"]
 
 @dataclasses.dataclass
 class MeasuredCost:
-    """What it takes to compare two rows: c of §4.1.
+    """The cost of comparing two rows: c of §4.1."""
 
-    Attributes
-    ----------
-    seconds, comparisons : float
-        Of batches; those of each batch before count half as much.
-    batch_id : int
-        The last batch that counts.
-    """
-
-    seconds: float = 0.0
-    comparisons: float = 0.0
-    batch_id: int = -1
+    seconds: float = 0.0  # of all batches, each of which counts half as much as the next
+    comparisons: float = 0.0  # likewise
+    batch_id: int = -1  # the last batch that counts
 
     def see(self, reports: Sequence[JoinReport]) -> None:
         """Count the last batch, once."""
@@ -50,22 +40,15 @@ class MeasuredCost:
 
 @dataclasses.dataclass
 class ReleasePlanner:
-    """Starts a batch when another way is worth it.
+    """The planner that starts a batch when another mode is worth it.
 
-    Attributes
-    ----------
-    slots : tuple of int
-        What each shard is grouped by.
-    reports : callable
-        The last report of each shard.
-    choice : ReleasePlan
-    measured : MeasuredCost
-        Of this run. After a restart, the cost of the last choice counts until a batch has been measured.
+    The choice is in the offset of an input of its own, so a rerun of a batch makes the same one.
     """
 
-    slots: tuple[int, ...]
-    reports: Callable[[], list[JoinReport]]
+    slots: tuple[int, ...]  # Spark's grouping number of each shard
+    reports: Callable[[], list[JoinReport]]  # the last report of each shard
     choice: ReleasePlan
+    # of this run: after a restart, the cost of the last choice counts until a batch is measured
     measured: MeasuredCost = dataclasses.field(default_factory=MeasuredCost)
 
     @classmethod
@@ -110,9 +93,7 @@ class ReleaseTicks(TickSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "upstream_release"
 
     def planner(self) -> ReleasePlanner:
-        """See :class:`TickSource`."""
         return ReleasePlanner.of(self.slots(), self.options)

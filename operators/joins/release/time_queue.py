@@ -1,4 +1,4 @@
-"""Rows that wait until a bound of time lets them go, in runs by time."""
+"""A queue of rows that wait for a bound of time, in runs by time."""
 
 from __future__ import annotations
 
@@ -19,26 +19,7 @@ __all__ = ["TimeQueue"]
 
 
 class TimeQueue:
-    """Rows by their time.
-
-    Parameters
-    ----------
-    store
-        The shard's state.
-    kind
-        What its values are called in the store.
-    schema
-        Of the rows.
-    time
-        The column of their time.
-    saved
-        What :meth:`to_json` gave; empty at first.
-
-    Attributes
-    ----------
-    rows : int
-        How many wait.
-    """
+    """Waiting rows by their time; `rows` counts them."""
 
     def __init__(self, store: Store, kind: str, schema: pa.Schema, time: str, saved: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -49,7 +30,6 @@ class TimeQueue:
         self.rows = int(saved.get("rows", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"runs": self._runs.known, "passed": self._passed, "rows": self.rows}
 
     @property
@@ -58,20 +38,10 @@ class TimeQueue:
         return self._runs.first_from(self._from) if self.rows else None
 
     def release(self, rows: pa.Table, bound: int) -> pa.Table:
-        """Take rows, and return those that need not wait, with those that had waited for this bound.
+        """Take rows, and return those that need not wait, with those that had waited for this bound, in no order.
 
-        Parameters
-        ----------
-        rows
-            Of the queue's columns.
-        bound : int
-            Times up to it need not wait; the least int64 if nothing is known. It may be less than before: what has
-            passed once does not wait again.
-
-        Returns
-        -------
-        pyarrow.Table
-            In no order.
+        The bound is inclusive, and `LOWEST` if nothing is known. It may be less than an earlier one: rows up to that
+        one still do not wait.
         """
         if self._passed is not None:
             bound = max(bound, self._passed)
