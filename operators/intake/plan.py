@@ -60,11 +60,9 @@ class IntakePlan:
         return field.name == self.time and (pa.types.is_string(field.type) or pa.types.is_timestamp(field.type))
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
         time = "none" if self.time is None else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})"
         silent = {} if self.on_demand is None else {"silent feeds": "on-demand timestamps"}
         return {"time": time, "shards": str(self.shards), **silent}
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words: none."""
         return {}

@@ -34,7 +34,6 @@ class SilentFeedPlanner:
 
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> SilentFeedPlanner:
-        """Return a planner from :func:`silent_feed_options`."""
         folder = options["feedback"]
         return cls(
             slots,
@@ -45,7 +44,6 @@ class SilentFeedPlanner:
         )
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset before the first promise."""
         return {"tick": 0, "now_us": 0, "promises": {}}
 
     def stop(self) -> None:

@@ -54,7 +54,6 @@ class AsOfPlan:
 
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
-        """The columns that results have from the sides."""
         return result_columns(self.sides, self.suffix, self.own_key)
 
     @property
@@ -64,7 +63,6 @@ class AsOfPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of results, the system column included."""
         fields: list[pa.Field] = []
         for each in self.columns:
             field = self.sides[each.side].schema.field(each.source).with_name(each.name)
@@ -73,7 +71,6 @@ class AsOfPlan:
         return pa.schema([*fields, self.left.schema.field(SYSTEM)])
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
         return {
             "as of": f"{self.left.time} and {self.right.time}",
             "on": on_text(self.sides),
@@ -84,5 +81,4 @@ class AsOfPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         return {} if self.state_limit is None else {"state limit": limit_text(self.state_limit, self.on_limit)}

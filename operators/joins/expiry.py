@@ -46,7 +46,6 @@ class Expiry:
 
     @property
     def bytes(self) -> int:
-        """The size of all entries in the store."""
         return self._due.bytes
 
     def due(self, forgetting: Forgetting, runs: KeyRuns) -> Int64s:

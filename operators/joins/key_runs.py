@@ -91,7 +91,6 @@ class KeyRuns:
 
     @property
     def bytes(self) -> int:
-        """The size of all runs in the store."""
         return sum(run.size for run in self._runs)
 
     def compact(self) -> None:
@@ -256,7 +255,6 @@ class KeyRuns:
         return pa.table([table.column(name) for name in self._schema.names], schema=self._schema)
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the columns of runs."""
         fields = list(self._stored)[:-2]
         return pa.table([rows.column(field.name) for field in fields], schema=pa.schema(fields))
 

@@ -53,7 +53,6 @@ class LatestSide(JoinSide):
         return set(self.key) <= set(self.on)
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         named = {"tombstone retention": self.retention, "time to live": self.ttl}
         return {name: str(value) for name, value in named.items() if value is not None}
 
@@ -92,7 +91,6 @@ class VersionPlan:
     limit: LatestLimit | None = None  # of the join's state
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
         side = self.side
         return {
             "key": ", ".join(side.key),
@@ -103,7 +101,6 @@ class VersionPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         return self.side.changeable()
 
 
@@ -149,12 +146,10 @@ class LatestJoinPlan:
 
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
-        """The columns that results have from the sides."""
         return result_columns(self.sides, self.suffix, (*((JOIN_TIME,) if self.has_time else ()), *self.own_key))
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """The update key of results."""
         if self.own_key:
             return self.own_key
         names = {(each.side, each.source): each.name for each in self.columns}
@@ -177,7 +172,6 @@ class LatestJoinPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of results, the system column included."""
         fields = [
             self.sides[each.side].schema.field(each.source).with_name(each.name).with_nullable(True)
             for each in self.columns
@@ -189,7 +183,6 @@ class LatestJoinPlan:
         return pa.schema([*fields, self.left.schema.field(SYSTEM)])
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
         return {
             "on": on_text(self.sides),
             "keys": f"{', '.join(self.left.key)} and {', '.join(self.right.key)}",
@@ -198,6 +191,5 @@ class LatestJoinPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         limit = {} if self.limit is None else {"state limit": f"{self.limit.state_limit:,} bytes"}
         return {**self.right.changeable(), **self.left.changeable(), **limit}

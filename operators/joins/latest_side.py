@@ -126,7 +126,6 @@ class NewestSide:
 
     @cached_property
     def now(self) -> pa.Table:
-        """The current rows."""
         return pa.concat_tables([self.same, self.new]).combine_chunks()
 
 

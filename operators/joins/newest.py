@@ -43,12 +43,10 @@ class NewestPairs:
 
     @property
     def known(self) -> list[Run]:
-        """The runs, as a JSON value."""
         return self._given.known
 
     @property
     def bytes(self) -> int:
-        """The size in the store."""
         return self._given.bytes
 
     def filtered(self, results: pa.Table, promised: int) -> pa.Table:

@@ -37,7 +37,6 @@ class Pairs:
         self.rows = 0
 
     def add(self, left: SortedRows, at: Int64s, right: SortedRows, other: Int64s) -> None:
-        """Add pairs of rows by their positions."""
         plan = self._plan
         one, two = left.table, right.table
         positions = (pa.array(at), pa.array(other))
@@ -93,7 +92,6 @@ class Pairs:
         return columns
 
     def add_left(self, rows: pa.Table) -> None:
-        """Add rows of the left as they are."""
         self.rows += rows.num_rows
         self._tables.append(rows.select(self._plan.schema.names).cast(self._plan.schema))
 

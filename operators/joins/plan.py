@@ -119,7 +119,6 @@ class JoinPlan:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The update key of results."""
         return (*(self.left.key if self.left_alone else self.left.on), *self.own_key)
 
     def gives_unmatched(self, side: int) -> bool:
@@ -140,7 +139,6 @@ class JoinPlan:
 
     @property
     def time(self) -> str:
-        """The column of the results' time."""
         return self.left.time if self.left_alone else JOIN_TIME
 
     def promise(self, left: int, right: int) -> int:
@@ -168,7 +166,6 @@ class JoinPlan:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of results, the system column included."""
         if self.left_alone:
             fields = [self.left.schema.field(each.source) for each in self.columns]
             own = [pa.field(name, pa.int64()) for name in self.own_key]
@@ -183,7 +180,6 @@ class JoinPlan:
         return pa.schema([*fields, self.left.schema.field(SYSTEM)])
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
         return {
             "on": on_text(self.sides),
             "times": f"{self.left.time} and {self.right.time}",
@@ -197,7 +193,6 @@ class JoinPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         limit = "" if self.state_limit is None else limit_text(self.state_limit, self.on_limit)
         return {"state limit": limit, **({} if self.release is None else self.release.changeable())}
 

@@ -42,7 +42,6 @@ class JoinProgress:
         """No later result has an earlier time."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return members of the shard's head."""
         feeds = {f"{name}_feeds": each.to_json() for name, each in zip(SIDES, self._feeds, strict=True)}
         keys = {f"{name}_keys": len(each) for name, each in zip(SIDES, self.keys, strict=True)}
         return {**feeds, **keys, "promised": self.promised}
@@ -96,7 +95,6 @@ class JoinProgress:
 
     @property
     def bounds(self) -> dict[str, int]:
-        """The bound of each input partition of both sides."""
         return {feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()}
 
     def promise(self, bound: int, schema: pa.Schema, time: str, now_us: int) -> list[pa.Table]:

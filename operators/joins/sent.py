@@ -66,7 +66,6 @@ def _first_arrival(rows: pa.Table) -> tuple[int, int]:
 
 
 def _reduced(table: pa.Table, system: pa.StructType, schema: pa.Schema) -> pa.Table:
-    """Return a table with some fields of its system column."""
     parts = [system_field(table, field.name).cast(field.type).combine_chunks() for field in system]
     return _with_system(table, pa.StructArray.from_arrays(parts, fields=list(system))).cast(_schema(schema, system))
 

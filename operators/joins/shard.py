@@ -47,7 +47,7 @@ _COUNTS = (
 
 
 class _Arrived(NamedTuple):
-    """The rows of one side in a batch: those with a key, sorted; those without; the punctuation."""
+    """A batch's rows of one side: those with a key, sorted, those without one, and the punctuation."""
 
     rows: SortedRows
     keyless: pa.Table
@@ -55,7 +55,6 @@ class _Arrived(NamedTuple):
 
     @property
     def numbers(self) -> Int64s:
-        """The rows' own numbers."""
         return self.rows.table.column(ROW).to_numpy()
 
 

@@ -61,7 +61,6 @@ class KeptSide:
 
     @property
     def bytes(self) -> int:
-        """The size of the rows and their marks in the store."""
         return self._rows.bytes + self._met.bytes
 
     def times(self) -> Int64s:
@@ -90,7 +89,6 @@ class KeptSide:
         self._rows.add(rows.table.append_column(PANE, pa.array(self._panes(rows.times))).select(self._schema.names))
 
     def mark(self, rows: Int64s, times: Int64s) -> None:
-        """Record that rows have met a partner."""
         if len(rows):
             self._met.add(_once(pa.table({PANE: self._panes(times), ROW: rows})))
 
@@ -168,6 +166,5 @@ class KeptSide:
 
 
 def _once(table: pa.Table) -> pa.Table:
-    """Return each row once."""
     _, first = np.unique(table.column(ROW).to_numpy(), return_index=True)
     return table.take(pa.array(first)) if len(first) < table.num_rows else table

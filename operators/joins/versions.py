@@ -54,7 +54,6 @@ class LatestVersions:
 
     @property
     def bytes(self) -> int:
-        """The size of the keys in the store."""
         return self._runs.bytes + self._expiry.bytes
 
     def compact(self) -> None:
@@ -63,7 +62,6 @@ class LatestVersions:
 
     @property
     def expired(self) -> int:
-        """The number of expired rows."""
         return self._expiry.rows
 
     def hear(self, punctuation: pa.Table) -> None:

@@ -22,7 +22,7 @@ class Interval:
     """The time by which a row of the right may precede and follow a row of the left. Made by :func:`interval`."""
 
     before: str | int  # a duration; or a whole number, in the unit of a time column of numbers
-    after: str | int
+    after: str | int  # likewise
 
 
 def interval(*, before: str | int = "0 s", after: str | int = "0 s") -> Interval:

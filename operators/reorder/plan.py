@@ -42,7 +42,6 @@ class ReorderPlan:
     newest: bool = False
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
         return {
             "operator": self.name,
             "key": ", ".join(self.by),
@@ -53,6 +52,5 @@ class ReorderPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         rows = {} if self.flush_rows is None else {"rows a batch": str(self.flush_rows * self.shards)}
         return {**({} if self.prefer is None else {"prefer": self.prefer}), **rows}

@@ -242,7 +242,6 @@ class ReorderShard:
                 self._passed.add(known.filter(pa.array(stays)))
 
     def _once(self, rows: pa.Table, asked: Mask) -> Mask:
-        """Return which of the `asked` rows pass, and remember them."""
         keep = asked.copy()
         some = rows.filter(pa.array(asked))
         found = self._admit(some)
@@ -338,7 +337,6 @@ class ReorderShard:
         return punctuation_rows(schema, feeds, now_us, **columns, **{time: times}).cast(schema)
 
     def _fit(self, schema: pa.Schema) -> None:
-        """Refuse rows that lack a column of the held ones."""
         now = str(schema.remove_metadata())
         kept = self._columns
         same = self._head.get("schema", now) == now if kept is None else covers(schema, kept)

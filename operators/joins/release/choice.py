@@ -44,7 +44,6 @@ class ReleasePlan:
         return self.release == "adaptive"
 
     def options(self) -> dict[str, str]:
-        """Return the options of the ``upstream_release`` source."""
         cost = {} if self.cost_s is None else {"cost": repr(self.cost_s)}
         return {"alpha": repr(self.alpha), "window": repr(self.window_s), **cost}
 
@@ -53,7 +52,6 @@ class ReleasePlan:
         return "event_time, adaptive" if self.adaptive else "event_time"
 
     def changeable(self) -> dict[str, str]:
-        """Return the settings that may change from run to run, in words."""
         if not self.adaptive:
             return {"release": self.release}
         return {"alpha": str(self.alpha), **({} if self.cost_s is None else {"cost": f"{self.cost_s} s"})}

@@ -76,7 +76,6 @@ class OrderedRelease:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Rows a second of the left and the right."""
         return self._rates.per_second
 
     @property
@@ -86,7 +85,6 @@ class OrderedRelease:
 
     @property
     def held(self) -> int:
-        """The number of results that wait."""
         return self._held.rows
 
     @property

@@ -16,8 +16,8 @@ HALF_LIFE_S = 60.0
 class ArrivalRates:
     """λ₁ and λ₂ of Hammad et al. §6, as averages in which older rows count less."""
 
-    left: float = 0.0  # rows, discounted by their age
-    right: float = 0.0  # rows, discounted by their age
+    left: float = 0.0  # number of rows, discounted by their age
+    right: float = 0.0  # likewise
     seconds: float = 0.0  # the time in which they arrived, discounted likewise
     clock_us: int | None = None  # the last arrival; None before the first one
 

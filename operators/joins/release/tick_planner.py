@@ -53,7 +53,6 @@ class ReleasePlanner:
 
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> ReleasePlanner:
-        """Return a planner from the options that :func:`~upstream.operators.joins.build.build_join` gives."""
         folder, cost = options["feedback"], options.get("cost")
         plan = ReleasePlan(
             "adaptive", None if cost is None else float(cost), float(options["alpha"]), float(options["window"])

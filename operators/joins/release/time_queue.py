@@ -59,7 +59,6 @@ class TimeQueue:
         return pa.concat_tables([*found, rows], promote_options="default") if found else rows
 
     def drain(self) -> pa.Table:
-        """Return all rows that wait."""
         return pa.concat_tables([self._schema.empty_table(), *self._due(HIGHEST)], promote_options="default")
 
     @property
