@@ -11,7 +11,7 @@ from ....core.rows.exact_integers import HIGHEST
 __all__ = ["ALPHA", "Mode", "Release", "ReleasePlan", "bounds_inside", "choose", "enters_up_to", "load_of"]
 
 Release = Literal["sync", "filter", "adaptive"]
-"""How results come into the order of time: by ordering rows, by holding results, or by whichever is worth it."""
+"""The way of results to the order of time: order rows, hold results, or choose between the two."""
 
 Mode = Literal["sync", "filter"]
 """A shard's way to the order of time. ``sync`` orders the input: a row enters the join once neither input can bring an
