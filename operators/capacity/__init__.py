@@ -1,1 +1,1 @@
-"""Capacity: staleness, and the policies simulated."""
+"""Capacity planning: staleness figures, and simulations of the queue's policies."""

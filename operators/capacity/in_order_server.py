@@ -1,8 +1,4 @@
-"""One server that takes rows in the order of arrival, simulated without a queue: the policies ``append`` and ``shed``.
-
-Their order of service is known beforehand, so a batch is a slice of the arrivals, however many rows wait. The results
-are those of :func:`~upstream.operators.capacity.simulation.simulate`; the tests hold one against the other.
-"""
+"""The policies ``append`` and ``shed``, simulated without a queue."""
 
 from __future__ import annotations
 
@@ -32,16 +28,10 @@ class InOrderOutcome:
 def simulate_in_order(
     arrivals: Arrivals, server: Server, end_us: int, *, drop: float = 0.0, seed: int = 0
 ) -> InOrderOutcome:
-    """Run one server from time 0 to `end_us`.
+    """Run one server from time 0 to `end_us`, with results that equal those of ``simulate``.
 
-    Parameters
-    ----------
-    arrivals, server, end_us
-        As for :func:`~upstream.operators.capacity.simulation.simulate`.
-    drop : float
-        The share of arrivals that are dropped at random (AQ-RLS).
-    seed : int
-        Of the dropping.
+    The order of service is that of arrival, so a batch is a slice of the arrivals. `drop` is the share of arrivals that
+    are dropped at random (AQ-RLS).
     """
     came = int(np.searchsorted(arrivals.at_us, end_us, side="right"))
     at, key = arrivals.at_us[:came], arrivals.key[:came]
@@ -83,7 +73,7 @@ def _covering(at: Int64s, key: Int64s, stays: npt.NDArray[np.bool_]) -> tuple[In
 
 
 def _commits(at: Int64s, server: Server, end_us: int) -> tuple[Int64s, int]:
-    """Return when the rows that are served before the end are committed, and how long the server works until then."""
+    """Return the commit times of the rows that are served before the end, and the server's working time until then."""
     sizes: list[int] = []
     commits: list[int] = []
     now = taken = busy = 0

@@ -1,4 +1,4 @@
-"""What staleness to expect of each policy, by simulating it: a capacity planner."""
+"""A capacity planner: the staleness to expect of each policy, by simulation."""
 
 from __future__ import annotations
 
@@ -16,38 +16,25 @@ from .simulation import Arrivals, Outcome, Server, shed_share, simulate
 __all__ = ["PLANNED", "Prediction", "plan"]
 
 PLANNED: tuple[Policy, ...] = tuple(policy for policy in POLICIES if policy != "auto")
-"""What is compared unless something else is asked for; `auto` is one or the other of these."""
+"""The default policies to compare; `auto` always acts as one of them."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a policy leads to. Staleness in seconds, to the commit: what a reader of a random key at a random moment
-    sees.
+    """The expected figures of a policy, averaged over the seeds.
 
-    Attributes
-    ----------
-    policy : str
-    mean, p50, p99, max : float
-        On average over the seeds; `max` is the largest of all.
-    delivered_per_s : float
-        Results per second.
-    pending : float
-        Rows that wait at the end of the run.
-    busy : float
-        The share of the time in which the server works.
-    grows : bool
-        Staleness in the second half of the run was well above that of the first: it has no limit, or is far from it.
+    Staleness is in seconds, up to the commit, as a reader of a random key at a random moment sees it.
     """
 
     policy: str
     mean: float
     p50: float
     p99: float
-    max: float
-    delivered_per_s: float
-    pending: float
-    busy: float
-    grows: bool
+    max: float  # the largest of all seeds
+    delivered_per_s: float  # results per second
+    pending: float  # rows that wait at the end of the run
+    busy: float  # share of the time in which the server works
+    grows: bool  # much more staleness in the second half of the run: it has no limit, or has not reached it
 
 
 def plan(
@@ -60,29 +47,10 @@ def plan(
     grain: int = 1,
     ran: Callable[[], None] = lambda: None,
 ) -> list[Prediction]:
-    """Simulate some policies with the same arrivals.
+    """Predict the staleness of each policy by simulating all of them with the same arrivals.
 
-    Parameters
-    ----------
-    arrivals : callable
-        Of a seed and an end in microseconds, what comes until then.
-    server : Server
-        What processing costs.
-    end_us : int
-        How long each run is.
-    policies : sequence of str
-        Those to compare.
-    seeds : int
-        Runs per policy.
-    grain : int
-        How many full batches are simulated as one. Staleness is off by the time that they take, at most.
-    ran : callable
-        Called after each run.
-
-    Raises
-    ------
-    OptionError
-        A policy is unknown, or there are no runs.
+    `arrivals` maps a seed and an end in microseconds to the arrivals until then. `grain` full batches are simulated as
+    one, which makes staleness wrong by at most the time they take. `ran` is called after each run.
     """
     unknown = [policy for policy in policies if policy not in POLICIES]
     if unknown or seeds < 1:

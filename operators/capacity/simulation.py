@@ -1,8 +1,4 @@
-"""One server behind an update queue, simulated from event to event (tr620 §5, §7.3).
-
-It drives the very queue that runs in production, with arrivals that are given and a service time that is a rule, so
-what comes out depends on nothing else. Rows are processed one at a time, or in batches with a fixed cost each.
-"""
+"""One server behind an update queue, simulated from event to event (tr620 §5, §7.3)."""
 
 from __future__ import annotations
 
@@ -28,40 +24,20 @@ _US = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Arrivals:
-    """What comes, in the order of arrival.
+    """Arriving rows, in the order of arrival."""
 
-    Attributes
-    ----------
-    at_us : int64 array of length rows
-        Never decreasing, from 0.
-    key : int64 array of length rows
-        Key numbers below `keys`.
-    keys : int
-        How many keys there are, also those that never come.
-    """
-
-    at_us: Int64s
-    key: Int64s
-    keys: int
+    at_us: Int64s  # never decreasing, from 0
+    key: Int64s  # key numbers below `keys`
+    keys: int  # number of keys, including those that never arrive
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """How long processing takes.
+    """The cost of processing. A budget of 1 with no fixed cost is the server of tr620."""
 
-    Attributes
-    ----------
-    cost_us : float
-        Of one row.
-    fixed_us : float
-        Of one batch, whatever is in it.
-    budget : int or None
-        The most rows in a batch; None for everything that waits. 1 with no fixed cost is the report's server.
-    """
-
-    cost_us: float
-    fixed_us: float = 0.0
-    budget: int | None = 1
+    cost_us: float  # per row
+    fixed_us: float = 0.0  # per batch
+    budget: int | None = 1  # most rows in a batch; None for all that wait
 
     def __post_init__(self) -> None:
         if self.cost_us < 0 or self.fixed_us < 0 or self.cost_us + self.fixed_us < 1:
@@ -91,18 +67,10 @@ class Server:
 
 @dataclasses.dataclass(frozen=True)
 class Perceived:
-    """Staleness of a simulated run, seen from one point.
+    """Staleness of a simulated run, up to the commit or up to the dequeue."""
 
-    Attributes
-    ----------
-    run : RunStaleness
-        Averages over time by key.
-    ramps : Ramps
-        Every stretch in which a key was stale, those that were open at the end included.
-    """
-
-    run: RunStaleness
-    ramps: Ramps
+    run: RunStaleness  # averages over time by key
+    ramps: Ramps  # all stretches in which a key was stale, including those still open at the end
 
     @property
     def mean(self) -> float:
@@ -116,37 +84,19 @@ class Perceived:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A simulated run.
+    """The figures of a simulated run, up to its end."""
 
-    Attributes
-    ----------
-    application, queue : Perceived
-        Staleness until the result is committed; until the row is taken out of the queue.
-    arrived, delivered, batches : int
-        Rows that came, results, and batches in which they were processed, up to the end of the run.
-    pending : int
-        Rows that waited at the end.
-    wait_s : float
-        From first arrival to dequeue, on average over the results.
-    busy : float
-        The share of the time in which the server worked.
-    halfway : float
-        The mean of `application` up to half the time of the run.
-    on_demand, naive : Usage
-        Memory as it was used, and as it would have been with a cell kept for every key ever seen.
-    """
-
-    application: Perceived
-    queue: Perceived
+    application: Perceived  # until the result is committed
+    queue: Perceived  # until the row is dequeued
     arrived: int
-    delivered: int
+    delivered: int  # results
     batches: int
-    pending: int
-    wait_s: float
-    busy: float
-    halfway: float
-    on_demand: Usage
-    naive: Usage
+    pending: int  # rows that waited at the end
+    wait_s: float  # mean time from first arrival to dequeue
+    busy: float  # share of the time in which the server worked
+    halfway: float  # mean of `application` over the first half of the run
+    on_demand: Usage  # memory as it was used
+    naive: Usage  # memory with a cell kept for every key ever seen
 
 
 def shed_share(load: float) -> float:
@@ -166,29 +116,11 @@ def simulate(
     page_slots: int = 1024,
     looks: int = 1,
 ) -> Outcome:
-    """Run one server from time 0 to `end_us`.
+    """Run the production queue with one server from time 0 to `end_us`.
 
-    Parameters
-    ----------
-    arrivals : Arrivals
-        What comes. What comes after the end is not looked at.
-    server : Server
-        What processing costs.
-    policy : str
-        The queue's.
-    end_us : int
-        When the run ends, whatever waits then.
-    monitor : StatisticsMonitor, optional
-        With what is to be pinned; without it everything is measured.
-    drop : float
-        The share of arrivals that the policy ``shed`` drops, see :func:`shed_share`.
-    seed : int
-        Of the shedding.
-    page_slots : int
-        Locations in a page of the queue.
-    looks : int
-        How often during a service arrivals are put into the queue. Nothing is decided between two services, so this
-        changes only how finely memory is followed.
+    Arrivals and service times are given, so nothing else affects the results. Without `monitor`, rates and costs are
+    measured. `drop` is the share of arrivals that ``shed`` drops, see :func:`shed_share`. `looks` is how often arrivals
+    are enqueued during a service; it changes only the resolution of memory usage.
     """
     if end_us <= 0:
         raise OptionError(f"a run until {end_us} µs", expected="an end above 0")
@@ -228,7 +160,7 @@ def simulate(
 
 
 class _Feed:
-    """Arrivals on their way into the queue, and what memory is held meanwhile."""
+    """The arrivals still to be enqueued, and the queue's memory usage over time."""
 
     def __init__(self, queue: UpdateQueue, arrivals: Arrivals, drop: float, end_us: int) -> None:
         self.queue = queue
@@ -305,15 +237,7 @@ def perceived(
 ) -> Perceived:
     """Return the staleness up to a time, from results of a run that may have continued after it.
 
-    Parameters
-    ----------
-    keys : int
-        How many there are.
-    until_us : int
-    results : (key, first arrival, commit)
-        Of the whole run.
-    waiting : (key, first arrival)
-        What no result covers.
+    `results` are (key, first arrival, commit) of the whole run; `waiting` are (key, first arrival) without a result.
     """
     key, first, commit = results
     done, open_ = commit <= until_us, (commit > until_us) & (first <= until_us)

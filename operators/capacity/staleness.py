@@ -1,9 +1,4 @@
-"""How stale results are: the figures, their averages and their bounds (tr620 §3.3, §5.1). Pure logic, on columns.
-
-A key is stale from the arrival of its oldest pending update until a result that covers it is there: committed by the
-sink (application staleness) or dequeued (queue staleness). Its staleness then is a ramp over time, so one delivered
-result adds one ramp, and nothing has to be sampled.
-"""
+"""Staleness figures, their averages and their bounds (tr620 §3.3, §5.1)."""
 
 from __future__ import annotations
 
@@ -22,12 +17,10 @@ _US = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Ramps:
-    """Stretches of time in which a key's staleness grew from one value to another, as time does.
+    """Stretches of time in which a key's staleness grew as time did, from `low_us` to `high_us`.
 
-    Attributes
-    ----------
-    low_us, high_us : int64 arrays of one length
-        Staleness at the beginning and at the end of each.
+    A key is stale from the arrival of its oldest pending update until a result that covers it is committed (application
+    staleness) or dequeued (queue staleness). So each result adds one ramp, and no sampling is needed.
     """
 
     low_us: Int64s
@@ -48,14 +41,9 @@ class Ramps:
         return (self.high_us - self.low_us) / _US * ((self.high_us + self.low_us) / _US) / 2
 
     def quantiles_s(self, q: Floats | list[float], key_seconds: float) -> Floats:
-        """Return exact quantiles of staleness, in seconds, for readers who look at a random key at a random moment.
+        """Return exact quantiles of staleness in seconds for a random key at a random moment; 0 outside ramps.
 
-        Parameters
-        ----------
-        q : float array
-            Shares from 0 to 1.
-        key_seconds : float
-            Keys times seconds; where no ramp is, staleness is 0.
+        `key_seconds` is the number of keys times the seconds of the run.
         """
         if len(self.low_us) == 0:
             return np.zeros(len(q))
@@ -76,29 +64,20 @@ class Ramps:
 
 @dataclasses.dataclass(frozen=True)
 class IntervalStaleness:
-    """One interval, such as a batch: ages of what it delivered, and what it left waiting. Times in seconds.
+    """Staleness in one interval, such as a batch, in seconds.
 
-    Attributes
-    ----------
-    mean, p50, p99, max : float
-        Over the delivered results: from the first arrival that each represents to its commit. 0 if nothing was
-        delivered.
-    delivered, superseded : int
-        Results, and updates that a newer one of their key made unnecessary.
-    pending : int
-        Keys that wait at the end.
-    oldest : float
-        The age of the oldest of them.
+    `mean` to `max` are over the delivered results, from the oldest arrival that each represents to its commit; 0 if
+    there are none.
     """
 
     mean: float
     p50: float
     p99: float
     max: float
-    delivered: int
-    superseded: int
-    pending: int
-    oldest: float
+    delivered: int  # results
+    superseded: int  # updates that a newer one of their key replaced
+    pending: int  # keys that wait at the end
+    oldest: float  # age of the longest-waiting key
 
     @classmethod
     def of(
@@ -110,18 +89,9 @@ class IntervalStaleness:
         pending_first_us: Int64s | None = None,
         superseded: int = 0,
     ) -> IntervalStaleness:
-        """Measure one interval.
+        """Measure an interval that ends at `now_us`, from the arrival and commit times of its results.
 
-        Parameters
-        ----------
-        first_arrival_us, commit_us : int64 arrays of length results
-            When the oldest update that each result represents arrived, and when the result was visible.
-        now_us : int
-            The end of the interval.
-        pending_first_us : int64 array of length keys, optional
-            The first arrival of each key that waits.
-        superseded : int
-            Counted by the queue.
+        `pending_first_us` is the first arrival of each key that waits.
         """
         ages = np.maximum(commit_us - first_arrival_us, 0) / _US  # a clock set back makes nothing younger than new
         mean, p50, p99, most = _figures(ages)
@@ -132,26 +102,14 @@ class IntervalStaleness:
 
 @dataclasses.dataclass(frozen=True)
 class RunStaleness:
-    """A run: each key's average over time, in seconds.
+    """Staleness of a run in seconds. Percentiles and maximum are over the keys' averages over time."""
 
-    Attributes
-    ----------
-    mean : float
-        Area / (keys · time), each key counted by its weight.
-    p50, p99, max : float
-        Over the keys' averages.
-    per_key : float array of length keys
-        The averages. A key that was never updated has 0.
-    seconds : float
-        How long the run was.
-    """
-
-    mean: float
+    mean: float  # area / (keys · time), each key counted by its weight
     p50: float
     p99: float
     max: float
-    per_key: Floats
-    seconds: float
+    per_key: Floats  # the keys' averages; 0 for a key that was never updated
+    seconds: float  # duration of the run
 
     def most_stale(self, k: int) -> tuple[Int64s, Floats]:
         """Return the numbers and averages of the `k` most stale keys, the worst first; equal ones by number."""
@@ -164,19 +122,11 @@ class RunStaleness:
 
 
 class StalenessAccount:
-    """Adds up staleness over a run.
+    """The staleness of keys, added up over a run from `start_us` on.
 
-    Parameters
-    ----------
-    keys : int
-        How many keys there are, numbered from 0; grows by itself when a larger number is delivered.
-    start_us : int
-        When the run began: staleness before that is not counted.
-
-    Notes
-    -----
     A commit at t of a result whose pending interval began at e, with the key's previous result at p, adds the integral
     of x - e over x from max(e, p) to t. Results of one key must come in the order of their commits, over all calls.
+    The number of keys grows when a larger key number is delivered.
     """
 
     def __init__(self, keys: int = 0, *, start_us: int = 0) -> None:
@@ -187,29 +137,14 @@ class StalenessAccount:
 
     @property
     def keys(self) -> int:
-        """How many keys are counted."""
         return len(self._area)
 
     def deliver(
         self, keys: Int64s, first_arrival_us: Int64s, commit_us: Int64s | int, weight: Floats | None = None
     ) -> Ramps:
-        """Count results that readers can see now.
+        """Count results that readers see from `commit_us` on, and return their ramps, in no particular order.
 
-        Parameters
-        ----------
-        keys : int64 array of length results
-            Key numbers; a key may occur more than once.
-        first_arrival_us : int64 array of length results
-            When the oldest update that each represents arrived.
-        commit_us : int64 array of length results, or int
-            When each result was there.
-        weight : float64 array of length results, optional
-            How many times the key counts from here on, in the run's mean.
-
-        Returns
-        -------
-        Ramps
-            What each added, in no particular order.
+        A key may occur more than once. A key's last `weight` is its factor in the run's mean.
         """
         if len(keys) == 0:
             return Ramps(keys, keys)
@@ -230,7 +165,7 @@ class StalenessAccount:
         return ramps
 
     def open_ramps(self, end_us: int, keys: Int64s, first_arrival_us: Int64s) -> tuple[Int64s, Ramps]:
-        """Return the keys that wait at the end, each once, and their ramps: they have been stale until then."""
+        """Return the keys that wait at `end_us`, each once, and their ramps up to then."""
         numbers, codes = np.unique(keys, return_inverse=True)
         first = np.full(len(numbers), np.iinfo(np.int64).max, dtype=np.int64)
         np.minimum.at(first, codes, first_arrival_us)  # only a key's oldest update counts
@@ -241,15 +176,7 @@ class StalenessAccount:
     def finish(
         self, end_us: int, pending_keys: Int64s | None = None, pending_first_us: Int64s | None = None
     ) -> RunStaleness:
-        """Return the averages up to `end_us`. The account can continue afterwards.
-
-        Parameters
-        ----------
-        end_us : int
-            The end of the run.
-        pending_keys, pending_first_us : int64 arrays of one length, optional
-            Keys that wait at the end, and the arrival time of each one's oldest update that no result covers.
-        """
+        """Return the averages up to `end_us`; pending keys are stale until then. The account can continue."""
         area, seconds = self._area, (end_us - self._start_us) / _US
         if pending_keys is not None and pending_first_us is not None:
             numbers, ramps = self.open_ramps(end_us, pending_keys, pending_first_us)
