@@ -1,1 +1,1 @@
-"""Update queues: what waits when more arrives than can be processed (tr620 §4, §5, §7.1). Pure logic, on columns."""
+"""Update queues: rows that wait when more arrive than can be processed (tr620 §4, §5, §7.1)."""

@@ -1,4 +1,4 @@
-"""How many rows a batch may process: the planner's arithmetic, from what shards reported. Pure; the figures come in."""
+"""The number of rows that a batch may process, from the shards' reports."""
 
 from __future__ import annotations
 
@@ -18,35 +18,22 @@ _FIXED_S = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class BatchCost:
-    """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, from the two parts as measured; old
-    batches fade.
+    """A running estimate of a batch's seconds, ``fixed + per_row * rows``.
 
-    Attributes
-    ----------
-    batches, fixed_s, rows, rows_s : float
-        Decayed sums over the batches seen: of 1, seconds that did not depend on the rows, rows, and seconds that these
-        took.
+    The fields are sums over the batches seen, in which older batches count less.
     """
 
     batches: float = 0.0
-    fixed_s: float = 0.0
+    fixed_s: float = 0.0  # seconds that do not depend on the rows
     rows: float = 0.0
-    rows_s: float = 0.0
+    rows_s: float = 0.0  # seconds in which rows were flowing
 
     def seen(self, rows: int, seconds: float, rows_s: float | None = None, keep: float = 0.8) -> BatchCost:
-        """Return the estimate after one more batch.
+        """Return the estimate after one more batch, which took `seconds` from its plan to the next batch's.
 
-        Parameters
-        ----------
-        rows : int
-            Rows that the batch processed.
-        seconds : float
-            Seconds from this batch's plan to the next.
-        rows_s : float, optional
-            Seconds of these in which rows were flowing [default: all but the guessed least cost of a batch].
-        keep : float
-            The factor by which older batches count; 0 after a batch of more than twice or less than half of the
-            predicted seconds.
+        In `rows_s` of them rows were flowing; None for all but the guessed least cost of a batch. `keep` is the factor
+        of older batches. They are forgotten after a batch of more than twice or less than half of the predicted
+        seconds.
         """
         if rows <= 0 or seconds <= 0:
             return self
@@ -80,28 +67,11 @@ class BatchCost:
 
 
 def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | None) -> int:
-    """Return the next batch's budget, in rows.
+    """Return the next batch's budget in rows: at least 1, and from half to twice the last one.
 
-    Parameters
-    ----------
-    cost : BatchCost
-    last : int
-        The previous budget.
-    pending : int
-        Rows that wait.
-    duration_s : float or None
-        The intended duration of a batch; None for the one with the least staleness.
-
-    Returns
-    -------
-    int
-        At least 1, at most twice and at least half of the last one.
-
-    Notes
-    -----
-    With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result
-    becomes visible when the batch ends, and is as old as the batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)),
-    least at b = √(n·f/(2c)).
+    `duration_s` is the intended duration of a batch; None for the one with the least staleness. With n keys waiting,
+    fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result is visible when the
+    batch ends, and is as old as the batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b = √(n·f/(2c)).
     """
     if not cost.batches:
         return last
@@ -118,24 +88,8 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
 def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares: int) -> list[int | None]:
     """Divide a budget among shards so that the globally oldest places are served first.
 
-    Parameters
-    ----------
-    budget : int or None
-        None is no limit.
-    places
-        For each shard some ``[place, how many wait up to it]``, increasing; empty if nothing waits there.
-    shares : int
-        How many shards there are.
-
-    Returns
-    -------
-    list of int or None, of length shards
-        Together `budget`. What no waiting row needs is divided evenly, for rows that arrive with the batch.
-
-    Notes
-    -----
-    Exact at the places given; between two of them a shard may serve rows that are newer than another's by as much as
-    the two are apart.
+    `places` has some ``[place, rows that wait up to it]`` for each shard, increasing. The result is exact at these
+    places. Budget that no waiting row needs is divided evenly, for rows that arrive with the batch.
     """
     if budget is None:
         return [None] * shares
@@ -153,13 +107,7 @@ def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares:
 
 
 def check_budget(budget: int | str | None) -> None:
-    """Refuse a budget that would process nothing.
-
-    Raises
-    ------
-    OptionError
-        It is neither a whole number of at least 1 nor ``auto``.
-    """
+    """Refuse a budget that is neither a whole number of at least 1, nor ``auto``, nor None."""
     if budget is None or budget == "auto" or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 1):
         return
     raise OptionError(

@@ -24,17 +24,7 @@ __all__ = ["build_queue", "is_duration", "queue_pack"]
 
 
 def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
-    """Return the rows that the queue releases.
-
-    Parameters
-    ----------
-    node
-        What the queue does.
-    before
-        The rows that come to it.
-    folder
-        Where its shards report.
-    """
+    """Return the rows that the queue releases; its shards report to `folder`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from ..runtime.pack import FRAME_DDL, PACKED_DDL, rows_to_frame, unpack
@@ -62,10 +52,7 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
 
 
 def queue_pack(node: Queue, plan: ShardPlan, slots: Sequence[int]) -> ArrowStep:
-    """Return a step that packs a task's rows into frames.
-
-    Only the newest row of each key is packed if the policy needs no other and each row counts alike.
-    """
+    """Return a step that packs a task's rows into frames: only each key's newest, if no other is needed or counted."""
     from ..runtime.pack import pack
 
     alike = node.weight is None and node.access_interval is None
@@ -73,7 +60,7 @@ def queue_pack(node: Queue, plan: ShardPlan, slots: Sequence[int]) -> ArrowStep:
 
 
 def is_duration(text: str) -> bool:
-    """Return whether a text is a duration, and no expression."""
+    """Return whether a text is a duration and not an expression."""
     try:
         parse_duration_us(text)
     except ValueError:
@@ -82,7 +69,7 @@ def is_duration(text: str) -> bool:
 
 
 def _extra_columns(node: Queue) -> dict[str, Column]:
-    """Return the columns to compute of each row before it is packed: its weight and its access interval."""
+    """Return the columns to add to each row before it is packed: its weight and its access interval."""
     from pyspark.sql import functions as F
 
     columns: dict[str, Column] = {}

@@ -15,37 +15,21 @@ Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 PENDING, RESTING, SHED = 0, 1, 2
-"""A cell's state: waits to be served; was served and may not be again before `ready_at_us`; was dropped by random
-shedding, and only remembers since when its key is stale."""
+"""A cell's state: it waits for service; it was served, and may not be again before `ready_at_us`; it was dropped by
+random shedding, and only keeps the time since which its key is stale."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Updates:
-    """A batch of arriving rows, in the order of arrival.
+    """A batch of arriving rows, in the order of arrival."""
 
-    Attributes
-    ----------
-    keys : object
-        What the queue's index understands: key numbers, or key columns with hashes.
-    time : int64 array of length rows, or None
-        Event times in microseconds; None if arrival alone decides which row is newer.
-    arrival : int64 array of length rows
-        Microseconds.
-    first_arrival, covered : int64 arrays of length rows, or None
-        What rows coalesced before represent; None if nothing was.
-    weight : float64 array of length rows, or None
-        How many times a key's staleness counts; None is 1.
-    interval_us : int64 array of length rows, or None
-        The key's least time between two results; None is 0.
-    """
-
-    keys: object
-    time: Int64s | None
-    arrival: Int64s
-    first_arrival: Int64s | None = None
-    covered: Int64s | None = None
-    weight: Floats | None = None
-    interval_us: Int64s | None = None
+    keys: object  # key numbers, or key columns with numbers, as the queue's index requires
+    time: Int64s | None  # event times in microseconds; None if arrival alone decides which row is newer
+    arrival: Int64s  # in microseconds
+    first_arrival: Int64s | None = None  # oldest arrival that each row represents; None if no rows were coalesced
+    covered: Int64s | None = None  # updates that each row represents; None if no rows were coalesced
+    weight: Floats | None = None  # factor of a key's staleness; None is 1
+    interval_us: Int64s | None = None  # the key's least time between two results; None is 0
 
     @property
     def numbers(self) -> Int64s:
@@ -71,15 +55,14 @@ class Updates:
 
 @dataclasses.dataclass
 class Cells:
-    """Struct of arrays of one length; a row of it is what is known of one location.
+    """Columns of one length, with one row for each location.
 
-    `serial` numbers rows as they come; `place` and then `turn`, the serial of the row that took the place, are the
-    order of service.
+    The order of service is that of `place`, then of `turn`.
     """
 
     number: Int64s
-    serial: Int64s
-    turn: Int64s
+    serial: Int64s  # number of the row in the order of arrival
+    turn: Int64s  # serial of the row that took the place
     place: Int64s
     time: Int64s
     arrival: Int64s
@@ -119,8 +102,8 @@ class Cells:
     def to_bytes(self) -> bytes:
         """Return one binary value, the inverse of :meth:`from_bytes`.
 
-        Each column is stored as its least value and the differences to it, in as few bytes as the largest needs: none
-        for a column of one value. So each batch reads back a third of the size that the numbers have in memory.
+        Each column is stored as its least value and the differences to it, in as few bytes as the largest needs. This
+        takes a third of the size in memory, and every batch reads it.
         """
         heads, bodies = [struct.pack("<q", len(self))], []
         for field in _FIELDS:

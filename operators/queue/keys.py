@@ -1,8 +1,4 @@
-"""Which pending row belongs to a key.
-
-A queue looks up the places of a batch's keys in an index. Two kinds: keys that are numbered already (simulations), and
-keys of any type found by a number of them, and distinguished by comparing them where two may have one number.
-"""
+"""Indexes from a queue's keys to the locations of their rows."""
 
 from __future__ import annotations
 
@@ -25,16 +21,10 @@ NOWHERE = -1
 
 
 class LocatedKeys:
-    """A batch's keys, numbered within the batch, and the location that each already has.
+    """A batch's keys, numbered within the batch, with their locations.
 
-    Attributes
-    ----------
-    codes : int64 array of length rows
-        The number of each row's key, 0 to keys - 1.
-    number : int64 array of length keys
-        A number of the key that outlives the batch, for statistics.
-    location : int64 array of length keys
-        The location of its row, or -1.
+    `codes` is the number of each row's key, from 0. By code, `number` is a number that outlives the batch, for
+    statistics, and `location` is the location of the key's row, or -1.
     """
 
     def __init__(self, codes: Int64s, number: Int64s, location: Int64s) -> None:
@@ -44,7 +34,7 @@ class LocatedKeys:
 
 
 class KeyIndex(Protocol):
-    """Finds the location of keys."""
+    """An index from keys to locations."""
 
     def find(self, keys: Any) -> LocatedKeys:
         """Assign numbers to the rows' keys and find their locations."""
@@ -64,51 +54,34 @@ class KeyIndex(Protocol):
 
 
 class NumberedKeys:
-    """Keys that are whole numbers from 0.
-
-    Parameters
-    ----------
-    keys : int
-        How many there are.
-    """
+    """An index of keys that are whole numbers from 0 to `keys` - 1, as in simulations."""
 
     def __init__(self, keys: int) -> None:
         self._location = np.full(keys, NOWHERE, dtype=np.int64)
 
     def find(self, keys: Int64s) -> LocatedKeys:
-        """See :class:`KeyIndex`; `keys` is an int64 array."""
         number, codes = np.unique(keys, return_inverse=True)
         return LocatedKeys(codes.astype(np.int64, copy=False), number, self._location[number])
 
     def among(self, number: Int64s, locations: Int64s) -> LocatedKeys:
-        """See :class:`KeyIndex`."""
         del locations
         return self.find(number)
 
     def put(self, number: Int64s, locations: Int64s) -> None:
-        """See :class:`KeyIndex`."""
         self._location[number] = locations
 
     def drop(self, number: Int64s, locations: Int64s) -> None:
-        """See :class:`KeyIndex`."""
         del locations
         self._location[number] = NOWHERE
 
 
 class HashedKeys:
-    """Keys of any type that Arrow can compare, found by a number of each.
+    """An index of keys of any type that Arrow can compare, by a number of each key.
 
-    Parameters
-    ----------
-    fetch : callable or None
-        A function from locations to the key columns of the rows there, to distinguish keys of one number; only rows
-        whose number occurs in a batch are fetched. None if no two keys have the same number (see :func:`key_numbers`):
-        then no row is ever looked at.
-
-    Notes
-    -----
-    A batch costs one look at each number held, into a table that fits into the processor's cache, and a search for
-    those that may occur in the batch. The numbers held are in no order, so that coming and going keys move nothing.
+    `fetch` returns the key columns of the rows at some locations, to distinguish keys with the same number. It is
+    called only for numbers that occur in a batch, and is None if all keys have different numbers (see
+    :func:`key_numbers`). The held numbers are in no order, so adding keys moves none. A batch probes a small table once
+    for each held number.
     """
 
     def __init__(self, fetch: Callable[[Int64s], Sequence[pa.ChunkedArray]] | None) -> None:
@@ -117,7 +90,7 @@ class HashedKeys:
         self._location: Int64s = np.empty(0, dtype=np.int64)
 
     def find(self, keys: tuple[Sequence[pa.ChunkedArray], Int64s]) -> LocatedKeys:
-        """See :class:`KeyIndex`; `keys` are the key's columns, and a number of each row's key."""
+        """Find keys, given as their columns and a number of each row's key."""
         columns, numbers = keys
         rows = len(numbers)
         held, row = self._held(numbers)
@@ -136,7 +109,6 @@ class HashedKeys:
         return LocatedKeys(codes, number, location)
 
     def among(self, number: Int64s, locations: Int64s) -> LocatedKeys:
-        """See :class:`KeyIndex`."""
         if len(locations) == 0:
             return LocatedKeys(locations, locations, locations)
         codes, size = key_codes([pa.array(number)] if self._fetch is None else self._fetch(locations))
@@ -146,12 +118,10 @@ class HashedKeys:
         return LocatedKeys(codes, numbers, np.full(len(numbers), NOWHERE, dtype=np.int64))
 
     def put(self, number: Int64s, locations: Int64s) -> None:
-        """See :class:`KeyIndex`."""
         self._number = np.concatenate([self._number, number])
         self._location = np.concatenate([self._location, locations])
 
     def drop(self, number: Int64s, locations: Int64s) -> None:
-        """See :class:`KeyIndex`."""
         del number
         if len(locations) == 0:
             return
@@ -161,7 +131,7 @@ class HashedKeys:
         self._number, self._location = self._number[stays], self._location[stays]
 
     def _held(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return which of the keys held have one of `numbers`, and for each the row in `numbers`."""
+        """Return the indices of the held keys with one of `numbers`, and for each the row in `numbers`."""
         size = 1 << max(10, (8 * len(numbers) - 1).bit_length())
         seen = np.zeros(size, dtype=np.bool_)
         seen[numbers & (size - 1)] = True
@@ -172,7 +142,7 @@ class HashedKeys:
 
 
 def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
-    """Return an evenly spread number for each row's key: Spark's hash or, if :func:`numbers_tell`, the mixed key."""
+    """Return an evenly spread number for each row's key: the mixed key if :func:`numbers_tell`, else Spark's hash."""
     if not numbers_tell([column.type for column in columns]):
         return spark_hash(columns).astype(np.int64)
     values = columns[0].cast(pa.int32()) if pa.types.is_date32(columns[0].type) else columns[0]
@@ -184,10 +154,7 @@ def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
 
 
 def numbers_tell(types: Sequence[pa.DataType]) -> bool:
-    """Return whether different keys of these types always have different :func:`key_numbers`.
-
-    They have if the key is one column of whole numbers, dates or timestamps.
-    """
+    """Return whether keys of these types have unique :func:`key_numbers`: one column of integers or dates or times."""
     kind = types[0]
     whole = pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
     return len(types) == 1 and whole
@@ -199,7 +166,7 @@ def _together(one: pa.ChunkedArray | pa.Array, more: pa.ChunkedArray | pa.Array)
 
 
 def _compact(codes: Int64s, size: int, others: Int64s) -> tuple[Int64s, Int64s]:
-    """Assign numbers to only the codes that occur, and translate the other codes to these numbers."""
+    """Renumber the codes that occur from 0, and translate the other codes; -1 if a code does not occur."""
     table = np.full(size, NOWHERE, dtype=np.int64)
     table[codes] = 0
     present = np.flatnonzero(table == 0)

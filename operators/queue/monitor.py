@@ -1,9 +1,4 @@
-"""The statistics monitor (tr620 §4.2): how often keys are updated, and what a row costs.
-
-Rates are decayed counts: an update counts 1 when it arrives and half of that a half-life later. They are kept in a
-table of fixed size, by a number of the key, so that memory does not grow with the keys; keys that share a cell look
-faster than they are, never slower, and so are not taken for slow updaters by mistake.
-"""
+"""The statistics monitor (tr620 §4.2): the update rates of keys, and the cost of a row."""
 
 from __future__ import annotations
 
@@ -23,18 +18,12 @@ _LN2 = float(np.log(2.0))
 
 
 class StatisticsMonitor:
-    """Measures what linecutting and shedding decide by. Each figure can be pinned.
+    """Update rates and the cost of a row, by which linecutting and shedding decide. Both can be pinned.
 
-    Parameters
-    ----------
-    half_life_s : float
-        After how many seconds an update counts half.
-    cells : int
-        Size of the table of rates.
-    cost_s : float or None
-        Seconds to process one row, pinned; None to measure it by :meth:`served`.
-    rate_per_s : float array of length keys, or None
-        Update rates by the key's number, pinned.
+    Rates are decayed counts: an update counts 1 when it arrives, and half of that after `half_life_s`. They are in a
+    table of `cells` entries, by the key's number, so memory does not grow with the keys. Keys that share a cell seem
+    faster than they are, never slower, so they are not mistaken for slow updaters. Pinned rates are by the key's
+    number.
     """
 
     def __init__(
@@ -61,11 +50,11 @@ class StatisticsMonitor:
 
     @property
     def cost_s(self) -> float | None:
-        """Seconds to process one row: pinned, or measured; None as long as nothing has been measured."""
+        """Seconds to process one row, pinned or measured; None until something is measured."""
         return self._cost_s if self._pinned_cost is None else self._pinned_cost
 
     def arrived(self, keys: Int64s, now_us: int, covered: Int64s | None = None) -> None:
-        """Count the updates of `keys` (a key may occur more than once): one each, or as many as `covered` has."""
+        """Count one update for each of `keys`, or as many as in `covered`; a key may occur more than once."""
         if self._pinned_rate is not None:
             return
         self._fade(now_us)
@@ -89,12 +78,12 @@ class StatisticsMonitor:
         return self._count[keys % len(self._count)] * self._decay / -np.expm1(-self._decay * seen_s)
 
     def slow(self, keys: Int64s, residents: Int64s) -> npt.NDArray[np.bool_]:
-        """Return whether each of `keys` is a slow updater, if with it `residents` keys wait (tr620 §5.3).
+        """Return whether each of `keys` is a slow updater, if `residents` keys wait including it (tr620 §5.3).
 
-        It is slow iff between two of its updates all residents can be served once, ``c n < 1 / u_k``, in the time that
-        remains after every key that updates no faster has been served each time: ``u_k c n < 1 - c Σ u_j`` over all j
-        with ``u_j <= u_k``. Without the sum, slow updaters that together are too much for the server would keep all
-        others waiting forever (docs/decisions/0006-linecutting.md). No key is slow as long as the cost is unknown.
+        A key is slow if all residents can be served once between two of its updates, ``c n < 1 / u_k``, in the time
+        that remains after every key that updates no faster is served each time: ``u_k c n < 1 - c Σ u_j`` over all j
+        with ``u_j <= u_k``. Without the sum, slow updaters that together overload the server would keep all others
+        waiting forever (docs/decisions/0006-linecutting.md). No key is slow while the cost is unknown.
         """
         cost = self.cost_s
         if cost is None:

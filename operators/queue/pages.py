@@ -1,10 +1,4 @@
-"""On-demand paging of a queue's cells (tr620 §7.1): the location of each pending update.
-
-Locations are numbered ``page * slots + slot``; an empty page is given back at once. In memory, a freed location is used
-again before a page is added, the fullest pages first, so that pages that few cells are left in run empty. Where a page
-is read and written as a whole it is the other way round: the cost of a page is the size of its contents, so the
-emptiest pages take new rows, and those more than half full stay as they are.
-"""
+"""On-demand paging of a queue's cells (tr620 §7.1): the location of each pending update."""
 
 from __future__ import annotations
 
@@ -22,23 +16,11 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclasses.dataclass
 class Usage:
-    """How much space was held and used over time, integrated from one change to the next (tr620 §7.3).
+    """Memory usage integrated over time, in locations times seconds (tr620 §7.3)."""
 
-    Attributes
-    ----------
-    allocated : float
-        Locations that held a row or could not be given to another key, times seconds.
-    used : float
-        Locations that held a pending row, times seconds.
-    paged : float
-        Locations of the pages that were held, times seconds: what rounding up to whole pages adds.
-    seconds : float
-        How long.
-    """
-
-    allocated: float = 0.0
-    used: float = 0.0
-    paged: float = 0.0
+    allocated: float = 0.0  # of locations that held a row or could not be given to another key
+    used: float = 0.0  # of locations that held a pending row
+    paged: float = 0.0  # of all locations in held pages
     seconds: float = 0.0
 
     def add(self, seconds: float, *, allocated: int, used: int, paged: int) -> None:
@@ -65,19 +47,10 @@ class Usage:
 
 
 class OnDemandPages:
-    """Fixed-size pages of locations.
+    """Fixed-size pages of locations, numbered ``page * slots + slot``.
 
-    Parameters
-    ----------
-    slots : int
-        Locations in a page.
-    stored : bool
-        Whether pages are read and written as a whole.
-
-    Attributes
-    ----------
-    held : bool array of shape (pages, slots)
-        Which locations hold a row. A page number whose page was given back is used again by the next new page.
+    `stored` pages are read and written as a whole. `held` marks by page and slot the locations that hold a row. An
+    empty page is released at once, and its number is used again by the next new page.
     """
 
     def __init__(self, slots: int, *, stored: bool = False) -> None:
@@ -90,12 +63,12 @@ class OnDemandPages:
 
     @property
     def used(self) -> int:
-        """Locations that hold a row."""
+        """The number of locations that hold a row."""
         return int(self._count.sum())
 
     @property
     def capacity(self) -> int:
-        """One more than the largest location there has been."""
+        """The number of locations in all pages, including released and unused ones."""
         return self.held.size
 
     def pages(self) -> Int64s:
@@ -103,18 +76,14 @@ class OnDemandPages:
         return np.flatnonzero(self._count)
 
     def of(self, locations: Int64s) -> Int64s:
-        """Return the numbers of the pages in which some locations are, increasing."""
+        """Return the numbers of the pages that contain some locations, increasing."""
         return np.flatnonzero(np.bincount(locations // self.slots))
 
     def allocate(self, n: int) -> Int64s:
-        """Find room for `n` rows: freed locations first, then new pages.
+        """Find room for `n` rows: distinct locations, freed ones first, then new pages.
 
-        Freed locations are taken in the order of pages that suits where the pages are kept.
-
-        Returns
-        -------
-        int64 array of length n
-            Distinct locations, now held.
+        In memory the fullest pages are filled first, so that those with few cells run empty. Stored pages cost the size
+        of their contents, so the emptiest take new rows, and those more than half full stay as they are.
         """
         if n == 0:
             return np.empty(0, dtype=np.int64)
@@ -133,13 +102,7 @@ class OnDemandPages:
         return page * self.slots + slot
 
     def free(self, locations: Int64s) -> Int64s:
-        """Give locations back.
-
-        Returns
-        -------
-        int64 array
-            Pages that this has emptied, and that are given back.
-        """
+        """Release locations, and return the pages that are released because they are empty now."""
         page = locations // self.slots
         self.held.reshape(-1)[locations] = False
         np.subtract.at(self._count, page, 1)

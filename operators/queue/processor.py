@@ -18,18 +18,10 @@ __all__ = ["QueueProcessor"]
 
 
 class QueueProcessor(ShardProcessor):
-    """Runs each shard's queue.
+    """The stateful processor of each shard's queue; the shards report to `folder`.
 
-    Parameters
-    ----------
-    plan : ShardPlan
-    folder : str
-        Where the shards leave their reports.
-
-    Notes
-    -----
-    Guarantee: Spark keeps the state of a batch with the batch, so rows that wait survive any crash, and a batch that is
-    run again starts from the same state and gives the same rows.
+    Guarantee: Spark keeps the state of a batch with the batch, so waiting rows survive any crash. A repeated batch
+    starts from the same state and yields the same rows.
     """
 
     state = "upstream_queue_v1"
@@ -39,7 +31,6 @@ class QueueProcessor(ShardProcessor):
         self._folder = folder
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames: list[bytes] = []
         control: Control | None = None
         for row in rows:

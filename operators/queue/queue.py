@@ -1,10 +1,4 @@
-"""The update queue: which pending rows wait, in which order they are served, and what newer ones supersede (tr620
-§4-5).
-
-One class for all policies; they differ in three rules only: which place an arriving row takes, whether a key's older
-pending row goes, and whether rows are dropped on arrival. Places are arrival times, so that queues of several shards
-have one order.
-"""
+"""The update queue: pending rows, their order of service, and supersession by newer rows (tr620 §4-5)."""
 
 from __future__ import annotations
 
@@ -31,55 +25,31 @@ Policy = Literal["append", "shed", "fifo", "in-place", "linecutting", "auto"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 ONE_PER_KEY: tuple[Policy, ...] = ("fifo", "in-place", "linecutting")
-"""Policies that never need more than the newest row of a key: it may be coalesced before it comes."""
+"""Policies that need only the newest row of a key, so rows may be coalesced before they arrive."""
 # Places of keys that have cut the line: before all others, among themselves by arrival.
 _FRONT = -(1 << 61)
 _VERSION = 1
 
 
 def check_policy(policy: str) -> None:
-    """Refuse an unknown policy.
-
-    Raises
-    ------
-    OptionError
-        Naming those there are.
-    """
+    """Refuse an unknown policy."""
     if policy not in POLICIES:
         raise OptionError(f"the policy {policy!r} is unknown", expected="one of " + ", ".join(POLICIES))
 
 
 class UpdateQueue:
-    """Pending updates, and their order.
+    """Pending updates, and their order of service.
 
-    Parameters
-    ----------
-    policy : str
-        ``append``: every row, first come first served. ``shed``: the same, but a random part of the arrivals is
-        dropped. ``fifo``: a newer update takes a place at the tail, and the older one goes. ``in-place``: it takes the
-        older one's place; least staleness when keys update equally often (tr620 §5.2). ``linecutting``: besides, a slow
-        updater goes to the front (§5.3). ``auto``: append while everything waiting fits into a budget, else linecutting
-        until the queue is empty.
-    index : KeyIndex
-        Finds the location of keys. Belongs to this queue alone.
-    monitor : StatisticsMonitor, optional
-        Rates and cost, for linecutting.
-    page_slots : int
-        Locations in a page.
-    seed : int
-        Of the random shedding.
-    stored : bool
-        Whether pages are kept outside, read and written as a whole: then a newer row is put beside others that come,
-        and not where the older row of its key lay, so that a batch writes as many pages as its own rows fill.
+    ``append`` serves every row in the order of arrival. ``shed`` does too, but drops a random part of the arrivals.
+    With the others, a newer update supersedes the key's older one. ``fifo`` gives it a place at the tail. ``in-place``
+    gives it the older one's place: least staleness when keys update equally often (tr620 §5.2). ``linecutting`` also
+    moves a slow updater to the front (§5.3). ``auto`` appends while all waiting rows fit into a budget, else uses
+    linecutting until the queue is empty.
 
-    Raises
-    ------
-    OptionError
-        The policy is unknown.
-
-    Notes
-    -----
-    Nothing here looks at a clock. What `enqueue` and `dequeue` do depends on their arguments and on the state alone.
+    Places are arrival times, so that the queues of several shards have one order. The queue reads no clock: results
+    depend on arguments and state alone. `index` belongs to this queue alone. `stored` pages are read and written as a
+    whole, so a newer row is placed beside others of its batch, not at the older row's location: a batch writes fewer
+    pages.
     """
 
     def __init__(
@@ -106,12 +76,12 @@ class UpdateQueue:
         self._touched: list[Int64s] = []
 
     def __len__(self) -> int:
-        """Return how many rows wait to be served."""
+        """Return the number of rows that wait for service."""
         return self._waiting
 
     @property
     def locations(self) -> Int64s:
-        """Where rows wait, increasing."""
+        """The locations of the rows that wait, increasing."""
         held = np.flatnonzero(self.pages.held)
         return held if len(held) == self._waiting else held[self._cells.state[held] == PENDING]
 
@@ -129,26 +99,14 @@ class UpdateQueue:
         return self.pages.of(touched[self.pages.held.reshape(-1)[touched]])
 
     def read(self, n: int, now_us: int) -> Dequeued:
-        """Return the `n` rows that a dequeue would serve, and leave them where they are."""
+        """Return the `n` rows that a dequeue would serve, without removing them."""
         chosen = self._next(self._ready(now_us), n, now_us)
         return Dequeued(chosen, self._cells.take(chosen))
 
     def enqueue(self, batch: Updates, now_us: int, *, drop: float = 0.0) -> Enqueued:
-        """Enqueue a batch of arriving rows.
+        """Enqueue arriving rows; return those to keep, and the locations where the caller must put them.
 
-        Parameters
-        ----------
-        batch : Updates
-            In the order of arrival.
-        now_us : int
-            The clock.
-        drop : float
-            The share of the rows to shed, from 0 to 1; only the policy ``shed`` uses it.
-
-        Returns
-        -------
-        Enqueued
-            The rows to keep, and the locations where the caller must put them.
+        `drop` is the share of the rows that the policy ``shed`` drops.
         """
         n = len(batch.arrival)
         if n == 0:
@@ -160,14 +118,9 @@ class UpdateQueue:
         return self._update(batch, self._index.find(batch.keys), now_us)
 
     def dequeue(self, budget: int | None, now_us: int) -> Dequeued:
-        """Remove the rows to be processed next from the queue, and return them.
+        """Remove and return the rows to process next, at most `budget`; None for all.
 
-        Parameters
-        ----------
-        budget : int or None
-            At most so many rows; None for all that wait.
-        now_us : int
-            The clock: keys whose access interval has not passed stay.
+        Rows of keys whose access interval has not passed at `now_us` stay.
         """
         superseded, ties = 0, pairs()
         self._wake(now_us)
@@ -212,13 +165,7 @@ class UpdateQueue:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from a snapshot of any policy. If this policy keeps one row per key, the newest of several is kept.
-
-        Raises
-        ------
-        CheckpointError
-            The snapshot is of another version or page size.
-        """
+        """Resume from a snapshot of any policy, with only each key's newest row if this policy keeps one per key."""
         if state["version"] != _VERSION or state["slots"] != self.pages.slots:
             raise CheckpointError(
                 f"queue state of version {state['version']} with pages of {state['slots']}",
@@ -246,7 +193,7 @@ class UpdateQueue:
 
     @property
     def one_per_key(self) -> bool:
-        """Whether at most one row of each key waits."""
+        """True if at most one row of each key waits."""
         return self.policy in ONE_PER_KEY or (self.policy == "auto" and self._overloaded)
 
     # --- arriving rows
@@ -264,7 +211,7 @@ class UpdateQueue:
         return Enqueued(np.arange(len(locations)), locations, pairs(), pairs())
 
     def _append_some(self, batch: Updates, found: LocatedKeys, drop: float) -> Enqueued:
-        """Append the admitted rows (AQ-RLS); a dropped row leaves its arrival to its key's next admitted row."""
+        """Append the admitted rows (AQ-RLS); the next admitted row of a key represents the dropped ones before it."""
         n = len(batch.arrival)
         generator = np.random.Generator(np.random.Philox(key=self._seed, counter=self._drawn))
         self._drawn += 1
@@ -361,7 +308,7 @@ class UpdateQueue:
         )
 
     def _places(self, batch: Updates, found: LocatedKeys, pending: Mask, code: Int64s, cells: Cells) -> None:
-        """Give each key's row its place; `pending` is by code, `cells` are in the order of `code`."""
+        """Set the places of `cells`, which are in the order of `code`; `pending` is by code."""
         if self.policy == "fifo":
             return
         codes, keys, n = found.codes, len(found.location), len(batch.arrival)
@@ -386,7 +333,7 @@ class UpdateQueue:
         cells.place, cells.turn = place[code], turn[code]
 
     def _cells_of(self, batch: Updates, rows: Int64s, number: Int64s) -> Cells:
-        """Return cells of some of the batch's rows; their place is the tail."""
+        """Return cells for some of the batch's rows, with places at the tail."""
         cells = Cells.empty(len(rows))
         cells.number[:] = number
         cells.serial[:] = cells.turn[:] = self._serial + rows
@@ -423,7 +370,7 @@ class UpdateQueue:
         return ready[order]
 
     def _wake(self, now_us: int) -> None:
-        """Forget served keys whose access interval has passed."""
+        """Release the cells of served keys whose access interval has passed."""
         if self.pages.used == self._waiting:
             return
         held = np.flatnonzero(self.pages.held)
@@ -431,9 +378,9 @@ class UpdateQueue:
         self._release(awake)
 
     def _collapse(self) -> tuple[int, Int64s]:
-        """Keep the newest waiting row of each key, in the place of its oldest; return how many went, and ties.
+        """Keep only the newest waiting row of each key from now on, in the place of its oldest.
 
-        From then on one row per key is kept.
+        Return how many rows were removed, and ties.
         """
         waiting = self.locations
         waiting = waiting[np.argsort(self._cells.serial[waiting])]  # ties on time go to the later arrival

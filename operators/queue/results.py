@@ -1,4 +1,4 @@
-"""What a queue answers: what became of arriving rows, and the rows to be processed next."""
+"""The results of a queue's operations."""
 
 from __future__ import annotations
 
@@ -26,59 +26,29 @@ def pairs() -> Int64s:
 
 @dataclasses.dataclass(frozen=True)
 class Enqueued:
-    """What became of a batch of arriving rows.
+    """The result of enqueueing a batch of arriving rows."""
 
-    Attributes
-    ----------
-    rows, locations : int64 arrays of one length
-        Rows of the batch that wait now, and where the caller is to put them.
-    ties : int64 array of shape (pairs, 2)
-        A row of the batch, and the location of the pending row that it replaces at the very same event time.
-    batch_ties : int64 array of shape (pairs, 2)
-        Two rows of the batch with one key and time: the one that stays, the one that goes.
-    superseded : int
-        Updates that will not be delivered because a newer one of their key is.
-    older : int
-        Of these, rows that arrived after a newer one of their key had (late within the queue).
-    shed : int
-        Rows dropped by random shedding.
-    outdated : int
-        Of the superseded updates, those that were older than a delivered row of their key.
-    """
-
-    rows: Int64s
-    locations: Int64s
-    ties: Int64s
-    batch_ties: Int64s
-    superseded: int = 0
-    older: int = 0
-    shed: int = 0
-    outdated: int = 0
+    rows: Int64s  # rows of the batch to keep
+    locations: Int64s  # where the caller must put them
+    ties: Int64s  # pairs: a row of the batch, and the location of the row that it replaces at the same event time
+    batch_ties: Int64s  # pairs of rows of the batch with one key and time: the kept one, the dropped one
+    superseded: int = 0  # updates that are not delivered because a newer one of their key is
+    older: int = 0  # rows among these that arrived after a newer one of their key (late within the queue)
+    shed: int = 0  # rows dropped by random shedding
+    outdated: int = 0  # superseded updates that are older than a delivered row of their key
 
     @classmethod
     def nothing(cls) -> Enqueued:
-        """Return the outcome of a batch without rows."""
+        """Return the result for a batch without rows."""
         return cls(none(), none(), pairs(), pairs())
 
 
 @dataclasses.dataclass(frozen=True)
 class Dequeued:
-    """Rows to be processed, in the order of service.
+    """Rows to process, in the order of service."""
 
-    Attributes
-    ----------
-    locations : int64 array of length rows
-        Their locations. Take them from there before the next enqueue.
-    cells : Cells
-        What is known of each.
-    superseded : int
-        Updates given up in this dequeue, when `auto` found more than the budget.
-    ties : int64 array of shape (pairs, 2)
-        Locations of two of these with one key and time: the one that stays, the one that goes. Where no time was given,
-        all have one.
-    """
-
-    locations: Int64s
+    locations: Int64s  # to be read before the next enqueue
     cells: Cells
-    superseded: int = 0
+    superseded: int = 0  # updates dropped because `auto` found more than the budget
+    # pairs of locations with one key and time: the kept one, the dropped one; all tie if rows have no time
     ties: Int64s = dataclasses.field(default_factory=pairs)

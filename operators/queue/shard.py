@@ -1,8 +1,4 @@
-"""One shard of an update queue: a batch of frames in, the rows to be processed next out, all else in pages of state.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
-benchmarks drive it.
-"""
+"""One shard of an update queue, which Spark's stateful processor, the tests and the benchmarks drive."""
 
 from __future__ import annotations
 
@@ -46,20 +42,9 @@ _SAMPLE = 64
 
 
 class QueueShard:
-    """One batch of one shard.
+    """One batch of one shard: frames in, the rows to process next out, all else in pages of state.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : ShardPlan
-    store : Store
-        The shard's state.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another key, time or number of shards, or by another version.
+    State that was written for another key, time or number of shards, or by another version, is refused.
     """
 
     def __init__(self, number: int, plan: ShardPlan, store: Store) -> None:
@@ -77,13 +62,9 @@ class QueueShard:
         self._exact = False
 
     def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, QueueReport]:
-        """Enqueue the rows that arrived, release those to be processed next, and keep the rest.
+        """Enqueue the rows that arrived, release those to process next, and keep the rest.
 
-        Returns
-        -------
-        pyarrow.Table or None
-            Rows in the order of service, then the shard's own punctuation; None if there are neither.
-        QueueReport
+        The table has the rows in the order of service, then the shard's own punctuation; None if there are neither.
         """
         tables = [from_frame(frame) for frame in frames]
         schema = tables[0].schema if tables else self._state.schema
@@ -130,14 +111,9 @@ class QueueShard:
         )
 
     def _newer(self, rows: pa.Table, updates: Updates, queue: UpdateQueue) -> tuple[pa.Table, Updates, Int64s]:
-        """Leave out rows that are older than one of their key that was delivered, or that leaves in the same batch.
+        """Remove rows that are older than a row of their key that was delivered, or that leaves in the same batch.
 
-        Returns
-        -------
-        pyarrow.Table, Updates
-            The rows that remain.
-        int64 array
-            For each other row, how many updates it stands for.
+        The array is the number of updates that each removed row represents.
         """
         if self._delivered is None or updates.time is None or updates.covered is None:
             return rows, updates, none()
@@ -150,7 +126,7 @@ class QueueShard:
         return rows.filter(pa.array(~older)), updates.take(~older), updates.covered[older]
 
     def _apart(self, rows: pa.Table) -> list[pa.ChunkedArray]:
-        """Return the columns that tell keys apart whose numbers are equal; none if equal numbers mean equal keys."""
+        """Return the columns that distinguish keys with equal numbers; none if equal numbers mean equal keys."""
         return [] if self._exact else [rows.column(name) for name in self._plan.key]
 
     def _share(self) -> int | None:
@@ -206,22 +182,21 @@ class QueueShard:
         )
 
     def _hear(self, rows: pa.Table) -> None:
-        """Take the punctuation of feeds and of single keys."""
+        """Apply the punctuation of input partitions and of single keys."""
         name = self._plan.time
         if name is None or not rows.num_rows:
             return
         at = bounds_in(rows.column(name), ordered)
-        single = key_mask(rows, self._plan.key)  # what speaks for one key says nothing of its feed
+        single = key_mask(rows, self._plan.key)  # punctuation of one key does not bound its input partition
         whole = system_field(rows, "source").filter(pa.array(~single))
         self._feeds.hear(whole.to_pylist(), at[~single].tolist())
         if single.any():
             self._keys.hear(rows.filter(pa.array(single)), self._plan.key, at[single])
 
     def _punctuation(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, now_us: int) -> pa.Table:
-        """Return the shard's own punctuation for each feed: the feed's, but no later than any row that waits here.
+        """Return the shard's punctuation for each input partition, no later than any row that waits here.
 
-        That of single keys follows, no later than a row of the key that waits. What has been sent before is not
-        repeated.
+        That of single keys follows, no later than a waiting row of the key. Punctuation sent before is not repeated.
         """
         name = self._plan.time
         if name is None:
@@ -247,7 +222,7 @@ class QueueShard:
     def _of_keys(
         self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, time: str, promised: int, now_us: int
     ) -> pa.Table:
-        """Return the punctuation of single keys that goes beyond that of all."""
+        """Return the punctuation of single keys that is later than that of all keys."""
         keys, at = self._keys.entries
         waiting = queue.locations
         if not any(column.null_count for column in keys.columns):
@@ -260,7 +235,7 @@ class QueueShard:
         times = times_of_bounds(at[due].tolist(), kind, lambda bound: in_order(bound, kind))
         rows = keys.append_column(time, times)
         alone = self._shard.determined(keys)
-        # Of keys that other shards have too, this one speaks for its own part of each feed.
+        # For keys that other shards have too, this punctuation is only of its own part of each input partition.
         parts = [(ALL_FEEDS, alone), *((f"{feed}/{self._number}", ~alone) for feed in self._feeds.bounds)]
         found: list[pa.Table] = []
         for feed, which in parts:

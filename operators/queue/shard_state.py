@@ -1,4 +1,4 @@
-"""What a shard keeps from one batch to the next: a head, and pages of cells. Pages of rows are in `rows`."""
+"""A shard's state between batches: a head, and pages of cells."""
 
 from __future__ import annotations
 
@@ -22,31 +22,13 @@ _VERSION = 1
 
 
 class ShardState:
-    """A shard's state but for its rows.
+    """A shard's state without its rows.
 
-    The head is one value, because each value costs a call to Spark's state store: a few words of JSON, the rows'
-    schema, a bit for each location, set if it has a row, and the update rates. Pages of cells are one value each. A
-    cell that left stays in its page until the page is written again: only its bit in the head changes, so that rows
-    that leave cost no writing of pages.
-
-    Parameters
-    ----------
-    plan : ShardPlan
-    store : Store
-
-    Attributes
-    ----------
-    head : dict
-        Empty for a shard that has never seen a row.
-    schema : pyarrow.Schema or None
-        Of the rows that wait.
-    slots : int
-        Locations in a page.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another key, time or number of shards, or by another version.
+    The head is one value, because each value costs a call to Spark's state store: some JSON, the rows' schema, a bit
+    for each location, set if it has a row, and the update rates. Each page of cells is one value. A removed cell stays
+    in its page until the page is written again, and only its bit in the head changes. So rows that leave cause no page
+    writes. `head` is empty for a shard without rows so far. State of another key, time, number of shards or version is
+    refused.
     """
 
     def __init__(self, plan: ShardPlan, store: Store) -> None:
@@ -65,7 +47,7 @@ class ShardState:
 
     @property
     def waiting(self) -> bool:
-        """Whether any row waits."""
+        """True if any row waits."""
         return bool(self.head and self.head["pages"])
 
     def queue(self) -> dict[str, Any]:
@@ -90,21 +72,7 @@ class ShardState:
         }
 
     def save(self, queue: UpdateQueue, schema: pa.Schema, plan: ShardPlan, more: Mapping[str, Any]) -> list[int]:
-        """Write the head, and the pages of cells that changed.
-
-        Parameters
-        ----------
-        queue, schema
-            What waits now.
-        plan : ShardPlan
-        more
-            Further members of the head.
-
-        Returns
-        -------
-        list of int
-            Pages that were given back.
-        """
+        """Write the head with the members `more` and the changed pages of cells; return the released pages."""
         pages = queue.pages.pages()
         gone = sorted(set(self.head.get("pages", ())).difference(pages.tolist()))
         for number in queue.changed().tolist():

@@ -1,4 +1,4 @@
-"""What the next batch of a queue may do: pure arithmetic over the shards' reports."""
+"""The plan of a queue's next batch, from the shards' reports."""
 
 from __future__ import annotations
 
@@ -17,42 +17,23 @@ __all__ = ["Planner", "QueueTicks"]
 
 @dataclasses.dataclass
 class Planner:
-    """Plans ticks.
+    """The planner of ticks."""
 
-    Attributes
-    ----------
-    slots : tuple of int
-        What each shard is grouped by.
-    reports : callable
-        The last report of each shard.
-    served : callable
-        Returns the last reports of the tasks after the queue.
-    budget : int or None
-        Rows per batch; the first one if `auto`.
-    auto : bool
-        Whether to find the budget.
-    duration_s : float or None
-        How long a batch is to take, for `auto`.
-    cost_s : float or None
-        Seconds per row, pinned.
-    """
-
-    slots: tuple[int, ...]
-    reports: Callable[[], list[QueueReport]]
-    served: Callable[[], list[Served]]
-    budget: int | None
-    auto: bool = False
-    duration_s: float | None = None
-    cost_s: float | None = None
+    slots: tuple[int, ...]  # the value by which each shard is grouped
+    reports: Callable[[], list[QueueReport]]  # returns the last report of each shard
+    served: Callable[[], list[Served]]  # returns the last reports of the tasks after the queue
+    budget: int | None  # rows per batch, or the first one if `auto`; None for no limit
+    auto: bool = False  # find the budget
+    duration_s: float | None = None  # intended duration of a batch, for `auto`
+    cost_s: float | None = None  # seconds per row, pinned
 
     @property
     def shards(self) -> int:
-        """The number of shards."""
         return len(self.slots)
 
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> Planner:
-        """Return a planner from the options that the fluent stream gives."""
+        """Return a planner from the options of the fluent stream."""
         folder = options["feedback"]
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
@@ -127,15 +108,13 @@ class Planner:
 
 
 class QueueTicks(TickSource):
-    """The ``upstream_ticks`` format; made by the fluent stream, not by users."""
+    """The ``upstream_ticks`` format, for the fluent stream only."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "upstream_ticks"
 
     def planner(self) -> Planner:
-        """See :class:`TickSource`."""
         return Planner.of(self.slots(), self.options)
 
 
