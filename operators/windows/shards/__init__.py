@@ -1,1 +1,1 @@
-"""Windows by shards of keys: what a shard keeps, and what it gives when the watermark moves."""
+"""Windows by shards of keys: the shards' state, and their results as the low-watermark advances."""

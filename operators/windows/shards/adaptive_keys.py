@@ -1,4 +1,4 @@
-"""Of which keys a shard keeps rows, and of which partial aggregates: the method `adaptive` (AdaptWID, thesis §6.3)."""
+"""The method ``adaptive`` (AdaptWID, thesis §6.3): a shard's keys with rows, and those with partial aggregates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .plan import WindowPlan
 __all__ = ["KeyModes", "with_automatic_method"]
 
 _KIND, _HEAD = "modes", "adaptive"
-_WORD = 8  # bytes of the pane beside both, and about what a value of no fixed width takes at least
+_WORD = 8  # bytes of the pane beside both, and about the least size of a value without a fixed width
 
 
 class KeyModes:
@@ -51,7 +51,7 @@ class KeyModes:
         return {_HEAD: self._stream.to_json()}
 
     def heard(self, rows: pa.Table, panes: Int64s, over: frozenset[str]) -> None:
-        """Account for rows that have come, with their system column; some feeds are over."""
+        """Account for arrived rows, with their system column; the input partitions in `over` have ended."""
         self._stream = self._stream.heard(system_field(rows, "source"), panes, over)
 
     def closed(self, kept_from: int) -> None:
@@ -59,29 +59,11 @@ class KeyModes:
         self._stream = self._stream.closed(kept_from, self._least)
 
     def split(self, rows: pa.Table | None, entries: Entries, needed: int) -> tuple[pa.Table | None, Entries]:
-        """Decide which keys are dense.
+        """Split a batch into rows of sparse keys and entries of dense keys; `entries` are the lifted `rows`.
 
-        Parameters
-        ----------
-        rows : pyarrow.Table or None
-            What came, with :data:`PANE`.
-        entries : Entries
-            The same, lifted.
-        needed : int
-            The first pane that is needed from now on.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Rows of sparse keys.
-        Entries
-            Of dense keys.
-
-        Notes
-        -----
-        What earlier batches left stays as it was kept until its panes are over: a switch moves nothing, in either
-        direction. At the threshold both take the same, and from then on the key's new rows are kept the other way, so
-        that no more than that is ever kept in the way that takes more.
+        `needed` is the first pane that is needed from now on. Rows and entries of earlier batches stay until their
+        panes are over, so a switch moves nothing. At the threshold both take the same memory, and the key's new rows
+        are kept the other way. So the more costly way never keeps more than that.
         """
         if rows is not None and rows.num_rows:
             tup, aggr = rows.nbytes / rows.num_rows, entries.table().nbytes / max(len(entries), 1)
@@ -101,12 +83,8 @@ class KeyModes:
 def with_automatic_method(plan: WindowPlan) -> WindowPlan:
     """Return the plan with ``adaptive`` if its aggregates' least state is much larger than a row, else ``paned``.
 
-    If rows must not be kept, the method is ``paned`` too: for windows over rows, and for windows to which keys are
-    committed.
-
-    Notes
-    -----
-    Sketches and lists grow with their rows. Those of sparse keys are small, so ``paned`` suits them.
+    Windows over rows, and windows to which keys are committed, must not keep rows, so they are ``paned``. Sketches and
+    lists grow with their rows: those of sparse keys are small, so ``paned`` suits them.
     """
     if plan.by_rows or plan.emit == "eager":
         return dataclasses.replace(plan, method="paned")

@@ -1,4 +1,4 @@
-"""Which rows end a window where every n-th row of a key does, in the order of arrival."""
+"""The rows that end a window, where every n-th row of a key does in the order of arrival."""
 
 from __future__ import annotations
 
@@ -20,19 +20,10 @@ __all__ = ["ArrivalNumbers"]
 
 
 class ArrivalNumbers:
-    """How many rows of each key have arrived.
+    """The number of rows of each key that have arrived, for windows that slide by rows.
 
-    A row that ends a window is marked, and its mark is kept with the partial aggregate of its instant, until the
+    A row that ends a window is marked. Its mark is kept with the partial aggregate of its instant, until the
     low-watermark passes it.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's.
-    plan : WindowPlan
-        Of windows that slide by rows.
-    saved
-        What :meth:`to_json` gave; empty at first.
     """
 
     def __init__(self, store: Store, plan: WindowPlan, saved: Any) -> None:
@@ -40,16 +31,12 @@ class ArrivalNumbers:
         self._counts = KeyCounts(store, plan.key_schema, saved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return self._counts.to_json()
 
     def marked(self, rows: pa.Table) -> pa.Table:
-        """Count rows, and return them with the column :data:`OPENS`: 1 for rows that end a window, else 0.
+        """Count rows, and add the column :data:`OPENS` to them: 1 for rows that end a window, else 0.
 
-        Parameters
-        ----------
-        rows : pyarrow.Table
-            All that have come, in the order of arrival, late ones included.
+        These are all rows that arrived, late ones included, in the order of arrival.
         """
         keys = Keys([rows.select(list(self._plan.key))])
         codes = keys.codes[0]
@@ -60,22 +47,10 @@ class ArrivalNumbers:
         return rows.append_column(OPENS, pa.array(opens.astype(np.int64)))
 
     def opened(self, keys: Keys, codes: Int64s, entries: Entries, before: int, now: int) -> tuple[Int64s, Int64s]:
-        """Return the windows that marked rows of some panes open.
+        """Return the windows that marked rows of panes ``before < pane <= now`` open.
 
-        Parameters
-        ----------
-        keys : Keys
-        codes : int64 array of length entries
-            The keys of the entries.
-        entries : Entries
-            All that there are of the panes.
-        before, now : int
-            Panes ``before < pane <= now`` are asked for.
-
-        Returns
-        -------
-        code, wid : int64 arrays of length windows
-            Keys and windows, in the order of keys, then of time. Rows of one time open one window.
+        `entries` are all entries of these panes. Windows are in the order of keys, then of time. Rows of one time open
+        one window.
         """
         del keys
         inside = np.flatnonzero((entries.panes > before) & (entries.panes <= now))

@@ -26,23 +26,10 @@ __all__ = ["build_numbering", "build_windows"]
 
 
 def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = False) -> Compiled:
-    """Return the results of windows.
+    """Return the results of windows, whose shards report to `folder`.
 
-    Parameters
-    ----------
-    node
-        What the windows are.
-    before
-        The rows that come to them.
-    folder
-        Where their shards report.
-    fused
-        Whether they run in the stage of the operator before them.
-
-    Raises
-    ------
-    CheckpointError
-        The shards that report there were begun with another window, key or aggregate.
+    If `fused`, they run in the stage of the operator before them. Reports there of another window, key or aggregate are
+    a CheckpointError.
     """
     from ...runtime.flush import with_flush_ticks
     from .changed_aggregates import check_aggregates
@@ -75,17 +62,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
 
 
 def build_numbering(node: Numbering, before: Compiled, folder: str) -> Compiled:
-    """Return numbered rows, for :func:`build_windows`.
-
-    Parameters
-    ----------
-    node
-        The step.
-    before
-        The rows that come to it.
-    folder
-        Where it reports.
-    """
+    """Return numbered rows, for :func:`build_windows`; the shard reports to `folder`."""
     from .numbering_processor import NumberingProcessor
 
     plan = node.specification

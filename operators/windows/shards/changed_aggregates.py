@@ -1,6 +1,4 @@
-"""Aggregates that changed while windows were open: kept state stays in use, and results that lack state are null
-instead of wrong.
-"""
+"""Aggregates that change while windows are open: kept state stays in use, and results without state are null."""
 
 from __future__ import annotations
 
@@ -22,19 +20,8 @@ __all__ = ["check_aggregates", "nulled", "since_of", "with_state"]
 def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: WindowPlan) -> None:
     """Refuse aggregates other than those of the batch before, if the kept state does not suffice for them.
 
-    Parameters
-    ----------
-    was
-        The aggregates in words, as the state was written with them.
-    kept
-        The columns that were kept for them, with their types; None in a state of an earlier release, which works with
-        the same aggregates alone.
-    plan
-
-    Raises
-    ------
-    CheckpointError
-        Saying which aggregate does not fit.
+    `was` is the text of the aggregates with which the state was written, and `kept` the types of its columns. `kept` is
+    None in a state of an earlier release, which works with the same aggregates alone.
     """
     if was is None or was == plan.aggregates_text:
         return
@@ -52,22 +39,16 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
 
 
 def _may_grow(plan: WindowPlan) -> bool:
-    """Return whether partial aggregates are all that is kept, for every row of an open window."""
+    """Return whether only partial aggregates are kept, for every row of an open window."""
     if isinstance(plan.windows, SessionWindows):
         return False
     return not (plan.by_rows or plan.keeps_rows or plan.emit == "eager" or plan.paned.endless or plan.paned.by_row)
 
 
 def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -> dict[str, int]:
-    """Return the first pane from which a column of the state is whole, for columns that are not whole in all panes.
+    """Return the first pane from which a state column is complete, for columns that are not so in all panes.
 
-    Parameters
-    ----------
-    head
-        The shard's, as the batch before left it.
-    plan
-    last_pane
-        The greatest pane of which something is kept.
+    `head` is from the batch before; `last_pane` is the greatest pane with kept entries.
     """
     since: dict[str, int] = dict(head.get("since", {}))
     kept = head.get("state")

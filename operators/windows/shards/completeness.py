@@ -1,4 +1,4 @@
-"""Which windows leave some out, or give some twice, so that windows over them would count wrongly."""
+"""Windows that omit results, or emit some twice, so that windows over them would count wrongly."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
 
 
 def revises(plan: WindowPlan) -> bool:
-    """Return whether the results of all windows by time are given, and some of them again."""
+    """Return whether all windows by time emit results, and some of them emit revised ones."""
     by_time = not plan.by_rows and not plan.by_number and not isinstance(plan.windows, SessionWindows)
     return plan.every and by_time and (plan.early or plan.lateness_us > 0)

@@ -1,4 +1,4 @@
-"""The results of sessions that readers have, so that those of sessions that no longer exist can be taken back."""
+"""The emitted results of sessions, so that those of sessions that no longer exist can be retracted."""
 
 from __future__ import annotations
 
@@ -44,33 +44,23 @@ class GivenSessions:
         self._pages = KeyPages(store, "given", _NUMBER, self._schema, saved, (_END,))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return self._pages.to_json()
 
     @property
     def least_end(self) -> int:
-        """The least end of a result that may be taken back."""
+        """The least end of a result that may be retracted."""
         least = self._pages.least(_END)
         return HIGHEST if least is None else least
 
     def replaced(self, sessions: Sessions, closed: Mask, partial: Mask, over: Mask) -> tuple[Results, int]:
         """Replace the results of some sessions by new ones.
 
-        Parameters
-        ----------
-        sessions : Sessions
-            All sessions of some keys, in the order of keys, then of time.
-        closed, partial : bool arrays of length sessions
-            Which give a result now, final or not.
-        over : bool array of length sessions
-            Which are final, so that their results are remembered no longer.
+        `sessions` are all sessions of some keys, in the order of keys, then of time. `closed` and `partial` mark those
+        that emit a result now, final or not. `over` marks those that cannot change any more, so their results are
+        forgotten.
 
-        Returns
-        -------
-        Results
-            Earlier results in sessions that give a result now by another id, without values.
-        int
-            How many of the final results were given before.
+        Return the earlier results, without values, in sessions that now have another id, and how many of the final
+        results were emitted before.
         """
         plan = self._plan
         give = closed | partial
@@ -114,7 +104,7 @@ def latest_of_key(codes: Int64s, which: Mask) -> Mask:
 
 
 def _places(sessions: Sessions, keys: pa.Table, time: Int64s) -> Int64s:
-    """Return the position of the session of its key that each time lies in; -1 for a key without sessions here."""
+    """Return the position of the key's session that contains each time; -1 if there is none."""
     numbers = Keys([sessions.keys, keys])
     codes, asked = numbers.codes
     known = np.unique(np.concatenate([sessions.start, time]))

@@ -1,4 +1,4 @@
-"""The results that a shard of windows holds, since when, and the low-watermark that would release some of them."""
+"""The results that a shard of windows holds, and the low-watermark that would release some of them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,15 @@ _MOST = 64
 
 @dataclasses.dataclass(frozen=True)
 class Held:
-    """What waits for windows to close.
+    """The entries that wait for windows to close."""
 
-    Attributes
-    ----------
-    count : int
-        Entries and rows that are kept for windows not yet closed; some of them may already have been in earlier ones.
-    since_us : int or None
-        When the oldest of them arrived, to a batch.
-    needs : int or None
-        The least low-watermark that closes a window with something in it; None if nothing is held.
-    """
-
-    count: int = 0
-    since_us: int | None = None
-    needs: int | None = None
+    count: int = 0  # kept entries and rows of windows not yet closed; some may have been in earlier windows
+    since_us: int | None = None  # arrival of the oldest of them, to a batch
+    needs: int | None = None  # least low-watermark that closes a window with entries; None if nothing is held
 
 
 class Holding:
-    """Finds what a shard holds, without reading what it keeps unless windows have closed.
-
-    Parameters
-    ----------
-    saved
-        What :meth:`to_json` gave.
-    """
+    """A search for what a shard holds. It reads the kept panes only if windows have closed."""
 
     def __init__(self, saved: Any = None) -> None:
         saved = saved or {}
@@ -49,27 +33,15 @@ class Holding:
         self._since = Since(saved.get("since", ()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"floor": self._floor, "first": self._first, "since": self._since.to_json()}
 
     def after(
         self, paned: Paned, kept: KeptPanes, new: Int64s, closed: int, committed: int | None, now_us: int
     ) -> Held:
-        """Return the results that are held after a batch.
+        """Return the results that are held after a batch, which arrived at `now_us` with entries in the panes `new`.
 
-        Parameters
-        ----------
-        paned : Paned
-        kept : KeptPanes
-            The kept panes, with the batch's entries.
-        new : int64 array
-            The panes of the batch's entries.
-        closed : int
-            The greatest window-id that is closed.
-        committed : int or None
-            With eager emission: the first window to which a key is committed.
-        now_us : int
-            When the batch arrived.
+        `closed` is the greatest closed window. With eager emission, `committed` is the first window to which a key is
+        committed.
         """
         floor = _first_open_pane(paned, closed)
         if floor != self._floor:
@@ -87,24 +59,17 @@ class Holding:
 
 
 class Since:
-    """When the oldest of what is held arrived, by the panes that arrivals reached up to.
-
-    Parameters
-    ----------
-    saved
-        What :meth:`to_json` gave.
-    """
+    """The arrival of the oldest held entries, by the greatest pane that arrivals reached."""
 
     def __init__(self, saved: Any = ()) -> None:
         # [greatest pane, arrival], both increasing: what came later and reaches less far is never the last to go.
         self._reach: list[list[int]] = [list(each) for each in saved]
 
     def to_json(self) -> list[list[int]]:
-        """Return a JSON value."""
         return self._reach
 
     def add(self, last_pane: int, now_us: int) -> None:
-        """Record that entries up to a pane have come."""
+        """Record that entries up to a pane have arrived."""
         if not self._reach or last_pane > self._reach[-1][0]:
             self._reach.append([last_pane, now_us])
         if len(self._reach) > _MOST:  # rather too old than too young

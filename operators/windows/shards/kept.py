@@ -1,6 +1,4 @@
-"""What a shard keeps for later batches, by the method: partial aggregates, rows, or some of both. Whoever reads it gets
-entries.
-"""
+"""The entries and rows that a shard keeps for later batches."""
 
 from __future__ import annotations
 
@@ -19,20 +17,9 @@ __all__ = ["KeptPanes"]
 
 
 class KeptPanes:
-    """Runs of partial aggregates and runs of rows.
+    """Runs of partial aggregates and runs of rows, by the method; both are read as entries.
 
-    Parameters
-    ----------
-    plan : WindowPlan
-    store : Store
-        The shard's.
-    head : mapping
-        The shard's head; what :meth:`to_json` gives goes into it.
-
-    Attributes
-    ----------
-    modes : KeyModes or None
-        Of which keys rows are kept and of which partial aggregates, for the method ``adaptive``.
+    For the method ``adaptive``, `modes` are the modes of the keys.
     """
 
     def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
@@ -69,10 +56,7 @@ class KeptPanes:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Entries and rows that are kept, and runs read and written.
-
-        They are members of :class:`~upstream.core.feedback.window_reports.WindowReport`.
-        """
+        """Kept entries and rows, and runs read and written, as members of the shard's report."""
         both = (self._entries, self._rows)
         return {
             "entries": self._entries.rows,
@@ -89,14 +73,8 @@ class KeptPanes:
     def add(self, rows: pa.Table | None, entries: Entries, needed: int) -> None:
         """Keep new entries and rows, and remove those that no window needs any more.
 
-        Parameters
-        ----------
-        rows : pyarrow.Table or None
-            The rows that came as rows, with :data:`PANE`.
-        entries : Entries
-            All that came, lifted.
-        needed : int
-            The first pane that is needed from now on; more than any if nothing is.
+        `rows` are those that arrived as rows, with :data:`PANE`; `entries` are all that arrived, lifted. `needed` is
+        the first pane that is needed from now on; more than any if none is.
         """
         self._entries.drop_below(needed)
         self._rows.drop_below(needed)

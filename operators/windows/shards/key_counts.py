@@ -1,4 +1,4 @@
-"""How many rows of each key a shard has counted."""
+"""The rows that a shard has counted for each key."""
 
 from __future__ import annotations
 
@@ -19,17 +19,7 @@ _NUMBER, _COUNTED = "__upstream_number", "__upstream_counted"
 
 
 class KeyCounts:
-    """A count for each key, on pages of keys.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's.
-    key : pyarrow.Schema
-        The key's columns.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    """
+    """A count for each key, on pages of keys."""
 
     def __init__(self, store: Store, key: pa.Schema, saved: Any) -> None:
         self._key = key
@@ -37,24 +27,10 @@ class KeyCounts:
         self._pages = KeyPages(store, "numbers", _NUMBER, self._schema, saved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return self._pages.to_json()
 
     def count(self, keys: pa.Table, rows: Int64s) -> Int64s:
-        """Count rows of some keys.
-
-        Parameters
-        ----------
-        keys : pyarrow.Table
-            Each key once.
-        rows : int64 array of length keys
-            How many rows of each there are now.
-
-        Returns
-        -------
-        int64 array of length keys
-            How many rows of each there were before.
-        """
+        """Add `rows` to the counts of `keys`, each key once, and return the counts before."""
         numbers = key_numbers(keys)
         pages = self._pages.pages(numbers)
         kept = self._pages.read(pages)

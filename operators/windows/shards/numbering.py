@@ -1,8 +1,4 @@
-"""The numbers of a stream's rows in the order of arrival. One shard sees all of them. Pure logic over a store.
-
-Rows leave it with their number and with punctuation: all rows below the count so far have come. To what follows, a
-row's number is what its time is to windows by time, in order and never late.
-"""
+"""The numbers of a stream's rows in the order of arrival, by one shard that receives all rows."""
 
 from __future__ import annotations
 
@@ -33,23 +29,17 @@ _LAYOUT = 1
 
 @dataclasses.dataclass(frozen=True)
 class NumberingPlan:
-    """How rows are numbered.
+    """The settings of row numbering."""
 
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Of numbered rows: the columns that the windows need, :data:`~.plan.NUMBER` among them.
-    """
-
-    schema: pa.Schema
+    schema: pa.Schema  # of numbered rows: the columns that the windows need, including the number
 
     @property
     def needed(self) -> list[str]:
-        """The columns that rows have before."""
+        """The columns of rows before they are numbered."""
         return [name for name in self.schema.names if name != NUMBER]
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
+        """Return the settings to which a checkpoint is bound, as text."""
         return {"order": "arrival"}
 
     def changeable(self) -> dict[str, str]:
@@ -58,13 +48,7 @@ class NumberingPlan:
 
 
 def numbering_pack(slot: int) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that packs a task's rows into frames, and leaves punctuation out.
-
-    Parameters
-    ----------
-    slot
-        The number by which Spark groups the frames.
-    """
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames, without punctuation."""
 
     def run(batches: Batches) -> Batches:
         for table in some_at_once(batches):
@@ -76,17 +60,10 @@ def numbering_pack(slot: int) -> Callable[[Batches], Batches]:
 
 
 class NumberingShard:
-    """One batch.
+    """One batch of row numbering.
 
-    Parameters
-    ----------
-    plan : NumberingPlan
-    store : Store
-
-    Raises
-    ------
-    CheckpointError
-        Another version wrote the state.
+    Rows leave with their number, and with punctuation: all rows below the count so far have arrived. For the windows
+    that follow, the number is a time that is in order and never late. State of another version is refused.
     """
 
     def __init__(self, plan: NumberingPlan, store: Store) -> None:
@@ -103,13 +80,9 @@ class NumberingShard:
             )
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, NumberingReport]:
-        """Give the rows that arrived their numbers.
+        """Assign numbers to the rows that arrived; a tombstone has none.
 
-        Returns
-        -------
-        pyarrow.Table or None
-            The rows in the order of arrival, then punctuation; None without rows. A tombstone has no number.
-        NumberingReport
+        The table has the rows in the order of arrival, then punctuation; None without rows.
         """
         schema = self._plan.schema
         before = self._head.get("counted", 0)

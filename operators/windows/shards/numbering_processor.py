@@ -16,14 +16,7 @@ __all__ = ["NumberingProcessor"]
 
 
 class NumberingProcessor(ShardProcessor):
-    """Numbers the rows.
-
-    Parameters
-    ----------
-    plan : NumberingPlan
-    folder : str
-        Where it leaves its report.
-    """
+    """The stateful processor that numbers rows; its shard reports to `folder`."""
 
     state = "upstream_numbering_v1"
 
@@ -32,7 +25,6 @@ class NumberingProcessor(ShardProcessor):
         self._folder = folder
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         del shard
         result, report = NumberingShard(self._plan, store).run([bytes(row.frame) for row in rows], batch_id())
         write_report(self._folder, report)

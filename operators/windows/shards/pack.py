@@ -1,4 +1,4 @@
-"""From rows to frames of partial aggregates: what a task holds is reduced to keys and panes before it is shuffled."""
+"""The reduction of a task's rows to partial aggregates by key and pane, before the shuffle."""
 
 from __future__ import annotations
 
@@ -35,15 +35,8 @@ Batches = Iterator[pa.RecordBatch]
 def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable[[Batches], Batches]:
     """Return a function for ``mapInArrow`` that packs a task's rows into frames.
 
-    Parameters
-    ----------
-    plan : WindowPlan
-    slots
-        The number by which Spark groups each shard's frames.
-    folder
-        The folder to which the shards report the windows that are final. A row in one of them is sent as it is, since
-        its shard may have to set it aside as late; all others are sent as partial aggregates. Either is right: the
-        shard decides by its own state.
+    The shards report their final windows to `folder`. A row in one of them is sent as it is, since its shard may have
+    to treat it as late. All others are sent as partial aggregates. Either is right: the shard decides by its own state.
     """
 
     def run(batches: Batches) -> Batches:
@@ -58,12 +51,6 @@ def fused_pack(plan: WindowPlan, slot: int) -> Callable[[Batches], Batches]:
     """Return a step that packs a shard's rows into frames of the same shard's windows, in its own worker.
 
     Rows are sent as they are, since they are not shuffled.
-
-    Parameters
-    ----------
-    plan : WindowPlan
-    slot
-        The number by which Spark groups the shard's frames.
     """
 
     def run(batches: Batches) -> Batches:
@@ -84,23 +71,16 @@ def is_partial(table: pa.Table) -> bool:
 
 
 def latest_arrival(table: pa.Table) -> int:
-    """Return when the last row of a frame arrived; 0 if it has none."""
+    """Return the arrival of a frame's last row; 0 if it has none."""
     if is_partial(table):
         return int(table.schema.metadata[_ARRIVAL])
     return int(micros(table, "arrival").max(initial=0))
 
 
 def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
-    """Return the frames of one task's rows.
+    """Return the frames of one task's rows and punctuation.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Rows and punctuation.
-    plan, slots
-        As for :func:`window_pack`.
-    final : int or None
-        The last window whose rows are sent as they are; None for none.
+    Rows in windows up to `final` are sent as they are; None for none.
     """
     shards = len(slots)
     rows, punctuation = split_punctuation(table)
@@ -112,7 +92,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     if not plan.takes_rows:
         times = plan.times(rows)
         whole = np.zeros(rows.num_rows, dtype=np.bool_)
-        # Mostly the oldest row already is in no window that is final: then no other has to be asked.
+        # If the oldest row is in no final window, which is usual, neither is any other row.
         if final is not None and len(times) and int(plan.windows.wids(int(times.min()))[0]) <= final:
             whole = plan.windows.wids(times)[0] <= final
     early = rows.filter(pa.array(whole)) if whole.any() else rows.slice(0, 0)
@@ -123,7 +103,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
         for number, part in by_bucket(entries.table(), plan.key, shards):
             found.append((number, to_frame(part.replace_schema_metadata(metadata))))
             metadata = {_ARRIVAL: metadata[_ARRIVAL]}  # counted by one shard only
-    # Each shard hears of the progress of every feed, whether it has rows or not.
+    # Each shard gets the punctuation of every input partition, with or without rows.
     late, none = dict(by_bucket(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
     told_to = range(shards) if punctuation.num_rows else late
     found += [(number, to_frame(pa.concat_tables([late.get(number, none), punctuation]))) for number in told_to]
@@ -133,10 +113,10 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
 
 
 def tombstones_in(table: pa.Table) -> int:
-    """Return how many tombstones were left out of a frame's task."""
+    """Return the number of tombstones that were left out of a frame's task."""
     return int((table.schema.metadata or {}).get(_TOMBSTONES, 0))
 
 
 def outside_in(table: pa.Table) -> int:
-    """Return how many rows of a frame's task were in no window."""
+    """Return the number of rows of a frame's task that were in no window."""
     return int((table.schema.metadata or {}).get(_OUTSIDE, 0))

@@ -1,4 +1,4 @@
-"""What does not change while a windowed query runs, and how its rows become entries."""
+"""The settings of a window operator, and the reduction of its rows to entries."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ __all__ = [
 ]
 
 Tombstones = Literal["fail", "drop"]
-"""What becomes of a tombstone before a window: it ends the query, or it is left out and counted."""
+"""The treatment of a tombstone before a window: it ends the query, or it is dropped and counted."""
 
 ResultsFlush = Literal["eager", "slow", "lazy"]
-"""How results of closed windows leave: all at once, some in each batch, or each as its key's next rows come."""
+"""The release of closed windows' results: all at once, some in each batch, or each with its key's next rows."""
 
 Method = Literal["wid", "paned", "adaptive", "buffering"]
-"""How windows are computed; the results are the same."""
+"""The methods of computing windows, with the same results."""
 
 ROWS = "__upstream_rows"
-"""The aggregate that every plan has: how many rows there are."""
+"""The number of rows, an aggregate of every plan."""
 
 OPENS = "__upstream_opens"
-"""The column, and the aggregate, of rows that end a window, where every n-th row of a key does as it arrives."""
+"""The column and aggregate of rows that end a window, where every n-th row of a key does as it arrives."""
 
 NUMBER = "__upstream_row"
 """The column of a row's number in the stream, for windows over the rows of the whole stream."""
@@ -75,60 +75,33 @@ def check_tombstones(tombstones: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class WindowPlan:
-    """A window operator. With another plan a checkpoint is refused.
+    """The settings of a window operator. A checkpoint is bound to :meth:`identity`.
 
-    Attributes
-    ----------
-    key : tuple of str
-        The columns by which rows have windows of their own: the update key's, unless `update_key` is given.
-    time : str or None
-        The column of the windowing attribute; None for windows over the rows of each key, :data:`NUMBER` for those over
-        the rows of the whole stream.
-    time_format, time_zone : str
-        Its format, if its type does not determine it.
-    windows : SlidingWindows, LandmarkWindows, CalendarWindows, SlideByTupleWindows or SessionWindows
-        Over microseconds.
-    aggregates : mapping of str to Aggregate
-        The results' names, and what they are.
-    emit : Emit
-    method : Method
-    lateness_us : int
-        How long a window may be corrected after it closed.
-    shards : int
-    schema : pyarrow.Schema
-        Of the rows.
-    slack_us : int or None
-        For the method ``buffering`` as others have it, to compare with (thesis §6.1.5): the low-watermark is the
-        largest time that the shard has seen, less this; punctuation does not count, but a feed's end does. Results then
-        depend on the order of arrival, and on which keys are in one shard, so it is no option of a stream.
-    tombstones : Tombstones
-        It may be another one in the next run: a query that a tombstone ended must be able to resume.
-    flush : ResultsFlush
-    flush_rows : int or None
-        For slow flush: the most results that leave a shard in a batch.
-    flush_windows : int
-        For lazy flush: how many windows later a result leaves at the latest.
-    update_key : tuple of str or None
-        Of the rows, if windows are by other columns than it: these are `key` then. None if they are by the update key.
+    `slack_us` is for the method ``buffering`` of other systems, as a comparison (thesis §6.1.5): the low-watermark is
+    the largest time that the shard has seen, less this. Punctuation does not count, except for the end of an input
+    partition. Results then depend on the order of arrival and on the keys in a shard, so it is no option of a stream.
     """
 
+    # columns by which rows have windows of their own: the update key's, unless `update_key` is set
     key: tuple[str, ...]
+    # column of the windowing attribute; None for windows over each key's rows, NUMBER over the stream's
     time: str | None
-    time_format: str | None
+    time_format: str | None  # of the time column, if its type does not determine it
     time_zone: str
+    # over microseconds, or over numbers of rows
     windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows | SessionWindows
-    aggregates: Mapping[str, Aggregate]
+    aggregates: Mapping[str, Aggregate]  # by the names of the results
     emit: Emit
     method: Method
-    lateness_us: int
+    lateness_us: int  # time for which a window may be corrected after it closed
     shards: int
-    schema: pa.Schema
+    schema: pa.Schema  # of the rows
     slack_us: int | None = None
-    tombstones: Tombstones = "fail"
+    tombstones: Tombstones = "fail"  # changeable, so that a query that a tombstone ended can resume
     flush: ResultsFlush = "eager"
-    flush_rows: int | None = None
-    flush_windows: int = 1
-    update_key: tuple[str, ...] | None = None
+    flush_rows: int | None = None  # slow flush: most results that leave a shard in a batch
+    flush_windows: int = 1  # lazy flush: windows after which a result leaves at the latest
+    update_key: tuple[str, ...] | None = None  # of the rows, if windows are by other columns; else None
 
     @cached_property
     def algebra(self) -> Aggregates:
@@ -149,22 +122,21 @@ class WindowPlan:
 
     @property
     def every(self) -> bool:
-        """Whether each window yields a result, or only the most recent one of each key."""
+        """True if each window yields a result, not only the most recent one of each key."""
         return self.emit.startswith("all")
 
     @property
     def early(self) -> bool:
-        """Whether open windows yield partial results."""
+        """True if open windows yield partial results."""
         return self.emit.endswith("early")
 
     @property
     def output_text(self) -> str:
-        """What the user writes for :attr:`emit`, such as ``output='all', early=True``."""
+        """:attr:`emit` as the user writes it, such as ``output='all', early=True``."""
         return written(self.emit)
 
     @property
     def key_schema(self) -> pa.Schema:
-        """The schema of the update key's columns."""
         return pa.schema([self.schema.field(name) for name in self.key])
 
     @property
@@ -174,17 +146,16 @@ class WindowPlan:
 
     @property
     def by_rows(self) -> bool:
-        """Whether windows are over the rows of each key, as they arrive."""
+        """True for windows over the rows of each key, as they arrive."""
         return self.time is None
 
     @property
     def by_number(self) -> bool:
-        """Whether windows are over the rows of the whole stream, by the number that each got as it arrived."""
+        """True for windows over the rows of the whole stream, by the number that each got as it arrived."""
         return self.time == NUMBER
 
     @property
     def ends_type(self) -> pa.DataType:
-        """The type of the ends of windows."""
         return pa.int64() if self.by_rows or self.by_number else TIMESTAMP
 
     @property
@@ -196,22 +167,22 @@ class WindowPlan:
 
     @property
     def numbers_arrivals(self) -> bool:
-        """Whether every n-th row of a key, in the order of arrival, ends a window."""
+        """True if every n-th row of a key, in the order of arrival, ends a window."""
         return isinstance(self.windows, SlideByTupleWindows) and self.rows_apart > 1 and self.windows.order == "arrival"
 
     @property
     def takes_rows(self) -> bool:
-        """Whether rows must arrive as they are; else they arrive as partial aggregates, if they are not late."""
+        """True if rows must arrive as they are; else they arrive as partial aggregates, if they are not late."""
         return self.by_rows or self.keeps_rows or self.numbers_arrivals
 
     @property
     def rows_apart(self) -> int:
-        """How many rows of a key windows by time are apart; 1 where they slide by time too."""
+        """The rows of a key between two windows by time; 1 if windows do not slide by several rows."""
         return self.windows.every if isinstance(self.windows, SlideByTupleWindows) else 1
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether rows are kept as they are, of some keys at least; then they must arrive as they are."""
+        """True if rows are kept as they are, of some keys at least; then they must arrive as they are."""
         return self.method in ("adaptive", "buffering")
 
     @property
@@ -220,7 +191,7 @@ class WindowPlan:
         return list(dict.fromkeys([*self.key, *self.algebra.inputs]))
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, in words."""
+        """Return the settings to which a checkpoint is bound, as text."""
         return {
             "key": ", ".join(self.key),
             "time": self._time_text,
@@ -242,7 +213,7 @@ class WindowPlan:
         return f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})"
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings, in words, which may change from run to run."""
+        """Return the other settings, as text, which may change from run to run."""
         tombstones = {} if self.tombstones == "fail" else {"tombstones": self.tombstones}
         flush = {} if self.flush_rows is None else {"results a batch": str(self.flush_rows * self.shards)}
         if self.flush == "lazy":
@@ -251,7 +222,6 @@ class WindowPlan:
 
     @cached_property
     def aggregates_text(self) -> str:
-        """The aggregates in words."""
         return ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items())
 
     @cached_property
@@ -260,13 +230,7 @@ class WindowPlan:
         return {field.name: str(field.type) for field in self.algebra.state_schema}
 
     def times(self, rows: pa.Table) -> Int64s:
-        """Return the windowing attribute of rows: microseconds, or row numbers.
-
-        Raises
-        ------
-        MalformedRowError
-            A row has no readable time.
-        """
+        """Return the windowing attribute of rows: microseconds, or row numbers; refuse rows without a readable time."""
         assert self.time is not None
         if self.by_number:
             return rows.column(self.time).to_numpy()
@@ -282,19 +246,9 @@ class WindowPlan:
         return times
 
     def checked(self, rows: pa.Table) -> tuple[pa.Table, int]:
-        """Refuse rows that represent several, and tombstones, unless these are to be dropped.
+        """Return the rows without tombstones, and the number of tombstones.
 
-        Returns
-        -------
-        pyarrow.Table
-            The rows without tombstones.
-        int
-            How many tombstones there were.
-
-        Raises
-        ------
-        SchemaError
-            Saying what to do instead.
+        Rows that represent several updates are refused, and so are tombstones unless they are to be dropped.
         """
         covered = system_field(rows, "covered")
         if len(covered) and int(pc.max(covered).as_py() or 1) > 1:

@@ -28,20 +28,10 @@ def window_shard(number: int, plan: WindowPlan, store: Store) -> WindowShard | R
 
 
 class WindowProcessor(ShardProcessor):
-    """Runs each shard's windows.
+    """The stateful processor of each shard's windows; the shards report to `folder`, and `late` writes late rows.
 
-    Parameters
-    ----------
-    plan : WindowPlan
-    folder : str
-        Where the shards leave their reports.
-    late : RowsAside or None
-        Where late rows go.
-
-    Notes
-    -----
-    Guarantee: Spark keeps the state of a batch with the batch, so a batch that is run again starts from the same state
-    and gives the same results, and writes the same late rows to the same files.
+    Guarantee: Spark keeps the state of a batch with the batch. A repeated batch starts from the same state, yields the
+    same results, and writes the same late rows to the same files.
     """
 
     state = "upstream_windows_v1"
@@ -52,7 +42,6 @@ class WindowProcessor(ShardProcessor):
         self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         windows = window_shard(shard, self._plan, store)
         result, report = windows.run(frames, batch_id())

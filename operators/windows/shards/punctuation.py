@@ -1,4 +1,4 @@
-"""Punctuation as a shard of windows receives it, and as it sends it on for single keys."""
+"""The punctuation that a shard of windows receives, and that which it emits for single keys."""
 
 from __future__ import annotations
 
@@ -45,16 +45,7 @@ def key_bounds(plan: WindowPlan, store: Store, head: Mapping[str, Any], number: 
 
 
 def hear(plan: WindowPlan, punctuation: pa.Table, feeds: FeedBounds, ahead: KeyBounds | None) -> None:
-    """Raise the bounds of feeds, and of single keys.
-
-    Parameters
-    ----------
-    plan : WindowPlan
-    punctuation : pyarrow.Table
-    feeds : FeedBounds
-    ahead : KeyBounds or None
-        None if the windows wait for all keys.
-    """
+    """Raise the bounds of input partitions, and of single keys in `ahead`; None if the windows wait for all keys."""
     assert plan.time is not None
     name = plan.time
     bounds = bounds_in(punctuation.column(name), lambda times: plan.times(pa.table([times], [name])))
@@ -72,20 +63,10 @@ def hear(plan: WindowPlan, punctuation: pa.Table, feeds: FeedBounds, ahead: KeyB
 def key_punctuation(
     plan: WindowPlan, bounds: KeyBounds, times: tuple[Int64s, Int64s], number: int, promised: int, now_us: int
 ) -> pa.Table:
-    """Return punctuation for single keys: all results of each before a window's have been given.
+    """Return punctuation for single keys: all results of each before its next window's have been emitted.
 
-    Parameters
-    ----------
-    plan : WindowPlan
-    bounds : KeyBounds
-    times : pair of int64 arrays of length bounds.entries
-        The ``window_time`` and the ``window_end`` of the next result of each key; ENDED if there is none.
-    number : int
-        The shard's.
-    promised : int
-        The ``window_time`` before which all results of all keys have been given.
-    now_us : int
-        The arrival.
+    `times` are the ``window_time`` and the ``window_end`` of the next result of each key; ENDED if there is none. All
+    results of all keys before the ``window_time`` `promised` have been emitted.
     """
     due = bounds.due(times[0], promised)
     schema = result_schema(plan)

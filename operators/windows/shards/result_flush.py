@@ -1,6 +1,4 @@
-"""When results of closed windows leave a shard: all at once, some in each batch, or each as its key's next rows come
-(slow and lazy flush, thesis §8.3.3).
-"""
+"""The release of closed windows' results from a shard: eager, slow or lazy flush (thesis §8.3.3)."""
 
 from __future__ import annotations
 
@@ -30,21 +28,8 @@ _PARTS = 64
 class ResultFlush:
     """The results of a shard that are computed and have not left yet.
 
-    Slow flush numbers results as their windows close, and lets them go in that order. Lazy flush finds them by their
-    keys. Neither changes a result, nor how many there are.
-
-    Parameters
-    ----------
-    plan : WindowPlan
-    store : Store
-        The shard's.
-    head : mapping
-        The shard's head, as the batch before left it; what :meth:`to_json` gives goes into it.
-
-    Raises
-    ------
-    CheckpointError
-        Results wait that were computed with other aggregates.
+    Slow flush numbers results as their windows close, and releases them in that order. Lazy flush finds them by their
+    keys. Neither changes the results or their number. Results that wait are refused if the aggregates have changed.
     """
 
     def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
@@ -68,7 +53,7 @@ class ResultFlush:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value; empty if nothing waits."""
+        """Return a JSON value; empty if no result waits."""
         if not self.waiting:
             return {}
         return {
@@ -82,7 +67,7 @@ class ResultFlush:
 
     @property
     def due(self) -> int:
-        """Results that the next batch may let go, whatever comes."""
+        """Results that the next batch may release, whatever arrives."""
         return self._next - self._gone
 
     @property
@@ -97,24 +82,16 @@ class ResultFlush:
 
     @property
     def needs(self) -> int | None:
-        """The least low-watermark that lets a result go which is not due; None if there is none."""
+        """The least low-watermark that releases a result which is not due; None if there is none."""
         if not self._of_window:
             return None
         return int(self._plan.windows.extent(min(self._of_window) + self._plan.flush_windows)[1])
 
     def leaving(self, results: pa.Table, new: Entries, closed: int, *, ended: bool) -> pa.Table:
-        """Take the results of a batch, and return those that leave with it.
+        """Add a batch's results, which are of complete windows, and return those that leave with it.
 
-        Parameters
-        ----------
-        results : pyarrow.Table
-            Of windows that are complete.
-        new : Entries
-            The batch's entries.
-        closed : int
-            The greatest window that is closed for all keys.
-        ended : bool
-            Whether all feeds have ended, and no rows come any more.
+        `new` are the batch's entries, and `closed` is the greatest window that is closed for all keys. If `ended`, all
+        input partitions have ended, and no more rows arrive.
         """
         if self._plan.flush == "slow":
             return self._some(results)
@@ -123,7 +100,7 @@ class ResultFlush:
         return self._of_keys(results, new, closed, everything=ended or self._plan.flush == "eager")
 
     def _some(self, results: pa.Table) -> pa.Table:
-        """Return the oldest results, as many as a batch may let go."""
+        """Return the oldest results, as many as a batch may release."""
         most = self._plan.flush_rows
         assert most is not None
         if results.num_rows:
@@ -170,7 +147,7 @@ class ResultFlush:
         own = results.append_column(_NUMBER, pa.array(_numbers(results.select(list(plan.key)))))
         all_of = pa.concat_tables([held, own.cast(held.schema)])
         wids = _wids(all_of)
-        # Closed by its key's own punctuation, a window is ahead of the others, and no burst.
+        # A window closed by its key's own punctuation is ahead of the others, so it makes no burst.
         leaves = (wids <= deadline) | (wids > closed) | everything
         if len(new):
             keys = Keys([new.keys, all_of.select(list(plan.key))])

@@ -1,4 +1,4 @@
-"""What window operators give, and the head of their state: whatever the windows are over."""
+"""The rows that window operators emit, and the head of their state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 _VERSION = 1
 RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "final")
-"""What a result has beside its key and its aggregates."""
+"""The columns of a result besides its key and its aggregates."""
 
 
 def result_schema(plan: WindowPlan) -> pa.Schema:
@@ -62,28 +62,12 @@ def results_table(
     seq: int,
     since: Mapping[str, int],
 ) -> tuple[pa.Table, int]:
-    """Return results as rows.
+    """Return results as rows, and the sequence number of the next row.
 
-    Parameters
-    ----------
-    plan : WindowPlan
-    parts : sequence of (Results, bool or None)
-        Results, and whether their windows are complete; None for results that are taken back: tombstones.
-    shard : int
-        The shard's number, which names their feed.
-    now_us : int
-        Their arrival: that of the rows or punctuation that completed the windows.
-    seq : int
-        The sequence number of the first row. It continues from batch to batch, since of two results for one window the
-        sink keeps the one with the greater number.
-    since : mapping of str to int
-        The first pane from which a column of the state is whole, for columns that are not whole in all panes.
-
-    Returns
-    -------
-    pyarrow.Table
-    int
-        The `seq` of the next row.
+    `parts` are results, each with True if the windows are complete, False if not, or None for tombstones of retracted
+    results. `seq` continues from batch to batch, since the sink keeps the greater of two results for one window.
+    `now_us` is the arrival of the rows or punctuation that completed the windows. `since` is the first pane from which
+    a state column is complete, for columns that are not so in all panes.
     """
     tables: list[pa.Table] = [result_schema(plan).empty_table()]
     for results, final in parts:
@@ -137,19 +121,10 @@ def window_columns(plan: WindowPlan, wids: Int64s, until: Int64s | None = None) 
 
 
 def punctuation_before(plan: WindowPlan, window: int | None, shard: int, now_us: int) -> pa.Table:
-    """Return the punctuation on the windows' own times: all results before a window's have been given.
+    """Return punctuation on the windows' own times: all results before those of `window` have been emitted.
 
-    It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
-
-    Parameters
-    ----------
-    plan : WindowPlan
-    window : int or None
-        None if no results will follow.
-    shard : int
-        The shard's number, which names the feed.
-    now_us : int
-        The arrival.
+    `window` is None if no results follow. The punctuation is for `window_time` and for `window_end`, so that a table
+    may be in the order of either.
     """
     at = None if window is None else int(plan.windows.last_instant(window))
     end = None if window is None else int(plan.windows.start_and_end(window)[1])
@@ -166,13 +141,7 @@ def head_of(plan: WindowPlan, **members: Any) -> bytes:
 
 
 def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
-    """Return a shard's head as the batch before left it; empty for a shard that has never been called.
-
-    Raises
-    ------
-    CheckpointError
-        It is of another plan, or of another version.
-    """
+    """Return a shard's head from the batch before; empty for a new shard. Another plan or version is refused."""
     head = heads.read_head(store)
     if head:
         check_identity(head["plan"], plan, heads.other_layout(head["layout"], _VERSION))
@@ -181,12 +150,7 @@ def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
 
 
 def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str] = ()) -> None:
-    """Refuse a plan other than the one with which a checkpoint was begun.
-
-    Raises
-    ------
-    CheckpointError
-    """
+    """Refuse a plan other than the one with which a checkpoint was begun."""
     before = dict(was)
     if plan.flush == "slow" and "flush" not in before:
         more = [*more, "flush 'eager' or 'lazy', now 'slow'"]

@@ -1,4 +1,4 @@
-"""Which rows end a window where every n-th row of a key does, in the order of time."""
+"""The rows that end a window, where every n-th row of a key does in the order of time."""
 
 from __future__ import annotations
 
@@ -18,43 +18,20 @@ __all__ = ["RowNumbers"]
 
 
 class RowNumbers:
-    """How many rows of each key the low-watermark has passed.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's.
-    plan : WindowPlan
-        Of windows that slide by rows.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    """
+    """The number of rows of each key that the low-watermark has passed, for windows that slide by rows."""
 
     def __init__(self, store: Store, plan: WindowPlan, saved: Any) -> None:
         self._plan = plan
         self._counts = KeyCounts(store, plan.key_schema, saved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return self._counts.to_json()
 
     def opened(self, keys: Keys, codes: Int64s, entries: Entries, before: int, now: int) -> tuple[Int64s, Int64s]:
-        """Count the rows of some panes, and return the windows that they open.
+        """Count the rows of panes ``before < pane <= now``, and return the windows that they open.
 
-        Parameters
-        ----------
-        keys : Keys
-        codes : int64 array of length entries
-            The keys of the entries.
-        entries : Entries
-            All that there are of the panes.
-        before, now : int
-            Panes ``before < pane <= now`` are counted: no other row of them comes.
-
-        Returns
-        -------
-        code, wid : int64 arrays of length windows
-            Keys and windows, in the order of keys, then of time. Rows of one time open one window.
+        `entries` are all entries of these panes, which get no further rows. Windows are in the order of keys, then of
+        time. Rows of one time open one window.
         """
         plan = self._plan
         inside = np.flatnonzero((entries.panes > before) & (entries.panes <= now))

@@ -1,9 +1,4 @@
-"""One shard of windows over the rows of each key: its last hundred rows, every ten. Pure logic over a store.
-
-Rows are counted as they arrive, for each key by itself, so a window closes with its last row and needs no punctuation.
-What a key has depends on its own rows only: state is in pages of keys, and a batch reads and writes the pages of its
-rows' keys.
-"""
+"""One shard of windows over the rows of each key, such as its last hundred rows, every ten."""
 
 from __future__ import annotations
 
@@ -39,25 +34,11 @@ _PAGES = 16
 
 
 class RowWindowShard:
-    """One batch of one shard.
+    """One batch of one shard of windows over rows.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : WindowPlan
-        Of windows over rows.
-    store : Store
-
-    Attributes
-    ----------
-    late : None
-        No row is late: its number is that of its arrival.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another window, key or aggregate, or by another version.
+    Each key's rows are counted as they arrive. So a window closes with its last row, needs no punctuation, and no row
+    is late. State is in pages of keys, and a batch reads and writes the pages of its rows' keys. State of another
+    window, key, aggregate or version is refused.
     """
 
     late: pa.Table | None = None
@@ -70,14 +51,7 @@ class RowWindowShard:
         self._kept: dict[str, int] = dict(self._head.get("kept", {}))
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
-        """Process the rows that arrived, and close the windows that are complete.
-
-        Returns
-        -------
-        pyarrow.Table or None
-            Results; None if there are none.
-        WindowReport
-        """
+        """Process the rows that arrived, and return the results of windows; None if there are none."""
         plan = self._plan
         tables = [from_frame(frame) for frame in frames]
         now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])

@@ -1,8 +1,4 @@
-"""One shard of session windows: a batch of frames in, results of sessions out. Pure logic over a store.
-
-A shard keeps each key's sessions on pages of keys. Each page has the least time of a last row on it, so a batch reads
-the pages of its rows' keys, and those on which a session closes.
-"""
+"""One shard of session windows: a batch of frames in, results of sessions out."""
 
 from __future__ import annotations
 
@@ -40,26 +36,11 @@ _OPEN, _KEPT, _SINCE = "__upstream_open", "__upstream_kept", "__upstream_since"
 
 
 class SessionShard:
-    """One batch of one shard.
+    """One batch of one shard of session windows.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : WindowPlan
-        Of session windows.
-    store : Store
-        The shard's state.
-
-    Attributes
-    ----------
-    late : pyarrow.Table or None
-        After :meth:`run`: the rows whose session was final.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another window, key or aggregate, or by another version.
+    A shard keeps each key's sessions on pages of keys. Each page has the least time of a last row on it, so a batch
+    reads the pages of its rows' keys, and those on which a session closes. After :meth:`run`, `late` has the rows whose
+    session was final. State of another window, key, aggregate or version is refused.
     """
 
     def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
@@ -86,12 +67,8 @@ class SessionShard:
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
         """Process the rows that arrived, and close the sessions that are complete.
 
-        Returns
-        -------
-        pyarrow.Table or None
-            Tombstones of results that no longer hold, results, then the shard's own punctuation; None if there are
-            none.
-        WindowReport
+        The table has tombstones of results that no longer hold, results, then the shard's own punctuation; None without
+        any.
         """
         plan, head = self._plan, self._head
         tables = [from_frame(frame) for frame in frames]
@@ -147,7 +124,7 @@ class SessionShard:
         return (result if result.num_rows else None), report
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that came as they are, by arrival, and punctuation."""
+        """Return the rows that arrived unaggregated, in the order of arrival, and punctuation."""
         schema = tables[0].schema.remove_metadata() if tables else self._plan.schema
         rows, punctuation = split_punctuation(
             pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
@@ -155,7 +132,7 @@ class SessionShard:
         return by_arrival(rows), punctuation
 
     def _complete(self, bound: int, lateness_us: int = 0) -> int:
-        """Return the greatest last row that no row can join any more."""
+        """Return the greatest time of a last row that no row can join any more."""
         if bound <= LOWEST + lateness_us:
             return LOWEST
         return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
@@ -169,9 +146,9 @@ class SessionShard:
         now_us: int,
         raised: pa.Table | None,
     ) -> list[tuple[Results, bool | None]]:
-        """Merge what arrived into the sessions, and return the results, with whether each is final; None: taken back.
+        """Merge arrived rows into the sessions, replace the sessions on the pages, and return results.
 
-        The sessions on the pages are replaced.
+        Each part has True if its results are final, False if not, None if they are retracted.
         """
         plan, algebra, gap = self._plan, self._plan.algebra, self._gap
         names = algebra.state_schema.names
@@ -228,7 +205,7 @@ class SessionShard:
         return parts
 
     def _pages_of(self, raised: pa.Table | None) -> Int64s:
-        """Return the pages of keys whose own bounds have risen; all pages if they are given by a part of the key."""
+        """Return the pages of keys whose own bounds have risen; all pages if a bound is for a part of the key."""
         if raised is None:
             return np.empty(0, dtype=np.int64)
         if any(column.null_count for column in raised.columns):
@@ -274,7 +251,7 @@ class SessionShard:
         return key_punctuation(self._plan, self._ahead, (last, end), self._number, promised, now_us)
 
     def _ends(self, bounds: Int64s) -> Int64s:
-        """Return the least end of a session that is not final by each bound, or that may be taken back."""
+        """Return the least end of a session that is not final by each bound, or of a result that may be retracted."""
         lateness = self._plan.lateness_us
         finite = np.maximum(bounds, LOWEST + lateness + 1) - lateness
         ends = np.where((bounds == ENDED) | (bounds == LOWEST), bounds, finite)
@@ -283,7 +260,7 @@ class SessionShard:
 
 
 class _Bounds:
-    """How far the rows of each key are complete at one point of a batch."""
+    """The bounds of keys at one point of a batch."""
 
     def __init__(self, ahead: KeyBounds, least: int | None) -> None:
         self._ahead = ahead

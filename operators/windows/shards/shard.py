@@ -1,8 +1,4 @@
-"""One shard of a window operator: a batch of frames in, results of windows out, all else in runs of entries.
-
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
-benchmarks drive it.
-"""
+"""One shard of a window operator, which Spark's stateful processor, the tests and the benchmarks drive."""
 
 from __future__ import annotations
 
@@ -43,25 +39,10 @@ _COMMITTED = "__upstream_committed"
 
 
 class WindowShard:
-    """One batch of one shard.
+    """One batch of one shard: frames in, results of windows out, all else in runs of entries.
 
-    Parameters
-    ----------
-    number : int
-        The shard's.
-    plan : WindowPlan
-    store : Store
-        The shard's state.
-
-    Attributes
-    ----------
-    late : pyarrow.Table or None
-        After :meth:`run`: the rows that missed a window which was final.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another window, key or aggregate, or by another version.
+    After :meth:`run`, `late` has the rows that missed a window which was final. State of another window, key or version
+    is refused, and so is state that does not suffice for the aggregates.
     """
 
     def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
@@ -86,11 +67,7 @@ class WindowShard:
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
         """Process the rows that arrived, and close the windows that are complete.
 
-        Returns
-        -------
-        pyarrow.Table or None
-            Results, then the shard's own punctuation; None if there are neither.
-        WindowReport
+        The table has results, then the shard's own punctuation; None if there are neither.
         """
         plan = self._plan
         tables = [from_frame(frame) for frame in frames]
@@ -163,7 +140,7 @@ class WindowShard:
         return (result if result.num_rows else None), report
 
     def _by_key(self, found: Results, new: Entries, closed: int) -> list[Results]:
-        """Return results without those emitted earlier for single keys, and the results that single keys have now."""
+        """Return results without those emitted earlier for single keys, and new results of single keys."""
         plan = self._plan
         if len(self._ahead) == 0:
             return [found]
@@ -172,7 +149,7 @@ class WindowShard:
         def all_of(first: int, last: int) -> Entries:
             if not plan.paned.endless:
                 return Entries.concat([new.between(first, last), self._kept(first, last)])
-            # Of landmark windows what has closed for all keys is in the one that is kept, and nowhere else.
+            # Landmark windows that have closed for all keys are only in the kept one.
             after = first if closed == LOWEST else int(plan.paned.first_and_last(closed)[1]) + 1
             return Entries.concat([new.between(after, last), self._kept(after, last), self._running()])
 
@@ -183,13 +160,13 @@ class WindowShard:
     def _complete_each(self, bound: Int64s) -> Int64s:
         """Return the greatest window that each bound of a single key completes."""
         plan = self._plan
-        # Closed by a promise for the key, a window is not corrected: it waits for the allowed lateness.
+        # A window that closes by its key's punctuation is not corrected: it waits for the allowed lateness.
         return plan.windows.last_complete(
             np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
         )
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that came as they are, by arrival, and punctuation."""
+        """Return the rows that arrived unaggregated, in the order of arrival, and punctuation."""
         schema = tables[0].schema.remove_metadata() if tables else None
         if schema is None:
             none = pa.schema([*self._plan.schema]).empty_table()
@@ -206,7 +183,7 @@ class WindowShard:
             first, last = plan.paned.over.wids(entries.panes)
             floor = np.maximum(final, self._ahead.closed_for(entries.keys))
             closed = first <= floor
-            if closed.any():  # the reports that `pack` looks at were lost: nothing but their number is left of the rows
+            if closed.any():  # the reports that `pack` reads were lost: only the number of the rows is left
                 self._late += plan.rows_of(entries.take(closed).state)
                 parts[at] = entries.take(last > floor)
         kept: pa.Table | None = None
@@ -307,10 +284,7 @@ class WindowShard:
         return closed > before or late or (paned.endless and self._plan.early)
 
     def _keep_table(self, kind: str, table: pa.Table | None) -> None:
-        """Put a table in the place of the last one of its kind.
-
-        Its rows are counted in the head, so that a missing table is never read.
-        """
+        """Replace the table of a kind. The head counts its rows, so that a missing table is never read."""
         rows = 0 if table is None else table.num_rows
         if table is not None and rows:
             self._store.put(kind, 0, to_frame(table))
@@ -327,7 +301,7 @@ class WindowShard:
         return self._nothing if table is None else Entries.of(with_state(table, self._plan), self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
-        """Return the punctuation: all results before the next window's have been given, corrections included."""
+        """Return the punctuation: all results before the next window's have been emitted, corrections included."""
         schema = result_schema(self._plan)
         if bound is None or final == LOWEST or self._plan.by_number:
             return schema.empty_table()
@@ -343,7 +317,7 @@ class WindowShard:
         return punctuation_before(self._plan, None if ended else following, self._number, now_us)
 
     def _of_keys(self, now_us: int) -> pa.Table:
-        """Return the punctuation of single keys of which more results have been given than of all."""
+        """Return the punctuation of single keys that have more emitted results than all keys have."""
         plan = self._plan
         if len(self._ahead) == 0:
             return result_schema(plan).empty_table()
