@@ -1,1 +1,1 @@
-"""Which rows belong to which window: extents, window-ids and panes, as pure functions of numbers."""
+"""Windows: the extents, window-ids and panes of rows, as pure functions of numbers."""

@@ -1,9 +1,4 @@
-"""AdaptWID (thesis §6.3): a sparse group keeps its rows, a dense one its partial aggregates, whichever takes less
-memory. Pure.
-
-Times are counted in panes, since what a dense group keeps is a partial aggregate for each pane: where the thesis has
-wed/SLIDE of them, here it is wed in panes. A pane without rows has none, so there are never more of them than rows.
-"""
+"""AdaptWID (thesis §6.3): sparse groups keep rows, dense ones partial aggregates, whichever takes less memory."""
 
 from __future__ import annotations
 
@@ -25,12 +20,10 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 BACK = 0.7
-"""A dense group goes back to rows when they take less than this part of its partial aggregates (thesis §6.3.4.2: two
-thresholds, against thrashing).
-"""
+"""A dense group keeps rows again below this share of its aggregates' memory, against thrashing (thesis §6.3.4.2)."""
 
 MUCH = 5
-"""From how many times a row's size on a partial aggregate is so large that ``auto`` adapts."""
+"""The size of a partial aggregate, in rows, above which ``auto`` adapts."""
 
 _WEIGHT = 0.2  # of the newest measurement of a size
 _PERIOD, _ROWS, _DENSE = "__upstream_period", "__upstream_rows", "__upstream_dense"
@@ -38,31 +31,22 @@ _PERIOD, _ROWS, _DENSE = "__upstream_period", "__upstream_rows", "__upstream_den
 
 @dataclasses.dataclass(frozen=True)
 class Properties:
-    """The inputs of Cond. 6.9 about the stream, besides each group's volume.
+    """The stream's inputs to Cond. 6.9, besides each group's volume.
 
-    Attributes
-    ----------
-    aggr, tup : float
-        Size of a partial aggregate, and of a row that is kept, in bytes. 0 while none was measured.
-    wed : float
-        Window extent duration: how many panes are kept when a window closes. RANGE if the stream is in order; more with
-        disorder and with allowed lateness.
-    highs : mapping of str to int
-        High-watermark of each feed: the last pane of its newest rows. That of the latest batch, so that a stray time in
-        the far future does not count for long.
-    shares : mapping of str to float
-        Of each feed, how many rows the latest batch had.
+    Times are in panes, because a dense group keeps a partial aggregate for each pane: `wed` is the thesis's wed/SLIDE.
+    A pane without rows has none, so a group never has more partial aggregates than rows.
     """
 
-    aggr: float
-    tup: float
-    wed: float
+    aggr: float  # bytes of a partial aggregate; 0 while none is measured
+    tup: float  # bytes of a kept row; 0 while none is measured
+    wed: float  # window extent duration: panes kept when a window closes; above RANGE with disorder or lateness
+    # last pane of each input partition's latest batch, so that stray future times do not count for long
     highs: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    shares: Mapping[str, float] = dataclasses.field(default_factory=dict)  # rows in each input partition's latest batch
 
     @property
     def offset(self) -> float:
-        """How far behind the earliest feed a row's feed is, on average over rows (thesis §6.3.1), and at most `wed`."""
+        """The mean distance of a row's input partition behind the farthest one (thesis §6.3.1), at most `wed`."""
         total = sum(self.shares.values())
         if len(self.highs) < 2 or total == 0:
             return 0.0
@@ -71,15 +55,7 @@ class Properties:
         return behind / total
 
     def heard(self, feeds: pa.Array | pa.ChunkedArray, panes: Int64s, over: frozenset[str] = frozenset()) -> Properties:
-        """Return the properties updated with a batch's rows.
-
-        Parameters
-        ----------
-        feeds : string array of length rows
-        panes : int64 array of length rows
-        over : set of str
-            Feeds that have ended: windows no longer wait for them.
-        """
+        """Return the properties updated with a batch's rows. Input partitions in `over` have ended."""
         highs = {feed: high for feed, high in self.highs.items() if feed not in over}
         shares = {feed: share for feed, share in self.shares.items() if feed not in over}
         codes, first, size = grouped([feeds])
@@ -98,98 +74,57 @@ class Properties:
     def closed(self, first: int, least: int) -> Properties:
         """Return the properties updated after a window has closed.
 
-        Parameters
-        ----------
-        first : int
-            The first pane that was kept until then; LOWEST if no window was open before.
-        least : int
-            The panes of a window.
+        `first` is the first pane that was kept until then, LOWEST if no window was open before; `least` is a window's
+        panes.
         """
         if first == LOWEST or not self.highs:
             return self
         return dataclasses.replace(self, wed=float(max(max(self.highs.values()) - first + 1, least)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value; the constructor takes its members."""
+        """Return a JSON value, whose members are the arguments of the class."""
         return dataclasses.asdict(self)
 
 
 def eager_memory(vol: Floats, stream: Properties) -> Floats:
-    """Return the memory that groups take as partial aggregates (Eq. 6.5).
-
-    Parameters
-    ----------
-    vol : float array of length groups
-        Rows per pane.
-    stream : Properties
-    """
+    """Return the memory that groups take as partial aggregates (Eq. 6.5); `vol` is rows per pane."""
     return stream.aggr * np.minimum(vol * stream.wed, stream.wed)
 
 
 def lazy_memory(vol: Floats, stream: Properties) -> Floats:
-    """Return the memory that groups take as rows (Eq. 6.8).
+    """Return the memory that groups take as rows (Eq. 6.8); `vol` is rows per pane.
 
-    Rows of a feed that is behind come later, and wait so much less for the window's end.
-
-    Notes
-    -----
-    A group's rows are assumed to come from the feeds in the same shares as all rows do, so ``Σ vol_K · offset_K`` is
-    its volume times the mean offset.
+    Rows of an input partition that is behind come later, and wait less for the window's end. Each group's rows are
+    assumed to come from the partitions in the same shares, so ``Σ vol_K · offset_K`` is its volume times the mean
+    offset.
     """
     return stream.tup * vol * max(stream.wed - stream.offset, 0.0)
 
 
 def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
-    """Return which groups are to keep partial aggregates (Cond. 6.9).
-
-    Parameters
-    ----------
-    was : bool array of length groups
-        The groups that do so now.
-    vol : float array of length groups
-        Rows per pane.
-    stream : Properties
-    """
+    """Return which groups are to keep partial aggregates (Cond. 6.9); `was` marks those that do now."""
     lazy, eager = lazy_memory(vol, stream), eager_memory(vol, stream)
     return np.where(was, lazy >= BACK * eager, lazy > eager)
 
 
 def much_larger(aggr: float, tup: float) -> bool:
-    """Return whether keeping rows of sparse groups saves enough memory to outweigh its cost.
+    """Return whether keeping rows of sparse groups saves enough memory to outweigh shuffling rows unreduced.
 
-    The cost is that rows are not reduced before they are shuffled.
-
-    Parameters
-    ----------
-    aggr, tup : float
-        The sizes of the least partial aggregate and of a row.
+    The arguments are the sizes of the least partial aggregate and of a row.
     """
     return aggr > MUCH * tup
 
 
 class GroupModes:
-    """How many rows each group has had lately, and which groups are dense. Immutable.
+    """The rows that each group has had lately, and which groups are dense. Immutable.
 
-    Parameters
-    ----------
-    period : int
-        Panes over which rows are counted together: those of a window.
-    table : pyarrow.Table
-        What :attr:`table` was; :meth:`none` to begin with.
+    `period` is the panes of a window, over which rows are counted together. `table` has the key's columns, a period,
+    the group's rows in it, and whether the group is dense.
 
-    Attributes
-    ----------
-    table : pyarrow.Table
-        The key's columns, a period, the group's rows in it, and whether the group is dense: a few rows for each group
-        that has had several rows lately.
-
-    Notes
-    -----
-    Rows are counted by their own time, so neither order nor batches matter to the volume. A group's is that of its
-    fullest period among those that are kept: the period that has just begun has too few rows. Groups without rows are
-    forgotten, which makes them sparse. A sparse group's single row is not remembered either: most groups may have no
-    more than that, and one that never has two rows in a batch has a partial aggregate in each, since those of several
-    batches are kept apart; so rows are what suits it.
+    Rows are counted by their own time, so neither order nor batches affect the volume. A group's volume is that of its
+    fullest kept period, because a new period has too few rows. Groups without rows are forgotten, which makes them
+    sparse. So are single rows of sparse groups. A group that never has two rows in a batch has a partial aggregate in
+    each batch, so rows suit it.
     """
 
     def __init__(self, period: int, table: pa.Table) -> None:
@@ -198,7 +133,7 @@ class GroupModes:
 
     @classmethod
     def none(cls, period: int, key: pa.Schema) -> GroupModes:
-        """Return modes without a group."""
+        """Return modes without groups."""
         own = [pa.field(_PERIOD, pa.int64()), pa.field(_ROWS, pa.int64()), pa.field(_DENSE, pa.bool_())]
         return cls(period, pa.schema([*key, *own]).empty_table())
 
@@ -208,16 +143,9 @@ class GroupModes:
         return self.table.drop_columns([_PERIOD, _ROWS, _DENSE])
 
     def observed(self, keys: pa.Table, panes: Int64s, first: int, stream: Properties) -> GroupModes:
-        """Count rows, and decide again.
+        """Count rows, and decide again which groups are dense.
 
-        Parameters
-        ----------
-        keys : pyarrow.Table
-            The key's columns of each row.
-        panes : int64 array of length rows
-        first : int
-            The first pane that is needed from now on; LOWEST if all are, more than any if none is.
-        stream : Properties
+        `first` is the first pane that is needed from now on; LOWEST if all are, more than any if none is.
         """
         known = Keys([self.keys, keys])
         code = np.concatenate(known.codes)

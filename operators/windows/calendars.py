@@ -1,13 +1,4 @@
-"""Windows of days, weeks, months and years as a time zone has them: 23 or 25 hours on some days, 28 to 31 days in a
-month.
-
-A calendar numbers its periods; a period begins at the first instant whose local date is the period's first day or
-later. Windows over these numbers are the windows of `kinds`, so ids, panes and low-watermarks are theirs.
-
-The rules come from Python's `zoneinfo`, which alone follows a zone's last rule forever: of the libraries at hand that
-convert whole columns, Arrow stops changing clocks in 2037 and Polars in 2099. So the calendar takes the beginnings of
-the periods of a year from `zoneinfo`, once per year that occurs, and rows are placed among them by array operations.
-"""
+"""Windows of days, weeks, months and years in a time zone, whatever their length there."""
 
 from __future__ import annotations
 
@@ -47,28 +38,19 @@ _GREATEST_YEAR = 294_000
 class Calendar:
     """The days or months of a time zone, numbered; number 0 is that of 1970-01-01.
 
-    Attributes
-    ----------
-    zone : str
-        An IANA name, such as ``Europe/Paris`` or ``UTC``.
-    unit : {"day", "month"}
-        A week is seven days, a year twelve months.
+    A period begins at the first instant whose local date is the period's first day or later. The rules come from
+    `zoneinfo`, once per year that occurs, because it alone follows a zone's last rule forever. Arrow, which converts
+    whole columns, stops changing clocks in 2037, and Polars in 2099.
     """
 
-    zone: str
-    unit: Literal["day", "month"]
+    zone: str  # an IANA name, such as ``Europe/Paris`` or ``UTC``
+    unit: Literal["day", "month"]  # a week is seven days, a year twelve months
 
     def __post_init__(self) -> None:
         zone_named(self.zone)
 
     def periods(self, x: Whole) -> Int64s:
-        """Return the number of the period in which each instant lies.
-
-        Parameters
-        ----------
-        x
-            Microseconds since the epoch.
-        """
+        """Return the number of each instant's period; instants are microseconds since the epoch."""
         instants = as_int64(x)
         if not instants.size:
             return instants
@@ -79,10 +61,9 @@ class Calendar:
         return numbers[np.searchsorted(beginnings, instants, "right") - 1]
 
     def beginnings(self, number: Whole) -> Int64s:
-        """Return the first instant of each period, in microseconds since the epoch.
+        """Return the first instant of each period, in microseconds since the epoch. It is the end of the period before.
 
-        The end of a period is the beginning of the next. A period that the zone skipped (2011-12-30 in Samoa) begins
-        where the next one does, so that it is empty.
+        A period that the zone skipped (2011-12-30 in Samoa) begins with the next one, so it is empty.
         """
         wanted = as_int64(number)
         if not wanted.size:
@@ -106,17 +87,10 @@ class Calendar:
 
 @dataclasses.dataclass(frozen=True)
 class CalendarWindows(Windows):
-    """Windows over the periods of a calendar; rows and bounds are instants, in microseconds since the epoch.
-
-    Attributes
-    ----------
-    calendar : Calendar
-    over : SlidingWindows or LandmarkWindows
-        The windows, with RANGE, SLIDE and origin in periods.
-    """
+    """Windows over the periods of a calendar; rows and bounds are instants, in microseconds since the epoch."""
 
     calendar: Calendar
-    over: SlidingWindows | LandmarkWindows
+    over: SlidingWindows | LandmarkWindows  # the windows, with RANGE, SLIDE and origin in periods
 
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
         low, high = self.over.extent(w)
@@ -133,11 +107,10 @@ class CalendarWindows(Windows):
         return self.over.last_complete(self.calendar.periods(inside))
 
     def panes(self) -> CalendarWindows:
-        """Return the panes as windows of days or months, as :class:`SlidingWindows` does."""
+        """Return the panes as windows of days or months."""
         return CalendarWindows(self.calendar, self._sliding().panes())
 
     def pane_of(self, x: Whole) -> Int64s:
-        """Return the pane of each row."""
         return self._sliding().pane_of(self.calendar.periods(x))
 
     def panes_of(self, w: Whole) -> tuple[Int64s, Int64s]:

@@ -1,4 +1,4 @@
-"""Arrow columns as the numbers that windows are over, and back."""
+"""Conversion between Arrow columns and the numbers over which windows are defined."""
 
 from __future__ import annotations
 
@@ -14,24 +14,9 @@ __all__ = ["ends_column", "windowing_values"]
 
 
 def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: str = "UTC") -> Int64s:
-    """Return the windowing attribute of each row as an int64.
+    """Return the windowing attribute of each row: whole numbers, or microseconds since the epoch.
 
-    Parameters
-    ----------
-    name
-        The column's name, for messages.
-    column
-        Timestamps or dates, which become microseconds since the epoch (finer ones are rounded down, towards the past);
-        or whole numbers, which stay.
-    time_zone
-        The zone of timestamps and dates without one.
-
-    Raises
-    ------
-    SchemaError
-        The column is of another type.
-    MalformedRowError
-        A value is missing or does not fit.
+    Finer timestamps are rounded down. `time_zone` is that of timestamps and dates without one; `name` is for messages.
     """
     array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     if array.null_count:
@@ -65,10 +50,7 @@ def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: s
 
 
 def ends_column(ends: Int64s, dtype: pa.DataType) -> pa.Array:
-    """Return window ends as a column: timestamps for windows over timestamps or dates, else int64.
-
-    A landmark window without an end has null.
-    """
+    """Return window ends as timestamps for windows over timestamps or dates, else as int64; null for no end."""
     values = pa.array(ends, pa.int64(), mask=(ends == LOWEST) | (ends == HIGHEST))
     if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
         return values.cast(TIMESTAMP)

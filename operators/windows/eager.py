@@ -24,21 +24,11 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class Commitments:
-    """What keys wait for.
+    """The open windows to which keys are committed."""
 
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        Each key once.
-    wids : int64 array of length keys
-        The window that a key is committed to; all of them are open.
-    last_panes : int64 array of length keys
-        The pane of the key's newest entry, which determines the window that started last: the one to commit to next.
-    """
-
-    keys: pa.Table
-    wids: Int64s
-    last_panes: Int64s
+    keys: pa.Table  # each key once
+    wids: Int64s  # the window to which each key is committed
+    last_panes: Int64s  # pane of the key's newest entry, which determines the next window to commit to
 
     def __len__(self) -> int:
         return len(self.wids)
@@ -46,38 +36,19 @@ class Commitments:
 
 @dataclasses.dataclass(frozen=True)
 class EagerStep:
-    """What a step gives.
+    """The result of one step."""
 
-    Attributes
-    ----------
-    closed : Results
-        Of windows that keys were committed to, and that are complete now.
-    commitments : Commitments
-        The input of the next step.
-    wanted : bool array of length new entries
-        Which of them a window may need that a key is, or may be, committed to. All others are superseded.
-    keep_from : int
-        The least pane of which entries are needed; LOWEST for all.
-    """
-
-    closed: Results
-    commitments: Commitments
-    wanted: Mask
-    keep_from: int
+    closed: Results  # committed windows that are complete now
+    commitments: Commitments  # the input of the next step
+    wanted: Mask  # new entries that a key's current or next committed window may need; the others are superseded
+    keep_from: int  # least pane of which entries are needed; LOWEST for all
 
 
 class EagerOperator:
-    """Computes windows per key, one at a time.
+    """An operator that computes sliding or tumbling windows per key, one at a time.
 
-    In a step each key is served once: what it is committed to is given if it has closed, and then it commits to the
-    window that started last. That one is given at once if it has closed as well, which it has where a batch is longer
-    than a window.
-
-    Parameters
-    ----------
-    paned : Paned
-        Sliding or tumbling windows.
-    aggregates : Aggregates
+    A step serves each key once: it emits the committed window if that has closed, and commits to the window that
+    started last. If that has closed as well, because a batch is longer than a window, it emits it at once.
     """
 
     def __init__(self, paned: Paned, aggregates: Aggregates) -> None:
@@ -86,24 +57,16 @@ class EagerOperator:
 
     @staticmethod
     def none(key: pa.Schema) -> Commitments:
-        """Return the commitments before the first step: none."""
+        """Return empty commitments, for the first step."""
         return Commitments(key.empty_table(), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     def step(
         self, progress: Progress, new: Entries, kept: Kept, before: Commitments, ahead: KeysAhead | None = None
     ) -> EagerStep:
-        """Take entries, close windows, and commit to new ones.
+        """Add entries, close windows, and commit to new ones.
 
-        Parameters
-        ----------
-        progress : Progress
-        new : Entries
-            Entries that came since the step before; none is in final windows only.
-        kept : Kept
-            Entries of earlier steps.
-        before : Commitments
-        ahead : KeysAhead or None
-            Keys of which more windows are complete than of all.
+        Each of the `new` entries is in a window that is not final; `kept` has the entries of earlier steps. `ahead` has
+        keys with more complete windows than all keys have.
         """
         paned = self._paned
         keys = Keys([before.keys, new.keys])

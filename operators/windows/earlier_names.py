@@ -1,4 +1,4 @@
-"""Names that arguments of ``UpdateStream.window`` had in earlier releases."""
+"""Earlier names of the arguments of ``UpdateStream.window``."""
 
 from __future__ import annotations
 
@@ -27,19 +27,9 @@ class EarlierNames(TypedDict, total=False):
 
 
 def with_earlier_names(window: Callable[P, T]) -> Callable[P, T]:
-    """Let ``UpdateStream.window`` take ``range`` for `duration`, and ``emit`` for `output` and `early`.
+    """Return the method that also accepts ``range`` and ``emit``, with a warning.
 
-    Each of the earlier names warns.
-
-    Parameters
-    ----------
-    window
-        The method, which takes today's names.
-
-    Returns
-    -------
-    callable
-        The method, which takes both. It raises OptionError if one argument comes by both names.
+    They are earlier names of `duration`, and of `output` and `early`.
     """
     called = cast("Callable[..., T]", window)
 
@@ -60,13 +50,7 @@ def with_earlier_names(window: Callable[P, T]) -> Callable[P, T]:
 
 
 def _today(emit: Any, beside: list[str]) -> Arguments:
-    """Return the arguments that stand for an emission.
-
-    Raises
-    ------
-    OptionError
-        There is no such emission, or today's arguments are given beside it.
-    """
+    """Return today's arguments for an emission; `beside` are those that are given too, which is refused."""
     if beside:
         raise OptionError(
             f"both {', '.join(beside)} and emit are given",

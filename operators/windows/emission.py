@@ -1,6 +1,4 @@
-"""Which windows give a result when progress is made: all of them, or the most recent one of each key (semantics, tr620
-§6.2).
-"""
+"""The windows that emit results at a step: all of them, or the most recent one of each key (tr620 §6.2)."""
 
 from __future__ import annotations
 
@@ -32,20 +30,14 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Arguments(TypedDict):
-    """What a user writes for an emission."""
+    """A user's arguments for an emission."""
 
     output: Output
     early: bool
 
 
 def emit_for(output: str, *, early: object) -> Emit:
-    """Return the emission that a user asks for.
-
-    Raises
-    ------
-    OptionError
-        There is no such output, or it has no early results.
-    """
+    """Return the emission for a user's arguments; refuse unknown ones, and early results of eager output."""
     if output not in get_args(Output):
         raise OptionError(f"output={output!r}", expected="one of " + ", ".join(get_args(Output)))
     if not isinstance(early, bool):
@@ -60,13 +52,13 @@ def emit_for(output: str, *, early: object) -> Emit:
 
 
 def arguments_for(emit: Emit) -> Arguments:
-    """Return the arguments by which a user asks for an emission."""
+    """Return the user's arguments for an emission."""
     output, early = EMISSIONS[emit]
     return {"output": output, "early": early}
 
 
 def written(emit: Emit) -> str:
-    """Return what a user writes for an emission, such as ``output='all', early=True``."""
+    """Return an emission as a user writes it, such as ``output='all', early=True``."""
     output, early = EMISSIONS[emit]
     return f"output={output!r}" + (", early=True" if early else "")
 
@@ -74,20 +66,9 @@ def written(emit: Emit) -> str:
 def every_window(
     paned: Paned, codes: Int64s, panes: Int64s, after: int | Int64s, through: int | Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Return the windows of each key that have an entry.
+    """Return the key and id of each window ``after < w <= through`` that has an entry.
 
-    Parameters
-    ----------
-    paned : Paned
-    codes, panes : int64 arrays of length entries
-        Keys and panes, in any order.
-    after, through : int, or int64 arrays of length entries
-        Only windows ``after < w <= through``.
-
-    Returns
-    -------
-    code, wid : int64 arrays of length windows
-        Keys and windows without repeats, in the order of keys, then windows.
+    Entries may be in any order. The result has no repeats, and is in the order of keys, then of windows.
     """
     order = np.lexsort((panes, codes))
     codes, panes = codes[order], panes[order]
@@ -112,16 +93,15 @@ def every_window(
 
 
 def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
-    """Return each key's latest window up to `through` that has an entry.
+    """Return each key's latest window up to `through` that has an entry, from the pane of its last entry there.
 
-    A key's last entry in these windows is in `last_pane`. This is the rule MRU_L of the report, if `through` is the
-    greatest window that has fully arrived.
+    This is rule MRU_L of the report, if `through` is the greatest window that has fully arrived.
     """
     return last_pane if paned.by_row else latest_fully_arrived(paned.over, last_pane, through)
 
 
 def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:
-    """Return the window whose partial result is emitted: of those with the newest entry, the first to close.
+    """Return the window that emits a partial result: the first to close of those with the newest entry.
 
     That window has the most rows so far.
     """

@@ -1,10 +1,4 @@
-"""Results of windows from entries by pane: three ways to one answer.
-
-*Disjoint* windows have panes of their own: what is in them is combined. Windows that overlap are *combined* from all of
-their panes; or, where aggregates can be retracted, the window before is kept and *advanced*: what has entered since is
-added, what has left is taken off, so that the cost follows the rows that come and go and not how often RANGE is longer
-than SLIDE (thesis §6.2.3).
-"""
+"""Results of windows from entries by pane."""
 
 from __future__ import annotations
 
@@ -29,28 +23,17 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """States of windows.
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        The update key's columns.
-    wids : int64 array of length windows
-    state : pyarrow.Table
-    ends : int64 array of length windows, or None
-        Where windows end, if their ids do not determine it: sessions.
-    """
+    """States of windows, by update key."""
 
     keys: pa.Table
     wids: Int64s
     state: pa.Table
-    ends: Int64s | None = None
+    ends: Int64s | None = None  # ends of the windows if their ids do not determine them (sessions), else None
 
     def __len__(self) -> int:
         return len(self.wids)
 
     def take(self, which: Mask) -> Results:
-        """Return some of the results."""
         at = pa.array(which)
         ends = None if self.ends is None else self.ends[which]
         return Results(self.keys.filter(at), self.wids[which], self.state.filter(at), ends)
@@ -68,17 +51,10 @@ def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
 def combine_each(
     paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
-    """Compute the states of some windows from all of the panes in them.
+    """Compute the states of windows from all of their panes.
 
-    Parameters
-    ----------
-    paned, aggregates
-    entries : Entries
-        All entries of the requested windows; others may be among them.
-    codes : int64 array of length entries
-        The keys of the entries.
-    queries : (code, wid)
-        The requested windows, by key.
+    `queries` are the requested windows as (key, window-id), and `codes` the keys of the entries. Entries of other
+    windows may be among them.
     """
     if paned.disjoint:
         return _disjoint(paned, aggregates, entries, codes, queries)
@@ -91,13 +67,7 @@ def combine_each(
 def window_ranges(
     paned: Paned, panes: Int64s, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """Return an order of entries by key and pane, and the range in it of each window.
-
-    Returns
-    -------
-    order : int64 array of length entries
-    low, high : int64 arrays of length windows
-    """
+    """Return an order of entries by key and pane, and the bounds in it of each window."""
     code, wid = queries
     known, rank = np.unique(panes, return_inverse=True)
     first, last = paned.first_and_last(wid)
@@ -155,30 +125,16 @@ def advance(
     span: tuple[int, int],
     every: bool,
 ) -> tuple[Results, Entries]:
-    """Advance from one window to a later one, and return the results between.
+    """Advance each key from one window to a later one; return the results between, and the later window.
 
-    Parameters
-    ----------
-    paned : Paned
-        Sliding windows longer than their SLIDE, or landmark windows.
-    aggregates : Aggregates
-        Differential aggregates, or any if windows are landmark windows.
-    before : Entries
-        The window ``span[0]``: an entry for each key, in the pane of its newest; empty if there was no window.
-    enter : Entries
-        Entries after the last pane of ``span[0]``, up to the last pane of ``span[1]``.
-    leave : Entries
-        Entries before the first pane of ``span[1]``: in the window ``span[0]``, or among `enter`.
-    span : (int, int)
-        The window computed before, LOWEST for none, and the window to advance to.
-    every : bool
-        Whether to return every window after ``span[0]``, or only the most recent one of each key.
+    Entries since the earlier window are added, and those that left are retracted. So the cost depends on these entries,
+    and not on RANGE / SLIDE (thesis §6.2.3). This needs differential aggregates in sliding windows longer than SLIDE,
+    or landmark windows.
 
-    Returns
-    -------
-    Results
-    Entries
-        The window ``span[1]``, in the form of `before`.
+    `span` is the earlier window, LOWEST for none, and the later one. `before` is the earlier window: an entry for each
+    key, in the pane of its newest. `enter` are the entries after it, up to the last pane of the later one. `leave` are
+    those before the first pane of the later one, from `before` or `enter`. If not `every`, only each key's most recent
+    window has a result.
     """
     after, through = span
     keys = Keys([before.keys, enter.keys, leave.keys])

@@ -25,15 +25,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class KeysAhead:
-    """Which windows are closed for single keys, by punctuation of their own.
+    """The windows that are closed for single keys, by punctuation of their own.
 
-    Parameters
-    ----------
-    bounds : KeyBounds
-    complete : callable
-        From bounds to the greatest window that each completes.
-    endless : bool
-        Whether a key that has ended still has a result in each later window.
+    `complete` maps bounds to the greatest window that each completes. If `endless`, a key that has ended still has a
+    result in each later window.
     """
 
     def __init__(self, bounds: KeyBounds, complete: Callable[[Int64s], Int64s], *, endless: bool) -> None:
@@ -60,23 +55,14 @@ class KeysAhead:
         return self.closed(self.bounds.of(keys.columns))
 
     def given(self, results: Results) -> Mask:
-        """Return which of some results were emitted before, when their key's window closed ahead."""
+        """Return which results were emitted before, when their key's window closed ahead."""
         return results.wids <= self.closed_for(results.keys)
 
     def advance(self, feeds: Mapping[str, int], bound: int | None) -> Int64s:
-        """Raise what is closed for single keys, without computing results.
+        """Raise the bounds of single keys without computing results; return the windows that the risen bounds close.
 
-        Parameters
-        ----------
-        feeds : mapping of str to int
-            The bound of each feed for all keys.
-        bound : int or None
-            The bound by which windows close for all keys.
-
-        Returns
-        -------
-        int64 array
-            The greatest windows that are closed for keys whose bounds have risen; empty if there is none.
+        `feeds` has the bound of each input partition for all keys, and `bound` is that by which windows close for all
+        keys.
         """
         raised = self.bounds.raised(feeds, floor=LOWEST if bound is None else bound, endless=self._endless)
         none = np.empty(0, dtype=np.int64)
@@ -92,24 +78,9 @@ class KeysAhead:
         bound: int | None,
         kept: Kept,
     ) -> Results | None:
-        """Close windows of single keys that go beyond what is closed for all.
+        """Close windows of single keys beyond `now`, the greatest window that is closed for all; None if none closes.
 
-        Parameters
-        ----------
-        paned, aggregates
-        every : bool
-            Whether to return each window, or only the most recent one of a key.
-        now : int
-            The greatest window that is closed for all keys.
-        feeds, bound
-            As for :meth:`advance`.
-        kept : Kept
-            All entries that there are.
-
-        Returns
-        -------
-        Results or None
-            None if no window closes.
+        `every` returns each window, not only a key's most recent one. `kept` returns all entries that there are.
         """
         known = copy.copy(self.bounds)
         if not (self.advance(feeds, bound) > now).any():

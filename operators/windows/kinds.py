@@ -1,11 +1,4 @@
-"""Window specifications as functions between numbers: `extent`, `wids`, and what a low-watermark completes.
-
-Each kind defines which rows a window holds by their windowing attribute x alone (Li's WID semantics, thesis ch. 5), so
-neither the order of arrival nor the split into batches can matter. x is an int64: microseconds since the epoch, a row
-number counted from 0, a row's rank in its partition, or any other number that grows with the stream. All functions take
-one number or an array of them and are array operations; a result that does not fit 64 bits is an error, never another
-window.
-"""
+"""Window specifications as functions of numbers (Li's WID semantics, thesis ch. 5)."""
 
 from __future__ import annotations
 
@@ -22,15 +15,17 @@ from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, affine, 
 __all__ = ["Attribute", "LandmarkWindows", "SlideByTupleWindows", "SlidingWindows", "Windows"]
 
 Attribute = Literal["time", "row number", "rank"]
-"""What x is: the event time, the row's number in the stream, or its rank in its partition. The formulas are the same.
-"""
+"""The meaning of x: event time, row number in the stream, or rank in the partition. The formulas are the same."""
 
 
 class Windows(abc.ABC):
     """A window specification.
 
     A row with value x is in window w iff ``low <= x < high`` for ``low, high = extent(w)``, and iff ``first <= w <=
-    last`` for ``first, last = wids(x)``. Both state one relation; the tests hold one against the other.
+    last`` for ``first, last = wids(x)``. Since x alone decides, neither the order of arrival nor the batches matter.
+
+    x is an int64: microseconds since the epoch, a row number from 0, or a rank in a partition. All functions take one
+    number or an array. A result that does not fit 64 bits is an error, never another window.
     """
 
     @abc.abstractmethod
@@ -41,7 +36,7 @@ class Windows(abc.ABC):
     def wids(self, x: Whole) -> tuple[Int64s, Int64s]:
         """Return the first and last window-id (both inclusive) of rows; last < first for a row between two windows.
 
-        If the last one is HIGHEST, there is none: the row is in every later window.
+        A last id of HIGHEST means that the row is in every later window.
         """
 
     @abc.abstractmethod
@@ -57,44 +52,22 @@ class Windows(abc.ABC):
         return affine(self.last_complete(bound), 1, 1)
 
     def start_and_end(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """Return the `window_start` and `window_end` of results: the ends as the definition of the kind writes them."""
+        """Return the `window_start` and `window_end` of results, as the kind defines them."""
         return self.extent(w)
 
     def last_instant(self, w: Whole) -> Int64s:
-        """Return the greatest x inside each window: the `window_time` of its result, by which later windows hold it."""
+        """Return the greatest x inside each window: the `window_time` of its result, and x for later windows."""
         return affine(self.extent(w)[1], 1, -1)
 
 
 @dataclasses.dataclass(frozen=True)
 class SlidingWindows(Windows):
-    """Windows of a fixed RANGE, one every SLIDE (Eq. 5.2); tumbling if they are equal, with gaps if SLIDE is larger.
+    """Windows of a fixed RANGE, one every SLIDE (Eq. 5.2); tumbling if they are equal, with gaps if SLIDE is larger."""
 
-    Attributes
-    ----------
-    range, slide : int
-        In units of x. RANGE need not be a multiple of SLIDE.
-    origin : int
-        Window 0 ends at ``origin + slide``. The paper takes the least value in the stream, which is known only
-        afterwards.
-    attribute : Attribute
-        "rank" makes them windows partitioned by rows: x is the rank from :func:`.rows.ranks`, and a window is named by
-        its id and its partition.
-
-    Examples
-    --------
-    Ten minutes every minute, in seconds; a row at 5 s is in windows 0 to 9:
-
-    >>> ten_minutes = SlidingWindows(range=600, slide=60)
-    >>> [int(end) for end in ten_minutes.wids(5)]
-    [0, 9]
-    >>> [int(end) for end in ten_minutes.extent(9)]
-    [0, 600]
-    """
-
-    range: int
-    slide: int
-    origin: int = 0
-    attribute: Attribute = "time"
+    range: int  # in units of x; it need not be a multiple of SLIDE
+    slide: int  # in units of x
+    origin: int = 0  # window 0 ends at ``origin + slide``; the paper's least x is known too late
+    attribute: Attribute = "time"  # "rank" partitions windows by rows: a window is named by its id and its partition
 
     def __post_init__(self) -> None:
         _check_length("RANGE", self.range)
@@ -103,7 +76,7 @@ class SlidingWindows(Windows):
 
     @property
     def tumbling(self) -> bool:
-        """Whether each value is in exactly one window."""
+        """True if each value is in exactly one window."""
         return self.range == self.slide
 
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
@@ -125,7 +98,7 @@ class SlidingWindows(Windows):
         return math.gcd(self.range, self.slide)
 
     def panes(self) -> SlidingWindows:
-        """Return the panes: tumbling windows, whose ids number the panes and whose extents are theirs."""
+        """Return the panes as tumbling windows, with the panes' numbers as ids."""
         return SlidingWindows(self.pane, self.pane, self.origin, self.attribute)
 
     def pane_of(self, x: Whole) -> Int64s:
@@ -141,13 +114,7 @@ class SlidingWindows(Windows):
 
 @dataclasses.dataclass(frozen=True)
 class LandmarkWindows(Windows):
-    """Windows from the beginning of the stream to every SLIDE: RANGE ALL (Eq. 5.8).
-
-    Attributes
-    ----------
-    slide, origin, attribute
-        As for :class:`SlidingWindows`.
-    """
+    """Windows from the beginning of the stream to every SLIDE: RANGE ALL (Eq. 5.8)."""
 
     slide: int
     origin: int = 0
@@ -171,26 +138,17 @@ class LandmarkWindows(Windows):
 
 @dataclasses.dataclass(frozen=True)
 class SlideByTupleWindows(Windows):
-    """A window that ends with a row: every row, or every n-th, opens the window of the last RANGE before it (Eq.
-    5.10-5.18).
+    """Windows of the last RANGE before every n-th row, which opens the window (Eq. 5.10-5.18).
 
-    A window's id is the time of its row, so which windows there are depends on the stream: :meth:`windows` returns
-    those that some rows open. A row's windows are among the ids in ``wids(x)``, which needs no other rows; those that
-    exist are known once the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them.
-    Rows with equal times open one window.
-
-    Attributes
-    ----------
-    range : int
-        In units of x. The extent is ``w - range < x <= w``.
-    every : int
-        SLIDE, in rows: the n-th, 2n-th, ... row opens a window.
-    order : {"arrival", "time"}
-        Whether rows are counted as they arrive, or in the order of their times (ties in the order of arrival).
+    A window's id is the time of its row, so the windows depend on the stream: :meth:`windows` returns those that some
+    rows open. A row's windows are among the ids ``wids(x)``, which needs no other rows. Those that exist are known once
+    the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them. Rows with equal times
+    open one window.
     """
 
-    range: int
-    every: int = 1
+    range: int  # in units of x; the extent is ``w - range < x <= w``
+    every: int = 1  # SLIDE in rows: the n-th, 2n-th, ... row opens a window
+    # order in which rows are counted; ties in time are in the order of arrival
     order: Literal["arrival", "time"] = "arrival"
 
     def __post_init__(self) -> None:
@@ -198,16 +156,7 @@ class SlideByTupleWindows(Windows):
         _check_length("SLIDE", self.every)
 
     def windows(self, x: Whole, number: Whole) -> Int64s:
-        """Return the ids of the windows that some rows open, increasing.
-
-        Parameters
-        ----------
-        x
-            The times of the rows.
-        number
-            The number of each row, counted from 0: in order of arrival, or by its rank in time
-            (:func:`.rows.ranks_by_time`), depending on `order`.
-        """
+        """Return the ids of the windows that some rows open, increasing; `number` counts the rows from 0 by `order`."""
         numbers = as_int64(number)
         return np.unique(as_int64(x)[numbers % self.every == self.every - 1])
 

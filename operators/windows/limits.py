@@ -1,4 +1,4 @@
-"""Windows that no state could hold, refused for what is known of them before the first row has come."""
+"""Refusal of windows that no state can hold, before the first row arrives."""
 
 from __future__ import annotations
 
@@ -16,24 +16,9 @@ MOST_PANES = 1 << 31
 
 
 def check_size(paned: Paned, method: str, every: bool, entry_bytes: int) -> None:
-    """Refuse windows that need more than any state holds.
+    """Refuse windows that need more for one row than any state holds; the number of rows is unknown here.
 
-    How many rows will come is not known here, so this bounds what one row needs, not what all of them do.
-
-    Parameters
-    ----------
-    paned : Paned
-        The windows by their panes, whatever the method.
-    method : {"paned", "wid", "buffering"}
-    every : bool
-        Whether each window of a key gives a result, as ``output="all"`` has it.
-    entry_bytes : int
-        What a partial aggregate takes.
-
-    Raises
-    ------
-    OptionError
-        With what they would need, and what to do instead.
+    `every` is set if each window of a key emits a result; `entry_bytes` is the size of a partial aggregate.
     """
     windows, panes = paned.most_windows, paned.most_panes
     if windows is None or panes is None:

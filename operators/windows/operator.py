@@ -1,6 +1,4 @@
-"""One step of a window operator: from one low-watermark to the next, with the rows that came between. Pure: state is an
-argument and a result.
-"""
+"""One step of a window operator, from one low-watermark to the next, with state as an argument and a result."""
 
 from __future__ import annotations
 
@@ -29,58 +27,28 @@ Kept = Callable[[int, int], Entries]
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far windows are complete.
+    """The complete windows at a step."""
 
-    Attributes
-    ----------
-    before : int
-        The greatest window that was complete before the step; LOWEST for none.
-    now : int
-        The greatest one that is complete now.
-    final : int
-        The greatest one that could no longer be corrected before the step: `before`, less what the allowed lateness
-        keeps open.
-    """
-
-    before: int
-    now: int
-    final: int
+    before: int  # greatest window that was complete before the step; LOWEST for none
+    now: int  # greatest window that is complete now
+    final: int  # greatest window that was past correction before the step: `before` less the allowed lateness
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a step gives.
+    """The result of one step."""
 
-    Attributes
-    ----------
-    closed : Results
-        Of windows that are complete, corrections of earlier results included.
-    partial : Results or None
-        Of windows that are not, if asked for.
-    running : Entries or None
-        The last window, an entry for each key in the pane of its newest. The input of the next step; None where windows
-        are computed from all of their panes.
-    """
-
-    closed: Results
-    partial: Results | None
+    closed: Results  # complete windows, and corrections of earlier results
+    partial: Results | None  # open windows, if early results are requested
+    # last window, an entry for each key in its newest pane; None if windows are combined from all panes
     running: Entries | None
 
 
 class WindowOperator:
-    """Computes windows per key.
+    """An operator that computes windows per key, which are chosen when they close.
 
-    Parameters
-    ----------
-    paned : Paned
-    aggregates : Aggregates
-    every : bool
-        Whether each window gives a result, or of each key the most recent one only. What chooses windows before they
-        close is in :mod:`.eager`.
-    early : bool
-        Whether open windows give partial results.
-    opened : Opened, optional
-        For windows that slide by several rows.
+    If `every`, each window emits a result, else only the most recent one of each key. If `early`, open windows emit
+    partial results. `opened` is for windows that slide by several rows.
     """
 
     def __init__(
@@ -91,36 +59,26 @@ class WindowOperator:
         self._aggregates = aggregates
         self._every = every
         self._early = early
-        # A window that is kept is worth its keeping where panes are in many windows, and can be taken off it again.
+        # Keeping a window pays where panes are in many windows, and can be retracted from it.
         sliding = not paned.disjoint and not paned.by_row
         self.keeps_window = paned.endless or (sliding and aggregates.differential)
 
     def keep_from(self, now: int, final: int) -> int:
         """Return the least pane of which entries are needed after a step; LOWEST for all.
 
-        Parameters
-        ----------
-        now, final : int
-            The greatest windows that are complete, and that can no longer be corrected, after the step.
+        `now` and `final` are the greatest windows that are complete, and that are past correction, after the step.
         """
         if self._paned.endless:
             return LOWEST if now == LOWEST else int(self._paned.first_and_last(now)[1]) + 1
-        # Entries of the window that is kept must be there to be taken off it.
+        # Entries of the kept window are needed to retract them from it.
         needed = min(now, final + 1) if self.keeps_window else final + 1
         return LOWEST if min(now, final) == LOWEST else int(self._paned.first_and_last(needed)[0])
 
     def step(self, progress: Progress, new: Entries, kept: Kept, running: Entries | None) -> Step:
-        """Take entries, and close windows.
+        """Add entries, and close windows.
 
-        Parameters
-        ----------
-        progress : Progress
-        new : Entries
-            Entries that came since the step before; none is in final windows only.
-        kept : Kept
-            Entries of earlier steps.
-        running : Entries or None
-            The window of the step before, if :attr:`keeps_window`.
+        Each of the `new` entries is in a window that is not final; `kept` has the entries of earlier steps. `running`
+        is the window of the step before, if :attr:`keeps_window`.
         """
         before, now = progress.before, progress.now
         found: list[Results] = []
@@ -154,7 +112,7 @@ class WindowOperator:
         if paned.endless:
             leave = new.take(np.empty(0, dtype=np.int64))
         else:
-            # Those of this step that came late to the window before are in it by now, and among `new`.
+            # Entries of this step that were late for the earlier window are in it by now, and among `new`.
             least = first_before if started else LOWEST
             leave = Entries.concat([new.between(least, first_now - 1), kept(least, first_now - 1)])
         return advance(paned, self._aggregates, running, enter, leave, (before, now), self._every)
@@ -197,7 +155,7 @@ class WindowOperator:
         return [Results(keys.take(code), wid, state)]
 
     def _partial(self, now: int, new: Entries, kept: Kept, running: Entries | None) -> Results | None:
-        """Return partial results: for each key with something new, the open window with the most rows so far."""
+        """Return partial results: for each key with new entries, the open window with the most rows so far."""
         paned = self._paned
         after = int(paned.first_and_last(now)[1]) + 1 if now > LOWEST else LOWEST
         open_ = new.between(after, HIGHEST)
@@ -205,7 +163,7 @@ class WindowOperator:
             return None
         keys = Keys([open_.keys])
         last = latest_per_key(open_.panes, keys.codes[0], keys.size)
-        # Of landmark windows what has closed is in the one that is kept, and nowhere else.
+        # Closed landmark windows are only in the kept one.
         closed = [running] if running is not None and paned.endless else []
         first = after if closed else int(paned.first_and_last(partial_windows(paned, last).min())[0])
         entries = Entries.concat([new.between(first, HIGHEST), kept(first, HIGHEST), *closed])

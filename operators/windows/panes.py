@@ -1,4 +1,4 @@
-"""Windows over whole panes: what state is kept by, whatever the windows are over."""
+"""Windows over whole panes, by which state is kept for all kinds of windows."""
 
 from __future__ import annotations
 
@@ -13,21 +13,13 @@ __all__ = ["Paned", "paned"]
 
 @dataclasses.dataclass(frozen=True)
 class Paned:
-    """Windows as runs of panes (thesis §6.2): rows are reduced to panes, and all further steps use pane numbers only.
+    """Windows as runs of panes (thesis §6.2): rows are reduced to panes, and all else uses pane numbers only."""
 
-    Attributes
-    ----------
-    windows : Windows
-        Over the windowing attribute x.
-    over : SlidingWindows or LandmarkWindows
-        The same windows over pane numbers: same ids.
-    """
-
-    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows
+    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows  # over the windowing attribute x
+    # the same windows, with the same ids, over pane numbers
     over: SlidingWindows | LandmarkWindows | SlideByTupleWindows
 
     def pane_of(self, x: Whole) -> Int64s:
-        """Return the pane of each row."""
         if isinstance(self.windows, SlideByTupleWindows):
             return as_int64(x)
         if self.endless:
@@ -42,12 +34,12 @@ class Paned:
 
     @property
     def endless(self) -> bool:
-        """Whether rows never leave the windows: landmark windows."""
+        """True for landmark windows, which rows never leave."""
         return isinstance(self.over, LandmarkWindows)
 
     @property
     def disjoint(self) -> bool:
-        """Whether a pane is in one window at most."""
+        """True if a pane is in one window at most."""
         return isinstance(self.over, SlidingWindows) and self.over.range <= self.over.slide
 
     @property
@@ -62,7 +54,7 @@ class Paned:
 
     @property
     def by_row(self) -> bool:
-        """Whether rows open windows: then each instant is a pane, and a window has the id of its row's pane."""
+        """True if rows open windows: then each instant is a pane, and a window has the id of its row's pane."""
         return isinstance(self.over, SlideByTupleWindows)
 
 

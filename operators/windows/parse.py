@@ -1,4 +1,4 @@
-"""Window specifications as people write them: ``"10 minutes"``, ``"1 month"`` in a zone, ``"100 rows"``."""
+"""Window specifications as users write them: ``"10 minutes"``, ``"1 month"`` in a zone, ``"100 rows"``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 RowsOf = Literal["key", "stream"]
-"""Whose rows windows of rows count: those of each key by itself, or those of the whole stream."""
+"""The rows that windows of rows count: those of each key by itself, or those of the whole stream."""
 
 RowOrder = Literal["time", "arrival"]
-"""In which order rows are counted, of which every n-th ends a window by time."""
+"""The order in which rows are counted, where every n-th row ends a window by time."""
 
 _PERIOD = re.compile(r"\s*([0-9]+)\s*(d|day|w|week|month|quarter|y|year)s?\s*", re.IGNORECASE)
 _PERIODS: dict[str, tuple[Literal["day", "month"], int]] = {
@@ -42,34 +42,14 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 def window_by_time(
     range_: str, slide: str | None = None, *, origin: str | dt.datetime | dt.date | None = None, zone: str | None = None
 ) -> SlidingWindows | CalendarWindows:
-    """Return sliding or tumbling windows by time.
+    """Return sliding or tumbling windows by time; without `slide` they tumble.
 
-    Without a zone, all durations are fixed: a day is 24 hours, and windows are aligned to the origin. With a zone,
-    windows are the calendar's: days from midnight to midnight, weeks from Monday, months, quarters and years, whatever
-    their length there.
+    Without a zone, all durations are fixed: a day is 24 hours. The origin is an instant with its offset from UTC, the
+    epoch by default. Window 0 begins there if it tumbles, else SLIDEs are counted from there.
 
-    Parameters
-    ----------
-    range_
-        RANGE, such as ``"10 minutes"``, or with a zone ``"1 day"``, ``"2 weeks"``, ``"1 month"``.
-    slide
-        SLIDE [default: RANGE, tumbling windows]. With a zone both are days or weeks, or both months, quarters or years.
-    origin
-        The instant (with its offset from UTC) at which window 0 begins if it tumbles, else from which SLIDEs are
-        counted [default: 1970-01-01T00:00Z]. With a zone a date, the first of a month for months and longer [default:
-        1970-01-01; for weeks the Monday of that week].
-    zone
-        An IANA name, such as ``"Europe/Paris"``.
-
-    Raises
-    ------
-    OptionError
-        An argument is wrong. The message names it, and what to write.
-
-    Examples
-    --------
-    >>> window_by_time("10 minutes", "1 minute").wids(5_000_000)[1]
-    array(9)
+    With a zone, such as ``"Europe/Paris"``, windows are the calendar's: days from midnight to midnight, weeks from
+    Monday, months, quarters and years. RANGE and SLIDE are both days or weeks, or both months or longer. The origin is
+    a date, the first of a month for months and longer.
     """
     if zone is None:
         length = _duration("RANGE", range_)
@@ -87,7 +67,7 @@ def window_by_time(
 def landmark_by_time(
     slide: str, *, origin: str | dt.datetime | dt.date | None = None, zone: str | None = None
 ) -> LandmarkWindows | CalendarWindows:
-    """Return windows from the beginning of the stream to every SLIDE; the rest is as for :func:`window_by_time`."""
+    """Return windows from the beginning of the stream to every SLIDE; else as :func:`window_by_time`."""
     if zone is None:
         return LandmarkWindows(_duration("SLIDE", slide), _instant(origin))
     unit, step, weeks = _periods("SLIDE", slide)
@@ -95,15 +75,10 @@ def landmark_by_time(
 
 
 def window_by_rows(range_: str | int, slide: str | int | None = None, *, partitioned: bool = False) -> SlidingWindows:
-    """Return sliding or tumbling windows of so many rows, such as ``"100 rows"`` or ``100``.
+    """Return sliding or tumbling windows of a number of rows, such as ``"100 rows"`` or ``100``.
 
-    Parameters
-    ----------
-    range_, slide
-        RANGE and SLIDE [default: RANGE].
-    partitioned
-        Whether rows are counted separately in each partition: "the last 100 rows of each sensor", not "of the last 100
-        rows those of each sensor".
+    If `partitioned`, rows are counted separately in each partition: the last 100 rows of each sensor, not each sensor's
+    among the last 100 rows.
     """
     length = _rows("RANGE", range_)
     step = length if slide is None else _rows("SLIDE", slide)
@@ -118,17 +93,7 @@ def landmark_by_rows(slide: str | int, *, partitioned: bool = False) -> Landmark
 def slide_by_tuple(
     range_: str, every: str | int = 1, *, order: Literal["arrival", "time"] = "arrival"
 ) -> SlideByTupleWindows:
-    """Return windows of the last RANGE before every row, or before every n-th.
-
-    Parameters
-    ----------
-    range_
-        RANGE, such as ``"5 minutes"``.
-    every
-        SLIDE in rows.
-    order
-        Whether rows are counted as they arrive, or in the order of their times.
-    """
+    """Return windows of the last RANGE before every row, or before every n-th, by arrival or by time."""
     if order not in ("arrival", "time"):
         raise OptionError(f"order is {order!r}", expected="'arrival' or 'time'")
     return SlideByTupleWindows(_duration("RANGE", range_), _rows("SLIDE", every), order)
@@ -143,13 +108,7 @@ def windows_asked(
     of: RowsOf = "key",
     order: RowOrder | None = None,
 ) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
-    """Return the windows of any kind for a range and a slide, and whether they are over rows as they arrive.
-
-    Raises
-    ------
-    OptionError
-        An argument is wrong. The message names it, and what to write.
-    """
+    """Return the windows of any kind for a range and a slide, and whether they are over rows as they arrive."""
     rows, landmark, slides_by_row = "row" in str(range_), str(range_).strip().lower() == "all", "row" in str(slide)
     _check_counting(of, order, of_rows=rows or (landmark and slides_by_row), slides_by_row=slides_by_row)
     if rows:

@@ -1,4 +1,4 @@
-"""Numbers that rows need before their windows can be named, and rows paired with their windows."""
+"""The numbers of rows from which their windows follow, and pairs of rows and windows."""
 
 from __future__ import annotations
 
@@ -14,24 +14,9 @@ MOST_PAIRS = 1 << 28
 
 
 def expand(first: Int64s, last: Int64s, through: int | None = None) -> tuple[Int64s, Int64s]:
-    """Return a (row, window) pair for each window of each row.
+    """Return a (row, window) pair for each window of each row, in the order of rows, then of windows.
 
-    Parameters
-    ----------
-    first, last : int64 arrays of length rows
-        First and last window-ids from `wids`.
-    through : int, optional
-        The last window to return; required if a row's windows have no last id (landmark).
-
-    Returns
-    -------
-    row, wid : int64 arrays of length pairs
-        Pairs in the order of rows, then of windows.
-
-    Raises
-    ------
-    OptionError
-        There would be more than :data:`MOST_PAIRS` pairs.
+    `through` is the last window to return. Landmark windows, which have no last id, require it.
     """
     if through is not None:
         last = np.minimum(last, through)
@@ -53,22 +38,10 @@ def expand(first: Int64s, last: Int64s, through: int | None = None) -> tuple[Int
 
 
 def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
-    """Return each row's rank in its partition, counted from 0 over the whole stream.
+    """Return each row's rank in its partition, from 0 over the whole stream, and the rows that each partition has now.
 
-    Parameters
-    ----------
-    codes : int64 array of length rows
-        The partition of each row, below ``len(started)``; rows are in the order that counts (of arrival, for row
-        numbers).
-    started : int64 array of length partitions
-        How many rows each partition had before.
-
-    Returns
-    -------
-    rank : int64 array of length rows
-    counted : int64 array of length partitions
-        How many rows each partition has now: `started` for the next rows. It is also each partition's bound: every row
-        of a lower rank has arrived.
+    Rows are in the order that counts; `started` is the rows that each partition had before. The second result is
+    `started` for the next rows, and each partition's bound: every row of a lower rank has arrived.
     """
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=len(started)).astype(np.int64)
@@ -78,14 +51,9 @@ def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def ranks_by_time(x: Int64s, before: int = 0) -> Int64s:
-    """Return each row's rank in the order of x, ties in the order of arrival, counted from 0 over the whole stream.
+    """Return each row's rank by x, ties in the order of arrival, after `before` earlier rows.
 
-    Parameters
-    ----------
-    x : int64 array of length rows
-        Values in the order of arrival.
-    before : int
-        How many rows come before all of these. Ranks are final for rows below the low-watermark.
+    Ranks are final for rows below the low-watermark.
     """
     rank = np.empty(len(x), dtype=np.int64)
     rank[np.argsort(x, kind="stable")] = np.arange(before, before + len(x))

@@ -1,9 +1,4 @@
-"""Session windows: rows of a key that lie no further apart than a gap, however long they go on.
-
-Each row opens a window of its own, from its time until the gap after it. Windows of a key that overlap or touch are one
-session, as in Spark (``session_window``) and Flink (``SESSION``). Parts of a session therefore merge in any order, and
-what a session holds depends on its rows alone.
-"""
+"""Session windows: rows of a key, each at most a gap after the one before."""
 
 from __future__ import annotations
 
@@ -30,23 +25,12 @@ START, LAST = "__upstream_start", "__upstream_last"
 
 @dataclasses.dataclass(frozen=True)
 class SessionWindows(Windows):
-    """The windows that single rows open, before they merge into sessions; a window's id is its row's time.
+    """The windows that single rows open, from their time until the gap after it; a window's id is its row's time.
 
-    Attributes
-    ----------
-    gap : int
-        In units of x. Rows that are exactly so far apart are in one session.
-
-    Examples
-    --------
-    >>> sessions = SessionWindows(gap=5)
-    >>> [int(end) for end in sessions.start_and_end(12)]
-    [12, 17]
-    >>> int(sessions.last_complete(18))  # a row at 17 could still join the row at 12
-    12
+    Windows of a key that overlap or touch are one session, as in Spark (``session_window``) and Flink (``SESSION``).
     """
 
-    gap: int
+    gap: int  # in units of x; rows that are exactly this far apart are in one session
 
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
         return as_int64(w), affine(w, 1, 1)
@@ -69,22 +53,12 @@ class SessionWindows(Windows):
 
 @dataclasses.dataclass(frozen=True)
 class Sessions:
-    """Sessions, or parts of them.
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        The update key's columns.
-    start, last : int64 arrays of length sessions
-        The times of their first and their last row.
-    state : pyarrow.Table
-        Of the aggregates.
-    """
+    """Sessions, or parts of them. Parts merge in any order with the same result."""
 
     keys: pa.Table
-    start: Int64s
-    last: Int64s
-    state: pa.Table
+    start: Int64s  # times of their first rows
+    last: Int64s  # times of their last rows
+    state: pa.Table  # of the aggregates
 
     def __len__(self) -> int:
         return len(self.start)
@@ -109,7 +83,6 @@ class Sessions:
 
     @classmethod
     def concat(cls, parts: Sequence[Sessions]) -> Sessions:
-        """Concatenate several sets of sessions."""
         return cls(
             pa.concat_tables([part.keys for part in parts]),
             np.concatenate([part.start for part in parts]),
@@ -132,16 +105,9 @@ class Sessions:
         return cls(keys.take(pa.array(first)), start, last, aggregates.lift(rows, of_row, size)), of_row
 
     def merged(self, aggregates: Aggregates, gap: int) -> tuple[Sessions, Int64s, Int64s]:
-        """Merge what belongs to one session.
+        """Merge the parts of each session.
 
-        Returns
-        -------
-        Sessions
-            In the order of keys, then of time.
-        of_part : int64 array
-            The position among them of the session of each part.
-        codes : int64 array of length sessions
-            Numbers of their keys.
+        Return the sessions in the order of keys, then of time, the session of each part, and the sessions' key codes.
         """
         numbers = Keys([self.keys]).codes[0]
         of_part, first, size = joined(numbers, self.start, self.last, gap)
@@ -163,24 +129,10 @@ class Sessions:
 
 
 def joined(codes: Int64s, start: Int64s, last: Int64s, gap: int) -> tuple[Int64s, Int64s, int]:
-    """Find which parts of sessions belong together.
+    """Find the session of each part: parts of a key that are at most `gap` apart are in one session.
 
-    Parameters
-    ----------
-    codes : int64 array of length parts
-        Their keys, numbered from 0.
-    start, last : int64 arrays of length parts
-        The times of their first and their last row.
-    gap : int
-        Parts of a key that are at most so far apart are in one session.
-
-    Returns
-    -------
-    of_part : int64 array of length parts
-        The number of each part's session, from 0, in the order of keys, then of time.
-    first : int64 array of length sessions
-        The position of each session's earliest part.
-    sessions : int
+    Return the session of each part, numbered in the order of keys, then of time, the earliest part of each session, and
+    the number of sessions. `codes` are the parts' keys, from 0.
     """
     n = len(codes)
     order = np.lexsort((start, codes))
@@ -199,17 +151,10 @@ def joined(codes: Int64s, start: Int64s, last: Int64s, gap: int) -> tuple[Int64s
 
 
 def ended(last: Int64s, bound: Int64s, gap: int, lateness: int = 0) -> Mask:
-    """Return which sessions no row can join any more, once all rows before the bound of their key have arrived.
+    """Return which sessions no further row can join, once all rows before the bound of their key have arrived.
 
-    Parameters
-    ----------
-    last : int64 array of length sessions
-        The times of their last rows.
-    bound : int64 array of length sessions
-        :data:`LOWEST` before any is known, :data:`HIGHEST` if all rows have arrived.
-    gap : int
-    lateness : int
-        How much longer they are kept open.
+    A bound is :data:`LOWEST` before any is known, :data:`HIGHEST` if all rows have arrived. `lateness` keeps sessions
+    open longer.
     """
     through = LOWEST + gap + lateness
     return (bound == HIGHEST) | (last < np.maximum(bound, through) - gap - lateness)
