@@ -53,10 +53,7 @@ def simulate_in_order(
 
 
 def _covering(at: Int64s, key: Int64s, stays: npt.NDArray[np.bool_]) -> tuple[Int64s, tuple[Int64s, Int64s]]:
-    """Return the oldest arrival that each admitted row represents, and key and arrival of the other dropped rows.
-
-    The other dropped rows are the first of each run that no admitted row represents.
-    """
+    """Return the oldest arrival of each admitted row's run, and key and arrival of runs that no admitted row ends."""
     if stays.all():
         return at, (key[:0], at[:0])
     order = np.argsort(key, kind="stable")

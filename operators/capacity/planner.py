@@ -21,10 +21,7 @@ PLANNED: tuple[Policy, ...] = tuple(policy for policy in POLICIES if policy != "
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The expected figures of a policy, averaged over the seeds.
-
-    Staleness is in seconds, up to the commit, as a reader of a random key at a random moment sees it.
-    """
+    """The expected figures of a policy, averaged over the seeds. Staleness is in seconds, up to the commit."""
 
     policy: str
     mean: float

@@ -178,7 +178,6 @@ class _Feed:
         return int(self.arrivals.at_us[self.arrived]) if self.arrived < self._last else None
 
     def enqueue(self, now_us: int) -> None:
-        """Enqueue the rows that have arrived by now."""
         stop = min(int(np.searchsorted(self.arrivals.at_us, now_us, side="right")), self._last)
         if stop <= self.arrived:
             return

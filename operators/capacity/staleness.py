@@ -28,7 +28,6 @@ class Ramps:
 
     @classmethod
     def together(cls, parts: list[Ramps]) -> Ramps:
-        """Concatenate several sets of ramps."""
         none = np.empty(0, dtype=np.int64)
         return cls(
             np.concatenate([none, *(part.low_us for part in parts)]),
@@ -41,10 +40,7 @@ class Ramps:
         return (self.high_us - self.low_us) / _US * ((self.high_us + self.low_us) / _US) / 2
 
     def quantiles_s(self, q: Floats | list[float], key_seconds: float) -> Floats:
-        """Return exact quantiles of staleness in seconds for a random key at a random moment; 0 outside ramps.
-
-        `key_seconds` is the number of keys times the seconds of the run.
-        """
+        """Return exact quantiles of staleness in seconds over `key_seconds` (keys times seconds); 0 outside ramps."""
         if len(self.low_us) == 0:
             return np.zeros(len(q))
         value = np.concatenate([self.low_us, self.high_us]) / _US
@@ -89,10 +85,7 @@ class IntervalStaleness:
         pending_first_us: Int64s | None = None,
         superseded: int = 0,
     ) -> IntervalStaleness:
-        """Measure an interval that ends at `now_us`, from the arrival and commit times of its results.
-
-        `pending_first_us` is the first arrival of each key that waits.
-        """
+        """Measure an interval that ends at `now_us`; `pending_first_us` is the first arrival of each waiting key."""
         ages = np.maximum(commit_us - first_arrival_us, 0) / _US  # a clock set back makes nothing younger than new
         mean, p50, p99, most = _figures(ages)
         pending = np.empty(0, dtype=np.int64) if pending_first_us is None else pending_first_us
