@@ -18,10 +18,7 @@ _FIXED_S = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class BatchCost:
-    """A running estimate of a batch's seconds, ``fixed + per_row * rows``.
-
-    The fields are sums over the batches seen, in which older batches count less.
-    """
+    """An estimate of a batch's seconds, ``fixed + per_row * rows``, from decayed sums over the batches."""
 
     batches: float = 0.0
     fixed_s: float = 0.0  # seconds that do not depend on the rows
@@ -62,7 +59,6 @@ class BatchCost:
         return self.fixed + self.per_row * rows
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value; its members are the arguments of the class."""
         return dataclasses.asdict(self)
 
 

@@ -33,7 +33,6 @@ class Updates:
 
     @property
     def numbers(self) -> Int64s:
-        """The keys' numbers; the keys are columns with numbers."""
         assert isinstance(self.keys, tuple)
         return self.keys[1]
 
@@ -55,10 +54,7 @@ class Updates:
 
 @dataclasses.dataclass
 class Cells:
-    """Columns of one length, with one row for each location.
-
-    The order of service is that of `place`, then of `turn`.
-    """
+    """Columns of one length, a row for each location. The order of service is that of `place`, then of `turn`."""
 
     number: Int64s
     serial: Int64s  # number of the row in the order of arrival
@@ -82,11 +78,9 @@ class Cells:
         return len(self.number)
 
     def take(self, locations: Int64s | npt.NDArray[np.bool_]) -> Cells:
-        """Return copies of some rows, by their locations or by a mask."""
         return Cells(**{field.name: getattr(self, field.name)[locations] for field in _FIELDS})
 
     def put(self, locations: Int64s | slice, rows: Cells) -> None:
-        """Write rows to their locations."""
         for field in _FIELDS:
             getattr(self, field.name)[locations] = getattr(rows, field.name)
 
@@ -100,11 +94,7 @@ class Cells:
         return more
 
     def to_bytes(self) -> bytes:
-        """Return one binary value, the inverse of :meth:`from_bytes`.
-
-        Each column is stored as its least value and the differences to it, in as few bytes as the largest needs. This
-        takes a third of the size in memory, and every batch reads it.
-        """
+        """Return a binary value: each column's least value and the differences to it, in as few bytes as they need."""
         heads, bodies = [struct.pack("<q", len(self))], []
         for field in _FIELDS:
             # A weight is stored by its bits: all are the same, or none can be spared.
@@ -120,7 +110,6 @@ class Cells:
 
     @classmethod
     def from_bytes(cls, value: bytes | bytearray) -> Cells:
-        """Return the rows that :meth:`to_bytes` wrote."""
         (n,) = struct.unpack_from("<q", value)
         at = 8 + _COLUMN.size * len(_FIELDS)
         columns: dict[str, npt.NDArray[np.generic]] = {}

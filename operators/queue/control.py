@@ -12,10 +12,7 @@ __all__ = ["Control", "ShardPlan"]
 
 @dataclasses.dataclass(frozen=True)
 class ShardPlan:
-    """The settings of a queue, fixed while a query runs.
-
-    A checkpoint is bound to `key`, `time` and `shards`. The others may change from one start to the next.
-    """
+    """The settings of a queue. A checkpoint is bound to `key`, `time` and `shards`; the others may change."""
 
     key: tuple[str, ...]  # columns of the update key
     time: str | None  # column that decides which of two rows of a key is newer; None for arrival
@@ -49,10 +46,8 @@ class Control:
     drop: float = 0.0  # share of the arriving rows to shed
 
     def to_json(self) -> str:
-        """Return text, the inverse of :meth:`from_json`."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Control:
-        """Return the control that :meth:`to_json` described."""
         return cls(**json.loads(text))

@@ -67,7 +67,6 @@ class StatisticsMonitor:
             self._cost_s = measured if self._cost_s is None else (self._cost_s + measured) / 2
 
     def rate_per_s(self, keys: Int64s) -> Floats:
-        """Return the updates per second of each of `keys`."""
         if self._pinned_rate is not None:
             return self._pinned_rate[keys]
         if self._at_us is None or self._since_us is None:
@@ -100,7 +99,6 @@ class StatisticsMonitor:
         return np.cumsum(every)[np.searchsorted(every, each, side="right") - 1]
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state that must survive a restart."""
         return {"count": self._count.copy(), "at_us": self._at_us, "since_us": self._since_us, "cost_s": self._cost_s}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -24,7 +24,6 @@ class Usage:
     seconds: float = 0.0
 
     def add(self, seconds: float, *, allocated: int, used: int, paged: int) -> None:
-        """Count `seconds` in which so many locations were held."""
         self.allocated += allocated * seconds
         self.used += used * seconds
         self.paged += paged * seconds
@@ -110,7 +109,6 @@ class OnDemandPages:
         return touched[self._count[touched] == 0]
 
     def restore(self, held: Int64s) -> None:
-        """Hold exactly these locations."""
         pages = int(held.max()) // self.slots + 1 if len(held) else 0
         self.held = np.zeros((pages, self.slots), dtype=np.bool_)
         self.held.reshape(-1)[held] = True

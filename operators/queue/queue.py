@@ -86,11 +86,9 @@ class UpdateQueue:
         return held if len(held) == self._waiting else held[self._cells.state[held] == PENDING]
 
     def cells(self, locations: Int64s) -> Cells:
-        """Return the cells at some locations."""
         return self._cells.take(locations)
 
     def column(self, name: str, locations: Int64s) -> Int64s:
-        """Return one column of the cells at some locations."""
         return getattr(self._cells, name)[locations]
 
     def changed(self) -> Int64s:
@@ -118,10 +116,7 @@ class UpdateQueue:
         return self._update(batch, self._index.find(batch.keys), now_us)
 
     def dequeue(self, budget: int | None, now_us: int) -> Dequeued:
-        """Remove and return the rows to process next, at most `budget`; None for all.
-
-        Rows of keys whose access interval has not passed at `now_us` stay.
-        """
+        """Remove and return at most `budget` rows, None for all, of keys whose access interval has passed."""
         superseded, ties = 0, pairs()
         self._wake(now_us)
         if self.policy == "auto" and budget is not None and not self._overloaded and self._waiting > budget:
@@ -378,10 +373,7 @@ class UpdateQueue:
         self._release(awake)
 
     def _collapse(self) -> tuple[int, Int64s]:
-        """Keep only the newest waiting row of each key from now on, in the place of its oldest.
-
-        Return how many rows were removed, and ties.
-        """
+        """Keep one row per key from now on, the newest in the place of the oldest; return how many went, and ties."""
         waiting = self.locations
         waiting = waiting[np.argsort(self._cells.serial[waiting])]  # ties on time go to the later arrival
         found = self._index.among(self._cells.number[waiting], waiting)

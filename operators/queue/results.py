@@ -39,7 +39,6 @@ class Enqueued:
 
     @classmethod
     def nothing(cls) -> Enqueued:
-        """Return the result for a batch without rows."""
         return cls(none(), none(), pairs(), pairs())
 
 

@@ -42,10 +42,7 @@ _SAMPLE = 64
 
 
 class QueueShard:
-    """One batch of one shard: frames in, the rows to process next out, all else in pages of state.
-
-    State that was written for another key, time or number of shards, or by another version, is refused.
-    """
+    """One batch of one shard: frames in, the rows to process next out, all else in pages of state."""
 
     def __init__(self, number: int, plan: ShardPlan, store: Store) -> None:
         self._number = number
@@ -182,7 +179,6 @@ class QueueShard:
         )
 
     def _hear(self, rows: pa.Table) -> None:
-        """Apply the punctuation of input partitions and of single keys."""
         name = self._plan.time
         if name is None or not rows.num_rows:
             return

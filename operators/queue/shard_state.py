@@ -47,7 +47,6 @@ class ShardState:
 
     @property
     def waiting(self) -> bool:
-        """True if any row waits."""
         return bool(self.head and self.head["pages"])
 
     def queue(self) -> dict[str, Any]:

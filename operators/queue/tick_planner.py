@@ -33,7 +33,6 @@ class Planner:
 
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> Planner:
-        """Return a planner from the options of the fluent stream."""
         folder = options["feedback"]
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
