@@ -68,21 +68,18 @@ class Properties:
         return dataclasses.replace(self, highs=highs, shares=shares)
 
     def sized(self, aggr: float, tup: float) -> Properties:
-        """Return the properties updated with the mean sizes of a batch's partial aggregates and rows."""
         return dataclasses.replace(self, aggr=_smoothed(self.aggr, aggr), tup=_smoothed(self.tup, tup))
 
     def closed(self, first: int, least: int) -> Properties:
-        """Return the properties updated after a window has closed.
+        """Return the properties after a window has closed.
 
-        `first` is the first pane that was kept until then, LOWEST if no window was open before; `least` is a window's
-        panes.
+        Until then panes from `first` on were kept, LOWEST if no window was open; a window has `least` panes.
         """
         if first == LOWEST or not self.highs:
             return self
         return dataclasses.replace(self, wed=float(max(max(self.highs.values()) - first + 1, least)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value, whose members are the arguments of the class."""
         return dataclasses.asdict(self)
 
 
@@ -108,10 +105,7 @@ def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
 
 
 def much_larger(aggr: float, tup: float) -> bool:
-    """Return whether keeping rows of sparse groups saves enough memory to outweigh shuffling rows unreduced.
-
-    The arguments are the sizes of the least partial aggregate and of a row.
-    """
+    """Return whether keeping rows of sparse groups saves enough memory to outweigh shuffling rows unreduced."""
     return aggr > MUCH * tup
 
 
@@ -133,7 +127,6 @@ class GroupModes:
 
     @classmethod
     def none(cls, period: int, key: pa.Schema) -> GroupModes:
-        """Return modes without groups."""
         own = [pa.field(_PERIOD, pa.int64()), pa.field(_ROWS, pa.int64()), pa.field(_DENSE, pa.bool_())]
         return cls(period, pa.schema([*key, *own]).empty_table())
 
@@ -143,10 +136,7 @@ class GroupModes:
         return self.table.drop_columns([_PERIOD, _ROWS, _DENSE])
 
     def observed(self, keys: pa.Table, panes: Int64s, first: int, stream: Properties) -> GroupModes:
-        """Count rows, and decide again which groups are dense.
-
-        `first` is the first pane that is needed from now on; LOWEST if all are, more than any if none is.
-        """
+        """Count rows, and decide again which groups are dense; panes below `first` are no longer needed."""
         known = Keys([self.keys, keys])
         code = np.concatenate(known.codes)
         period = np.concatenate([self._column(_PERIOD), panes // self._period])

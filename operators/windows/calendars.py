@@ -76,7 +76,6 @@ class Calendar:
         return beginnings[np.searchsorted(numbers, wanted)]
 
     def _tables(self, years: Int64s, *, beside: int) -> tuple[Int64s, Int64s]:
-        """Return the numbers and beginnings of all periods of the years that occur, in order."""
         least = int(years.min()) - beside
         occurs = np.zeros(int(years.max()) + beside - least + 1, dtype=np.bool_)
         for step in range(-beside, beside + 1):
@@ -107,14 +106,12 @@ class CalendarWindows(Windows):
         return self.over.last_complete(self.calendar.periods(inside))
 
     def panes(self) -> CalendarWindows:
-        """Return the panes as windows of days or months."""
         return CalendarWindows(self.calendar, self._sliding().panes())
 
     def pane_of(self, x: Whole) -> Int64s:
         return self._sliding().pane_of(self.calendar.periods(x))
 
     def panes_of(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """Return the first and last pane (both inclusive) of windows."""
         return self._sliding().panes_of(w)
 
     def _sliding(self) -> SlidingWindows:

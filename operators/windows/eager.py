@@ -57,7 +57,6 @@ class EagerOperator:
 
     @staticmethod
     def none(key: pa.Schema) -> Commitments:
-        """Return empty commitments, for the first step."""
         return Commitments(key.empty_table(), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     def step(

@@ -27,10 +27,7 @@ class EarlierNames(TypedDict, total=False):
 
 
 def with_earlier_names(window: Callable[P, T]) -> Callable[P, T]:
-    """Return the method that also accepts ``range`` and ``emit``, with a warning.
-
-    They are earlier names of `duration`, and of `output` and `early`.
-    """
+    """Return the method that also accepts ``range`` for `duration`, and ``emit`` for `output` and `early`."""
     called = cast("Callable[..., T]", window)
 
     @functools.wraps(window)

@@ -66,10 +66,7 @@ def written(emit: Emit) -> str:
 def every_window(
     paned: Paned, codes: Int64s, panes: Int64s, after: int | Int64s, through: int | Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Return the key and id of each window ``after < w <= through`` that has an entry.
-
-    Entries may be in any order. The result has no repeats, and is in the order of keys, then of windows.
-    """
+    """Return key and id of each window ``after < w <= through`` with an entry, by key, then by window."""
     order = np.lexsort((panes, codes))
     codes, panes = codes[order], panes[order]
     after, through = (each if isinstance(each, int) else each[order] for each in (after, through))
@@ -101,8 +98,5 @@ def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
 
 
 def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:
-    """Return the window that emits a partial result: the first to close of those with the newest entry.
-
-    That window has the most rows so far.
-    """
+    """Return the window with the most rows so far: the first to close of those with the newest entry."""
     return paned.over.wids(last_pane)[0]

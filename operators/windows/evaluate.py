@@ -51,11 +51,7 @@ def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
 def combine_each(
     paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
-    """Compute the states of windows from all of their panes.
-
-    `queries` are the requested windows as (key, window-id), and `codes` the keys of the entries. Entries of other
-    windows may be among them.
-    """
+    """Compute the states of the windows `queries` (keys, ids) from all of their panes; `codes` are the entry keys."""
     if paned.disjoint:
         return _disjoint(paned, aggregates, entries, codes, queries)
     if len(np.unique(queries[0])) == len(queries[0]):

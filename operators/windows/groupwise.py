@@ -59,11 +59,7 @@ class KeysAhead:
         return results.wids <= self.closed_for(results.keys)
 
     def advance(self, feeds: Mapping[str, int], bound: int | None) -> Int64s:
-        """Raise the bounds of single keys without computing results; return the windows that the risen bounds close.
-
-        `feeds` has the bound of each input partition for all keys, and `bound` is that by which windows close for all
-        keys.
-        """
+        """Raise the bounds of single keys without computing results; return the windows that the risen bounds close."""
         raised = self.bounds.raised(feeds, floor=LOWEST if bound is None else bound, endless=self._endless)
         none = np.empty(0, dtype=np.int64)
         return none if raised is None else self.closed(raised.after)

@@ -76,7 +76,6 @@ class SlidingWindows(Windows):
 
     @property
     def tumbling(self) -> bool:
-        """True if each value is in exactly one window."""
         return self.range == self.slide
 
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:

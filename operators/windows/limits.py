@@ -16,10 +16,7 @@ MOST_PANES = 1 << 31
 
 
 def check_size(paned: Paned, method: str, every: bool, entry_bytes: int) -> None:
-    """Refuse windows that need more for one row than any state holds; the number of rows is unknown here.
-
-    `every` is set if each window of a key emits a result; `entry_bytes` is the size of a partial aggregate.
-    """
+    """Refuse windows that need more for one row than any state holds; the number of rows is unknown here."""
     windows, panes = paned.most_windows, paned.most_panes
     if windows is None or panes is None:
         return

@@ -51,10 +51,7 @@ def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def ranks_by_time(x: Int64s, before: int = 0) -> Int64s:
-    """Return each row's rank by x, ties in the order of arrival, after `before` earlier rows.
-
-    Ranks are final for rows below the low-watermark.
-    """
+    """Return each row's rank by x, ties by arrival, after `before` rows; final for rows below the low-watermark."""
     rank = np.empty(len(x), dtype=np.int64)
     rank[np.argsort(x, kind="stable")] = np.arange(before, before + len(x))
     return rank

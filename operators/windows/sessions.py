@@ -64,12 +64,10 @@ class Sessions:
         return len(self.start)
 
     def take(self, which: Mask | Int64s) -> Sessions:
-        """Return some of the sessions, by mask or by position."""
         at = pa.array(np.flatnonzero(which) if which.dtype == np.bool_ else which)
         return Sessions(self.keys.take(at), self.start[which], self.last[which], self.state.take(at))
 
     def table(self) -> pa.Table:
-        """Return one table: the inverse of :meth:`of`."""
         made = self.keys.append_column(START, pa.array(self.start)).append_column(LAST, pa.array(self.last))
         for name in self.state.column_names:
             made = made.append_column(name, self.state.column(name))

@@ -47,7 +47,6 @@ class KeyModes:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value for the shard's head."""
         return {_HEAD: self._stream.to_json()}
 
     def heard(self, rows: pa.Table, panes: Int64s, over: frozenset[str]) -> None:

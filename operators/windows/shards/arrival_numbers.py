@@ -34,10 +34,7 @@ class ArrivalNumbers:
         return self._counts.to_json()
 
     def marked(self, rows: pa.Table) -> pa.Table:
-        """Count rows, and add the column :data:`OPENS` to them: 1 for rows that end a window, else 0.
-
-        These are all rows that arrived, late ones included, in the order of arrival.
-        """
+        """Count all rows that arrived, in that order, and add :data:`OPENS`: 1 for rows that end a window, else 0."""
         keys = Keys([rows.select(list(self._plan.key))])
         codes = keys.codes[0]
         sizes = np.bincount(codes, minlength=keys.size).astype(np.int64)

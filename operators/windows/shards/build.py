@@ -26,11 +26,7 @@ __all__ = ["build_numbering", "build_windows"]
 
 
 def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = False) -> Compiled:
-    """Return the results of windows, whose shards report to `folder`.
-
-    If `fused`, they run in the stage of the operator before them. Reports there of another window, key or aggregate are
-    a CheckpointError.
-    """
+    """Return the results of windows, whose shards report to `folder`; `fused` runs them in the stage before."""
     from ...runtime.flush import with_flush_ticks
     from .changed_aggregates import check_aggregates
     from .pack import fused_pack, window_pack

@@ -46,10 +46,7 @@ def _may_grow(plan: WindowPlan) -> bool:
 
 
 def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -> dict[str, int]:
-    """Return the first pane from which a state column is complete, for columns that are not so in all panes.
-
-    `head` is from the batch before; `last_pane` is the greatest pane with kept entries.
-    """
+    """Return the first pane from which a state column is complete, for columns that are not so in all panes."""
     since: dict[str, int] = dict(head.get("since", {}))
     kept = head.get("state")
     if kept is None:
@@ -65,10 +62,7 @@ def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -
 
 
 def with_state(table: pa.Table, plan: WindowPlan) -> pa.Table:
-    """Return entries, as a table, with the state columns that the aggregates need now.
-
-    Columns that were not kept have the state of no rows.
-    """
+    """Return entries, as a table, with the state columns needed now; new columns have the state of no rows."""
     schema = plan.algebra.state_schema
     own = (*plan.key, PANE)
     if [name for name in table.column_names if name not in own] == schema.names:

@@ -38,11 +38,7 @@ class Holding:
     def after(
         self, paned: Paned, kept: KeptPanes, new: Int64s, closed: int, committed: int | None, now_us: int
     ) -> Held:
-        """Return the results that are held after a batch, which arrived at `now_us` with entries in the panes `new`.
-
-        `closed` is the greatest closed window. With eager emission, `committed` is the first window to which a key is
-        committed.
-        """
+        """Return what is held after a batch; `committed` is the first window to which a key is committed, if eager."""
         floor = _first_open_pane(paned, closed)
         if floor != self._floor:
             self._floor, self._first = floor, kept.first_from(floor)
@@ -69,7 +65,6 @@ class Since:
         return self._reach
 
     def add(self, last_pane: int, now_us: int) -> None:
-        """Record that entries up to a pane have arrived."""
         if not self._reach or last_pane > self._reach[-1][0]:
             self._reach.append([last_pane, now_us])
         if len(self._reach) > _MOST:  # rather too old than too young

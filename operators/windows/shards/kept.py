@@ -17,10 +17,7 @@ __all__ = ["KeptPanes"]
 
 
 class KeptPanes:
-    """Runs of partial aggregates and runs of rows, by the method; both are read as entries.
-
-    For the method ``adaptive``, `modes` are the modes of the keys.
-    """
+    """Runs of partial aggregates and runs of rows, by the method; both are read as entries."""
 
     def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
         self._plan = plan
@@ -36,13 +33,11 @@ class KeptPanes:
         return with_state(table, self._plan)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value for the shard's head."""
         modes = {} if self.modes is None else self.modes.to_json()
         return {"runs": self._entries.known, "rows": self._rows.known, **modes}
 
     @property
     def last_pane(self) -> int | None:
-        """The greatest pane with entries or rows."""
         return max((each for each in (self._entries.last_pane, self._rows.last_pane) if each is not None), default=None)
 
     def rows_from(self, pane: int) -> int:
@@ -50,7 +45,6 @@ class KeptPanes:
         return self._entries.rows_from(pane) + self._rows.rows_from(pane)
 
     def first_from(self, pane: int) -> int | None:
-        """Return the first pane, from a given one on, of which entries or rows are kept."""
         found = (self._entries.first_from(pane), self._rows.first_from(pane))
         return min((each for each in found if each is not None), default=None)
 

@@ -35,15 +35,12 @@ class NumberingPlan:
 
     @property
     def needed(self) -> list[str]:
-        """The columns of rows before they are numbered."""
         return [name for name in self.schema.names if name != NUMBER]
 
     def identity(self) -> dict[str, str]:
-        """Return the settings to which a checkpoint is bound, as text."""
         return {"order": "arrival"}
 
     def changeable(self) -> dict[str, str]:
-        """Return the other settings: there are none."""
         return {}
 
 
@@ -80,10 +77,7 @@ class NumberingShard:
             )
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, NumberingReport]:
-        """Assign numbers to the rows that arrived; a tombstone has none.
-
-        The table has the rows in the order of arrival, then punctuation; None without rows.
-        """
+        """Return arrived rows, numbered and in order, then punctuation; None without rows. Tombstones get no number."""
         schema = self._plan.schema
         before = self._head.get("counted", 0)
         tables = sorted((from_frame(frame) for frame in frames), key=_first)  # mostly, nothing else is to be sorted

@@ -78,10 +78,7 @@ def latest_arrival(table: pa.Table) -> int:
 
 
 def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
-    """Return the frames of one task's rows and punctuation.
-
-    Rows in windows up to `final` are sent as they are; None for none.
-    """
+    """Return the frames of one task's rows and punctuation; rows in windows up to `final` are sent as they are."""
     shards = len(slots)
     rows, punctuation = split_punctuation(table)
     rows, gone = plan.checked(rows)  # a tombstone has its key, and need not have another column

@@ -127,7 +127,6 @@ class WindowPlan:
 
     @property
     def early(self) -> bool:
-        """True if open windows yield partial results."""
         return self.emit.endswith("early")
 
     @property
@@ -226,7 +225,6 @@ class WindowPlan:
 
     @cached_property
     def state_columns(self) -> dict[str, str]:
-        """Names and types of the columns that a shard keeps for the aggregates."""
         return {field.name: str(field.type) for field in self.algebra.state_schema}
 
     def times(self, rows: pa.Table) -> Int64s:
@@ -246,10 +244,7 @@ class WindowPlan:
         return times
 
     def checked(self, rows: pa.Table) -> tuple[pa.Table, int]:
-        """Return the rows without tombstones, and the number of tombstones.
-
-        Rows that represent several updates are refused, and so are tombstones unless they are to be dropped.
-        """
+        """Drop tombstones and count them, or refuse them, by the plan. Refuse rows that represent several updates."""
         covered = system_field(rows, "covered")
         if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
             raise SchemaError(
@@ -294,5 +289,4 @@ class WindowPlan:
         return lifted(self.algebra, table, self.key, table.column(PANE).to_numpy())
 
     def rows_of(self, state: pa.Table) -> int:
-        """Return how many rows some states represent."""
         return int(np.sum(self.algebra.lower(state).column(ROWS).to_numpy())) if state.num_rows else 0

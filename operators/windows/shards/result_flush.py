@@ -72,7 +72,6 @@ class ResultFlush:
 
     @property
     def waiting(self) -> int:
-        """Results that have not left."""
         return self.due + self._by_key.rows
 
     @property

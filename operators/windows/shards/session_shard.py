@@ -67,8 +67,7 @@ class SessionShard:
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
         """Process the rows that arrived, and close the sessions that are complete.
 
-        The table has tombstones of results that no longer hold, results, then the shard's own punctuation; None without
-        any.
+        The table has tombstones of retracted results, results, then the shard's own punctuation; None without any.
         """
         plan, head = self._plan, self._head
         tables = [from_frame(frame) for frame in frames]
