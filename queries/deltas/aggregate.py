@@ -36,27 +36,11 @@ _ROWS = "__rows"
 
 
 class Aggregated(Operator):
-    """Aggregates of groups of equal rows.
+    """The aggregates of each group (GROUP BY). Without ``by`` there is one group from the beginning.
 
-    What can be added up (counts, sums, averages, variances, and their DISTINCT forms) follows from partial sums, which
-    changes are added to and taken from. Everything else is computed from the rows of the groups that change. At each
-    change point a group's row leaves and comes again with what it has become. Without ``by`` there is one group, from
-    the beginning on.
-
-    State: partial sums by group; if other functions are asked for, :class:`~.group_rows.GroupRows`; for DISTINCT its
-    distinct values.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    by : sequence of (str, Computed)
-    calls : sequence of Call
-    state : State
-
-    Raises
-    ------
-    SchemaError
-        There is no such function, or a type does not fit.
+    Sums, counts, averages, variances and their DISTINCT forms follow from partial sums, which also take retractions.
+    All other functions are computed from the rows of the groups that change.
+    State: partial sums by group, the distinct values for DISTINCT, and :class:`~.group_rows.GroupRows` for the rest.
     """
 
     def __init__(
@@ -127,12 +111,12 @@ class Aggregated(Operator):
         return delta_frame(self._shown(points, self._with_lists(pl.concat(columns, how="horizontal")), ids), 0, 1)
 
     def _with_lists(self, found: pl.DataFrame) -> pl.DataFrame:
-        """Return results with an empty list where there are no values."""
+        """Replace null lists by empty ones: Spark collects no values into an empty list."""
         lists = [(name, self.dtypes[name]) for name in self._columns.lists]
         return found.with_columns(pl.col(name).cast(kind).fill_null(pl.lit([], kind)) for name, kind in lists)
 
     def _moved(self, points: Points, found: pl.DataFrame, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
-        """Return each group's row at its change points: what it was leaves, what it is comes."""
+        """Retract each group's old row and emit its new one, at each change point."""
         steps = points.steps
         now = np.flatnonzero(there & (steps.times != OLD))
         follows = np.flatnonzero(steps.times != OLD)
@@ -143,7 +127,6 @@ class Aggregated(Operator):
         return consolidated(delta_frame(shown, times, signs))
 
     def _shown(self, points: Points, found: pl.DataFrame, at: Int64s) -> pl.DataFrame:
-        """Return the groups' rows at some change points."""
         values = found[at]
         keys = points.keys[points.steps.ids[at]].rename(self._names) if self._by else None
         columns = [] if keys is None else keys.get_columns()

@@ -1,4 +1,4 @@
-"""LATEST by the clock of arrival: the newest row of each key among those that are there, without waiting."""
+"""``LATEST`` by the arrival clock: the newest row of each key among the rows so far, without waiting."""
 
 from __future__ import annotations
 
@@ -24,21 +24,12 @@ _FORGOTTEN = "forgotten"
 class NewestArrived(Operator):
     """``LATEST``, evaluated as rows arrive.
 
-    After each step the relation holds the newest row of each key among all that have arrived: the one with the greatest
-    event time or, at equal times, the greatest sequence. An older row is superseded, a newer tombstone removes the key.
-    This also holds for rows below the low-watermark. All changes of a step have one time, the step's.
+    After each step the relation holds each key's newest row, late ones included: the greatest event time, then the
+    greatest sequence. A newer tombstone removes the key. All changes of a step have one time, the step's.
 
-    A tombstone is kept until the low-watermark has passed it, since every row that is promised then is newer. A row
-    that breaks the promise is put aside if nothing is kept of its key, and a tombstone of its time or later has been
-    forgotten: it might bring back what was deleted.
-
+    A tombstone is kept until the low-watermark passes it. A late row of a key without state is quarantined if a
+    tombstone of its time or later has been forgotten: it might bring a deleted row back.
     State: a row or a tombstone of each key, and the keys of tombstones by time.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    key : sequence of str
-    state : State
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], state: State) -> None:
@@ -53,7 +44,7 @@ class NewestArrived(Operator):
         self._deleted = state.pending("deleted", pa.schema([*(schema.field(name) for name in self._key), times]))
 
     def late(self) -> pl.DataFrame:
-        """Return the rows of the last step that were put aside."""
+        """Return the rows that the last step quarantined."""
         return self._aside
 
     def acts(self, span: Span) -> bool:
@@ -88,7 +79,6 @@ class NewestArrived(Operator):
     def _moved(
         self, together: pl.DataFrame, keys: np.ndarray, olds: int, newest: np.ndarray, span: Span
     ) -> pl.DataFrame:
-        """Keep the newest rows, and return what leaves and what comes."""
         times, dead = int64s(together, _AT), together.get_column(TOMBSTONE).to_numpy()
         over = dead[newest] & (times[newest] < span.promised)
         forgotten = newest[over]

@@ -1,4 +1,4 @@
-"""ISTREAM, DSTREAM and RSTREAM: a relation's changes, or all of it, as a stream."""
+"""ISTREAM, DSTREAM and RSTREAM: a relation's changes, or all its rows, as a stream."""
 
 from __future__ import annotations
 
@@ -19,20 +19,13 @@ from .zsets import BEGINNING, OLD, TIME, WEIGHT, Span, Steps, cumulated, delta_f
 __all__ = ["Came", "Everything"]
 
 _MOST = 1_000_000
-"""Rows that the multiples of a period may give in one step."""
+"""The most rows that the multiples of a period may emit in one step."""
 _MOST_BYTES = 1 << 28
-"""Their size. What a step gives in any case may have four times as much."""
+"""Their size limit. A step that cannot be split may emit four times as much."""
 
 
 class Came(Operator):
-    """The rows that came at each time, or those that left: once with a weight, however many.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    kind : str
-        ``istream`` or ``dstream``.
-    """
+    """The rows that a relation gains (``istream``) or loses (``dstream``) at each time."""
 
     def __init__(self, schema: pa.Schema, kind: Literal["istream", "dstream"]) -> None:
         super().__init__(schema)
@@ -46,15 +39,9 @@ class Came(Operator):
 
 
 class Everything(Operator):
-    """All rows of the relation, each time it changes, or at the multiples of a period.
+    """All rows of a relation at each of its changes, or at the multiples of a period.
 
     State: the relation.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    every_us : int or None
-    state : State
     """
 
     def __init__(self, schema: pa.Schema, every_us: int | None, state: State) -> None:
@@ -66,9 +53,9 @@ class Everything(Operator):
     forgets = True
 
     def reach(self, rows: int, operators: int = 1) -> int | None:
-        """Return for how long, in microseconds, results are to be found at once if so many rows come; None for ever.
+        """Return for how many µs one step may emit results after this many new rows; None without a limit.
 
-        So many operators share the memory of a step.
+        The operators share the memory of a step.
         """
         if self._every is None:
             return None

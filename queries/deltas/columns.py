@@ -1,4 +1,4 @@
-"""The columns that aggregates read of rows, and how each aggregate is computed from them."""
+"""The columns that aggregates read, and the way to compute each aggregate from them."""
 
 from __future__ import annotations
 
@@ -19,33 +19,16 @@ __all__ = ["Columns", "Splits"]
 
 
 class Splits(NamedTuple):
-    """How one row stands for some rows of a group: the aggregates of such rows are those of all.
+    """The columns of a row that represents several of its group: aggregates of such rows equal those of all."""
 
-    Attributes
-    ----------
-    extremes : dict of str to str
-        The name of the column whose least or greatest value an aggregate is, by the aggregate's.
-    summaries : dict of str to polars.Expr
-        By column.
-    """
-
-    extremes: dict[str, str]
-    summaries: dict[str, pl.Expr]
+    extremes: dict[str, str]  # By aggregate: the column whose least or greatest value it is.
+    summaries: dict[str, pl.Expr]  # By column: its value in the representative.
 
 
 class Columns:
-    """The columns that aggregates read, and which aggregate is computed how.
+    """The columns that aggregates read, and the aggregates by the way to compute them.
 
-    Parameters
-    ----------
-    calls : sequence of Call
-    prefixes : sequence of str, optional
-        How the names of each call's columns begin; by default by the call's place.
-
-    Raises
-    ------
-    SchemaError
-        There is no such function, or it cannot be computed with DISTINCT.
+    ``prefixes`` are the beginnings of each call's column names; by default they contain the call's position.
     """
 
     def __init__(self, calls: Sequence[Call], prefixes: Sequence[str] = ()) -> None:
@@ -107,7 +90,7 @@ class Columns:
         self.schema = pa.schema(fields)
 
     def of(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows with the columns: null where a row does not count."""
+        """Add the columns to rows, with null where a row does not count."""
         columns: list[pl.Series] = []
         for prefix, call in zip(self._prefixes, self._calls, strict=True):
             arguments = call.arguments[:1] if call.function == DISTINCT_COUNT else call.arguments

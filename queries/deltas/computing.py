@@ -1,4 +1,4 @@
-"""Expressions of plans as what operators evaluate."""
+"""Compile the expressions of plans for operators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ __all__ = ["computed"]
 
 
 def computed(expression: Expression, schema: pa.Schema) -> Computed:
-    """Build what evaluates an expression over rows with these columns, with Spark's meaning.
-
-    Raises
-    ------
-    SchemaError
-        The rows have no such column, or the expression cannot be evaluated here.
-    """
+    """Compile an expression over rows with these columns, with Spark's meaning."""
     return _computed(expression, str(expression), schema)
 
 

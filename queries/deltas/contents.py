@@ -1,4 +1,4 @@
-"""What runs, and what its relations contain between two steps, for queries that begin there."""
+"""The running operators, and the contents of their relations for queries that begin between two steps."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["Contents", "Running"]
 
 @dataclass
 class Running:
-    """An operator, the queries that need it, and those of them that need its result at all change points."""
+    """An operator that runs, and its users."""
 
     part: Part
     operator: Operator
     state: State
-    users: set[str]
-    points: set[str]
-    begun: bool
-    whole_from: int | None
-    described: str | None = None
+    users: set[str]  # The queries that need it.
+    points: set[str]  # Those of them that need its result at all change points.
+    begun: bool  # It has made a step.
+    whole_from: int | None  # The time from which its relation lacks no rows; None if that is never certain.
+    described: str | None = None  # Cached JSON of :meth:`describe`; each step resets it.
 
     def describe(self) -> str:
-        """Return what is remembered of it between two processes, as JSON; made anew after a step."""
+        """Return as JSON the state's metadata, without the rows."""
         if self.described is None:
             self.described = json.dumps({"state": self.state.to_json(), "whole_from": self.whole_from})
         return self.described
 
 
 class Contents:
-    """What relations contain between two steps, for the operators that begin there."""
+    """The contents of relations between two steps, for the operators that begin there."""
 
     def __init__(self, running: Mapping[str, Running], span: Span) -> None:
         self._running = running
@@ -48,24 +48,23 @@ class Contents:
         self._lacking: set[str] = set()
 
     def find(self, part: Part) -> None:
-        """Find the contents of the inputs of an operator that is new, if they are not."""
+        """Find the contents of a new operator's inputs, of those that already run."""
         for key in part.inputs:
             if self.has(key):
                 self.of(key)
 
     def has(self, key: str) -> bool:
-        """Return whether this is a relation that was there before."""
+        """Return whether this is a relation that existed before the step."""
         each = self._running[key]
         return each.begun and not each.part.is_stream
 
     def of(self, key: str) -> pl.DataFrame:
-        """Return the contents as changes at the time just before the step."""
         if key not in self._found:
             self._found[key] = self._contents(self._running[key])
         return self._found[key]
 
     def lacks(self, key: str) -> bool:
-        """Return whether what was found of a relation lacks rows: nobody has kept those of a window without an end."""
+        """Return whether the contents found lack rows, as no state retains those of an unbounded window."""
         return key in self._lacking
 
     def _contents(self, each: Running) -> pl.DataFrame:
@@ -80,7 +79,7 @@ class Contents:
         return consolidated(self._placed(found)) if found.height else empty_delta(each.operator.schema)
 
     def _inputs(self, each: Running) -> list[pl.DataFrame]:
-        """Return what the inputs of an operator contain: as its own state has it, or else theirs."""
+        """Return the contents of an operator's inputs, from its own state where possible."""
         found: list[pl.DataFrame] = []
         for key, kept in zip_longest(each.part.inputs, each.operator.kept()):
             found.append(self.of(key) if kept is None else self._placed(kept))
@@ -89,6 +88,5 @@ class Contents:
         return found
 
     def _placed(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return rows as changes at the time just before the step."""
         columns = columns_of(rows)
         return rows.with_columns(pl.lit(self._span.start, pl.Int64).alias(TIME)).select(*columns, TIME, WEIGHT)

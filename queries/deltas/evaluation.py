@@ -1,4 +1,4 @@
-"""Many continuous queries evaluated together: what several of them need is computed once."""
+"""Evaluate many continuous queries together; the parts that they share are computed once."""
 
 from __future__ import annotations
 
@@ -36,77 +36,32 @@ _HEAD, _OPERATORS, _QUERIES = "head", "operators", "queries"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step has found.
+    """The result of one step.
 
-    Attributes
-    ----------
-    changes : dict of str to polars.DataFrame
-        By query: its rows with :data:`~.zsets.TIME` and :data:`~.zsets.WEIGHT`, in the order of time. Of a relation
-        they are what comes and what leaves; of a stream its rows, each as often as its weight says.
-    late : dict of str to polars.DataFrame
-        By stream: rows below the low-watermark that was promised, or without a time. They are in no result. By the
-        clock of arrival, rows without a time, and rows below the low-watermark that might bring back what was deleted:
-        see :class:`~.arrived.NewestArrived`.
-    failed : dict of str to BaseException
-        Queries that could not be evaluated, and why. They have been removed; the others are not disturbed.
+    Late rows are below the promised low-watermark or without a time, and are in no result.
+    By the arrival clock, a row with a time is late only if it might bring a deleted row back.
     """
 
+    # By query, in order of time: retractions and insertions, or a stream's rows by weight.
     changes: dict[str, pl.DataFrame]
-    late: dict[str, pl.DataFrame] = field(default_factory=dict)
+    late: dict[str, pl.DataFrame] = field(default_factory=dict)  # By stream.
+    # The queries that failed, and why. They are removed; the others continue.
     failed: dict[str, BaseException] = field(default_factory=dict)
 
 
 class Evaluation:
     """Queries over the same streams, evaluated step by step.
 
-    A step takes the rows that have arrived and the low-watermark, and returns what has become of each query at all
-    times below it. It is a function of the state, the rows and the low-watermark, so the step that is run again from
-    the state that :meth:`save` left returns the same. Neither the order of arrival nor the split into steps changes
-    what results add up to.
+    A step is a function of the state, the rows and the low-watermark: repeated from the saved state, it returns the
+    same. Neither the order of arrival nor the split into steps changes the sum of the results. Equal parts of queries
+    share one state. A query that is added later starts from the state of the parts it shares.
 
-    Equal parts of queries are computed once, and have one state. A query that is added while others run starts from
-    what the parts that it shares with them have kept: its first changes are what is there by then.
+    A store that another evaluation saved continues it: add the same queries, then step. ``identify`` names the
+    computation of a node. Nodes of one name share their state, so they need equal columns.
 
-    Parameters
-    ----------
-    store : Store
-        Keeps the state. With what another evaluation saved, this one continues: add the same queries, then step.
-    compile_ : callable
-        From an expression and a schema to what evaluates it; by default with Spark's meaning.
-    identify : callable
-        From a node to the name of what it computes: nodes of one name share their state, so they have the same columns
-        under the same names.
-    clock : str
-        ``event``: rows count from their event times on, and results are those at all times below the low-watermark.
-        ``arrival``: rows count at once, and results are those after each step. It takes plans that read newest rows
-        only: :func:`~upstream.queries.relations.clocks.on_arrival`. These then depend on how rows are split into
-        steps between two results; what a step adds up to depends only on what has arrived.
-
-    Raises
-    ------
-    CheckpointError
-        The store was written by the other clock.
-
-    Examples
-    --------
-    ``SELECT key, COUNT(*) FROM s [RANGE 3] GROUP BY key``:
-
-    >>> import polars as pl, pyarrow as pa
-    >>> from upstream.operators.runtime.store import DictStore
-    >>> from upstream.queries.deltas.evaluation import Evaluation
-    >>> from upstream.queries.deltas.operator import Computed
-    >>> from upstream.queries.expressions.nodes import Field
-    >>> from upstream.queries.relations.nodes import Aggregate, Aggregation, Range, Stream, Windowed
-    >>> def column(expression, schema):
-    ...     return Computed(lambda rows: rows[expression.name], frozenset([expression.name]), expression.type)
-    >>> stream = Stream("s", pa.schema([("t", pa.int64()), ("key", pa.string())]), event_time="t")
-    >>> count = Aggregation("n", "count", (), pa.int64())
-    >>> plan = Aggregate(Windowed(stream, Range(3)), (("key", Field("key", pa.string())),), (count,))
-    >>> evaluation = Evaluation(DictStore(), column)
-    >>> evaluation.add("counts", plan)
-    >>> rows = pl.DataFrame({"t": [2, 1, 2], "key": ["b", "a", "b"]})
-    >>> evaluation.step({"s": rows}, low_watermark=5).changes["counts"].rows()
-    [('a', 1, 1, 1), ('b', 2, 2, 1), ('a', 1, 4, -1)]
+    By the ``event`` clock, rows count from their event times, and results are those below the low-watermark. By the
+    ``arrival`` clock, rows count at once. Plans may then read only newest rows
+    (:func:`~upstream.queries.relations.clocks.on_arrival`), and intermediate results depend on the split into steps.
     """
 
     def __init__(
@@ -143,51 +98,29 @@ class Evaluation:
 
     @property
     def queries(self) -> list[str]:
-        """The names of the queries."""
         return list(self._tops)
 
     @property
     def operators(self) -> int:
-        """The number of operators that run."""
         return len(self._running)
 
     @property
     def rows_kept(self) -> int:
-        """The number of rows in the state."""
         return sum(each.state.rows for each in self._running.values())
 
     @property
     def due(self) -> int | None:
-        """A step without rows changes something once its low-watermark is above this; None if none does."""
+        """The low-watermark above which a step without rows changes something; None if none does."""
         low = LOWEST if self.low_watermark is None else self.low_watermark
         known = (each.operator.due(low) for each in self._running.values())
         return min((each for each in known if each is not None), default=None)
 
     def add(self, name: str, plan: Node, given: Collection[Node] = (), *, collapse: bool = False) -> None:
-        """Add a query, from the next step on.
+        """Add a query, from the next step on. The changes of the ``given`` parts of its plan are computed elsewhere.
 
-        Parameters
-        ----------
-        name : str
-            No other query has it.
-        plan : Node
-            A relation, or a stream of changes.
-        given : collection of Node
-            Parts of the plan whose changes are computed elsewhere; see :meth:`step`.
-        collapse : bool
-            Whether the net change of each step is enough, as it is for a table: all of it has the step's last time. A
-            row that comes and leaves within a step is in no result, and an error that only it would cause fails
-            nothing. Below ``ISTREAM``, ``DSTREAM`` and ``RSTREAM`` all changes count, and those of a stream are all
-            returned.
-
-        Raises
-        ------
-        OptionError
-            There is a query of that name.
-        SchemaError
-            An aggregate or a key of a join does not fit its types.
-        QueryRefusedError
-            The clock is that of arrival, and the plan has a window that cannot be evaluated by it.
+        With ``collapse``, the net change of each step is enough, and has the step's last time. A row that comes and
+        leaves within a step is then in no result and causes no error. Below ISTREAM, DSTREAM and RSTREAM all changes
+        count.
         """
         if name in self._tops:
             raise OptionError(
@@ -225,13 +158,7 @@ class Evaluation:
         self._tops[name] = self._identify(plan)
 
     def remove(self, name: str) -> None:
-        """Remove a query. What no other query needs is forgotten in the next step.
-
-        Raises
-        ------
-        OptionError
-            There is no query of that name.
-        """
+        """Remove a query. The next step forgets the state that no other query needs."""
         if name not in self._tops:
             raise OptionError(f"there is no query {name}", expected=f"one of {', '.join(self._tops)}")
         self._changed = True
@@ -251,10 +178,7 @@ class Evaluation:
                 del self._running[key]
 
     def forget(self) -> None:
-        """Forget now what no query needs, not in the next step: a query that is added meanwhile does not start from it.
-
-        The queries of an evaluation over what another one saved are added first: until then none needs anything.
-        """
+        """Forget unneeded state now. Over a saved store, first add its queries: until then no state is needed."""
         self._forget()
         for each in self._running.values():
             each.operator.forget()
@@ -262,19 +186,15 @@ class Evaluation:
         self._changed = True
 
     def whole_from(self, name: str) -> int | None:
-        """Return the time from which a query lacks nothing; None if that is never certain.
+        """Return the time from which a query's result is complete; None if that is never certain.
 
-        A query of the first step is whole from :data:`~.zsets.BEGINNING` on. One that is added later, over windows
-        that have to fill, is whole once their RANGE has passed. One that begins with what an operator keeps is whole
-        from when that is. It is never certain where nothing has kept the rows of a window without an end.
+        A query that is added later waits for its windows to fill, or inherits the time of the state it starts from. It
+        is never certain if no state retains the rows of an unbounded window.
         """
         return None if name in self._lacking else self._running[self._tops[name]].whole_from
 
     def begins(self, stream: str) -> frozenset[str]:
-        """Return the queries that read a stream of which the next step is the first to take rows.
-
-        A stored relation comes then, whole: later it is in the state.
-        """
+        """Return the queries that read a stream whose operator has not begun: they need a stored relation whole."""
         operators = self._running.values()
         new = (each.users for each in operators if each.part.stream == stream and not each.begun)
         return frozenset[str]().union(*new)
@@ -286,25 +206,11 @@ class Evaluation:
         received: Mapping[Node, pl.DataFrame] | None = None,
         now: int | None = None,
     ) -> Outcome:
-        """Take rows, and evaluate all queries at all times below the low-watermark, or by the clock of arrival now.
+        """Take rows, and evaluate all queries below the low-watermark, or, by the arrival clock, at ``now``.
 
-        Parameters
-        ----------
-        streams : mapping of str to polars.DataFrame
-            The rows that have arrived, by stream: its columns and, where known, which row of equal times is the later
-            one (:data:`~.streams.SEQUENCE`) and which rows delete their key (:data:`~.streams.TOMBSTONE`).
-        low_watermark : int
-            Every row that is still to come has at least this time.
-        received : mapping of Node to polars.DataFrame
-            The changes, below the low-watermark, of relations that were ``given``.
-        now : int, optional
-            By the clock of arrival only: the time of the step's changes, such as the greatest arrival time so far. No
-            two steps have the same time: one that is not later than the step before becomes 1 µs later than it.
-
-        Raises
-        ------
-        OptionError
-            The low-watermark is less than that of the step before, or ``now`` does not fit the clock.
+        Rows may have the columns :data:`~.streams.SEQUENCE` and :data:`~.streams.TOMBSTONE`. ``received`` holds the
+        changes, below the low-watermark, of the relations that were ``given``. By the arrival clock only, ``now`` is
+        the time of the step's changes, raised to 1 µs after the step before if needed.
         """
         span = self._span(low_watermark, now)
         self.token = None
@@ -339,10 +245,7 @@ class Evaluation:
         return Outcome(changes, step.late(), step.failed)
 
     def reach(self, streams: Mapping[str, pl.DataFrame], received: Mapping[Node, pl.DataFrame], until: int) -> int:
-        """Return up to which low-watermark the next step is to go: not all the way where periods are many.
-
-        A jump of event time makes as many results as it has periods. What is left comes in the steps after it.
-        """
+        """Return the low-watermark for the next step: not past too many periods of a jump of event time at once."""
         periodic = [each.operator for each in self._running.values() if isinstance(each.operator, Everything)]
         came = sum(frame.height for frame in (*streams.values(), *received.values()))
         lengths = [length for each in periodic if (length := each.reach(came, len(periodic))) is not None]
@@ -363,7 +266,7 @@ class Evaluation:
         return min(until, start + min(lengths))
 
     def save(self) -> None:
-        """Write what is not in the store yet. An evaluation over the same store continues from here."""
+        """Write unsaved state. An evaluation over the same store continues from here."""
         self._forget()
         if self._changed:
             operators = (f"{json.dumps(key)}:{each.describe()}" for key, each in self._running.items() if each.begun)
@@ -376,7 +279,6 @@ class Evaluation:
         self._store.put(_HEAD, 0, json.dumps(head).encode())
 
     def clear(self) -> None:
-        """Remove all state from the store, as if this evaluation had never been."""
         for name in list(self._tops):
             self.remove(name)
         self._forget()
@@ -385,34 +287,10 @@ class Evaluation:
         self.token = None
 
     def rebind(self, store: Store) -> bool:
-        """Continue over the store of the next batch, if it is as this evaluation left it.
+        """Continue over the store of the next batch if it is as this evaluation left it; otherwise return False.
 
-        To make an evaluation and add its queries costs more than a step with few rows. A process keeps the evaluation
-        between two batches, and asks here whether it may be used again. It may not after a batch that did not come to
-        :meth:`save`, that another process ran, or that runs again: then make a new one, as for the first batch.
-
-        Parameters
-        ----------
-        store : Store
-
-        Returns
-        -------
-        bool
-            Whether it is. Otherwise nothing has changed.
-
-        Examples
-        --------
-        >>> from upstream.operators.runtime.store import DictStore
-        >>> from upstream.queries.deltas.evaluation import Evaluation
-        >>> store = DictStore()
-        >>> kept = Evaluation(store)
-        >>> kept.rebind(store)
-        False
-        >>> kept.step({}, 5).changes
-        {}
-        >>> kept.save()
-        >>> kept.rebind(store), kept.rebind(DictStore())
-        (True, False)
+        To build an evaluation costs more than a step with few rows. It cannot be reused after a batch that did not
+        reach :meth:`save`, that another process ran, or that runs again.
         """
         if self.token is None or read_head(store).get("token") != self.token:
             return False
@@ -455,7 +333,6 @@ class Evaluation:
         return self._running[key].begun if key in self._running else key in self._saved
 
     def _forget(self) -> None:
-        """Remove the state of operators that no query needs."""
         self._changed |= bool(self._saved)
         for key, saved in self._saved.items():
             State(self._store, key, saved["state"]).clear()

@@ -1,4 +1,4 @@
-"""The aggregates of continuous queries, and how each is kept up to date when rows leave as well as come."""
+"""The aggregates of continuous queries, and the way to maintain each under insertions and retractions."""
 
 from __future__ import annotations
 
@@ -19,35 +19,16 @@ __all__ = ["ALL", "DISTINCT_COUNT", "Call", "Summary", "added", "check", "extrem
 
 @dataclass(frozen=True)
 class Call:
-    """An aggregate of a query.
+    """An aggregate of a query."""
 
-    Parameters
-    ----------
-    name : str
-        Of its column in the result.
-    function : str
-        Spark's name in lower case.
-    arguments : tuple of Computed
-        None of them for ``count(*)``.
-    type : pyarrow.DataType
-        Of the result.
-    distinct : bool
-    where : Computed or None
-        Only rows for which it is true count.
-    error : float or None
-        Of a sketch, where ``approx_count_distinct`` is one; None where it is exact.
-    stays : bool
-        Whether no row ever leaves.
-    """
-
-    name: str
-    function: str
-    arguments: tuple[Computed, ...]
+    name: str  # The result's column.
+    function: str  # Spark's name in lower case.
+    arguments: tuple[Computed, ...]  # Empty for `count(*)`.
     type: pa.DataType
     distinct: bool = False
-    where: Computed | None = None
-    error: float | None = None
-    stays: bool = False
+    where: Computed | None = None  # Only rows for which it is true count.
+    error: float | None = None  # The sketch's relative error; None for an exact count.
+    stays: bool = False  # No row ever leaves.
 
 
 _ADDED: Mapping[str, Callable[[str], Aggregate]] = {
@@ -76,7 +57,7 @@ _EXTREME: Mapping[str, Callable[[str], Aggregate]] = {
 }
 
 Summary = Callable[[Sequence[str]], pl.Expr]
-"""From the names of the arguments' columns to an expression over a group's rows, one for each copy."""
+"""Maps the names of the arguments' columns to an expression over a group's rows, one for each copy."""
 
 
 def _values(name: str) -> pl.Expr:
@@ -130,16 +111,11 @@ _SPLITS: Mapping[str, Callable[[Sequence[str]], Sequence[pl.Expr]]] = {
     "min_by": lambda columns: [_by(columns, False, shown) for shown in (0, 1)],
 }
 ALL = frozenset(_ADDED) | frozenset(_EXTREME) | frozenset(_SUMMARIES) | {DISTINCT_COUNT}
-"""The functions that there are."""
+"""All functions."""
 
 
 def check(call: Call) -> None:
-    """Refuse a function that there is not.
-
-    Raises
-    ------
-    SchemaError
-    """
+    """Raise SchemaError for an unknown function."""
     if call.function not in ALL:
         near = difflib.get_close_matches(call.function, ALL, 3)
         raise SchemaError(
@@ -150,26 +126,20 @@ def check(call: Call) -> None:
 
 
 def added(function: str) -> Callable[[str], Aggregate] | None:
-    """Return how to add up a column, if the function follows from sums of what comes and what leaves."""
+    """Return the aggregate that follows from sums over changes; None for other functions."""
     return _ADDED.get(function)
 
 
 def extreme(function: str) -> Callable[[str], Aggregate] | None:
-    """Return how to find the least or greatest value of a column, if that is what the function does."""
+    """Return the aggregate of a function that is a least or greatest value; None for other functions."""
     return _EXTREME.get(function)
 
 
 def summary(function: str) -> Summary:
-    """Return how to compute any other function from all rows of a group."""
+    """Return the expression for any other function, over all rows of a group."""
     return _SUMMARIES[function]
 
 
 def split(function: str) -> Callable[[Sequence[str]], Sequence[pl.Expr]] | None:
-    """Return how to find, for some rows of a group, the one row that stands for them; None if none does.
-
-    Returns
-    -------
-    callable or None
-        From the names of the arguments' columns to an expression for each.
-    """
+    """Return a function that computes the argument columns of one row that represents several; None if none can."""
     return _SPLITS.get(function)

@@ -1,4 +1,4 @@
-"""The rows of each group, for aggregates from which no row can be taken out: minima, lists, percentiles."""
+"""The rows of each group, for aggregates that cannot retract a row: minima, lists, percentiles."""
 
 from __future__ import annotations
 
@@ -40,18 +40,10 @@ _PLACE, _BUCKET, _BITS = "__place", "__bucket", "__bits"
 class GroupRows:
     """Aggregates that are computed from the rows of the groups that change.
 
-    If each of them can be computed from one row for each part of a group (MAX is the MAX of some MAX), the rows of a
-    large group lie in buckets by a hash of their values, and one row stands for each bucket. A step then reads the
-    buckets whose rows change, and what stands for the others.
-
-    State: the distinct rows of each group, and for each bucket of a large group the row that stands for it.
-
-    Parameters
-    ----------
-    by : pyarrow.Schema
-        The columns of a group's key.
-    columns : Columns
-    state : State
+    An aggregate may be computable from representatives, as MAX is the MAX of some MAX. If all are, a large group's rows
+    are split into buckets by a hash of their values, with one representative each. A step then reads only the buckets
+    whose rows change, and the representatives of the others.
+    State: the distinct rows of each group, and the representatives of large groups.
     """
 
     def __init__(self, by: pa.Schema, columns: Columns, state: State) -> None:
@@ -71,18 +63,7 @@ class GroupRows:
         self._kept_representatives = state.arrangement("representatives", pa.schema([*self._rows, *more]))
 
     def step(self, points: Points, rows: pl.DataFrame, group: Int64s, counts: Int64s) -> pl.DataFrame:
-        """Return the results at each change point.
-
-        Parameters
-        ----------
-        points : Points
-        rows
-            What comes and leaves.
-        group : int64 array of length rows
-            The group of each.
-        counts : int64 array of length groups
-            How many rows each group has after the step.
-        """
+        """Return the results at each change point. ``counts`` are each group's rows after the step."""
         stands = self._representatives_of(points)
         after = buckets_for(counts, stands.bits) if self._columns.splits else stands.bits
         hashes = self._hashes(rows)
@@ -104,7 +85,7 @@ class GroupRows:
         return results
 
     def before(self, points: Points) -> pl.DataFrame:
-        """Return the results of groups that have no change point but the time before the step."""
+        """Return the results of groups whose only change point is the time before the step."""
         stands = self._representatives_of(points)
         nothing = empty_delta(self._rows)
         small = np.flatnonzero(stands.bits == 0)
@@ -118,7 +99,6 @@ class GroupRows:
         return mixed(key_numbers(rows, self._names))
 
     def _representatives_of(self, points: Points) -> _Representatives:
-        """Return what stands for the buckets of the groups."""
         # While no group is large, no page is read for nothing.
         numbers = points.numbers if self._kept_representatives.rows else points.numbers[:0]
         rows = self._kept_representatives.read(numbers)
@@ -130,7 +110,7 @@ class GroupRows:
         return _Representatives(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, others)
 
     def _groups(self, points: Points, rows: pl.DataFrame) -> Int64s:
-        """Return the group of each row; of rows of other groups, a number above those of the groups."""
+        """Return each row's group; for rows of other groups, a number above those of the groups."""
         if not self._by:
             return np.zeros(rows.height, dtype=np.int64)
         return numbered(pl.concat([points.keys, rows.select(self._by)]), self._by).ids[points.groups :]
@@ -138,19 +118,7 @@ class GroupRows:
     def _bucket_rows(
         self, points: Points, rows: pl.DataFrame, group: Int64s, bits: Int64s, old: Int64s, more: Int64s
     ) -> _BucketRows:
-        """Return the distinct rows of some buckets, and how many of each there are at their change points.
-
-        Parameters
-        ----------
-        points, rows, group
-            As of :meth:`step`.
-        bits : int64 array of length groups
-            Into how many buckets each group is divided.
-        old
-            The buckets, as pairs.
-        more
-            Buckets into which rows will move.
-        """
+        """Return the ``old`` buckets' distinct rows with their counts; rows will move into the buckets ``more``."""
         columns = [*self._by, *self._names]
         both = np.union1d(old, more)
         kept = self._kept.read(place_of(points.numbers[both >> BITS], both & LOW))
@@ -177,7 +145,7 @@ class GroupRows:
         bucket: Int64s,
         after: Int64s,
     ) -> None:
-        """Keep a row for each bucket of large groups: those that stay, and new ones for rows that are kept."""
+        """Write the representatives of large groups: the remaining ones, and new ones of the kept rows."""
         large = np.flatnonzero(after[bucket >> BITS] > 0)
         found, positions = np.unique(bucket[large], return_inverse=True)
         part = Live(0, len(found), large, positions, int64s(kept, WEIGHT)[large])
@@ -191,7 +159,6 @@ class GroupRows:
         self._kept_representatives.write(rows, key_numbers(rows, self._by))
 
     def _results(self, points: Points, found: _BucketRows, stands: pl.DataFrame, group: Int64s) -> pl.DataFrame:
-        """Return the results of groups at their change points, from rows and from what stands for others."""
         ids, size = found.steps.ids, len(found.group)
         more = np.arange(size, size + stands.height)
         steps = Steps(
@@ -204,7 +171,7 @@ class GroupRows:
         return pl.concat([self._part(each, values) for each in parts])
 
     def _part(self, part: Live, values: pl.DataFrame, splits: Splits | None = None) -> pl.DataFrame:
-        """Return the results at some change points; with `splits`, the values of the rows that stand for them."""
+        """With ``splits``, return the values of the representatives instead of the results."""
         found, positions, size = part.ids, part.positions - part.begin, part.end - part.begin
         results: list[pl.DataFrame] = []
         if self._extremes is not None:
@@ -226,41 +193,19 @@ class GroupRows:
 
 
 class _Representatives(NamedTuple):
-    """What stands for buckets of large groups.
+    """The representatives of the buckets of large groups."""
 
-    Attributes
-    ----------
-    rows : polars.DataFrame
-        One for each bucket.
-    group, pairs : int64 arrays of length rows
-        Its group, and its bucket as a pair.
-    bits : int64 array of length groups
-        Into how many buckets each group is divided, as a power of two.
-    others : polars.DataFrame
-        What stands for buckets of groups whose number is that of one of these.
-    """
-
-    rows: pl.DataFrame
-    group: Int64s
-    pairs: Int64s
-    bits: Int64s
-    others: pl.DataFrame
+    rows: pl.DataFrame  # One for each bucket.
+    group: Int64s  # Of each row.
+    pairs: Int64s  # Each row's bucket, as a pair of group and bucket.
+    bits: Int64s  # By group: its number of buckets, as a power of two.
+    others: pl.DataFrame  # Representatives of other groups on the same pages.
 
 
 class _BucketRows(NamedTuple):
-    """The distinct rows of some buckets.
-
-    Attributes
-    ----------
-    values : polars.DataFrame
-    steps : Steps
-        By row: how many of it there are.
-    group : int64 array of length values
-    others : polars.DataFrame
-        Rows of other buckets that were read with them.
-    """
+    """The distinct rows of some buckets."""
 
     values: pl.DataFrame
-    steps: Steps
-    group: Int64s
-    others: pl.DataFrame
+    steps: Steps  # By row: its count.
+    group: Int64s  # Of each row.
+    others: pl.DataFrame  # Rows of other buckets that were read with them.

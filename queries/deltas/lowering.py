@@ -1,4 +1,4 @@
-"""From the nodes of a plan to the operators that evaluate it."""
+"""Translate the nodes of a plan into the operators that evaluate it."""
 
 from __future__ import annotations
 
@@ -53,40 +53,24 @@ from .windows import HopWindow, StoredRelation, TimeWindow
 __all__ = ["Compile", "Part", "identity", "parts"]
 
 Compile = Callable[[Expression, pa.Schema], Computed]
-"""From an expression and the columns that it is over to what can be evaluated."""
+"""Compiles an expression over rows of a schema."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """An operator of a plan, before it has a state.
+    """An operator of a plan, before it has a state."""
 
-    Parameters
-    ----------
-    key : str
-        Equal for parts that compute the same.
-    inputs : tuple of str
-        The keys of the parts whose changes it takes.
-    make : callable
-        From its state to the operator.
-    stream : str
-        The stream of the catalogue whose rows it takes; "" if it takes none.
-    is_stream : bool
-        Whether its result is a stream, which has no contents.
-    points : bool
-        Whether its result is needed at all change points of a step; otherwise the net change is enough.
-    """
-
-    key: str
-    inputs: tuple[str, ...]
+    key: str  # Equal for parts that compute the same.
+    inputs: tuple[str, ...]  # The keys of its input parts.
     make: Callable[[State], Operator]
-    stream: str = ""
-    is_stream: bool = False
-    points: bool = True
+    stream: str = ""  # The catalog's stream whose rows it takes; "" for none.
+    is_stream: bool = False  # Its result is a stream, which has no contents.
+    points: bool = True  # Its result is needed at all change points; otherwise the net change is enough.
 
 
 @remembered
 def identity(node: Node) -> str:
-    """Return a name for what a node computes: the same in every process, for equal nodes only."""
+    """Return a name for the computation of a node: the same in every process, for equal nodes only."""
     return hashlib.sha256(repr(node).encode()).hexdigest()[:20]
 
 
@@ -100,23 +84,7 @@ def parts(
     *,
     points: bool = True,
 ) -> Iterator[Part]:
-    """Yield the parts of a plan, each after its inputs; a part may come more than once.
-
-    Parameters
-    ----------
-    node : Node
-    compile_ : callable
-    identify : callable
-        From a node to its key.
-    given : collection of Node
-        Relations whose changes come from elsewhere.
-    clock : str
-        ``arrival``, or by default ``event``.
-    families : Families, optional
-        What runs already. By default nothing does.
-    points : bool
-        Whether the result is needed at all change points.
-    """
+    """Yield the parts of a plan, each after its inputs, perhaps repeatedly; ``given`` is computed elsewhere."""
     key = identify(node)
     families = families or Families()
     points = points or isinstance(node, Changes)

@@ -1,4 +1,4 @@
-"""A store that can become another one under all operators that use it."""
+"""A store whose target can be replaced under all operators that use it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,16 @@ __all__ = ["MovingStore"]
 
 
 class MovingStore:
-    """Passes on what is asked of it.
-
-    Parameters
-    ----------
-    store : Store
-
-    Attributes
-    ----------
-    store : Store
-        To which it passes on; another one from the next call on.
-    """
+    """A store that forwards each call to ``store``, which may be replaced between two calls."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def get(self, kind: str, page: int) -> bytes | None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
         return self.store.get(kind, page)
 
     def put(self, kind: str, page: int, value: bytes) -> None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
         self.store.put(kind, page, value)
 
     def remove(self, kind: str, page: int) -> None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
         self.store.remove(kind, page)

@@ -1,4 +1,4 @@
-"""Operators that only ask how many of each row there are: DISTINCT, UNION, EXCEPT, INTERSECT, and numbered copies."""
+"""Operators that only count each row: DISTINCT, UNION, EXCEPT, INTERSECT, and numbered copies."""
 
 from __future__ import annotations
 
@@ -39,22 +39,13 @@ RULES: dict[str, Rule] = {
     "intersect": lambda counts: ((counts[0] > 0) & (counts[1] > 0)).astype(np.int64),
     "intersect all": lambda counts: np.maximum(np.minimum(counts[0], counts[1]), 0),
 }
-"""How many of a row there are in the result, from how many there are in each input. None of nothing is nothing."""
+"""Each maps a row's counts in the inputs to its count in the result; zero counts must give zero."""
 
 
 class Multiplicities(Operator):
-    """Rows as many times as a rule says.
+    """Rows as many times as a rule (one of :data:`RULES`) determines.
 
     State: each distinct row of the inputs with its weight in each.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the result and, but for the names, of each input.
-    inputs : int
-    rule : callable
-        One of :data:`RULES`.
-    state : State
     """
 
     def __init__(self, schema: pa.Schema, inputs: int, rule: Rule, state: State) -> None:
@@ -79,7 +70,7 @@ class Multiplicities(Operator):
         return [rows.select(*self.dtypes, weight).filter(pl.col(WEIGHT) != 0) for weight in weights]
 
     def _counted(self, inputs: Sequence[pl.DataFrame]) -> tuple[pl.DataFrame, Steps]:
-        """Return the distinct rows, and how many of each are in each input, and keep that."""
+        """Add the changes to the state; return the distinct rows, and the count of each in each input."""
         columns = list(self.dtypes)
         changes = pl.concat([self._placed(each, number) for number, each in enumerate(inputs)])
         numbers = key_numbers(changes, columns)
@@ -109,18 +100,7 @@ class Multiplicities(Operator):
 
 
 class NumberedCopies(Multiplicities):
-    """Each copy of a row by itself, with a number from 0 on.
-
-    State: each distinct row with its weight.
-
-    Parameters
-    ----------
-    source : pyarrow.Schema
-        Of the rows.
-    name : str
-        Of the column with the number, which is the last one.
-    state : State
-    """
+    """Each copy of a row, numbered from 0 in a last column. State: each distinct row with its weight."""
 
     def __init__(self, source: pa.Schema, name: str, state: State) -> None:
         super().__init__(source, 1, lambda counts: np.maximum(counts[0], 0), state)

@@ -20,23 +20,12 @@ _AT = "__at"
 
 
 class NewestWindow(Operator):
-    """``[PARTITION BY ... ROWS n]`` and ``LATEST``.
+    """``[PARTITION BY ... ROWS n]`` and ``LATEST``. Without ``partition``, all rows are one partition.
 
-    A row enters at its time, and leaves when the n-th later row of its partition enters. Later is what has the greater
-    time or, at equal times, the greater sequence, whatever the order of arrival: a row waits until the low-watermark
-    has passed it. State: up to n rows of each partition, and the rows that wait.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    n : int
-    partition : sequence of str
-        Columns; none makes all rows one partition.
-    where : Computed or None
-        Only rows for which it is true count.
-    tombstones : bool
-        Whether a tombstone replaces what was there and is no row itself. Otherwise tombstones do not count.
-    state : State
+    A row enters at its time, and leaves when the n-th later row of its partition enters. The later row has the greater
+    time, then the greater sequence. So a row waits until the low-watermark passes it.
+    With ``tombstones``, a tombstone replaces the row before it and is no row itself; otherwise it is ignored.
+    State: up to n rows of each partition, and the rows that wait.
     """
 
     def __init__(

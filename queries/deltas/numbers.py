@@ -1,4 +1,4 @@
-"""Numbers of keys: what decides on which page of the state a row is."""
+"""Key numbers: hashes that determine on which page of the state a row is."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ __all__ = ["is_hashable", "key_numbers", "mixed"]
 
 
 def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
-    """Return a number for each row, the same for rows that are equal in some columns.
-
-    It is Spark's hash, so it is the same in every process and for good. Columns of types that cannot be hashed do not
-    contribute; without any all rows have the same number.
+    """Return Spark's hash of each row's columns, stable across processes. Columns of unhashable types do not
+    contribute.
     """
     if frame.height == 0 or not columns:
         return np.zeros(frame.height, dtype=np.int64)
@@ -34,7 +32,7 @@ def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
 
 
 def mixed(*parts: Int64s | int) -> npt.NDArray[np.uint64]:
-    """Return numbers of 64 bits, equally distributed, that depend on all of the parts."""
+    """Return uniformly distributed 64-bit numbers that depend on all parts."""
     state = np.zeros(1, dtype=np.int64)
     with np.errstate(over="ignore"):
         for part in parts:
@@ -44,7 +42,7 @@ def mixed(*parts: Int64s | int) -> npt.NDArray[np.uint64]:
 
 @lru_cache(maxsize=256)
 def is_hashable(kind: pa.DataType) -> bool:
-    """Return whether values of a type contribute to the numbers of keys."""
+    """Return whether values of a type contribute to key numbers."""
     try:
         spark_hash([pa.nulls(1, kind)])
     except SchemaError:

@@ -1,4 +1,4 @@
-"""What an operator is: changes of its inputs in, changes of its result out."""
+"""The interface of operators: changes of the inputs in, changes of the result out."""
 
 from __future__ import annotations
 
@@ -16,24 +16,12 @@ __all__ = ["Computed", "Operator", "needed", "with_columns"]
 
 @dataclass(frozen=True)
 class Computed:
-    """An expression that can be evaluated.
-
-    Parameters
-    ----------
-    evaluate : callable
-        From a frame to one value for each row.
-    columns : frozenset of str
-        The columns that it reads.
-    type : pyarrow.DataType
-        Of the values.
-    column : str, optional
-        Which column the expression is, if it is no more than that: then nothing is evaluated.
-    """
+    """An expression that can be evaluated."""
 
     evaluate: Callable[[pl.DataFrame], pl.Series]
-    columns: frozenset[str]
+    columns: frozenset[str]  # The columns that it reads.
     type: pa.DataType
-    column: str | None = None
+    column: str | None = None  # The column's name, if the expression is a plain column: nothing is evaluated.
 
     def series(self, frame: pl.DataFrame, name: str) -> pl.Series:
         """Return the values as a column of that name and of the expression's type."""
@@ -49,13 +37,8 @@ class Computed:
 class Operator(ABC):
     """A part of a plan that runs.
 
-    A step is a function of the operator's state, the changes of its inputs, and the span: run again from the same
-    state it returns the same.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the result.
+    A step is a function of the operator's state, its inputs' changes and the span: repeated from the same state, it
+    returns the same.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -65,74 +48,47 @@ class Operator(ABC):
 
     @abstractmethod
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
-        """Return the changes of the result within the span, consolidated.
-
-        Parameters
-        ----------
-        inputs
-            The changes of each input within the span, consolidated. A stream's rows may have later times.
-        span : Span
-        """
+        """Return the consolidated changes within the span. Only rows of input streams may have later times."""
 
     def acts(self, span: Span) -> bool:
-        """Return whether there is something to do in a step in which no input changes; never in the first one.
-
-        Parameters
-        ----------
-        span : Span
-        """
+        """Return whether a step has work even if no input changes; never called for the first step."""
         return False
 
     def due(self, low_watermark: int) -> int | None:
-        """Return above which low-watermark a step without rows changes something; None if none does.
-
-        Parameters
-        ----------
-        low_watermark : int
-            That of the last step.
-        """
+        """Return the low-watermark above which a step without rows changes something; None if none does."""
         return None
 
     def contents(self) -> pl.DataFrame | None:
-        """Return the relation as it is after the last step, with weights, where the state has it.
-
-        None if it does not: it then follows from the contents of the inputs, unless :attr:`forgets`.
-        """
+        """Return the relation's weighted rows after the last step; None if the state lacks them (see :attr:`forgets`)."""
         return None
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
-        """Return what the inputs contain after the last step, with weights, as far as the state has it.
-
-        None for an input of which rows may be missing that the result follows from. Nothing at all if no input is kept.
-        """
+        """Return the inputs' weighted rows after the last step; None for an input that may lack needed rows."""
         return ()
 
     def over(self, inputs: Sequence[Operator]) -> None:  # noqa: B027
-        """Take note of the operators of the inputs, before the first step."""
+        """Connect to the operators of the inputs, before the first step."""
 
     def end(self) -> None:  # noqa: B027
-        """Take leave of them: there is no further step."""
+        """Disconnect from them, after the last step."""
 
     def forget(self) -> None:  # noqa: B027
-        """Forget what only operators needed that have taken leave, before others take note."""
+        """Forget state that only disconnected operators needed, before others connect."""
 
     forgets: bool = False
-    """Whether what the relation contains is neither in the state nor follows from the inputs."""
+    """True if the relation's contents are neither in the state nor follow from the inputs."""
 
     def whole_from(self, since: int) -> int | None:
-        """Return the time from which the relation lacks nothing, if its rows are seen from ``since`` on.
-
-        None if that is never certain. Only called for windows over streams that began after the first step.
-        """
+        """Return the time from which the relation is complete if its inputs are from ``since`` on; None if never."""
         return since
 
 
 def with_columns(frame: pl.DataFrame, computed: Iterable[tuple[str, Computed]]) -> pl.DataFrame:
-    """Return a frame with more columns, computed from it."""
+    """Add computed columns."""
     return frame.with_columns([each.series(frame, name) for name, each in computed])
 
 
 def needed(frame: pl.DataFrame, *computed: Computed) -> list[str]:
-    """Return the columns of a frame that some expressions read, in the frame's order."""
+    """Return the columns that some expressions read, in the frame's order."""
     columns = frozenset[str]().union(*(each.columns for each in computed))
     return [name for name in frame.columns if name in columns]

@@ -1,4 +1,4 @@
-"""Changes that are still to come, in pages by time: a step reads the pages that are due and no others."""
+"""Future changes, in pages by time: a step reads only the pages that are due."""
 
 from __future__ import annotations
 
@@ -20,18 +20,7 @@ _SMALL_PAGES = 16
 class Pending:
     """Rows by the time at which they are due.
 
-    Each step adds one page. When there are many small ones, they become few: sorted by time, so that each is due within
-    a short while.
-
-    Parameters
-    ----------
-    store : Store
-    kind : str
-        What the pages are called in the store.
-    schema : pyarrow.Schema
-        Of the rows; it has the column :data:`~.zsets.TIME`.
-    saved
-        What :meth:`to_json` gave; empty at first.
+    Each step adds one page. Many small pages are merged into few and sorted by time, so a step reads few of them.
     """
 
     def __init__(self, store: Store, kind: str, schema: pa.Schema, saved: Any) -> None:
@@ -44,26 +33,22 @@ class Pending:
         self._next = int(saved.get("next", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"pages": self._pages, "next": self._next}
 
     @staticmethod
     def pages_of(saved: Any) -> list[int]:
-        """Return the numbers of the pages that exist, from what :meth:`to_json` gave."""
+        """Return the numbers of the existing pages, from the result of :meth:`to_json`."""
         return [page[0] for page in saved.get("pages", [])]
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return sum(page[3] for page in self._pages)
 
     @property
     def first(self) -> int | None:
-        """The least time of a row; None without rows."""
         return min((page[1] for page in self._pages), default=None)
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Keep rows until they are due."""
         if rows.height == 0:
             return
         self._append(conformed(rows, self._dtypes))
@@ -76,7 +61,6 @@ class Pending:
                 self._append(together.slice(begin, _ROWS))
 
     def due(self, until: int) -> bool:
-        """Return whether there are rows with a time below ``until``."""
         return any(page[1] < until for page in self._pages)
 
     def take(self, until: int) -> pl.DataFrame:
@@ -95,7 +79,7 @@ class Pending:
         return pl.concat(found)
 
     def all(self) -> pl.DataFrame:
-        """Return all rows, and keep them."""
+        """Return all rows without removing them."""
         return pl.concat([self._nothing, *(self._load(page) for page in self._pages)])
 
     def _append(self, rows: pl.DataFrame) -> None:

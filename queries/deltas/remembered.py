@@ -1,4 +1,4 @@
-"""What is computed of the nodes of plans again and again, and remembered by a process."""
+"""A cache for functions of plan nodes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,7 @@ _MOST = 50_000
 
 
 def remembered(function: Callable[[Node], T]) -> Callable[[Node], T]:
-    """Return a function that is asked once for each node, as long as there are not too many.
-
-    To compare nodes, or to hash them, costs about what is remembered. So two nodes are the same if they are one object:
-    the plans of a registry are, in all batches of a process.
-
-    Examples
-    --------
-    >>> asked = []
-    >>> length = remembered(lambda node: asked.append(node) or len(node))
-    >>> length(node := "abc"), length(node), len(asked)
-    (3, 3, 1)
-    """
+    """Cache a function by the node's identity, as comparing or hashing nodes would cost as much as the function."""
     known: dict[int, tuple[Node, T]] = {}
 
     @wraps(function)

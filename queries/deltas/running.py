@@ -1,4 +1,4 @@
-"""Running sums by group: what an aggregate that can be added up is at each change point."""
+"""Running sums by group: the value of an additive aggregate at each change point."""
 
 from __future__ import annotations
 
@@ -23,16 +23,9 @@ __all__ = ["DistinctSums", "Points", "Sums"]
 
 
 class Points:
-    """The change points of the groups that a step concerns. The first of each group is the time before the step.
+    """The change points of the groups in a step. The first of each group is the time before the step.
 
-    Parameters
-    ----------
-    steps : Steps
-        By group; groups are numbered from 0 on without gaps.
-    keys : polars.DataFrame
-        The columns of each group.
-    numbers : int64 array of length groups
-        The numbers of the groups' keys.
+    ``steps`` are by group, numbered from 0 without gaps; ``numbers`` are the key numbers of the groups.
     """
 
     def __init__(self, steps: Steps, keys: pl.DataFrame, numbers: Int64s) -> None:
@@ -45,7 +38,7 @@ class Points:
         self.ends = np.flatnonzero(steps.lasts)
 
     def positions(self, groups: Int64s, times: Int64s) -> Int64s:
-        """Return the positions of change points, by group and time."""
+        """Return the positions of change points, given by group and time."""
         size = len(groups)
         order = np.lexsort((np.concatenate([times, self.steps.times]), np.concatenate([groups, self.steps.ids])))
         is_point = order >= size
@@ -55,19 +48,7 @@ class Points:
 
 
 class Sums:
-    """Aggregates of groups that follow from sums of what comes and what leaves.
-
-    Parameters
-    ----------
-    by : pyarrow.Schema
-        The columns of a group's key.
-    aggregates : mapping of str to Aggregate
-    schema : pyarrow.Schema
-        Of the columns that they read.
-    state : State
-    part : str
-        The name of the part of the state.
-    """
+    """Aggregates of groups that follow from sums over insertions and retractions."""
 
     def __init__(
         self, by: pa.Schema, aggregates: Mapping[str, Aggregate], schema: pa.Schema, state: State, part: str = "sums"
@@ -80,27 +61,17 @@ class Sums:
         self._kept = state.arrangement(part, pa.schema([*by, *self._stored]))
 
     def step(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pl.DataFrame:
-        """Return the results at each change point.
-
-        Parameters
-        ----------
-        points : Points
-        rows
-            What comes and leaves: the columns that the aggregates read.
-        positions, weights : int64 arrays of length rows
-            Each row's change point, and how many of it come or leave.
-        """
+        """Return the results at each change point. ``positions`` are the rows' change points."""
         old, mine, total = self._totals(points, rows, positions, weights)
         results = self._lowered(total)
         self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
         return results
 
     def groups(self) -> pl.DataFrame:
-        """Return the keys of all groups that have rows."""
         return self._kept.read_all().select(self._by)
 
     def before(self, points: Points) -> pl.DataFrame:
-        """Return the results of groups that have no change point but the time before the step."""
+        """Return the results of groups whose only change point is the time before the step."""
         none = np.zeros(0, dtype=np.int64)
         nothing = pl.DataFrame(schema=dtypes_of(self._inputs.append(pa.field(TIME, pa.int64()))))
         _, _, total = self._totals(points, nothing, none, none)
@@ -109,7 +80,7 @@ class Sums:
     def _totals(
         self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s
     ) -> tuple[pl.DataFrame, npt.NDArray[np.bool_], pa.Table]:
-        """Return what was kept, which of it is of these groups, and the sums at each change point."""
+        """Return the rows of the state, a mask of those of these groups, and the sums at each change point."""
         old = self._kept.read(points.numbers)
         groups = np.zeros(old.height, dtype=np.int64)
         if self._by:
@@ -153,22 +124,7 @@ class Sums:
 
 
 class DistinctSums:
-    """One aggregate over the distinct values of each group.
-
-    State: each distinct value with its weight; and the sums.
-
-    Parameters
-    ----------
-    by : pyarrow.Schema
-    name : str
-        Of the result.
-    columns : sequence of str
-        What a value consists of; one with a null does not count.
-    aggregate : Aggregate
-    schema : pyarrow.Schema
-        Of the columns.
-    state : State
-    """
+    """One aggregate over the distinct values of each group. A value with a null does not count."""
 
     def __init__(
         self,
@@ -187,7 +143,6 @@ class DistinctSums:
         self._kept = state.arrangement(f"values of {name}", pa.schema([*by, *fields, pa.field(WEIGHT, pa.int64())]))
 
     def step(self, points: Points, rows: pl.DataFrame, ids: Int64s) -> pl.DataFrame:
-        """Return the result at each change point; ``ids`` are the rows' groups."""
         known = rows.select(pl.all_horizontal(pl.col(name).is_not_null() for name in self._values).alias("k"))
         which = known.get_column("k")
         rows, ids = rows.filter(which), ids[which.to_numpy()]
@@ -206,5 +161,4 @@ class DistinctSums:
         return self._sums.step(points, values[at], positions, more[changed]).select(self._name)
 
     def before(self, points: Points) -> pl.DataFrame:
-        """Return the result of groups that have no change point but the time before the step."""
         return self._sums.before(points).select(self._name)

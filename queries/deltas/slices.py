@@ -26,69 +26,42 @@ from .zsets import BEGINNING, TIME, Span, conformed, dtypes_of, int64s, numbered
 __all__ = ["ROWS", "Measure", "Slices", "Wanted"]
 
 ROWS = "__rows"
-"""The name of the aggregate that each family has: the number of rows."""
+"""The aggregate of every family: the number of rows."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """An aggregate, under a name that says what it is.
+    """An aggregate whose name identifies its computation."""
 
-    Parameters
-    ----------
-    name : str
-        Equal for equal aggregates of the same columns.
-    column : str
-        How the names of the columns begin that it reads; equal for equal columns.
-    columns : Columns
-        Of this aggregate alone.
-    """
-
-    name: str
-    column: str
-    columns: Columns
+    name: str  # Equal for equal aggregates of the same columns.
+    column: str  # The beginning of its columns' names; equal for equal columns.
+    columns: Columns  # Those of this aggregate alone.
 
     @property
     def aggregate(self) -> Aggregate:
-        """How it is computed."""
         return {**self.columns.added, **self.columns.extremes}[self.name]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a query wants of the slices.
-
-    Parameters
-    ----------
-    range_us, slide_us : int
-    measures : tuple of Measure
-    """
+    """The windows and aggregates that a query needs from the slices."""
 
     range_us: int
     slide_us: int
     measures: tuple[Measure, ...]
 
     def moves(self, span: Span) -> bool:
-        """Return whether there is a multiple of the slide in the span."""
+        """Return whether the span contains a multiple of the slide."""
         return last_multiple(span.before, self.slide_us) != last_multiple(span.until, self.slide_us)
 
 
 class Slices(Operator):
-    """The slices of a stream's rows: partial aggregates by group and slice, for all queries of equal rows and groups.
+    """The slices of a stream: partial aggregates that queries of equal conditions and groups share.
 
-    A slice is what has a time in (end − width, end]. A window is a run of slices if the width divides its RANGE and its
-    SLIDE. Rows are aggregated when they arrive, before the low-watermark has passed them; no row is kept.
-
-    State: for each group and slice, from the last change point of a query less its RANGE on, the parts of all
-    aggregates that a query wants.
-
-    Parameters
-    ----------
-    width_us, shift_us : int
-        The width; what is added to each row's time.
-    conditions : sequence of Computed
-        What rows have to fulfil, one after the other.
-    by : sequence of Computed
-    state : State
+    A slice holds the rows with a time in (end - width, end]; ``shift_us`` is added to each time first. If the width
+    divides its RANGE and its SLIDE, a window is a run of slices. Rows are aggregated on arrival, before the
+    low-watermark passes them; no row is kept.
+    State: the partial aggregates that some query wants, by group and slice, for all windows that are not over.
     """
 
     forgets = True
@@ -115,17 +88,15 @@ class Slices(Operator):
         self._points: dict[tuple[int, int, int, bool, bool], WindowPoints | None] = {}
         self._begins_whole: int | None = None
         self.start = BEGINNING
-        """The time of what a query finds that begins in this step."""
+        """The time of the contents for a query that begins in this step."""
 
     def enter(self, user: object, wanted: Wanted, *, begins: bool) -> None:
-        """Keep what a query wants from now on, which begins or has begun before."""
         self._users[user] = wanted
         if begins:
             self._begins.add(user)
         self._planned = False
 
     def leave(self, user: object) -> None:
-        """Keep for a query no longer what no other wants."""
         del self._users[user]
         self._begins.discard(user)
         self._planned = False
@@ -145,7 +116,7 @@ class Slices(Operator):
         return moves or self._log.can_drop(self._bound(span.before) // self.width_us)
 
     def due(self, low_watermark: int) -> int | None:
-        """Return the next multiple of a query's slide if slices are in its window, or are still to enter it."""
+        """Return the next multiple of a query's slide for which its window has slices or will have some."""
         newest = self._log.greatest
         if newest is None:
             return None
@@ -158,7 +129,7 @@ class Slices(Operator):
         return min(found, default=None)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
-        """Take rows in. The queries that want these slices step afterwards."""
+        """Take rows in. The queries that use these slices step afterwards."""
         (rows,) = inputs
         self._begins.clear()
         self._choose()
@@ -174,40 +145,32 @@ class Slices(Operator):
 
     @property
     def failing(self) -> bool:
-        """Whether a column of some measure could not be computed in this step."""
         return bool(self._errors)
 
     def check(self, measures: Sequence[Measure]) -> None:
-        """Raise what kept a column of some measures from being computed in this step."""
+        """Raise the error that kept a column of some measures from being computed in this step."""
         for each in measures:
             if each.column in self._errors:
                 raise self._errors[each.column]
 
     def whole(self, measures: Sequence[Measure]) -> int | None:
-        """Return the time from which slices lack no row, after a step; None if that is never certain."""
+        """Return the time from which slices lack no row; None if that is never certain."""
         since = self._since(measures)
         known = [each for each in since if each is not None]
         return max(*known, self._dropped_until) if len(known) == len(since) else None
 
     @property
     def keys(self) -> pl.DataFrame:
-        """The columns of each group."""
         return self._all().keys
 
     def even_from(self, measures: Sequence[Measure]) -> int:
-        """Return the time from which slices have the same rows for all of some measures.
-
-        LOWEST if all of them are kept since the same time.
-        """
+        """Return the time from which all of some measures have the same rows; LOWEST if they always had."""
         self._choose()
         since = self._since(measures)
         return LOWEST if len(set(since)) == 1 else max(each for each in since if each is not None)
 
     def points(self, wanted: Wanted, span: Span, even_from: int, *, begins: bool) -> WindowPoints | None:
-        """Return the change points of windows within the span of the step; None if there are none.
-
-        Slices that do not begin at or after ``even_from`` are left out.
-        """
+        """Return the change points in the span; None without. Slices that begin before ``even_from`` are left out."""
         key = (wanted.range_us, wanted.slide_us, even_from, begins, span.net)
         if key not in self._points:
             window = (self.width_us, wanted.range_us, wanted.slide_us)
@@ -216,18 +179,12 @@ class Slices(Operator):
         return self._points[key]
 
     def last(self, wanted: Wanted, even_from: int) -> WindowPoints:
-        """Return the groups of the last window of the step before, without slices as for :meth:`points`."""
+        """Return the groups of the last window of the step before, without slices that begin before ``even_from``."""
         end = last_multiple(self._values["until"], wanted.slide_us)
         return window_at(self._all(), self.width_us, wanted.range_us, end, even_from // self.width_us)
 
     def results(self, measure: str, points: WindowPoints) -> pa.Array:
-        """Return the result of a measure in the windows of some points.
-
-        Raises
-        ------
-        AggregateOverflowError
-            A sum does not fit its type.
-        """
+        """Return a measure's result at each point; raise AggregateOverflowError if a sum does not fit its type."""
         parts = self._aggregates.parts_of(measure)
         for part in parts:
             if part.key not in points.states:
@@ -235,11 +192,9 @@ class Slices(Operator):
         return self._aggregates.lowered(measure, points.states)
 
     def rows(self, points: WindowPoints) -> Int64s:
-        """Return the number of rows in the windows of some points."""
         return self.results(ROWS, points).to_numpy()
 
     def _choose(self) -> None:
-        """Plan the aggregates that queries want."""
         if self._planned:
             return
         self._planned = True
@@ -254,7 +209,7 @@ class Slices(Operator):
             self._more = []
 
     def _number(self, span: Span) -> None:
-        """Give each part of the state that is new a number, and remember since when it is kept."""
+        """Assign a number to each new part of the state, and record the time since which it is kept."""
         names = self._aggregates.state_schema.names
         kept: dict[str, list[int | None]] = self._values.setdefault("parts", {})
         if kept.keys() == set(names):
@@ -274,7 +229,7 @@ class Slices(Operator):
         return None if self._begins_whole is None else self._full(self._begins_whole)
 
     def _full(self, since: int) -> int:
-        """Return the end of the last slice that may lack rows if they are seen from a time on."""
+        """Return the end of the last slice that may lack rows if only rows from ``since`` on were seen."""
         return -(-(since - 1 + self._shift) // self.width_us) * self.width_us
 
     def _since(self, measures: Sequence[Measure]) -> list[int | None]:
@@ -283,7 +238,7 @@ class Slices(Operator):
         return [kept.get(part, [0, None])[1] for name in names for part in self._aggregates.columns_of(name)]
 
     def _drop(self, before: int) -> None:
-        """Forget the slices that are in no window from the last change points before the step on."""
+        """Forget the slices that no window needs from the last change points before the step on."""
         if before == LOWEST or not self._users:
             return
         bound = self._bound(before)
@@ -294,7 +249,7 @@ class Slices(Operator):
                 self._table = self._table.after(self._dropped)
 
     def _bound(self, before: int) -> int:
-        """Return the start of the longest window that is not over before a time."""
+        """Return the start of the earliest window that is not over before a time."""
         return min(last_multiple(before, each.slide_us) - each.range_us for each in self._users.values())
 
     @property
@@ -303,7 +258,6 @@ class Slices(Operator):
 
     @property
     def _dropped(self) -> int:
-        """The number of the last slice that has been dropped."""
         return self._dropped_until // self.width_us
 
     def _take(self, rows: pl.DataFrame) -> None:
@@ -329,7 +283,7 @@ class Slices(Operator):
             self._more.append(partials)
 
     def _inputs(self, rows: pl.DataFrame) -> pa.Table:
-        """Return the columns that aggregates read. One that fails is null, and those who want it will hear of it."""
+        """Return the columns that aggregates read; a failing one is null and fails only the queries that use it."""
         found: dict[str, pa.ChunkedArray | pa.Array] = {}
         for each in self._measures.values():
             schema = each.columns.schema
@@ -345,7 +299,6 @@ class Slices(Operator):
         return pa.table(found) if found else pa.table({"": pa.nulls(rows.height)})
 
     def _all(self) -> SliceTable:
-        """Return all slices, in memory."""
         self._choose()
         if self._table is None:
             keys = pl.DataFrame(schema=dtypes_of(self._keys))
@@ -360,7 +313,7 @@ class Slices(Operator):
         return self._as_table(combined(self._aggregates, [self._from_table(each) for each in tables]))
 
     def _as_table(self, partials: Partials) -> pa.Table:
-        """Return partial aggregates as the state has them: with a number for each column."""
+        """Return partial aggregates in the state's form: column names are the numbers of the parts."""
         columns = {SLICE: pa.array(partials.slices)}
         if self._by:
             keys = to_table(partials.keys, self._keys)
@@ -370,7 +323,7 @@ class Slices(Operator):
         return pa.table(columns)
 
     def _from_table(self, table: pa.Table) -> Partials:
-        """Return what :meth:`_as_table` was given, without slices that have been dropped."""
+        """Invert :meth:`_as_table`, without the slices that have been dropped."""
         table = table.filter(pa.array(table.column(SLICE).to_numpy() > self._dropped))
         empty = self._aggregates.empty(table.num_rows)
         columns: list[pa.ChunkedArray] = []

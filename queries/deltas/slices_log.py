@@ -1,4 +1,4 @@
-"""Partial aggregates in the state: what each step adds is a page, and pages of like size become one."""
+"""Partial aggregates in the state: each step adds a page, and pages of similar size are merged."""
 
 from __future__ import annotations
 
@@ -20,18 +20,9 @@ _AT_ONCE = 64
 
 
 class SliceLog:
-    """Tables with a column :data:`SLICE`.
+    """Tables with a column :data:`SLICE`, one on each page.
 
-    A page is written once and then replaced by one that is at least as large, so each row is written again as often as
-    the state doubles. A step that has no rows writes nothing.
-
-    Parameters
-    ----------
-    store : Store
-    kind : str
-        What the pages are called in the store.
-    saved
-        What :meth:`to_json` gave; empty at first.
+    A page is replaced only by one at least as large, so rewrites of a row are logarithmic in the size of the state.
     """
 
     def __init__(self, store: Store, kind: str, saved: Any) -> None:
@@ -41,29 +32,19 @@ class SliceLog:
         self._next = int(saved.get("next", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"pages": self._pages, "next": self._next}
 
     @property
     def rows(self) -> int:
-        """The number of rows, equal slices of a group counted as often as there are pages with them."""
+        """The number of rows; a slice of a group counts once on each page that has it."""
         return sum(page[2] for page in self._pages)
 
     @property
     def greatest(self) -> int | None:
-        """The greatest number of a slice; None without slices."""
         return max((page[1] for page in self._pages), default=None)
 
     def add(self, table: pa.Table, merge: Callable[[Sequence[pa.Table]], pa.Table]) -> None:
-        """Keep a table, and put pages together that are not larger than what came after them.
-
-        Parameters
-        ----------
-        table
-            It has rows.
-        merge : callable
-            From tables to one with what they say.
-        """
+        """Write a nonempty table, merged with the last pages that are not larger."""
         together = [table]
         rows = table.num_rows
         while self._pages and self._pages[-1][2] <= max(rows, _AT_ONCE):
@@ -80,16 +61,14 @@ class SliceLog:
         self._next += 1
 
     def can_drop(self, through: int) -> bool:
-        """Return whether there is a page on which all slices have at most this number."""
         return any(page[1] <= through for page in self._pages)
 
     def drop(self, through: int) -> None:
-        """Forget the pages on which all slices have at most this number."""
+        """Remove the pages on which all slices have at most this number."""
         for page in [page for page in self._pages if page[1] <= through]:
             self._remove(page)
 
     def tables(self) -> list[pa.Table]:
-        """Return what is on the pages, the oldest first."""
         return [self._load(page) for page in self._pages]
 
     def _load(self, page: list[int]) -> pa.Table:

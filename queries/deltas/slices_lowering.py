@@ -1,4 +1,4 @@
-"""From the shape of a plan to the slices that it takes, and to the windows over them."""
+"""Translate the shape of a plan into its slices and the windows over them."""
 
 from __future__ import annotations
 
@@ -29,27 +29,18 @@ _CHOSEN = "slices"
 
 @dataclass
 class Families:
-    """What an evaluation runs, as far as plans choose between slices by it.
+    """The running operators, as far as plans choose between slices by them."""
 
-    Parameters
-    ----------
-    values : callable
-        From the name of an operator to its small values; None if there is none, and none is saved.
-    begun : callable
-        Whether an operator has made a step.
-    keys : set of str
-        The names of the operators with slices.
-    """
-
+    # From an operator's name to its small values; None for an operator that neither runs nor is saved.
     values: Callable[[str], Mapping[str, object] | None] = lambda _: None
-    begun: Callable[[str], bool] = lambda _: False
-    keys: set[str] = field(default_factory=set)
+    begun: Callable[[str], bool] = lambda _: False  # From an operator's name: it has made a step.
+    keys: set[str] = field(default_factory=set)  # The names of the operators with slices.
 
     def chosen(self, shape: Shape, key: str, identify: Callable[[Node], str]) -> str | None:
-        """Return the name of the slices for a plan; None if it does without.
+        """Return the name of the slices for a plan; None if it uses none.
 
-        A plan that ran stays with what it ran with. A new one takes slices that run; if the rows of its window are kept
-        already and no slices are, it starts from those, unless it has a sketch.
+        A plan that ran keeps its choice. A new one uses slices, existing ones if they fit. If only the rows of its
+        window are kept already, it starts from those, unless it has a sketch.
         """
         ran = self.values(key)
         if ran is not None:
@@ -65,21 +56,12 @@ class Families:
 
 @dataclass(frozen=True)
 class Sliced:
-    """How a plan is evaluated from slices.
-
-    Parameters
-    ----------
-    shape : Shape
-    key : str
-        The name of the operator with the slices.
-    slices, windows : callable
-        From their states to the operators: the one with the slices, and the one of the plan.
-    """
+    """The operators that evaluate a plan from slices."""
 
     shape: Shape
-    key: str
-    slices: Callable[[State], Slices]
-    windows: Callable[[State], WindowAggregates]
+    key: str  # The name of the operator with the slices.
+    slices: Callable[[State], Slices]  # Make the operator with the slices from its state.
+    windows: Callable[[State], WindowAggregates]  # Make the plan's operator from its state.
 
 
 def sliced(
@@ -89,7 +71,7 @@ def sliced(
     given: Collection[Node],
     families: Families,
 ) -> Sliced | None:
-    """Return how a plan is evaluated from slices; None if it is not."""
+    """Return the operators that evaluate a plan from slices; None if it uses none."""
     shape = shape_of(node, given)
     if shape is None:
         return None
@@ -113,13 +95,7 @@ def sliced(
 
 
 def _measures(shape: Shape, compile_: Callable[[Expression, pa.Schema], Computed]) -> tuple[Measure, ...]:
-    """Return what a shape's aggregates are computed from.
-
-    Raises
-    ------
-    SchemaError
-        A type does not fit.
-    """
+    """Return the measures of a shape's aggregates; raise SchemaError if a type does not fit."""
     found = tuple(_measure(each, compile_, shape.stream.schema) for each in shape.aggregates)
     for each in found:
         Aggregates.of({each.name: each.aggregate}, each.columns.schema)

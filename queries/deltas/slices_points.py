@@ -1,4 +1,4 @@
-"""The change points of windows of one RANGE and SLIDE over slices, and which slices each window consists of."""
+"""The change points of windows of one RANGE and SLIDE over slices, and the slices of each window."""
 
 from __future__ import annotations
 
@@ -23,24 +23,13 @@ def last_multiple(until: int, slide_us: int) -> int:
 
 @dataclass(frozen=True)
 class WindowPoints:
-    """Change points by group and time; the first of each group is the time before the step.
-
-    Parameters
-    ----------
-    groups, times : int64 arrays
-    low, high : int64 arrays
-        The run of slices that the window consists of.
-
-    Attributes
-    ----------
-    states : dict of str to State
-        The states of the windows that were asked for, by part of an aggregate: several queries need the same.
-    """
+    """Change points by group and time; the first of each group is the time before the step."""
 
     groups: Int64s
     times: Int64s
-    low: Int64s
-    high: Int64s
+    low: Int64s  # Begins the run of slices that is the window.
+    high: Int64s  # Ends it, exclusive.
+    # Computed window states by part of an aggregate, shared by queries.
     states: dict[str, State] = field(default_factory=dict, compare=False)
 
 
@@ -55,24 +44,10 @@ def points_of(
     begins: bool,
     always: bool,
 ) -> WindowPoints | None:
-    """Return the change points within a span; if its net change is enough, the last one alone.
+    """Return the change points within a span, or only the last one for a net change; None if nothing changes.
 
-    Parameters
-    ----------
-    table : SliceTable
-    width_us, range_us, slide_us : int
-    span : Span
-    above : int
-        The number of the last slice to leave out.
-    begins : bool
-        Whether the windows are new: what is in them already comes at the start of the span.
-    always : bool
-        Whether the one group that there is begins without slices, too.
-
-    Returns
-    -------
-    WindowPoints or None
-        None if nothing changes.
+    Slices up to number ``above`` are left out. ``begins``: the windows are new, so their contents come at the start.
+    ``always``: the one group of all rows begins even without slices.
     """
     old, new = last_multiple(span.before, slide_us), last_multiple(span.until, slide_us)
     count = range_us // width_us

@@ -1,4 +1,4 @@
-"""Which plans are aggregates of sliding windows that slices can compute, and what several of them share."""
+"""Recognize the aggregates of sliding windows that slices can compute, and the parts that several plans share."""
 
 from __future__ import annotations
 
@@ -32,57 +32,34 @@ _MOST = 1024
 
 @dataclass(frozen=True)
 class Shape:
-    """An aggregate of a window that slides, in terms of the stream's own columns.
-
-    Parameters
-    ----------
-    windowed : Windowed
-    shift_us : int
-        Added to each row's time: 1 for windows that contain their start and not their end.
-    range_us, slide_us : int
-    conditions : tuple of Expression
-        What rows have to fulfil, one after the other.
-    by : tuple of Expression
-        What groups go by, in an order of their own.
-    names : tuple of (str, int)
-        The columns of the result that are parts of the group, and their place in ``by``.
-    aggregates : tuple of Aggregation
-    """
+    """An aggregate of a sliding window, in terms of the stream's own columns."""
 
     windowed: Windowed
-    shift_us: int
+    shift_us: int  # Added to each row's time: 1 for windows that contain their start and not their end.
     range_us: int
     slide_us: int
-    conditions: tuple[Expression, ...]
-    by: tuple[Expression, ...]
-    names: tuple[tuple[str, int], ...]
+    conditions: tuple[Expression, ...]  # Conjuncts, in the order of evaluation.
+    by: tuple[Expression, ...]  # The group's expressions, in an order that does not depend on the query.
+    names: tuple[tuple[str, int], ...]  # The result's columns that belong to the group, and their places in `by`.
     aggregates: tuple[Aggregation, ...]
 
     @property
     def stream(self) -> StreamNode:
-        """What the window is over."""
         return self.windowed.stream
 
     @property
     def sketches(self) -> bool:
-        """Whether an aggregate is a sketch: from rows, it would be exact, which is another value."""
+        """True if an aggregate is a sketch: computed from rows it would be exact, a different value."""
         return any(each.function == DISTINCT_COUNT for each in self.aggregates)
 
     @property
     def width(self) -> int:
-        """The greatest width of slices of which all windows consist."""
+        """The greatest slice width that divides all windows."""
         return math.gcd(self.range_us, self.slide_us)
 
 
 def shape_of(node: Node, given: Collection[Node] = ()) -> Shape | None:
-    """Return the shape of an aggregate of a window that slides; None for every other plan.
-
-    Parameters
-    ----------
-    node : Node
-    given : collection of Node
-        Relations whose changes come from elsewhere: over them there is no window.
-    """
+    """Return the shape of an aggregate of a sliding window; None for other plans and ``given`` relations."""
     return _shape_of(node, given) if given else _shape_alone(node)
 
 
@@ -132,7 +109,7 @@ def _shape_alone(node: Node) -> Shape | None:
 
 
 def family_key(shape: Shape, identify: Callable[[Node], str]) -> str:
-    """Return a name for what the slices of a shape are of, whatever their width, the windows and the aggregates."""
+    """Return a name for the stream, conditions and groups of a shape, independent of widths, windows and aggregates."""
     text = repr((identify(shape.stream), shape.shift_us, shape.conditions, shape.by))
     return hashlib.sha256(text.encode()).hexdigest()[:20] + _MARK
 
@@ -144,33 +121,19 @@ def is_family(key: str) -> bool:
 
 @remembered
 def narrowest(plan: Node) -> int:
-    """Return the least width of slices that a plan wants by itself; 0 if it wants none.
-
-    Of plans that begin together, those of the narrowest slices come first: the others may be able to take these.
-    """
+    """Return the least slice width that a plan needs by itself; 0 if none. Plans with narrow slices begin first."""
     shapes = (shape_of(each) for each in walk(plan))
     return min((each.width for each in shapes if each is not None), default=0)
 
 
 def width_among(family: str, shape: Shape, keys: Iterable[str]) -> int:
-    """Return the width of the slices to use: the greatest that there is and that fits, or else a new one.
-
-    Slices that are so narrow that a window has more than 1,024 of them do not fit, unless its own have that width.
-
-    Parameters
-    ----------
-    family : str
-        From :func:`family_key`.
-    shape : Shape
-    keys : iterable of str
-        The names of operators that run.
-    """
+    """Return the greatest existing slice width that fits the shape, or else the shape's own."""
     there = (int(key.removeprefix(family)) for key in keys if key.startswith(family))
     return max((each for each in there if takes(shape, each)), default=shape.width)
 
 
 def takes(shape: Shape, width_us: int) -> bool:
-    """Return whether the windows of a shape are put together from slices of a width that are there for others."""
+    """Return whether existing slices of a width fit the windows: at most 1,024 in each."""
     return shape.width % width_us == 0 and shape.range_us // width_us <= _MOST
 
 

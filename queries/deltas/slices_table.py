@@ -1,4 +1,4 @@
-"""The partial aggregates of all groups and slices, in an order in which a window of a group is a run of them."""
+"""Partial aggregates by group and slice, ordered so that each window of a group is a run."""
 
 from __future__ import annotations
 
@@ -21,29 +21,20 @@ __all__ = ["Partials", "SliceTable", "combined", "with_slices"]
 
 
 class Partials(NamedTuple):
-    """States of some groups in some slices.
+    """Aggregate states of some groups in some slices."""
 
-    Attributes
-    ----------
-    keys : polars.DataFrame
-        The columns of each one's group; without any, all are of one group.
-    slices : int64 array
-        The numbers of their slices.
-    state : pyarrow.Table
-    """
-
-    keys: pl.DataFrame
-    slices: Int64s
+    keys: pl.DataFrame  # Each state's group; without columns, all are of one group.
+    slices: Int64s  # Each state's slice number.
     state: pa.Table
 
 
 def with_slices(keys: pl.DataFrame, slices: Int64s) -> pl.DataFrame:
-    """Return the columns of groups and one with the numbers of slices."""
+    """Append the slice numbers to the columns of groups."""
     return pl.DataFrame([*keys.get_columns(), pl.Series(SLICE, slices)])
 
 
 def combined(aggregates: Aggregates, some: Sequence[Partials]) -> Partials:
-    """Return one state for each group and slice."""
+    """Combine the states of each group and slice into one."""
     slices = np.concatenate([each.slices for each in some])
     keys = pl.concat([each.keys for each in some])
     ids, first = numbered(with_slices(keys, slices), [*keys.columns, SLICE])
@@ -52,21 +43,10 @@ def combined(aggregates: Aggregates, some: Sequence[Partials]) -> Partials:
 
 
 class SliceTable:
-    """Partial aggregates by group and slice.
+    """Partial aggregates by group and slice, one state for each, in this order.
 
-    Parameters
-    ----------
-    aggregates : Aggregates
-    keys : polars.DataFrame
-        The columns of each group; without any there is one group.
-    of : int64 array
-        The group of each state.
-    slices : int64 array
-        The number of its slice; states are in the order of group and slice, one for each.
-    born : int64 array
-        Numbers in the order in which states came. Groups are in the order in which the first of their states came, so
-        that what was read from the state is in the same order as what was kept in memory.
-    state : pyarrow.Table
+    ``of`` is each state's group, a row of ``keys``; without columns there is one group. Groups are in the order of
+    their first state (``born``): a table read from the state then equals one kept in memory.
     """
 
     def __init__(
@@ -91,7 +71,6 @@ class SliceTable:
 
     @classmethod
     def empty(cls, aggregates: Aggregates, keys: pl.DataFrame) -> SliceTable:
-        """Return a table without states; ``keys`` has the columns of groups, and no rows."""
         none = np.empty(0, dtype=np.int64)
         return cls(aggregates, keys, none, none, none, aggregates.empty(0))
 
@@ -99,7 +78,6 @@ class SliceTable:
         return len(self.of)
 
     def with_more(self, some: Sequence[Partials]) -> SliceTable:
-        """Return a table that has some partial aggregates more."""
         if not some:
             return self
         keys = pl.concat([self.keys, *(each.keys for each in some)])
@@ -123,7 +101,6 @@ class SliceTable:
         return SliceTable(self._aggregates, keys, of[begins], slices[begins], born[begins], state)
 
     def after(self, last: int) -> SliceTable:
-        """Return a table of the slices with a greater number."""
         stays = self.slices > last
         if stays.all():
             return self
@@ -146,10 +123,7 @@ class SliceTable:
         return order[np.searchsorted(numbers, above, "right") : np.searchsorted(numbers, through, "right")]
 
     def runs(self, groups: Int64s, through: Int64s, count: int, above: int = LOWEST) -> tuple[Int64s, Int64s]:
-        """Return where the last ``count`` slices of some groups begin and end, up to and including some numbers.
-
-        Slices up to and including number ``above`` are left out.
-        """
+        """Return begin and end of the last ``count`` slices of each group up to ``through``, above number ``above``."""
         if len(self) == 0:
             none = np.zeros(len(groups), dtype=np.int64)
             return none, none
@@ -161,7 +135,6 @@ class SliceTable:
         return np.searchsorted(places, base + low), np.searchsorted(places, base + high)
 
     def of_runs(self, part: str, low: Int64s, high: Int64s) -> State:
-        """Return the columns of a part's state for runs of states."""
         if part not in self._ranges:
             self._ranges[part] = Ranges(self._parts[part], self._states[part])
         return self._ranges[part].of(low, high)

@@ -1,4 +1,4 @@
-"""GROUP BY over windows that slide, from slices that queries share."""
+"""GROUP BY over sliding windows, from slices that queries share."""
 
 from __future__ import annotations
 
@@ -22,19 +22,9 @@ __all__ = ["WindowAggregates"]
 
 
 class WindowAggregates(Operator):
-    """Aggregates of groups over a window that slides, computed from slices.
+    """Aggregates of groups over a sliding window, computed from slices, which another operator keeps.
 
-    State: none but the slices, which are not its own.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the result: the columns of ``names``, then one for each measure.
-    names : sequence of (str, int)
-        The group's columns, and their places among those of the slices.
-    wanted : Wanted
-        With a measure for each aggregate.
-    state : State
+    The result has the columns of ``names``, with their places among the slices' groups, then one for each measure.
     """
 
     def __init__(self, schema: pa.Schema, names: Sequence[tuple[str, int]], wanted: Wanted, state: State) -> None:
@@ -92,10 +82,7 @@ class WindowAggregates(Operator):
         return BEGINNING if first <= self._of.start else first
 
     def _even_from(self, before: int) -> int:
-        """Return the time up to which slices are left out in a step: of those, not all aggregates have the same rows.
-
-        LOWEST if no window begins before it.
-        """
+        """Return the time up to which slices are left out, as not all aggregates have their rows; LOWEST for none."""
         if self._even:
             return LOWEST
         since, wanted = self._of.even_from(self._wanted.measures), self._wanted
@@ -121,7 +108,7 @@ class WindowAggregates(Operator):
         return [taken(keys.get_column(f"by{place}"), points.groups[at]).alias(name) for name, place in self._names]
 
     def _moved(self, points: WindowPoints, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
-        """Return each group's row at its change points: what it was leaves, what it is comes, unless both are equal."""
+        """Retract each group's old row and emit its new one at each change point, unless both are equal."""
         columns = self._columns(points)
         follows = np.flatnonzero(points.times != OLD)
         was, stays = there[follows - 1], there[follows]

@@ -1,4 +1,4 @@
-"""The state of one operator: its parts in the store, and what is remembered about them."""
+"""The state of one operator: its parts in the store, and their metadata."""
 
 from __future__ import annotations
 
@@ -18,21 +18,7 @@ __all__ = ["State"]
 
 
 class State:
-    """What an operator keeps between steps.
-
-    Parameters
-    ----------
-    store : Store
-    name : str
-        The operator's; no other has it.
-    saved
-        What :meth:`to_json` gave; empty for a new operator.
-
-    Attributes
-    ----------
-    values : dict
-        Small values of the operator's own, as JSON has them.
-    """
+    """The data that an operator keeps between steps. ``values`` are small values of the operator itself, in JSON."""
 
     def __init__(self, store: Store, name: str, saved: Mapping[str, Any]) -> None:
         self._store = store
@@ -46,17 +32,16 @@ class State:
 
     @classmethod
     def in_memory(cls) -> State:
-        """Return a new state that nothing else sees."""
+        """Return a new, private state that is not persisted."""
         return cls(DictStore(), "", {})
 
     def within(self, part: str) -> State:
-        """Return the same state for an operator that is part of this one: its parts have names of their own."""
+        """Return the same state for a nested operator, with a prefix for the names of its parts."""
         inner = copy.copy(self)
         inner._prefix = f"{self._prefix}{part}."
         return inner
 
     def arrangement(self, part: str, schema: pa.Schema) -> Arrangement:
-        """Return a part with rows by key."""
         part = self._prefix + part
         numbered = schema.append(pa.field(NUMBER, pa.int64()))
         pages = KeyPages(self._store, self._kind(part), NUMBER, numbered, self._saved.get(part, {}))
@@ -64,14 +49,12 @@ class State:
         return Arrangement(pages, schema)
 
     def pending(self, part: str, schema: pa.Schema) -> Pending:
-        """Return a part with rows by the time when they are due."""
         part = self._prefix + part
         pending = Pending(self._store, self._kind(part), schema, self._saved.get(part, {}))
         self._pending[part] = pending
         return pending
 
     def log(self, part: str) -> SliceLog:
-        """Return a part with partial aggregates by slice."""
         part = self._prefix + part
         log = SliceLog(self._store, self._kind(part), self._saved.get(part, {}))
         self._logs[part] = log
@@ -79,16 +62,15 @@ class State:
 
     @property
     def rows(self) -> int:
-        """The number of rows in all parts."""
         return sum(each.rows for each in self._parts.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value; rows are in the store."""
+        """Return the metadata; rows are in the store."""
         parts = {part: each.to_json() for part, each in self._parts.items()}
         return {"parts": parts, "values": self.values}
 
     def clear(self) -> None:
-        """Remove all parts from the store, whether this process has used them or not."""
+        """Remove all parts from the store, even those that this process has not used."""
         for part, saved in {**self._saved, **self.to_json()["parts"]}.items():
             numbers = Pending.pages_of(saved) if "pages" in saved else range(1 << int(saved.get("bits", 0)))
             for page in numbers:

@@ -1,4 +1,4 @@
-"""Operators that look at each row by itself, and keep nothing."""
+"""Operators that process each row by itself, without state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ __all__ = ["Filtered", "Projected", "Received", "Together"]
 
 
 class Filtered(Operator):
-    """The rows for which a condition is true: neither false nor null.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    condition : Computed
-    """
+    """The rows for which a condition is true: neither false nor null."""
 
     def __init__(self, schema: pa.Schema, condition: Computed) -> None:
         super().__init__(schema)
@@ -33,12 +27,7 @@ class Filtered(Operator):
 
 
 class Projected(Operator):
-    """Columns computed from each row. What leaves and comes again with equal columns is no change.
-
-    Parameters
-    ----------
-    columns : sequence of (str, Computed)
-    """
+    """Columns computed from each row. A row that is replaced by one with equal columns is no change."""
 
     def __init__(self, columns: Sequence[tuple[str, Computed]]) -> None:
         super().__init__(pa.schema([pa.field(name, each.type) for name, each in columns]))
@@ -56,12 +45,7 @@ class Projected(Operator):
 
 
 class Together(Operator):
-    """``UNION ALL``: the rows of both inputs, under the names of the first.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    """
+    """``UNION ALL``: the rows of both inputs, under the names of the first."""
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         some = [
@@ -75,11 +59,7 @@ class Together(Operator):
 class Received(Operator):
     """A relation whose changes another evaluation computes.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    clock : str
-        By the clock of arrival, changes have the time of the step in which they arrive here.
+    By the arrival clock, changes have the time of the step in which they arrive here.
     """
 
     def __init__(self, schema: pa.Schema, clock: Clock = "event") -> None:

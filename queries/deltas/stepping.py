@@ -17,25 +17,10 @@ __all__ = ["Stepping"]
 
 
 class Stepping:
-    """A step of operators.
+    """One step of all operators, each after its inputs.
 
-    An operator computes all change points if a query needs them, and the net change at the end of the step otherwise.
-    Queries that need different ones share it: what is computed at all change points is collapsed for the others.
-
-    Parameters
-    ----------
-    running : mapping of str to Running
-        The operators, each after its inputs.
-    span : Span
-    begins : bool
-        Whether this is the first step of all.
-
-    Attributes
-    ----------
-    failed : dict of str to BaseException
-        By query.
-    stepped : bool
-        Whether any operator had something to do.
+    An operator computes all change points if a query needs them, and otherwise only the net change of the step. Queries
+    of both kinds share it: its change points are collapsed for the others.
     """
 
     def __init__(self, running: Mapping[str, Running], span: Span, *, begins: bool) -> None:
@@ -51,7 +36,7 @@ class Stepping:
         self.stepped = False
 
     def find(self, tops: Iterable[str]) -> None:
-        """Find what new operators, and new queries with these ones at their top, begin with: before any other step."""
+        """Find the initial contents of new operators, and of new queries with these tops, before any operator steps."""
         new = False
         for each in self._running.values():
             if not each.begun:
@@ -65,7 +50,7 @@ class Stepping:
                 self._there.of(key)
 
     def run(self, streams: Mapping[str, pl.DataFrame], given: Mapping[str, pl.DataFrame]) -> None:
-        """Step all operators."""
+        """Step all operators. One that fails ends its queries and stops the operators above it."""
         broken: set[str] = set()
         for key, each in self._running.items():
             if broken and not broken.isdisjoint(each.part.inputs):
@@ -88,16 +73,7 @@ class Stepping:
                 self._late.setdefault(self._stream_of(each), []).append(each.operator.late())
 
     def changes(self, key: str, *, net: bool, new: bool) -> pl.DataFrame:
-        """Return the changes of an operator's result.
-
-        Parameters
-        ----------
-        key : str
-        net : bool
-            Whether the net change at the end of the step is enough. Of a stream all changes count.
-        new : bool
-            Whether what was there before comes first.
-        """
+        """Return an operator's changes, with its prior contents first if ``new``. Streams ignore ``net``."""
         if not new and key not in self._results:
             return self._running[key].operator.nothing
         found = self._results.get(key, self._running[key].operator.nothing)
@@ -112,11 +88,10 @@ class Stepping:
         return self._collapsed[key]
 
     def lacks(self, key: str) -> bool:
-        """Return whether a query that begins with an operator's contents lacks some of them."""
         return self._there.lacks(key)
 
     def late(self) -> dict[str, pl.DataFrame]:
-        """Return the rows that one or several operators put aside, by stream."""
+        """Return the late rows by stream, without duplicates among operators."""
         found: dict[str, pl.DataFrame] = {}
         for stream, some in self._late.items():
             rows = some[0] if len(some) == 1 else pl.concat(some).unique(maintain_order=True)
@@ -126,7 +101,6 @@ class Stepping:
     def _rests(
         self, key: str, each: Running, streams: Mapping[str, pl.DataFrame], given: Mapping[str, pl.DataFrame]
     ) -> bool:
-        """Return whether an operator has nothing to do."""
         part = each.part
         if part.inputs:
             return self._results.keys().isdisjoint(part.inputs) and not each.operator.acts(self._span)
@@ -164,13 +138,12 @@ class Stepping:
         return each.operator.whole_from(max(since))
 
     def _seen(self, key: str) -> int:
-        """Return the greatest time of the rows of a stream that came before this step."""
+        """Return the greatest time of a stream's rows before this step."""
         while isinstance((each := self._running[key]).operator, Sampled):
             key = each.part.inputs[0]
         return self._newest.get(key, LOWEST)
 
     def _stream_of(self, each: Running) -> str:
-        """Return the stream of the catalogue below a window."""
         while not each.part.stream:
             each = self._running[each.part.inputs[0]]
         return each.part.stream

@@ -1,4 +1,4 @@
-"""Streams: rows with a time that never leave, before a window makes a relation of them."""
+"""Streams: timed rows that never leave, until a window turns them into a relation."""
 
 from __future__ import annotations
 
@@ -18,35 +18,23 @@ from .zsets import BEGINNING, TIME, WEIGHT, Span, columns_of, expanded, int64s
 __all__ = ["SEQUENCE", "TOMBSTONE", "Changed", "Sampled", "Source", "stream_schema"]
 
 SEQUENCE = "__sequence"
-"""Which of two rows of one time is the later one: the greater."""
+"""Orders rows of equal times: the greater is later."""
 
 TOMBSTONE = "__tombstone"
-"""Whether the row says that its key is deleted."""
+"""True for a row that deletes its key."""
 
 
 def stream_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a stream's rows between operators, beside time and weight."""
+    """Return the columns of a stream's rows between operators, except time and weight."""
     return schema.append(pa.field(SEQUENCE, pa.int64())).append(pa.field(TOMBSTONE, pa.bool_()))
 
 
 class Source(Operator):
-    """A stream of the catalogue.
+    """A stream of the catalog. Rows may come in any order.
 
-    Rows may come in any order. Those below the low-watermark that was promised, and those without a time, are put
-    aside.
-
-    Parameters
-    ----------
-    name : str
-        The stream's.
-    schema : pyarrow.Schema
-        Of its rows.
-    event_time : str
-        The column of the time: a timestamp, or whole microseconds; "" for a stored relation, whose rows are there from
-        the beginning: all come in the first step that has some.
-    state : State
-    any_time : bool
-        Whether rows below the low-watermark pass too. Those without a time never do.
+    Rows without a time are late, and so are those below the promised low-watermark unless ``any_time`` is set.
+    ``event_time`` is a column of timestamps or whole microseconds. It is "" for a stored relation, whose rows all come
+    in the first step that has some.
     """
 
     def __init__(self, name: str, schema: pa.Schema, event_time: str, state: State, *, any_time: bool = False) -> None:
@@ -69,7 +57,7 @@ class Source(Operator):
     forgets = True
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
-        """Return the rows that came in time; see :meth:`late`."""
+        """Return the rows that are in time; :meth:`late` returns the others."""
         (rows,) = inputs
         missing = [name for name in self._columns if name not in rows.columns]
         if missing:
@@ -100,7 +88,7 @@ class Source(Operator):
 
     @property
     def newest(self) -> int:
-        """The greatest time of the rows so far: a window that begins after them may lack some up to it."""
+        """The greatest time of the rows so far. A window that begins after them may lack rows up to it."""
         return int(self._values.get("newest", LOWEST))
 
     def first(self, rows: pl.DataFrame) -> int:
@@ -111,7 +99,6 @@ class Source(Operator):
         return int(found) if isinstance(found, int) else BEGINNING
 
     def late(self) -> pl.DataFrame:
-        """Return the rows of the last step that were put aside."""
         return self._late
 
     def _time(self, rows: pl.DataFrame, span: Span) -> pl.Series:
@@ -125,17 +112,7 @@ def _micros(times: pl.Series) -> pl.Series:
 
 
 class Sampled(Operator):
-    """Each row of a stream with a probability, by itself.
-
-    The choice is a function of the row's time and sequence and of the seed: a replay takes the same rows.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the stream.
-    percent : float
-    seed : int
-    """
+    """Each row of a stream with a probability. Time, sequence and seed determine the choice, so a replay repeats it."""
 
     def __init__(self, schema: pa.Schema, percent: float, seed: int) -> None:
         super().__init__(stream_schema(schema))
@@ -153,14 +130,7 @@ class Sampled(Operator):
 
 
 class Changed(Operator):
-    """A stream of a relation's changes, as rows for a window: one for each copy.
-
-    Rows of one time follow each other in the order of their columns.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    """
+    """A relation's changes as a stream, one row for each copy. Rows of one time are in the order of their columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         super().__init__(stream_schema(schema))

@@ -17,22 +17,13 @@ from .zsets import OLD, TIME, WEIGHT, Live, Span, consolidated, cumulated, delta
 __all__ = ["Ordered", "TopRows"]
 
 Ordered = tuple[Computed, bool, bool]
-"""A key of an order: what is compared, whether the greatest comes first, and whether nulls do."""
+"""A key of an order: the expression, descending, and nulls first."""
 
 
 class TopRows(Operator):
-    """The first n rows of each group; rows that tie are taken in the order of all columns, nulls first.
+    """The first n rows of each group. Ties are in the order of all columns, nulls first.
 
     State: all rows of each group, since any may move up when others leave.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    order : sequence of Ordered
-    n : int
-    by : sequence of Computed
-        What makes a group; nothing makes all rows one.
-    state : State
     """
 
     def __init__(
@@ -84,7 +75,7 @@ class TopRows(Operator):
         return delta_frame(distinct[int64s(moved, "row")], int64s(moved, TIME), int64s(moved, WEIGHT))
 
     def _first(self, part: Live, rank: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the first rows at each change point: which, where, and how often."""
+        """Return the first rows at each change point: row, position and count."""
         order = np.lexsort((rank[part.ids], part.positions))
         ids, positions, weights = part.ids[order], part.positions[order], part.weights[order]
         before = np.cumsum(weights) - weights
@@ -99,7 +90,6 @@ class TopRows(Operator):
 
 
 def _ranks(rows: pl.DataFrame, columns: list[str], descending: list[bool], nulls_last: list[bool]) -> Int64s:
-    """Return each row's place in an order."""
     position = "__position"
     if columns:
         rows = rows.with_row_index(position).sort(columns, descending=descending, nulls_last=nulls_last)

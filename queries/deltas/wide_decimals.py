@@ -1,4 +1,4 @@
-"""Sums of decimals that Polars has no type for: they lie in frames, and so in the state, as the bytes of Arrow."""
+"""Decimals too wide for Polars, such as sums: frames and the state hold their Arrow bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def as_bytes(table: pa.Table) -> pa.Table:
-    """Return a table with bytes in place of decimals of more than 38 digits."""
+    """Replace decimals of more than 38 digits by their bytes."""
     for at, field in enumerate(table.schema):
         if _is_wide(field):
             table = table.set_column(at, field.with_type(pa.binary()), _viewed(table.column(at), pa.binary(_BYTES)))
@@ -23,7 +23,7 @@ def as_bytes(table: pa.Table) -> pa.Table:
 
 
 def from_bytes(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return what :func:`as_bytes` was given, a table of this schema."""
+    """Invert :func:`as_bytes`."""
     for at, field in enumerate(schema):
         if _is_wide(field):
             table = table.set_column(at, field, _viewed(table.column(at).cast(pa.binary(_BYTES)), field.type))
@@ -35,7 +35,7 @@ def _is_wide(field: pa.Field) -> bool:
 
 
 def _viewed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column's values as another type of as many bytes; bytes of a fixed length as bytes of any."""
+    """Reinterpret a column's values as another type of the same width; fixed-size bytes become variable ones."""
     chunks = [pa.Array.from_buffers(kind, len(each), each.buffers(), offset=each.offset) for each in column.chunks]
     viewed = pa.chunked_array(chunks, kind)
     return viewed.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind) else viewed

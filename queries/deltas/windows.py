@@ -22,26 +22,16 @@ _AT = "__at"
 
 
 def next_multiple(times: Int64s, slide: int | None) -> Int64s:
-    """Raise times to multiples of the slide since the epoch."""
+    """Round times up to multiples of the slide since the epoch."""
     return times if slide is None else -(-times // slide) * slide
 
 
 class TimeWindow(Operator):
     """``RANGE``, ``NOW`` and ``UNBOUNDED``, and hopping windows without their columns.
 
-    State: the rows of the window once each, by the time at which they leave; and rows from the low-watermark on, by
-    the time at which they enter.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    range_us : int or None
-        How long a row stays; None means for ever.
-    slide_us : int or None
-        Rows enter and leave at its multiples only.
-    shift_us : int
-        Added to each row's time: 1 for windows that contain their start and not their end.
-    state : State
+    Rows stay for ``range_us`` (None: forever) and enter and leave only at multiples of ``slide_us``. ``shift_us`` is
+    added to each row's time: 1 for windows that contain their start and not their end.
+    State: the window's rows by the time at which they leave, and later rows by the time at which they enter.
     """
 
     def __init__(
@@ -96,17 +86,9 @@ class TimeWindow(Operator):
 
 
 class HopWindow(Operator):
-    """Hopping windows with ``window_start`` and ``window_end``: a row is there once in each window that has ended.
+    """Hopping windows with ``window_start`` and ``window_end`` as last columns: a row is in each window that has ended.
 
-    It is there under one window at a time: at each multiple of the slide it leaves the one and enters the next.
-    State: the rows once each, by the time of their next change.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the result; the window's columns are its last two.
-    size_us, slide_us : int
-    state : State
+    At each multiple of the slide it leaves one window and enters the next. State: each row, by its next change.
     """
 
     def __init__(self, schema: pa.Schema, size_us: int, slide_us: int, state: State) -> None:
@@ -154,7 +136,7 @@ class HopWindow(Operator):
     def _moved_once(
         self, due: pl.DataFrame, following: Int64s, last: Int64s, changes: Int64s, span: Span
     ) -> pl.DataFrame:
-        """Return the net change: each row leaves the window in which it was, and enters the one in which it is now."""
+        """Return the net change: each row leaves its old window and enters its current one."""
         now = following + (changes - 1) * self._slide
         moves = changes > 0
         leaves = moves & (following > next_multiple(int64s(due, _AT), self._slide))
@@ -171,7 +153,6 @@ class HopWindow(Operator):
         )
 
     def _wait(self, due: pl.DataFrame, following: Int64s, last: Int64s) -> None:
-        """Keep rows until their next change, if there is one."""
         rest = due.with_columns(pl.Series(TIME, following))
         self._pending.add(rest.filter(pl.Series(following <= last)))
 
@@ -201,13 +182,7 @@ class HopWindow(Operator):
 
 
 class StoredRelation(Operator):
-    """A relation that was there from the beginning: its rows are kept for queries that are registered later.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    state : State
-    """
+    """A relation that exists from the beginning. State: its rows, for queries that are registered later."""
 
     def __init__(self, schema: pa.Schema, state: State) -> None:
         super().__init__(schema)

@@ -1,4 +1,4 @@
-"""Times of windows and of changes that no table holds: before the year 1, or after the year 9999."""
+"""Times of windows and changes that no table can hold: outside the years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -15,20 +15,7 @@ _FIRST, _LAST = FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1
 
 
 def check_years(times: Int64s, what: str) -> None:
-    """Refuse times in microseconds that lie outside the years 1 to 9999.
-
-    Parameters
-    ----------
-    times
-        The times.
-    what
-        What they are, such as "a window begins".
-
-    Raises
-    ------
-    QueryError
-        The message names the first of them.
-    """
+    """Raise QueryError if a time in microseconds is outside the years 1 to 9999. ``what`` begins the message."""
     if len(times) == 0 or (times.min() >= _FIRST and times.max() <= _LAST):
         return
     outside = int(times[(times < _FIRST) | (times > _LAST)][0])

@@ -1,9 +1,9 @@
 """Deltas: rows with a time and a weight, and the arithmetic over them.
 
-A relation is a multiset of rows that changes at times. A *delta* has the relation's columns, :data:`TIME` (µs since the
-epoch) and :data:`WEIGHT`: how many of the row come at that time, or leave if it is negative. Operators look at all
-change points of a step at once: weights are cumulated over each row's, or each group's, change points, with what was
-there before the step at the time :data:`OLD`.
+A relation is a multiset of rows that changes over time. A *delta* has its columns, :data:`TIME` (µs since the epoch)
+and :data:`WEIGHT`: the copies that are inserted at that time, or retracted if negative. Operators process all change
+points of a step at once: they cumulate weights over each row's or group's change points. The rows before the step have
+the time :data:`OLD`.
 """
 
 from __future__ import annotations
@@ -53,55 +53,40 @@ TIME = "__time"
 WEIGHT = "__weight"
 
 OLD = LOWEST
-"""The time of what was there before a step, inside an operator. No delta has it."""
+"""The time of the rows before a step, inside an operator. No delta has it."""
 
 BEGINNING = -(1 << 62)
-"""The time at which stored relations, and aggregates without groups, are there: before any row."""
+"""The time, before any row, from which stored relations and aggregates without groups exist."""
 
 _POSITION = "__position"
 
 
 class Span(NamedTuple):
-    """The change points of a step: ``before <= time < until``.
+    """The change points of a step: ``before <= time < until``."""
 
-    Parameters
-    ----------
-    before, until : int
-        The low-watermark of the step before, and of this one. Every row that is still to come has a time of at least
-        ``until``.
-    start : int
-        The time of what a new operator finds there: just before ``before``, or :data:`BEGINNING` in the first step.
-    promised : int
-        By the clock of arrival, the low-watermark: every row that is still to come has at least this event time.
-    net : bool
-        Whether the net change by the end is enough. All changes then may have the time ``until - 1``.
-    """
-
-    before: int
-    until: int
-    start: int
-    promised: int = LOWEST
-    net: bool = False
+    before: int  # The low-watermark of the step before.
+    until: int  # That of this step: no later row has a lesser time.
+    start: int  # Time of the initial contents: just before `before`, or BEGINNING in the first step.
+    promised: int = LOWEST  # By the arrival clock, the low-watermark: no later row has a lesser event time.
+    net: bool = False  # The net change is enough, and may have the time `until - 1`.
 
     @classmethod
     def first(cls, until: int) -> Span:
-        """Return the span of a first step."""
         return cls(LOWEST, until, BEGINNING)
 
     @property
     def ends(self) -> bool:
-        """Whether no row can come any more."""
         return self.until == HIGHEST
 
 
 def dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
-    """Return the types of a frame with these columns."""
+    """Return the Polars types of a schema's columns."""
     return dict(_dtypes_of(schema))
 
 
 @lru_cache(maxsize=4096)
 def dtype_of(kind: pa.DataType) -> pl.DataType:
-    """Return the type of a column of a frame."""
+    """Return the Polars type of a column."""
     return _dtypes_of(pa.schema([pa.field("value", kind)]))["value"]
 
 
@@ -114,19 +99,19 @@ def _dtypes_of(schema: pa.Schema) -> dict[str, pl.DataType]:
 
 @lru_cache(maxsize=4096)
 def empty_delta(schema: pa.Schema) -> pl.DataFrame:
-    """Return no changes of a relation with these columns."""
+    """Return a delta without rows of a relation with these columns."""
     return pl.DataFrame(schema={**dtypes_of(schema), TIME: pl.Int64(), WEIGHT: pl.Int64()})
 
 
 def delta_frame(rows: pl.DataFrame, times: Int64s | int, weights: Int64s | int) -> pl.DataFrame:
-    """Return rows with their times and weights."""
+    """Append times and weights to rows."""
     size = rows.height
     time = pl.Series(TIME, np.full(size, times, dtype=np.int64))
     return pl.DataFrame([*rows.get_columns(), time, pl.Series(WEIGHT, np.full(size, weights, dtype=np.int64))])
 
 
 def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFrame:
-    """Return a frame with the columns in this order and of these types; others follow as they are."""
+    """Select the columns in this order, cast to these types; other columns follow unchanged."""
     rest = [name for name in frame.columns if name not in dtypes]
     same = all(frame.schema[name] == dtype for name, dtype in dtypes.items())
     frame = frame if same else frame.with_columns(pl.col(name).cast(dtype) for name, dtype in dtypes.items())
@@ -148,12 +133,12 @@ def columns_of(delta: pl.DataFrame) -> list[str]:
 
 
 def int64s(frame: pl.DataFrame, name: str) -> Int64s:
-    """Return a column of whole numbers."""
+    """Return a column of whole numbers as an array."""
     return frame.get_column(name).to_numpy().astype(np.int64, copy=False)
 
 
 def same_at(column: pl.Series, left: Int64s, right: Int64s) -> npt.NDArray[np.bool_]:
-    """Return whether a column's values at some positions are those at others: null is null, NaN is NaN, -0.0 is 0.0."""
+    """Return whether values at ``left`` equal those at ``right``; null equals null, NaN equals NaN, -0.0 equals 0.0."""
     values = _plain(column)
     if values is not None:
         some, others = values[left], values[right]
@@ -162,13 +147,13 @@ def same_at(column: pl.Series, left: Int64s, right: Int64s) -> npt.NDArray[np.bo
 
 
 def taken(column: pl.Series, at: Int64s) -> pl.Series:
-    """Return a column's values at some positions."""
+    """Return a column's values at some positions, fast for plain numbers."""
     values = _plain(column)
     return column[at] if values is None else pl.Series(column.name, values[at])
 
 
 def firsts_of(columns: Sequence[pl.Series], at: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which of some positions are the first with their values, in the order of the positions."""
+    """Mark the positions that are the first with their values, in the order of the positions."""
     values = _plain(columns[0]) if len(columns) == 1 else None
     if values is None or columns[0].dtype.is_float():
         rows = columns[0] if len(columns) == 1 else pl.DataFrame(columns).select(pl.struct(pl.all())).to_series()
@@ -179,10 +164,7 @@ def firsts_of(columns: Sequence[pl.Series], at: Int64s) -> npt.NDArray[np.bool_]
 
 
 def _plain(column: pl.Series) -> npt.NDArray[Any] | None:
-    """Return a column's values if they are numbers without nulls.
-
-    For the few rows by which a query's result changes, a plan of Polars costs many times what is to be done.
-    """
+    """Return a column's numbers if none is null: for few rows, Polars costs many times as much as NumPy."""
     return column.to_numpy() if column.dtype in _PLAIN and not column.null_count() else None
 
 
@@ -190,9 +172,9 @@ _PLAIN = frozenset([pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(),
 
 
 def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
-    """Add up the weights of equal rows at equal times, and leave out those that add up to nothing.
+    """Add up the weights of equal rows at equal times, and remove rows of weight 0.
 
-    Null is equal to null, NaN to NaN, and -0.0 to 0.0.
+    Null equals null, NaN equals NaN, and -0.0 equals 0.0.
     """
     if delta.height == 0:
         return delta
@@ -201,7 +183,7 @@ def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
 
 
 def collapsed(delta: pl.DataFrame, time: int) -> pl.DataFrame:
-    """Add up the weights of equal rows whatever their times, which become this one."""
+    """Move all rows to one time, and consolidate them."""
     if delta.height == 0:
         return delta
     times = delta.get_column(TIME)
@@ -211,36 +193,28 @@ def collapsed(delta: pl.DataFrame, time: int) -> pl.DataFrame:
 
 
 def in_order_of_time(delta: pl.DataFrame) -> pl.DataFrame:
-    """Return changes by time; those of equal times in the order that they have."""
+    """Sort changes by time, stably."""
     if delta.height < 2 or (np.diff(int64s(delta, TIME)) >= 0).all():
         return delta
     return delta.sort(TIME, maintain_order=True)
 
 
 def settled(delta: pl.DataFrame, span: Span) -> pl.DataFrame:
-    """Consolidate changes, at all times or, if the net change of the span is enough, at its last one."""
+    """Consolidate changes, first moved to the span's last time if its net change is enough."""
     if span.net and delta.height:
         delta = delta.with_columns(pl.lit(span.until - 1, pl.Int64).alias(TIME))
     return consolidated(delta)
 
 
 class Numbered(NamedTuple):
-    """The distinct values of some rows.
+    """The distinct values of some rows."""
 
-    Attributes
-    ----------
-    ids : int64 array of length rows
-        The number of each row's value, from 0 on, in the order in which they first occur.
-    first : int64 array of length values
-        The position of the first row with each value.
-    """
-
-    ids: Int64s
-    first: Int64s
+    ids: Int64s  # By row: its value's number, in the order of first occurrence.
+    first: Int64s  # By value: the position of its first row.
 
 
 def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> Numbered:
-    """Assign numbers to the distinct values of some columns; without columns all rows have the same one."""
+    """Assign numbers to the distinct values of some columns; without columns all rows have the same number."""
     size = frame.height
     if not columns or size == 0:
         return Numbered(np.zeros(size, dtype=np.int64), np.arange(min(size, 1)))
@@ -257,32 +231,23 @@ def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> Numbered:
 
 
 class Steps(NamedTuple):
-    """What has been cumulated, at each change point of each id; sorted by id and time.
-
-    Attributes
-    ----------
-    ids, times : int64 arrays
-    values : list of int64 arrays
-        What holds from the time on, until the next one of the id.
-    """
+    """Cumulated values at each change point of each id, sorted by id and time."""
 
     ids: Int64s
     times: Int64s
-    values: list[Int64s]
+    values: list[Int64s]  # Each holds from its time until the id's next.
 
     @property
     def firsts(self) -> npt.NDArray[np.bool_]:
-        """Which are the first of their id."""
         return np.diff(self.ids, prepend=-1) != 0
 
     @property
     def lasts(self) -> npt.NDArray[np.bool_]:
-        """Which are the last of their id."""
         return np.diff(self.ids, append=-1) != 0
 
 
 def cumulated(ids: Int64s, times: Int64s, *weights: Int64s) -> Steps:
-    """Add weights up over each id's times; ids are at least 0."""
+    """Cumulate weights over each id's times; ids are at least 0."""
     order = np.lexsort((times, ids))
     ids, times = ids[order], times[order]
     begins = np.flatnonzero((np.diff(ids, prepend=-1) != 0) | (np.diff(times, prepend=0) != 0))
@@ -302,22 +267,14 @@ def _running(sums: Int64s, ids: Int64s) -> Int64s:
 
 
 def differences(ids: Int64s, values: Int64s) -> Int64s:
-    """Return each value less the one before it of the same id; ids are sorted."""
+    """Return each value less the previous one of the same id; ids are sorted."""
     less = np.diff(values, prepend=0)
     firsts = np.diff(ids, prepend=-1) != 0
     return np.where(firsts, values, less)
 
 
 def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
-    """Write ranges out.
-
-    Returns
-    -------
-    ranges : int64 array
-        The position of the range, once for each number in it.
-    numbers : int64 array
-        The numbers from its begin up to, not including, its end.
-    """
+    """Return each number of the half-open ranges, preceded by the position of its range."""
     sizes = np.maximum(ends - begins, 0)
     ranges = np.repeat(np.arange(len(begins)), sizes)
     offsets = np.cumsum(sizes) - sizes
@@ -325,41 +282,20 @@ def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
 
 
 class Live(NamedTuple):
-    """Which rows are there at some change points of their group.
+    """The rows that exist at some change points of their group."""
 
-    Attributes
-    ----------
-    begin, end : int
-        The positions in the change points, from the first to the one after the last.
-    ids, positions, weights : int64 arrays
-        A row, a position, and the row's weight there, which is above 0.
-    """
-
-    begin: int
-    end: int
+    begin: int  # First position in the change points.
+    end: int  # Last position, exclusive.
     ids: Int64s
-    positions: Int64s
-    weights: Int64s
+    positions: Int64s  # The change point of each entry.
+    weights: Int64s  # The row's weight there, above 0.
 
 
 def live(rows: Steps, group_of: Int64s, points: Steps, most: int = 1 << 22) -> Iterator[Live]:
-    """Find which rows are there at which change points of their group, for as many points at once as memory is for.
+    """Yield the rows that exist at each change point of their group, in parts that limit memory.
 
-    Parameters
-    ----------
-    rows : Steps
-        By row; the first value is the weight.
-    group_of : int64 array of length ids
-        Each row's group.
-    points : Steps
-        The change points of groups, among which are those of their rows. Groups are numbered from 0 on without gaps.
-    most : int
-        How many rows at points are found at once, unless one point has more.
-
-    Yields
-    ------
-    Live
-        All points in their order, each in one of the parts.
+    The first value of ``rows`` is the weight. ``points`` include the change points of the groups' rows. A part has at
+    most ``most`` entries, unless one point has more.
     """
     size = len(rows.ids)
     rank = np.lexsort((np.concatenate([rows.times, points.times]), np.concatenate([group_of[rows.ids], points.ids])))
