@@ -59,7 +59,7 @@ class Operator(ABC):
         return None
 
     def contents(self) -> pl.DataFrame | None:
-        """Return the relation's weighted rows after the last step; None if the state lacks them (see :attr:`forgets`)."""
+        """Return the relation's weighted rows after the last step; None if the state lacks them."""
         return None
 
     def kept(self) -> Sequence[pl.DataFrame | None]:

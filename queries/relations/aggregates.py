@@ -1,4 +1,4 @@
-"""The aggregates of the algebra and the types of their results, as Spark has them."""
+"""The aggregates of the algebra and the types of their results, with Spark's rules."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ AGGREGATES = frozenset({*_KINDS, *_ALIASES, *ORDERLESS, "count", "count_if", "bo
 
 
 def is_aggregate(function: str) -> bool:
-    """Whether the function, in lower case, makes one value of many rows."""
+    """Return whether the function, in lower case, is an aggregate."""
     return function in AGGREGATES
 
 
@@ -131,13 +131,8 @@ def aggregation(
 ) -> Aggregation:
     """Return the aggregate with its result's type, in the form that the algebra computes.
 
-    ``count_if(p)`` becomes a count of the rows that fulfil ``p``, ``bool_and`` a minimum, ``bool_or`` a maximum; a
-    minimum of distinct values is the minimum.
-
-    Raises
-    ------
-    SchemaError
-        If the arguments do not fit.
+    ``count_if(p)`` becomes a count of the rows that satisfy ``p``, ``bool_and`` a minimum, ``bool_or`` a maximum; a
+    minimum of distinct values is the minimum. Raise SchemaError if the arguments do not fit.
     """
     function = _ALIASES.get(function, function)
     types = [each.type for each in arguments]
@@ -204,13 +199,12 @@ def _check_second(function: str, argument: Expression) -> None:
 
 
 def error_of(each: Aggregation) -> float:
-    """Return the relative standard deviation that an APPROX_COUNT_DISTINCT may have."""
+    """Return the relative standard deviation allowed for an APPROX_COUNT_DISTINCT."""
     given = _number(each.arguments[1]) if len(each.arguments) == 2 else None
     return _ERROR if given is None else given
 
 
 def _number(expression: Expression) -> float | None:
-    """Return the value of a literal number; None of any other expression."""
     if not isinstance(expression, Constant) or isinstance(expression.value, bool):
         return None
     return float(expression.value) if isinstance(expression.value, int | float | Decimal) else None

@@ -1,7 +1,7 @@
-"""What each operator of a plan keeps, and by what that is bounded; a plan without a bound is refused.
+"""The state of each operator of a plan and its bound; a plan without a bound is refused.
 
-Bounded is what has a window, and what has one entry per key, group or distinct row, as long as those do not contain a
-time: there are as many as there are keys. Not bounded is what would keep each row of a stream for ever.
+State is bounded by a window, or as one entry per key, group or distinct row, if those do not contain a time. State that
+would keep each row of a stream forever is not bounded.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ _PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_x
 
 
 class UnboundedError(Exception):
-    """A plan would keep state without a bound.
-
-    ``node`` is the operator that would keep it, ``source`` the window that lets its rows stay.
-    """
+    """A plan would keep unbounded state at ``node``, because of the window ``source``, whose rows stay."""
 
     def __init__(self, problem: str, hint: str, node: Node, source: Node | None) -> None:
         super().__init__(problem)
@@ -57,27 +54,19 @@ class UnboundedError(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """What an operator keeps.
+    """The state of an operator.
 
-    Parameters
-    ----------
-    node : Node
-        The operator.
-    keeps : str
-        What, and by what it is bounded; "" for nothing.
-    sides : tuple
-        Of a join, for the left and the right side: "none" if its rows are not kept, "all" while they are in their
-        relation, "keys" if a weight per distinct key of ``on`` is enough, or for how many microseconds after a row's
-        time, by a condition on both times.
+    ``sides`` are a join's, left and right: "none" if rows are not kept, "all" while they are in their relation, or
+    "keys" for a weight per distinct key. A number is for how many µs after a row's time it is kept.
     """
 
     node: Node
-    keeps: str
+    keeps: str  # The state and its bound, for users; "" for none.
     sides: tuple[str | int, ...] = ()
 
 
 def length_text(us: int) -> str:
-    """Return a length of time in the largest unit that it is a whole number of."""
+    """Return a duration in the largest unit of which it is a whole multiple."""
     for name, unit in (
         ("day", 86_400_000_000),
         ("hour", 3_600_000_000),
@@ -91,36 +80,19 @@ def length_text(us: int) -> str:
 
 
 def state_of(plan: Node) -> tuple[State, ...]:
-    """Return what each operator keeps, each after its inputs.
-
-    Parameters
-    ----------
-    plan : Node
-        A normalised plan.
-
-    Raises
-    ------
-    UnboundedError
-        If one of them would keep rows without a bound.
-    """
+    """Return each operator's state, after its inputs', for a normalized plan; raise UnboundedError without a bound."""
     states: list[State] = []
     _growth(plan, states)
     return tuple(states)
 
 
 def growth_of(plan: Node) -> Growth:
-    """Return whether rows come for ever, whether any leaves, and which columns go on with time.
-
-    Raises
-    ------
-    UnboundedError
-        As :func:`state_of`.
-    """
+    """Return the growth of a plan's result; raise UnboundedError as :func:`state_of` does."""
     return _growth(plan, [])
 
 
 def only_grows(node: Node) -> bool:
-    """Return whether rows come for ever and none ever leaves. Nothing is known of a plan that is refused."""
+    """Return whether rows come forever and none leaves; False for a plan that is refused."""
     try:
         return _only_grows(growth_of(node))
     except UnboundedError:
@@ -223,7 +195,7 @@ def _windowed(node: Windowed, inner: Growth, states: list[State]) -> Growth:
 
 
 def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:
-    """Refuse one entry per distinct value of columns that have ever new values."""
+    """Raise UnboundedError for one entry per distinct value of columns whose values never repeat."""
     if not inner.grows:
         return
     for each in columns:
@@ -263,7 +235,6 @@ def _aggregate(node: Aggregate, inner: Growth, states: list[State]) -> Growth:
 
 
 def _sketch(each: Aggregation, node: Node, inner: Growth) -> str:
-    """Return the sketch that is kept of values that never leave."""
     values = each.arguments[0]
     kind = spark_name(values.type)
     if not sketchable(values.type):
@@ -358,10 +329,10 @@ def _join(node: Join, left: Growth, right: Growth, states: list[State]) -> Growt
 
 
 def needed_of(node: Join) -> tuple[Partners | None, Partners | None]:
-    """Return how long rows of both sides of a join are needed after their times; None where that is not bounded.
+    """Return for how long after their times a join needs each side's rows; None where that is not bounded.
 
-    A row that is needed no longer has no change of a partner at a time above that. A side whose rows leave, and of
-    which the join has rows without a partner, is needed until they leave. Nothing is known of a plan that is refused.
+    No partner of a row changes after that. If a side's rows can leave and the join also returns them without a partner,
+    they are needed until they leave. A plan that is refused has no bounds.
     """
     try:
         left, right = growth_of(node.left), growth_of(node.right)
@@ -380,10 +351,7 @@ def _while_needed(side: Growth, other: Growth, partners: Partners | None, alone:
 
 
 def _needed(other: Growth, after: int | None) -> int | None:
-    """Return for how many microseconds after its time a row is needed, if the other side's time is that much later.
-
-    The other side's rows may come later than their time, and where they leave, the pairs with them leave too.
-    """
+    """Return for how many µs after its time a row is needed, if partners' times are up to ``after`` later."""
     if after is None or (other.retracts and other.stay is None):
         return None
     late = max(other.clocks.values(), default=0)
@@ -391,7 +359,7 @@ def _needed(other: Growth, after: int | None) -> int | None:
 
 
 def _clocks(side: Growth, other: Growth, after: int | None) -> dict[str, int]:
-    """Return when rows of a join come at the latest, by the times of one side: with their partner."""
+    """Return the greatest delay of a join's rows after the times of one side: a row comes with its partner."""
     if other.static:
         return dict(side.clocks)
     if after is None:

@@ -1,4 +1,4 @@
-"""Fingerprints of plans: equal for plans of the same rows, by which results are shared."""
+"""Fingerprints of plans: equal for plans with the same rows, so that these can share results."""
 
 from __future__ import annotations
 
@@ -31,43 +31,21 @@ __all__ = ["Canonical", "canonical", "fingerprint"]
 
 @dataclass(frozen=True)
 class Canonical:
-    """A plan without names.
+    """A plan without names."""
 
-    Parameters
-    ----------
-    key : str
-        Equal for plans with the same rows, whatever the order and the names of their columns.
-    columns : tuple of int
-        Which column of the canonical plan each column of the plan is.
-    width : int
-        How many columns the canonical plan has.
-    """
-
-    key: str
-    columns: tuple[int, ...]
-    width: int
+    key: str  # Equal for plans with the same rows, whatever the order and names of columns.
+    columns: tuple[int, ...]  # By column of the plan: its position in the canonical plan.
+    width: int  # The canonical plan's number of columns.
 
 
 def fingerprint(node: Node) -> str:
-    """Return a text that is equal for plans that give the same rows with columns in the same order.
-
-    Aliases do not matter, nor does the order of conditions, of the sides of inner joins, of groups and of aggregates.
-    Normalise the plans before: :func:`.normalize.normalized`.
-    """
+    """Return a text that is equal for normalized plans with the same rows and order of columns, whatever their aliases."""
     made = canonical(node)
     return _short(f"{made.key}{made.columns}")
 
 
 def canonical(node: Node, known: dict[Node, Canonical] | None = None) -> Canonical:
-    """Return the plan without names, and where its columns are.
-
-    Parameters
-    ----------
-    node : Node
-        A normalised plan.
-    known : dict, optional
-        Results so far, to use again for parts of other plans.
-    """
+    """Return a normalized plan without names. ``known`` caches results for parts of other plans."""
     memory: dict[Node, Canonical] = {} if known is None else known
     found = memory.get(node)
     if found is None:

@@ -1,4 +1,4 @@
-"""How relations grow: whether rows ever leave, which columns go on with time, which conditions bound a join."""
+"""Growth of relations: rows that leave, columns that increase with time, and conditions that bound a join."""
 
 from __future__ import annotations
 
@@ -42,37 +42,20 @@ _CLOCKS_SET_US = 86_400_000_000
 
 @dataclass(frozen=True)
 class Growth:
-    """What is known of a relation's size over time.
+    """The known properties of a relation's size over time."""
 
-    Parameters
-    ----------
-    grows : bool
-        Whether rows come for ever and stay.
-    retracts : bool
-        Whether rows leave.
-    static : bool
-        Whether it never changes.
-    times : frozenset of str
-        Columns with ever new values, as an event time.
-    clocks : mapping of str to int
-        Columns that are an event time, and for how many microseconds after that time a row may still come.
-    stay : int, optional
-        For how many microseconds after its time a row stays at most; None if that is not known.
-    source : Node, optional
-        If it grows: the window that lets no row leave.
-    """
-
-    grows: bool = False
-    retracts: bool = True
-    static: bool = False
-    times: frozenset[str] = frozenset()
+    grows: bool = False  # Rows come forever and stay.
+    retracts: bool = True  # Rows leave.
+    static: bool = False  # The relation never changes.
+    times: frozenset[str] = frozenset()  # Columns with ever new values, such as an event time.
+    # Columns that are an event time: for how many µs after it a row may still come.
     clocks: Mapping[str, int] = field(default_factory=dict[str, int])
-    stay: int | None = None
-    source: Node | None = None
+    stay: int | None = None  # For how many µs after its time a row stays at most; None if unknown.
+    source: Node | None = None  # If it grows: the window that lets no row leave.
 
 
 def goes_on(expression: Expression, times: frozenset[str]) -> bool:
-    """Whether the expression has ever new values as time goes on."""
+    """Return whether the expression has ever new values as time passes."""
     if isinstance(expression, Field):
         return expression.name in times
     if isinstance(expression, Constant) or patypes.is_boolean(expression.type):
@@ -83,12 +66,12 @@ def goes_on(expression: Expression, times: frozenset[str]) -> bool:
 
 
 def never_changes(node: Node) -> bool:
-    """Return whether a relation is what it was before the first time: all that it reads are stored relations."""
+    """Return whether a relation reads only stored relations, and so never changes."""
     return all(each.static if isinstance(each, Stream) else not isinstance(each, Changes) for each in walk(node))
 
 
 def _moved(expression: Expression) -> tuple[str, int] | None:
-    """Return a column and the microseconds that are added to it, if that is all that the expression is."""
+    """Return a column and the µs added to it, if the expression is no more than that."""
     if isinstance(expression, Field):
         return expression.name, 0
     if not isinstance(expression, Call):
@@ -110,30 +93,14 @@ def _moved(expression: Expression) -> tuple[str, int] | None:
 
 
 class Partners(NamedTuple):
-    """When the partners of a row are.
+    """The time range of a row's join partners."""
 
-    Parameters
-    ----------
-    column : str
-        The row's time.
-    after : int
-        By how many microseconds the partner's time may be later.
-    """
-
-    column: str
-    after: int
+    column: str  # The row's time.
+    after: int  # By how many µs the partner's time may be later.
 
 
 def partners_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[Partners | None, Partners | None]:
-    """Return when partners of a left row, and of a right row, are; None where the join's conditions say nothing.
-
-    Parameters
-    ----------
-    join : Join
-        The join.
-    left, right : collection of str
-        The columns of each side that are its event time.
-    """
+    """Return the time ranges of partners of a left and a right row; ``left`` and ``right`` are the event times."""
     of_left: Partners | None = None
     of_right: Partners | None = None
 

@@ -1,4 +1,4 @@
-"""Which columns of a relation identify its rows: what a table that keeps the relation is keyed by."""
+"""The columns that identify a relation's rows: the key of the table that holds it."""
 
 from __future__ import annotations
 
@@ -27,27 +27,10 @@ Key = tuple[str, ...]
 
 
 def key_of(plan: Node) -> tuple[str, ...] | None:
-    """Return the columns that identify the rows of a relation.
+    """Return the fewest known columns that identify a relation's rows, in order; () if there is at most one row.
 
-    At no time do two of its rows, or two copies of one, have equal values in all of them. Null is equal to null there.
-
-    Parameters
-    ----------
-    plan : Node
-
-    Returns
-    -------
-    tuple of str or None
-        The fewest columns that are known to, in the relation's order; none of them if there is one row at most. None if
-        equal rows can be there, as in a projection that leaves the key out, and for streams, whose rows replace none.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.relations.nodes import Latest, Stream, Windowed
-    >>> schema = pa.schema({"bus": pa.string(), "t": pa.timestamp("us", "UTC")})
-    >>> key_of(Windowed(Stream("buses", schema, key=("bus",), event_time="t", updates=True), Latest()))
-    ('bus',)
+    No two rows, or copies of one, ever have equal values in all of them; null equals null. It is None if rows can be
+    equal, as in a projection without the key, and for streams.
     """
     found = _keys(plan)
     if not found:
@@ -57,7 +40,7 @@ def key_of(plan: Node) -> tuple[str, ...] | None:
 
 
 def _keys(node: Node) -> list[Key]:
-    """Return keys, none of which is part of another one: else a join of many relations would have too many."""
+    """Return minimal keys only: a join of many relations would have too many."""
     found: list[Key] = []
     for key in sorted(_all_keys(node), key=len):
         if not any(set(key).issuperset(each) for each in found):
@@ -100,7 +83,6 @@ def _of_window(node: Windowed) -> list[Key]:
 
 
 def _renamed(keys: Sequence[Key], columns: Sequence[tuple[str, Expression]]) -> list[Key]:
-    """Return those keys of which all columns are in a projection, by their names there."""
     names: dict[str, str] = {}
     for name, expression in columns:
         if isinstance(expression, Field):
@@ -142,7 +124,6 @@ def _of_set(node: SetOperation) -> list[Key]:
 
 
 def _names(expressions: Sequence[Expression]) -> Key | None:
-    """Return the columns that the expressions are, if each is one."""
     names = [each.name for each in expressions if isinstance(each, Field)]
     return tuple(names) if len(names) == len(expressions) else None
 

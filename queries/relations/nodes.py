@@ -1,8 +1,8 @@
 """The relational algebra of continuous queries.
 
-A node is a *stream* (rows with a time, each for ever) or a *relation* (rows that are there at a time and may leave).
-:class:`Windowed` turns the one into the other, :class:`Changes` turns it back. Nodes are immutable and hashable; each
-has a ``schema`` with distinct names and its ``inputs``, and its expressions name columns of its inputs.
+A node is a *stream* (timed rows that never leave) or a *relation* (rows that exist at a time and may leave).
+:class:`Windowed` turns a stream into a relation, :class:`Changes` a relation into a stream. Nodes are immutable and
+hashable. Their expressions refer to columns of their ``inputs``, and the names in a ``schema`` are distinct.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Range:
-    """The rows of the last while: at τ those with a time in (τ − range, τ].
+    """The rows of the last duration: at τ those with a time in (τ − range, τ].
 
-    With a slide the relation changes only at multiples of the slide since the epoch: at any τ it is what it was at the
-    last multiple. A row of time t enters at t and leaves at t + range, both raised to the next multiple.
+    With a slide the relation changes only at multiples of the slide since the epoch. A row of time t enters at t and
+    leaves at t + range, both raised to the next multiple.
     """
 
     range_us: int
@@ -61,12 +61,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Hop:
-    """``HOP`` and ``TUMBLE``: the last whole window [end − size, end), with ``end`` a multiple of the slide.
+    """``HOP`` and ``TUMBLE``: the last complete window [end − size, end), with ``end`` a multiple of the slide.
 
-    The relation is that of ``Range(size, slide)`` but for the windows' ends: a row at a window's start belongs to it,
-    a row at its end does not. So a row of time t enters and leaves as a row of time t + 1 µs would under ``Range``.
-    With ``columns``, each row has two more columns at the end, ``window_start`` and ``window_end`` (timestamps in µs,
-    UTC), so it leaves at each multiple and enters again under the next window's until it leaves for good.
+    A row of time t enters and leaves as a row of time t + 1 µs would under ``Range(size, slide)``. With ``columns``,
+    ``window_start`` and ``window_end`` (UTC) are appended: at each multiple a row leaves one window and enters the
+    next.
     """
 
     size_us: int
@@ -76,17 +75,17 @@ class Hop:
 
 @dataclass(frozen=True)
 class Now:
-    """The rows of this very time: each leaves 1 µs after it came."""
+    """The rows of this instant: each leaves 1 µs after it came."""
 
 
 @dataclass(frozen=True)
 class Unbounded:
-    """All rows up to now: none leaves."""
+    """All rows so far: none leaves."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The newest n rows of each partition by time, of those that fulfil ``where``: no partition means one for all."""
+    """The newest n rows by time that satisfy ``where``, in each partition; without columns there is one partition."""
 
     n: int
     partition: tuple[str, ...] = ()
@@ -95,10 +94,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest row of each update key by event time; a tombstone removes it.
-
-    Only over a stream with a key. Every other window leaves tombstones out: they are no rows of the history.
-    """
+    """The newest row of each update key by event time; a tombstone removes it. Other windows ignore tombstones."""
 
 
 Window: TypeAlias = Range | Hop | Now | Unbounded | Rows | Latest
@@ -106,34 +102,19 @@ Window: TypeAlias = Range | Hop | Now | Unbounded | Rows | Latest
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of the catalogue.
+    """A stream of the catalog, or a ``static`` stored relation.
 
-    Parameters
-    ----------
-    name : str
-        Its name, as the catalogue spells it.
-    schema : pyarrow.Schema
-        Its columns, among them those of the key and the event time.
-    key : tuple of str
-        The update key's columns; none for a history of rows that do not replace each other.
-    event_time : str
-        The column of the time; "" only for a static relation.
-    updates : bool
-        Whether a later row of a key replaces the former, and tombstones delete.
-    static : bool
-        Whether this is a stored relation: all its rows are there before the first time, none changes. It is only read
-        through :class:`Unbounded`, and its columns carry no time.
-    table : StoredTable, optional
-        Where the rows of a stored relation are read.
+    All rows of a stored relation exist before the first time and never change. It is read only through
+    :class:`Unbounded`, and its columns carry no time.
     """
 
-    name: str
+    name: str  # In the catalog's spelling.
     schema: pa.Schema
-    key: tuple[str, ...] = ()
-    event_time: str = ""
-    updates: bool = False
+    key: tuple[str, ...] = ()  # The update key; empty for rows that do not replace each other.
+    event_time: str = ""  # A column; "" only for a stored relation.
+    updates: bool = False  # A later row of a key replaces the former, and tombstones delete.
     static: bool = False
-    table: StoredTable | None = None
+    table: StoredTable | None = None  # The source of a stored relation's rows.
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -142,7 +123,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Sample:
-    """Each row of a stream with the probability ``percent`` / 100, by itself, a function of the row and the seed."""
+    """Each row of a stream with the independent probability ``percent`` / 100, a function of the row and the seed."""
 
     source: StreamNode
     percent: float
@@ -170,7 +151,7 @@ class Windowed:
 
     @property
     def origin(self) -> Stream | Changes:
-        """The stream before samples of it are taken."""
+        """The stream below its samples."""
         found = self.stream
         while isinstance(found, Sample):
             found = found.source
@@ -202,7 +183,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Project:
-    """Columns computed from each row, by name; equal rows stay as many as they were."""
+    """Columns computed from each row, by name; multiplicities stay the same."""
 
     source: Relation
     columns: tuple[tuple[str, Expression], ...]
@@ -221,15 +202,14 @@ JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", 
 
 @dataclass(frozen=True)
 class Join:
-    """Pairs of rows, or the left rows that have a partner or none.
+    """Pairs of rows, or the left rows with or without a partner. All column names of both sides are distinct.
 
-    ``on`` are pairs of expressions, the first over the left, the second over the right, that must be equal (null equals
-    nothing); ``condition`` is over the columns of both. Names of both sides are distinct, also for the kinds that
-    return the left columns only.
+    ``on`` are pairs of a left and a right expression that must be equal (null equals nothing). ``condition`` is over
+    the columns of both.
 
-    ``null_aware_anti`` is ``x NOT IN (SELECT y ...)``: ``on[0]`` is (x, y); further pairs and the condition correlate
-    the subquery. Of the right rows that fulfil those, a left row stays if there are none, or if x is not null and
-    none of their y is null or equal to x.
+    ``null_aware_anti`` is ``x NOT IN (SELECT y ...)`` with ``on[0]`` = (x, y); the other pairs and the condition select
+    the right rows to compare. A left row stays if there are none, or if x is not null and each y is neither null nor
+    equal to x.
     """
 
     left: Relation
@@ -251,13 +231,10 @@ class Join:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """One aggregate: ``function`` is Spark's name in lower case (``count``, ``sum``, ``max_by``, ...).
-
-    ``count`` without arguments counts rows. ``type`` is the result's; ``where`` is ``FILTER (WHERE ...)``.
-    """
+    """One aggregate. ``count`` without arguments counts rows; ``where`` is ``FILTER (WHERE ...)``."""
 
     name: str
-    function: str
+    function: str  # Spark's name in lower case.
     arguments: tuple[Expression, ...]
     type: pa.DataType
     distinct: bool = False
@@ -266,10 +243,7 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Aggregates of groups of equal ``by`` (null is equal to null there).
-
-    Without ``by`` there is one group, which is there also when it has no rows.
-    """
+    """Aggregates of groups of equal ``by``; null equals null. Without ``by`` there is one group, even without rows."""
 
     source: Relation
     by: tuple[tuple[str, Expression], ...]
@@ -287,7 +261,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Each row once; null is equal to null."""
+    """Each row once; null equals null."""
 
     source: Relation
 
@@ -302,11 +276,7 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Copies:
-    """Each row by itself: the copies of equal rows have the numbers from 0 on, in a column at the end.
-
-    No two rows are equal then, and the columns of all of them identify each. When one of n equal rows leaves, the one
-    with the number n − 1 does.
-    """
+    """Each copy of a row, numbered from 0 in a last column. When one of n equal rows leaves, number n − 1 does."""
 
     source: Relation
     name: str = "copy"
@@ -324,8 +294,7 @@ class Copies:
 class SetOperation:
     """UNION, EXCEPT or INTERSECT of rows with the same types by position; the names are the left's.
 
-    With ``all`` the multiplicities are added, subtracted (never below none), or the smaller is taken; without, each
-    row is there once.
+    ``all`` adds multiplicities, subtracts them (at least 0), or takes the smaller; without it, each row occurs once.
     """
 
     left: Relation
@@ -353,10 +322,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Top:
-    """The first n rows of each group of equal ``by`` in the order; rows that tie are taken in the order of all columns.
-
-    Without ``by`` there is one group. ``order`` may be empty: then the order of all columns decides alone.
-    """
+    """The first n rows of each group of equal ``by``, or of all rows; ties are in the order of all columns."""
 
     source: Relation
     order: tuple[Order, ...]

@@ -1,4 +1,4 @@
-"""One plan for queries that mean the same, as far as simple rewriting reaches."""
+"""Rewrite queries of the same meaning to one plan, as far as simple rules allow."""
 
 from __future__ import annotations
 
@@ -29,19 +29,10 @@ _Plan = TypeVar("_Plan", bound=Node)
 
 
 def normalized(node: _Plan) -> _Plan:
-    """Return a plan with the same result: conditions as far down as they go, projections merged.
+    """Return an equivalent plan: conditions pushed down, projections merged, equalities of inner joins in ``on``.
 
-    Parameters
-    ----------
-    node : Node
-        The plan.
-
-    Returns
-    -------
-    Node
-        The plan, in which WHERE stands below projections and joins, equalities of an inner join are its pairs, and no
-        projection stands on another. The order of conditions is as written, since an earlier one may guard a later
-        one. A condition that can fail, such as a division, does not move below a join.
+    Conditions keep their order, since an earlier one may guard a later one. A condition that can fail, such as a
+    division, does not move below a join.
     """
     return _rewritten(node)  # type: ignore[return-value]
 
@@ -68,7 +59,6 @@ def _rewritten(node: Any) -> Any:
 
 
 def _filtered(source: Relation, conditions: Sequence[Expression]) -> Relation:
-    """Filter a source that is rewritten already."""
     return _where(source, conditions) if conditions else source
 
 
@@ -120,7 +110,7 @@ def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
 
 
 def _join(join: Join) -> Join:
-    """Move what an inner join's condition says of one side to that side, and its equalities to the pairs."""
+    """Move an inner join's one-sided conditions to their side, and its equalities to ``on``."""
     if join.how != "inner" or join.condition is None:
         return join
     lefts, rights = set(join.left.schema.names), set(join.right.schema.names)

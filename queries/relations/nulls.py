@@ -1,4 +1,4 @@
-"""Which columns of a relation are never null."""
+"""The columns of a relation that are never null."""
 
 from __future__ import annotations
 
@@ -28,23 +28,9 @@ _COUNTS = frozenset({"count", "approx_count_distinct", "collect_set"})
 
 
 def never_null(node: Node) -> frozenset[str]:
-    """Return the columns of which it is known that they have a value in each row.
+    """Return the columns that are known to have a value in each row.
 
-    These are the key of an update stream and the time of any stream, whose rows are put aside without them, columns of
-    schemas that exclude null, counts, and what conditions and joins let through only with a value.
-
-    Parameters
-    ----------
-    node : Node
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.relations.nodes import Latest, Stream, Windowed
-    >>> schema = pa.schema({"bus": pa.string(), "speed": pa.float64(), "t": pa.timestamp("us", "UTC")})
-    >>> buses = Stream("buses", schema, key=("bus",), event_time="t", updates=True)
-    >>> sorted(never_null(Windowed(buses, Latest())))
-    ['bus', 't']
+    Rows of a stream without a time, and of an update stream without a key, are quarantined, so these columns qualify.
     """
     match node:
         case Stream(_, schema):

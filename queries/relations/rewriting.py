@@ -1,4 +1,4 @@
-"""Expressions that may be evaluated earlier or more often, and their text without regard to names and order."""
+"""Expressions that may be evaluated earlier or more often, and their text without names and order."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ _WIDTHS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4}
 
 
 def never_fails(expression: Expression, *, but_intervals: bool = False) -> bool:
-    """Whether the expression raises no error, whatever the row: it may be evaluated for rows that a join drops.
+    """Return whether the expression raises no error for any row, so that a join may evaluate it for rows it drops.
 
-    With ``but_intervals``, a time plus or minus an interval counts as such too: it fails beyond the year 294,000 alone.
+    ``but_intervals`` also accepts a time plus or minus an interval, which fails only beyond the year 294,000.
     """
     return all(
         _total(each)
@@ -96,20 +96,12 @@ def _widens(inner: pa.DataType, outer: pa.DataType) -> bool:
 
 
 def size(expression: Expression) -> int:
-    """Return of how many nodes the expression is made."""
+    """Return the number of the expression's nodes."""
     return sum(1 for _ in walk(expression))
 
 
 def canonical_text(expression: Expression, field: Callable[[str], str]) -> str:
-    """Return a text that is the same for expressions of the same meaning, as far as order and casts matter.
-
-    Parameters
-    ----------
-    expression : Expression
-        The expression.
-    field : callable
-        The text of a column, by its name.
-    """
+    """Return a text that is equal for expressions that differ in order and casts only. ``field`` names the columns."""
     if isinstance(expression, Field):
         return field(expression.name)
     if isinstance(expression, Constant):
@@ -148,7 +140,7 @@ def _constant(value: Any, kind: pa.DataType) -> str:
 
 
 def _folded(inner: Expression, kind: pa.DataType) -> str | None:
-    """Return the text of a number that is cast to a wider type as if it had been written so."""
+    """Return the text of a number that is cast to a wider type, as if written in that type."""
     if not isinstance(inner, Constant):
         return None
     if isinstance(inner.value, Decimal) and patypes.is_float64(kind):
@@ -165,14 +157,14 @@ def _folded(inner: Expression, kind: pa.DataType) -> str | None:
 
 
 def conjunct_texts(condition: Expression | None, field: Callable[[str], str]) -> list[str]:
-    """Return the texts of the conditions that AND joins, each once, in order."""
+    """Return the sorted texts of a conjunction's distinct conditions."""
     return sorted({canonical_text(each, field) for each in conjuncts(condition)})
 
 
 def ordered(expression: Expression) -> Expression:
-    """Return an expression of the same value in which what has no order has one, and constants their wider type.
+    """Return an equivalent expression with a canonical order of operands, and constants of the wider type.
 
-    Conditions that AND or OR joins keep their order if one of them can fail, since an earlier one may guard it.
+    AND and OR keep their order if a condition can fail, since an earlier one may guard it.
     """
     if not isinstance(expression, Call):
         return expression
@@ -198,7 +190,7 @@ def ordered(expression: Expression) -> Expression:
 
 
 def conjuncts_in_order(condition: Expression) -> list[Expression]:
-    """Return the conditions that AND joins, each once, in an order of their own if none of them can fail."""
+    """Return a conjunction's distinct conditions, in canonical order if none of them can fail."""
     return _in_order(condition, "and")
 
 
@@ -210,7 +202,7 @@ def _in_order(expression: Expression, function: str) -> list[Expression]:
 
 
 def _widened(inner: Expression, kind: pa.DataType) -> Constant | None:
-    """Return a constant of the wider type in place of a cast, where that is the same value."""
+    """Return a constant of the wider type in place of a cast, if the value stays the same."""
     if not isinstance(inner, Constant) or isinstance(inner.value, bool) or not isinstance(inner.value, int | Decimal):
         return None
     if patypes.is_float64(kind):

@@ -1,8 +1,4 @@
-"""Plans whose parts are equal where they mean the same, so that several queries can share what they have in common.
-
-An evaluation shares what two plans have in equal nodes. Two queries seldom have that by themselves: one has
-``WHERE a > 1 AND b < 2``, the other ``2 > x.b AND 1 < x.a`` with other aliases.
-"""
+"""Rewrite plans so that parts of the same meaning are equal nodes, which an evaluation shares."""
 
 from __future__ import annotations
 
@@ -44,15 +40,10 @@ _MADE = re.compile(r"\b[xga]:[0-9a-f]{16}")
 
 
 def shareable(plan: _Plan) -> _Plan:
-    """Return a plan with the same columns and rows, made of nodes that queries of the same meaning have too.
+    """Return a plan with the same columns and rows, of nodes that queries of the same meaning have too.
 
-    Columns have names after what they are, conditions and the sides of joins an order, and columns of one meaning are
-    there once. The names that the query gives stand in a projection at the end.
-
-    Parameters
-    ----------
-    plan : Relation or Changes
-        A normalised plan: :func:`.normalize.normalized`.
+    Columns of a normalized plan are named by their meaning and occur once; conditions and the sides of joins are
+    ordered. A last projection restores the query's names.
     """
     if isinstance(plan, Changes):
         return replace(plan, source=_named(plan.source))
@@ -60,21 +51,7 @@ def shareable(plan: _Plan) -> _Plan:
 
 
 def in_words(text: str, plan: Node) -> str:
-    """Return a text about a shareable plan, such as an error, with what its columns are in place of their names.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.expressions.nodes import Call, Field
-    >>> from upstream.queries.relations.nodes import Project, Range, Stream, Windowed
-    >>> px = Field("px", pa.float64())
-    >>> trade = Stream("trade", pa.schema({"px": pa.float64(), "t": pa.int64()}), event_time="t")
-    >>> twice = Call("add", (px, px), pa.float64())
-    >>> plan = shareable(Project(Windowed(trade, Range(5)), (("twice", twice),)))
-    >>> name = plan.source.schema.names[0]
-    >>> in_words(f"{name} = 3", plan)
-    '(px + px) = 3'
-    """
+    """Replace the column names of a shareable plan in a text, such as an error, by their expressions."""
     meant: dict[str, str] = {}
     for node in walk(plan):
         columns = node.columns if isinstance(node, Project) else node.by if isinstance(node, Aggregate) else ()
@@ -92,7 +69,7 @@ def in_words(text: str, plan: Node) -> str:
 
 
 def aggregate_text(each: Aggregation) -> str:
-    """Return an aggregate as one reads it."""
+    """Return an aggregate in readable form."""
     arguments = ", ".join(map(str, each.arguments)) or "*"
     where = f" where {each.where}" if each.where is not None else ""
     return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}){where}"
@@ -127,7 +104,7 @@ def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
 
 
 def _relation(node: Relation) -> tuple[Relation, _Names]:
-    """Return the node with other names, and which column is which."""
+    """Return the node with canonical names, and the new name of each column."""
     if isinstance(node, Windowed):
         return _windowed(node)
     if isinstance(node, Join):
@@ -162,7 +139,6 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
 
 
 def _positions(node: Relation) -> Relation:
-    """Return the relation with its columns in their order, named by their places."""
     made, names = _relation(node)
     return _projected(made, [(str(at), Field(names[each.name], each.type)) for at, each in enumerate(node.schema)])
 

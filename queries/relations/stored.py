@@ -1,4 +1,4 @@
-"""The Delta table behind a stored relation, at the version of which its rows are."""
+"""A version of the Delta table behind a stored relation."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ __all__ = ["StoredTable"]
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A version of a Delta table.
+    """A version of a Delta table."""
 
-    Parameters
-    ----------
-    location : str
-        The table's absolute folder, or its address.
-    id : str
-        Delta's id of the table: a table that is made anew at the same place has another one.
-    version : int
-    """
-
-    location: str
-    id: str
+    location: str  # An absolute folder or an address.
+    id: str  # Delta's id of the table: a new table in the same place has another one.
     version: int
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A plan whose expressions have the values of a time zone."""
+"""Set the time zone of a plan's expressions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ _Plan = TypeVar("_Plan", bound=Node)
 
 
 def zoned(zone: str) -> Callable[[_Plan], _Plan]:
-    """Return the function that puts a time zone into the expressions of plans. It takes a node that they share once.
-
-    Parameters
-    ----------
-    zone
-        As of :func:`~..expressions.zones.zone_of_session`.
-    """
+    """Return the function that sets a time zone in plans' expressions; it rewrites shared nodes once."""
     made: dict[int, tuple[Any, Any]] = {}  # with what it was made of, so that ids stay
 
     def put(value: Any) -> Any:
