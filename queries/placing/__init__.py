@@ -1,1 +1,1 @@
-"""Where the parts of a continuous query's plan are computed, and what table its result has."""
+"""The division of a continuous query's plan among slots, and the table of its result."""

@@ -1,8 +1,7 @@
-"""How a plan is divided between two stages of slots: the parts, and by what rows and changes go to slots.
+"""The division of a plan between two stages of slots.
 
-A slot of the first stage sees some rows of the streams. It evaluates a fragment over them, and the fragment's result is
-all slots' results together. What needs rows together that the first stage has apart is evaluated in the second stage,
-over the changes of the fragments.
+A slot of the first stage sees some rows of the streams, and evaluates a fragment of the plan over them. The second
+stage evaluates, over the fragments' changes, the parts that need rows of several first-stage slots together.
 """
 
 from __future__ import annotations
@@ -18,15 +17,10 @@ __all__ = ["Fragment", "Placement", "Route"]
 
 @dataclass(frozen=True)
 class Route:
-    """By what a stream's rows go to the slots of the first stage.
+    """The expressions by which a stream's rows go to the slots of the first stage. They never fail.
 
-    Attributes
-    ----------
-    stream : str
-        The stream's name.
-    by : tuple of Expression
-        Over the stream's columns; rows of equal values go to one slot (:func:`.slots.slots_of`). They never fail. None
-        of them: all rows go to the slot :meth:`Fragment.gathered_in`.
+    Rows of equal values go to one slot (:func:`.slots.slots_of`). Without expressions, all rows go to
+    :meth:`Fragment.gathered_in`.
     """
 
     stream: str
@@ -37,29 +31,19 @@ class Route:
 class Fragment:
     """A part of a plan that the slots of the first stage evaluate, each over its rows.
 
-    Attributes
-    ----------
-    plan : Node
-        The whole plan, or a relation in it.
-    routes : tuple of Route
-        One for each stream that the fragment reads. All are by as many expressions, with the same meaning in the same
-        place, except where the fragment needs nothing together.
-    onward : tuple of Expression or None
-        By which of its columns the fragment's changes go to the slots of the second stage. None: they are the result.
-        None of them, ``()``: all go to the slot :meth:`Placement.gathered_in`.
-    every_change : bool
-        Whether each change point matters to what stands above. Otherwise what holds at the end of a step is enough.
+    There is one route for each stream it reads. Unless it needs no rows together, all have as many expressions, with
+    the same meaning in the same place. Without ``onward``, its changes are the result.
     """
 
     plan: Node
     routes: tuple[Route, ...]
+    # Routes its changes to the second stage; () means all to `Placement.gathered_in`.
     onward: tuple[Expression, ...] | None
-    every_change: bool = False
+    every_change: bool = False  # Operators above need each change point; otherwise a step's net change is enough.
 
     def gathered_in(self, slots: int) -> int:
-        """Return the slot of the first stage to which rows go that are gathered.
-
-        It goes by the streams, so queries that gather one stream do that once.
+        """Return the first-stage slot for gathered rows. It depends on the streams, so queries gather one stream only
+        once.
         """
         names = sorted({each.name for each in walk(self.plan) if isinstance(each, Stream)})
         return _chosen(repr(names), slots)
@@ -67,29 +51,18 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Placement:
-    """A plan, divided.
+    """A divided plan.
 
-    Attributes
-    ----------
-    fragments : tuple of Fragment
-        What the first stage evaluates.
-    second : Node or None
-        What the second stage evaluates: the plan, in which the fragments' plans are given. None: the one fragment is
-        the plan.
-    together : bool
-        Whether one slot has all changes of the rows of one key (:func:`~..relations.keys.key_of`). Otherwise, within a
-        batch, a row can leave in one slot while the row of the same key comes in another: what comes wins.
+    Unless ``together``, one slot can retract a key's row in a batch while another emits the key's new one: the new one
+    wins.
     """
 
     fragments: tuple[Fragment, ...]
-    second: Node | None
-    together: bool = True
+    second: Node | None  # The second stage's plan, with the fragments' plans given; None if one fragment is the plan.
+    together: bool = True  # One slot has all changes of the rows of one key.
 
     def gathered_in(self, slots: int) -> int:
-        """Return the slot of the second stage to which changes go that are gathered.
-
-        It goes by the plan, so that not all queries gather in the same slot.
-        """
+        """Return the second-stage slot for gathered changes. It depends on the plan, so queries use different slots."""
         return _chosen(repr(self.second), slots)
 
 

@@ -1,4 +1,4 @@
-"""Which parts of a plan the first stage evaluates, which the second, and by what rows go to their slots."""
+"""Divide a plan between the two stages, and route its rows to their slots."""
 
 from __future__ import annotations
 
@@ -32,39 +32,18 @@ from .tracking import Cut, all_fields, loses_rows, pairs_of, tracked
 __all__ = ["placed"]
 
 _Way = Mapping[Node, tuple[Expression, ...]]
-"""By what the rows of each cut go to slots. None of them, ``()``: they are gathered, and so are those of all cuts."""
+"""The expressions by which the rows of each cut go to slots; ``()`` if the rows of all cuts are gathered."""
 
 
 def placed(plan: Node) -> Placement:
-    """Divide a plan between the two stages, so that as much as possible is computed in many slots.
+    """Divide a shareable plan between the two stages, so that many slots compute as much as possible.
 
-    A plan in which all that needs rows together can have them by one set of values is evaluated in the first stage:
-    groups of a column, joins by it, newest rows of a key in it. Otherwise the first stage evaluates the largest parts
-    of which that is true, and the second what stands above them, by another set of values. What would need a third one,
-    or all rows together, is gathered in one slot of the second stage.
+    The first stage evaluates the largest parts that need rows together by one set of values, such as a group's column
+    or a join's. The second stage evaluates the rest by another set. One of its slots gathers the parts that would need
+    a third set or all rows.
 
-    Parameters
-    ----------
-    plan : Node
-        A plan that can be shared: :func:`~..relations.sharing.shareable`.
-
-    Notes
-    -----
-    Rows are numbered (:data:`~..deltas.streams.SEQUENCE`) before they go to slots, since the order of equal times and
-    samples depend on it. What is gathered is evaluated in its slot alone: without rows, a count is 0 and not nothing.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.expressions.nodes import Field
-    >>> from upstream.queries.relations.nodes import Aggregate, Aggregation, Latest, Stream, Windowed
-    >>> schema = pa.schema({"bus": pa.string(), "route": pa.string(), "t": pa.timestamp("us", "UTC")})
-    >>> newest = Windowed(Stream("buses", schema, key=("bus",), event_time="t", updates=True), Latest())
-    >>> count = Aggregation("n", "count", (), pa.int64())
-    >>> placement = placed(Aggregate(newest, (("route", Field("route", pa.string())),), (count,)))
-    >>> (fragment,) = placement.fragments
-    >>> fragment.plan == newest, str(fragment.routes[0].by[0]), str(fragment.onward[0])
-    (True, 'bus', 'route')
+    Rows get their sequence before they go to slots, since the order of equal times and samples depend on it. Gathered
+    parts run in their slot alone: there, a count without rows is 0.
     """
     key = None if isinstance(plan, Changes) else key_of(plan)
     wanted = _hashable(each for each in all_fields(plan) if key is not None and each.name in key)
@@ -110,7 +89,7 @@ def _in_second(plan: Node, wanted: Sequence[Expression], *, keyed: bool) -> Plac
 
 
 def _parts(node: Node, *, every_change: bool) -> Iterator[tuple[Node, bool]]:
-    """Yield the largest relations that the first stage can evaluate, and whether changes stand above them."""
+    """Yield the largest relations that the first stage can evaluate; True marks those below a stream of changes."""
     alone = not isinstance(node, Stream | Sample | Changes) and not _mixed(node)
     if alone and _spread(node, _is_stream) is not None:
         yield node, every_change
@@ -122,8 +101,7 @@ def _parts(node: Node, *, every_change: bool) -> Iterator[tuple[Node, bool]]:
 def _mixed(node: Node) -> bool:
     """Return whether newest rows of a stream meet a stored relation, which is left to the second stage.
 
-    The first stage then keeps the newest rows for all queries alike, whatever relations some of them read, and they
-    stay when a relation gets another version.
+    So all queries share the first stage's newest rows, and these survive a new version of the relation.
     """
     nodes = list(walk(node))
     newest = any(isinstance(each, Windowed) and isinstance(each.window, Latest | Rows) for each in nodes)
@@ -140,7 +118,7 @@ def _is_stream(node: Node) -> bool:
 
 
 def _spread(node: Node, cut: Cut) -> _Way | None:
-    """Return a way in which a node can be computed in slots, wherever its rows are then."""
+    """Return one way to compute a node in slots, wherever its rows end up."""
     if cut(node):
         return {node: _all_columns(node)}
     match node:
@@ -173,7 +151,7 @@ def _side_by_side(one: _Way | None, other: _Way | None) -> _Way | None:
 
 
 def _candidates(node: Node) -> Iterable[Expression]:
-    """Return what rows have to be equal in that a node needs together."""
+    """Return the expressions that are equal in rows which a node needs together."""
     match node:
         case Aggregate(_, by, _):
             return [Field(name, each.type) for name, each in by]
@@ -195,7 +173,7 @@ def _candidates(node: Node) -> Iterable[Expression]:
 
 
 def _combined(node: Node, candidates: Iterable[Expression], cut: Cut) -> _Way | None:
-    """Return the way by all of some expressions that lead to every cut."""
+    """Return the way by all those expressions that can be tracked to every cut."""
     found: list[dict[Node, Expression]] = []
     for each in candidates:
         tracks = tracked(node, each, cut)
@@ -212,7 +190,7 @@ def _combined(node: Node, candidates: Iterable[Expression], cut: Cut) -> _Way | 
 
 
 def _by_keys(ways: list[dict[Node, Expression]]) -> list[dict[Node, Expression]]:
-    """Leave out all but the keys of streams, if they are there: the fewer ways a stream goes, the less is sent."""
+    """Keep only the ways by streams' keys, if these suffice: each further way of a stream sends its rows again."""
     fewer = [way for way in ways if all(_is_key(leaf, each) for leaf, each in way.items())]
     for leaf in ways[0]:
         if not isinstance(leaf, Stream) or len({each[leaf] for each in fewer}) < max(len(leaf.key), 1):
@@ -221,7 +199,7 @@ def _by_keys(ways: list[dict[Node, Expression]]) -> list[dict[Node, Expression]]
 
 
 def _has_few_values(expression: Expression) -> bool:
-    """Return whether an expression has two values, or as many as there are constants in it: most slots would idle."""
+    """Return whether an expression has few values, two or one for each constant, so that most slots would idle."""
     if isinstance(expression, Call) and expression.function in {"case", "if"}:
         values = [*expression.arguments[1::2], expression.arguments[-1]]
         return all(_has_few_values(each) for each in values)

@@ -1,4 +1,4 @@
-"""What a job will do with a query, done once when it is registered: what it cannot do is refused then."""
+"""Rehearse a job's work on a query when it is registered, so that an impossible one is refused then."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ __all__ = ["rehearse"]
 
 
 def rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) -> None:
-    """Plan a query, compile its expressions and lay out its table, as the job will.
-
-    Raises
-    ------
-    QueryRefusedError
-        The job could not host the query.
-    """
+    """Plan a query, compile its expressions and lay out its table as the job will, or raise QueryRefusedError."""
     on_deep_stack(lambda: _rehearse(plan, name, location, buckets))
 
 

@@ -1,4 +1,4 @@
-"""What table the result of a query has, and what identifies its rows."""
+"""The table of a query's result, and the columns that identify its rows."""
 
 from __future__ import annotations
 
@@ -24,43 +24,18 @@ _MOMENT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Result:
-    """The table of a query.
+    """The table of a query."""
 
-    Attributes
-    ----------
-    kind : str
-        "latest": a table of the rows that are there, by key. "feed": each change is a row for ever.
-    key : tuple of str
-        The columns of the table that identify a row, never null; none of a feed.
-    plan : Node
-        What to evaluate: the query's plan, in which the copies of equal rows are numbered if they can be there.
-    schema : pyarrow.Schema
-        Of the table.
-    identity : tuple of str
-        The columns of the plan that identify a row: they are the key, unless there is :attr:`row_key`.
-    row_key : str or None
-        The first column of the table, if it has one with the text of the identity.
-    time : str or None
-        The last column of a feed, with the time of each change; null for what holds from the beginning, before any
-        row.
-    """
-
-    kind: Literal["latest", "feed"]
-    key: tuple[str, ...]
-    plan: Node
+    kind: Literal["latest", "feed"]  # "latest": the current rows by key; "feed": one row for each change, forever.
+    key: tuple[str, ...]  # Columns of the table, never null; empty for a feed.
+    plan: Node  # The query's plan; copies of rows are numbered if they can be equal.
     schema: pa.Schema
-    identity: tuple[str, ...]
-    row_key: str | None
-    time: str | None
+    identity: tuple[str, ...]  # The plan's identifying columns: the key, unless there is a `row_key`.
+    row_key: str | None  # The table's first column, if it holds the identity as text.
+    time: str | None  # A feed's last column, each change's time; null for rows from the beginning.
 
     def of(self, changes: pl.DataFrame) -> pl.DataFrame:
-        """Return changes of the plan with the columns of the table, followed by their time and weight.
-
-        Parameters
-        ----------
-        changes : polars.DataFrame
-            With the plan's columns, :data:`~..deltas.zsets.TIME` and :data:`~..deltas.zsets.WEIGHT`.
-        """
+        """Return the plan's changes with the columns of the table, followed by their time and weight."""
         more: list[pl.Series | pl.Expr] = []
         if self.row_key is not None:
             rows = to_table(changes.select(columns_of(changes)), self.plan.schema)
@@ -77,35 +52,13 @@ class Result:
 
 
 def result_of(plan: Node) -> Result:
-    """Return the table that the result of a plan has.
+    """Return the table for the result of a plan. Streams of changes, and equal rows that never leave, become feeds.
 
-    The columns that identify the rows of a relation are the key: :func:`~..relations.keys.key_of`. Where equal rows can
-    be there, their copies are numbered, in a column ``copy``, and all columns are the key. Where a column of the key
-    can be null, or has a type that no update key should have (floats, arrays, structs, maps, intervals), and where one
-    row at most is there, the key is a column ``row_key`` with their text. Names that are taken get an underscore.
+    The key is :func:`~..relations.keys.key_of`. Where rows can be equal, their copies are numbered in a column
+    ``copy``, and all columns are the key. The key is a column ``row_key`` with the values as text if one can be null, a
+    type is unsuitable, or there is at most one row. Names that are taken get an underscore.
 
-    Parameters
-    ----------
-    plan : Node
-        A stream of changes, whose table is a feed with a column ``time`` more (``change_time`` if that is taken), or a
-        relation. A relation of equal rows that come for ever and never leave is a feed too.
-
-    Raises
-    ------
-    UnboundedError
-        The copies of equal rows that come and leave would have to be counted for each value of a time, for ever.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.relations.nodes import Latest, Range, Stream, Windowed
-    >>> schema = pa.schema({"bus": pa.string(), "t": pa.timestamp("us", "UTC")})
-    >>> buses = Stream("buses", schema, key=("bus",), event_time="t", updates=True)
-    >>> result_of(Windowed(buses, Latest())).key
-    ('bus',)
-    >>> counted = result_of(Windowed(buses, Range(1_000_000)))
-    >>> counted.key, counted.schema.names
-    (('bus', 't', 'copy'), ['bus', 't', 'copy'])
+    Raise UnboundedError if copies of equal rows would have to be counted for each value of a time, forever.
     """
     if not isinstance(plan, Changes) and key_of(plan) is None:
         growth = growth_of(plan)

@@ -1,4 +1,4 @@
-"""One text for the values that identify a row: the key of tables whose rows have no key of a usable type."""
+"""The values that identify a row as one text: a key for tables without columns of a suitable type."""
 
 from __future__ import annotations
 
@@ -17,23 +17,10 @@ NULL = NO_ROW
 
 
 def row_keys(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
-    r"""Return a text for each row: equal texts for equal values of the columns only.
+    r"""Return a text for each row, equal exactly for equal values of the columns; without columns, the empty text.
 
-    Values have a comma between them. Commas in them get a backslash, and backslashes another one; null is ``\N``.
-    Elements of arrays have a comma after each of them, fields of structs one between them, binary values are in
-    hexadecimal digits.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-    columns : sequence of str
-        None of them: all rows have the empty text.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> print(*row_keys(pa.table({"a": ["x,y", None], "b": [1, 2]}), ["a", "b"]).to_pylist())
-    x\,y,1 \N,2
+    Commas separate values; a backslash escapes commas and backslashes in them; null is ``\N``. A comma follows each
+    element of an array and separates the fields of a struct; binary values are hexadecimal.
     """
     if not columns:
         return pa.array([""] * rows.num_rows, pa.string())

@@ -1,4 +1,4 @@
-"""The slot of each row: a function of some values in it, the same in every process and for good."""
+"""The slot of each row: a function of some of its values, the same in every process and version."""
 
 from __future__ import annotations
 
@@ -17,28 +17,10 @@ _SALT = 0x51075
 
 
 def slots_of(columns: Sequence[pl.Series], slots: int) -> Int64s:
-    """Return the slot of each row.
+    """Return each row's slot, from 0 to ``slots`` - 1.
 
-    Rows of equal values go to one slot: null with null, NaN with NaN, -0.0 with 0.0. Whole numbers of all widths count
-    as equal, so do floats of both, and timestamps of all units. Values of types that cannot be hashed (lists, maps,
-    intervals) do not matter.
-
-    Parameters
-    ----------
-    columns : sequence of polars.Series
-        At least one; all of one length.
-    slots : int
-
-    Returns
-    -------
-    int64 array
-        From 0 to ``slots`` - 1.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> slots_of([pl.Series([0.0, -0.0, None]), pl.Series([7, 7, 7])], 8).tolist()
-    [7, 7, 7]
+    Rows of equal values go to one slot: null with null, NaN with NaN, -0.0 with 0.0. Widths of integers and floats and
+    units of timestamps do not matter. Unhashable values (lists, maps, intervals) are ignored.
     """
     if not columns:
         raise ValueError("what has no columns is gathered: its slot does not depend on rows")

@@ -1,8 +1,7 @@
-"""Expressions over a relation's rows as expressions over the rows of what it is made of.
+"""Express values of a relation's rows by the rows below it.
 
-Rows of a relation are computed apart from each other if all rows below that matter to one of them are in one slot. So a
-value that decides on the slot has to be the same for all these: of a group it has to follow from what makes the group,
-of a join from what is equal on both sides.
+Slots can compute a relation's rows independently if all rows below that affect one of them are in one slot. So a
+routing value has to be equal for these: a function of a group's expressions, or of a join's equal ones.
 """
 
 from __future__ import annotations
@@ -36,29 +35,17 @@ from ..relations.rewriting import never_fails
 __all__ = ["Cut", "Tracks", "all_fields", "loses_rows", "pairs_of", "tracked"]
 
 Cut = Callable[[Node], bool]
-"""Whether a node is where tracking ends: what is below it is computed elsewhere, or a stream of the catalogue."""
+"""True for a node where tracking ends: a part that is computed elsewhere, or a stream of the catalog."""
 
 Tracks = list[tuple[Node, Expression]]
-"""Where tracking has ended, and what the expression is over the rows there."""
+"""The nodes where tracking has ended, and the expression over the rows of each."""
 
 
 def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
-    """Return what an expression over the rows of a node is over the rows of the cuts below it.
+    """Return the expression over the rows of each cut below a node; None if there is none.
 
-    If the rows of the cuts go to slots by these expressions, each slot can compute the node's rows by itself, and they
-    are in the slot of the expression's value.
-
-    Parameters
-    ----------
-    node : Node
-    expression : Expression
-        Over the columns of the node.
-    cut : callable
-
-    Returns
-    -------
-    list of (Node, Expression), or None
-        One for each cut below the node. None if there is no such expression.
+    If the cuts' rows go to slots by these, each slot can compute the node's rows alone. They are in the slot of the
+    expression's value.
     """
     if not fields(expression) or not _can_place(expression):
         return None
@@ -101,7 +88,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
 
 
 def pairs_of(node: Join) -> tuple[tuple[Expression, Expression], ...]:
-    """Return what is equal in all rows of both sides that have to do with each other."""
+    """Return the pairs that are equal in all rows of both sides that affect each other."""
     pairs = node.on[1:] if node.how == "null_aware_anti" else node.on
     return tuple((one, other) for one, other in pairs if one.type == other.type)
 
@@ -132,15 +119,15 @@ def _both(one: Tracks | None, other: Tracks | None) -> Tracks | None:
 
 
 def _through(source: Node, expression: Expression, by: Mapping[Expression, Expression], cut: Cut) -> Tracks | None:
-    """Track below an operator that needs rows together that are equal in some expressions."""
+    """Track below an operator that needs rows of equal expressions together."""
     below = _replaced(expression, by)
     return None if below is None else tracked(source, below, cut)
 
 
 def _replaced(expression: Expression, by: Mapping[Expression, Expression]) -> Expression | None:
-    """Return the expression made of others, None if it is not a function of these.
+    """Return the expression in terms of others; None if it is not a function of them.
 
-    A function of a float is none: 0.0 and -0.0 are equal, and their texts for example are not.
+    A function of a float does not count: 0.0 and -0.0 are equal, but their texts, for example, are not.
     """
     if expression in by:
         return by[expression]

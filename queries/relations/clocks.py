@@ -9,7 +9,7 @@ from .nodes import Changes, Latest, Node, Stream, Windowed, walk
 __all__ = ["Clock", "clock_of", "is_periodic", "on_arrival"]
 
 Clock: TypeAlias = Literal["event", "arrival"]
-"""``event``: a row counts from its event time on, once the low-watermark has passed it. ``arrival``: at once."""
+"""By ``event``, a row counts from its event time, once the low-watermark passes it; by ``arrival``, at once."""
 
 
 def clock_of(plan: Node) -> Clock:

@@ -39,7 +39,7 @@ class Canonical:
 
 
 def fingerprint(node: Node) -> str:
-    """Return a text that is equal for normalized plans with the same rows and order of columns, whatever their aliases."""
+    """Return a text that is equal for normalized plans of equal rows and order of columns, whatever their aliases."""
     made = canonical(node)
     return _short(f"{made.key}{made.columns}")
 
