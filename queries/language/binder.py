@@ -1,4 +1,4 @@
-"""From a query's text to its plan over a catalogue."""
+"""Bind a query's text to a plan over a catalog."""
 
 from __future__ import annotations
 
@@ -41,69 +41,24 @@ _KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {
 
 @dataclass(frozen=True)
 class Query:
-    """A query that is bound.
-
-    Parameters
-    ----------
-    text : str
-        As it was written.
-    plan : Node
-        What it computes: a relation, kept as a table, or :class:`Changes`, a stream.
-    reads : tuple of str
-        The streams and stored relations that it reads.
-    views : tuple of str
-        The views that it names, directly or through other views.
-    """
+    """A bound query."""
 
     text: str
-    plan: Relation | Changes
-    reads: tuple[str, ...]
-    views: tuple[str, ...] = ()
+    plan: Relation | Changes  # A relation, kept as a table, or `Changes`, a stream.
+    reads: tuple[str, ...]  # Streams and stored relations, also those of views.
+    views: tuple[str, ...] = ()  # The views that it names, directly or through other views.
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the result."""
         return self.plan.schema
 
 
 def bind(text: str, catalog: Catalog) -> Query:
-    """Return the plan of a query.
+    """Return a query with its normalized plan and bounded state, or raise QueryRefusedError at the place in its text.
 
-    Parameters
-    ----------
-    text : str
-        One query of the language.
-    catalog : Catalog
-        The streams and views that it can name, and the time zone of its expressions.
-
-    Returns
-    -------
-    Query
-        Its plan, normalised, with bounded state.
-
-    Raises
-    ------
-    QueryRefusedError
-        If the text cannot be read or bound, asks for what is not supported, or would need unbounded state. The message
-        points at the place and names what would work.
-
-    Notes
-    -----
-    The defaults are CQL's (Motwani et al., CIDR 2003, §2.2): a stream without a window is ``[RANGE UNBOUNDED]``; a
-    query without aggregates over a stream in its outermost FROM is an ISTREAM. In a subquery the second holds only
-    where a window or a sample follows, since otherwise the subquery is meant as a relation.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.language.binder import bind
-    >>> from upstream.queries.language.catalog import Catalog
-    >>> from upstream.queries.relations.nodes import Stream
-    >>> schema = pa.schema({"sym": pa.string(), "px": pa.float64(), "t": pa.timestamp("us", "UTC")})
-    >>> catalog = Catalog().with_stream(Stream("trade", schema, event_time="t"))
-    >>> query = bind("SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym", catalog)
-    >>> query.schema.names, query.reads
-    (['sym', 'hi'], ('trade',))
+    The defaults are CQL's (Motwani et al., CIDR 2003, §2.2). A stream without a window is ``[RANGE UNBOUNDED]``. A
+    query without aggregates over a stream in its outermost FROM is an ISTREAM; in a subquery only if a window or a
+    sample follows, since otherwise a relation is meant.
     """
     return on_deep_stack(lambda: _bound(text, catalog))
 
@@ -140,7 +95,7 @@ def _context(text: Text, catalog: Catalog) -> Context:
 
 
 def _pointed(error: UnboundedError, plan: Relation | Changes, context: Context) -> Exception:
-    """Point at the clause that has no bound: the source that grows, or the operator that keeps it."""
+    """Point at the clause without a bound: the source that grows, or the operator that keeps it."""
     for wanted in (error.source, error.node):
         found = context.places.get(wanted) if wanted is not None else None
         if found is not None:
@@ -264,7 +219,7 @@ def _set_operation(tree: exp.SetOperation, context: Context) -> Bound:
 def _aligned(
     tree: exp.SetOperation, kind: str, left: Relation, right: Relation, context: Context
 ) -> tuple[Relation, Relation]:
-    """Give both sides the same types by position."""
+    """Cast both sides to common types by position."""
     if len(left.schema) != len(right.schema):
         raise context.text.error(
             tree.expression, f"{kind.upper()} of {len(left.schema)} and {len(right.schema)} columns", expected="as many"

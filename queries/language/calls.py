@@ -1,4 +1,4 @@
-"""Calls of functions as they are written: their arguments, DISTINCT and *, and functions that no query may have."""
+"""Calls of functions in a query: their arguments, DISTINCT and *, and the functions that are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .places import Text
 
 __all__ = ["Called", "read_call"]
 
-# What is another value at each evaluation: a replayed batch would give other rows.
+# Functions with another value at each evaluation: a replayed batch would have other rows.
 _UNSTEADY = frozenset(
     [
         "current_date",
@@ -40,7 +40,7 @@ _NUMBERED = frozenset(
 
 @dataclass(frozen=True)
 class Called:
-    """A call: the function's name in lower case, and its arguments; none for ``COUNT(*)``."""
+    """A function call, with the name in lower case. ``COUNT(*)`` has no arguments."""
 
     name: str
     arguments: Sequence[exp.Expr]
@@ -48,21 +48,9 @@ class Called:
 
 
 def read_call(node: exp.Expr, function: exp.Expr, text: Text) -> Called:
-    """Return what a call has in its brackets.
+    """Return a call's arguments; errors point at ``node``, which may include FILTER.
 
-    Parameters
-    ----------
-    node : sqlglot.exp.Expr
-        What an error points at: the call, with FILTER if it has one.
-    function : sqlglot.exp.Expr
-        The call.
-    text : Text
-        The query's text.
-
-    Raises
-    ------
-    QueryRefusedError
-        If the function has another value at each evaluation or needs OVER, or if DISTINCT or * cannot stand in it.
+    Functions with another value at each evaluation are refused, as a replayed batch would have other rows.
     """
     name = function.this.lower()
     arguments = function.expressions

@@ -1,4 +1,4 @@
-"""What a query can name: streams, stored relations, and views."""
+"""The names that a query can use: streams, stored relations, and views."""
 
 from __future__ import annotations
 
@@ -20,46 +20,17 @@ __all__ = ["Catalog"]
 
 @dataclass(frozen=True)
 class Catalog:
-    """Streams and views by name. Names are compared without regard to case, as Spark compares them.
+    """Streams and views by name. Names compare without regard to case, as in Spark."""
 
-    Parameters
-    ----------
-    streams : mapping of str to Stream
-        Streams and stored relations.
-    views : mapping of str to str
-        Queries that others name, as text.
-    time_zone : str
-        The session's, in which expressions have their values: as of :func:`~..expressions.zones.zone_of_session`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.language.catalog import Catalog
-    >>> from upstream.queries.relations.nodes import Stream
-    >>> schema = pa.schema({"k": pa.string(), "v": pa.int64(), "t": pa.timestamp("us", "UTC")})
-    >>> catalog = Catalog().with_stream(Stream("s", schema, key=("k",), event_time="t", updates=True))
-    >>> catalog.with_view("large", "SELECT * FROM s WHERE v > 100").names()
-    ['large', 's']
-    """
-
-    streams: Mapping[str, Stream] = field(default_factory=dict[str, Stream])
-    views: Mapping[str, str] = field(default_factory=dict[str, str])
-    time_zone: str = UTC
+    streams: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # Also stored relations.
+    views: Mapping[str, str] = field(default_factory=dict[str, str])  # Their queries as text.
+    time_zone: str = UTC  # The session's, for expressions; see `zone_of_session`.
 
     def in_zone(self, time_zone: str) -> Catalog:
-        """Return the catalogue for a query of another time zone."""
         return self if time_zone == self.time_zone else replace(self, time_zone=time_zone)
 
     def with_stream(self, stream: Stream) -> Catalog:
-        """Return a catalogue with one stream more.
-
-        Raises
-        ------
-        OptionError
-            If the name is taken.
-        SchemaError
-            If key or event time are not columns of the stream, or the event time is no timestamp.
-        """
+        """Return a catalog with a stream added; refuse a taken name, and a key or event time that does not fit."""
         self._free(stream.name)
         names = stream.schema.names
         if len({each.lower() for each in names}) != len(names):
@@ -95,29 +66,16 @@ class Catalog:
 
     @property
     def relations(self) -> dict[str, Stream]:
-        """The stored relations."""
         return {name: each for name, each in self.streams.items() if each.static}
 
     def with_relation(self, relation: Stream) -> Catalog:
-        """Return a catalogue with a stored relation more, or with another version of it.
-
-        Raises
-        ------
-        OptionError, SchemaError
-            As of :meth:`with_stream`.
-        """
+        """Return a catalog with a stored relation, or another version of it, added."""
         known = self.relations
         others = {name: each for name, each in self.streams.items() if name not in known or name != relation.name}
         return replace(self, streams=others).with_stream(relation)
 
     def with_view(self, name: str, query: str) -> Catalog:
-        """Return a catalogue with one view more. The query is checked when it is used or bound by itself.
-
-        Raises
-        ------
-        OptionError
-            If the name is taken.
-        """
+        """Return a catalog with a view added. Its query is checked only when it is used or bound by itself."""
         self._free(name)
         return replace(self, views={**self.views, name: query})
 
@@ -128,21 +86,18 @@ class Catalog:
             raise OptionError(f"the name '{name}' is taken", hint="choose another name, or drop the other first")
 
     def stream(self, name: str) -> Stream | None:
-        """Return the stream of the name, if there is one."""
         found = self.streams.get(name)
         return found or next((each for key, each in self.streams.items() if key.lower() == name.lower()), None)
 
     def view(self, name: str) -> tuple[str, str] | None:
-        """Return the view of the name, as its own name and its text, if there is one."""
+        """Return a view's name in its own spelling and its text, if there is one."""
         if name in self.views:
             return name, self.views[name]
         return next(((key, each) for key, each in self.views.items() if key.lower() == name.lower()), None)
 
     def names(self) -> list[str]:
-        """Return all names, in order."""
         return sorted([*self.streams, *self.views])
 
     def schema_of(self, name: str) -> pa.Schema | None:
-        """Return a stream's columns, if there is a stream of the name."""
         found = self.stream(name)
         return found.schema if found is not None else None

@@ -1,4 +1,4 @@
-"""What the binder carries along while it binds one text."""
+"""The binder's context for one text."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ __all__ = ["Bound", "Context"]
 
 @dataclass(frozen=True)
 class Bound:
-    """A query that is bound.
-
-    ``streams`` is whether it is an ISTREAM by CQL's default: without aggregates, over a stream in the outermost FROM.
-    """
+    """A bound query."""
 
     node: Relation | Changes
-    streams: bool = False
+    streams: bool = False  # An ISTREAM by CQL's default: no aggregates, over a stream in the outermost FROM.
 
 
 @dataclass
 class Context:
-    """The text, what it can name, and how to bind a query inside of it."""
+    """The text, the names it can use, and the functions that bind a query inside it."""
 
     text: Text
     catalog: Catalog
@@ -43,15 +40,13 @@ class Context:
     """The views that the text names, directly or through other views."""
 
     def noted(self, node: Any, at: Any) -> Any:
-        """Note where a node of the plan stands in the text, and return it."""
+        """Record a plan node's place in the text, and return the node."""
         self.places.setdefault(node, (self.text, at if isinstance(at, tuple) else span(at)))
         return node
 
     def fresh(self, name: str) -> str:
-        """Return a name that no column of the text has."""
         self.count[0] += 1
         return f"{name}#{self.count[0]}"
 
     def within(self, ctes: Mapping[str, Bound]) -> Context:
-        """Return the context below a WITH."""
         return replace(self, ctes={**self.ctes, **ctes})

@@ -1,8 +1,7 @@
-"""The dialect: Spark's SQL with windows on streams, for sqlglot.
+"""The dialect for sqlglot: Spark's SQL with windows on streams.
 
-``sqlglot.parse_one(text, read=ContinuousSql)`` gives a tree, ``tree.sql(ContinuousSql)`` the text again. The tokens and
-the nodes of what SQL has anyway are sqlglot's; the grammar is in :mod:`.grammar` and :mod:`.terms`, and takes nothing
-that it does not understand.
+``sqlglot.parse_one(text, read=ContinuousSql)`` returns a tree, and ``tree.sql(ContinuousSql)`` its text. Tokens and
+standard nodes are sqlglot's. The grammar in :mod:`.grammar` and :mod:`.terms` refuses everything else.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["ContinuousSql", "parse", "refuse_compiled"]
 
 _CHARACTERS = 4_000_000
 _LEVELS = 500
-"""Of the syntax tree. Long chains of AND, OR, ||, UNION and + have few."""
+"""The greatest depth of a syntax tree. Long chains of AND, OR, ||, UNION and + are flat."""
 
 
 class ContinuousSql(Spark):
@@ -37,7 +36,7 @@ class ContinuousSql(Spark):
     Parser = Grammar
 
     class Generator(SparkGenerator):
-        """Writes each node as the grammar reads it, without Spark's rewriting of other dialects' functions."""
+        """A writer of nodes in the grammar's form, without Spark's rewriting of other dialects' functions."""
 
         TABLESAMPLE_SEED_KEYWORD = "REPEATABLE"
 
@@ -101,7 +100,6 @@ class ContinuousSql(Spark):
             return text
 
         def _after(self, node: exp.Expr, sep: str) -> str:
-            """Write what follows a source: window, sample, alias."""
             window = self.sql(node, "stream_window")
             alias = self.sql(node, "alias")
             return (f" {window}" if window else "") + self.sql(node, "sample") + (f"{sep}{alias}" if alias else "")
@@ -137,24 +135,9 @@ def refuse_compiled() -> None:
 
 
 def parse(sql: str, view: str = "") -> exp.Expr:
-    """Return the syntax tree of one query.
+    """Return a query's syntax tree, or raise QueryRefusedError at a place in its text.
 
-    Parameters
-    ----------
-    sql : str
-        The query.
-    view : str, optional
-        The view's name, if it is one's definition: errors name it.
-
-    Returns
-    -------
-    sqlglot.exp.Expr
-        Its tree; each node's ``meta`` has its place in the text.
-
-    Raises
-    ------
-    QueryRefusedError
-        If the text is not a query of the language. The error points at the place.
+    Each node's ``meta`` holds its place. ``view`` is the view that the text defines, for errors.
     """
     refuse_compiled()
     text = Text(sql, view)

@@ -1,4 +1,4 @@
-"""A plan as text: its operators, what each keeps and by what that is bounded, and what the result is."""
+"""A plan as text: its operators with their state and its bounds, and the result."""
 
 from __future__ import annotations
 
@@ -37,50 +37,17 @@ _NAMED = 3
 
 
 class SharedWith(NamedTuple):
-    """The queries that have an operator in common with the one that is explained.
+    """The queries that share an operator of the explained one."""
 
-    Attributes
-    ----------
-    whole : tuple of str
-        Those for which it computes the same.
-    slices : tuple of str
-        Those that take its slices, for other windows or other aggregates.
-    """
-
-    whole: tuple[str, ...] = ()
-    slices: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()  # They compute the same.
+    slices: tuple[str, ...] = ()  # They share slices, for other windows or aggregates.
 
 
 def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> str:
-    """Return the plan of a bound query as text.
+    """Return a bound query's plan as text: the result's kind, columns and key, then the operators with their state.
 
-    Parameters
-    ----------
-    query : Query
-    shared : mapping of str to SharedWith, optional
-        Which queries share its operators, by :func:`~..relations.fingerprints.canonical`. What is below an operator
-        that is shared is shared with the same queries, and names them not again.
-
-    Returns
-    -------
-    str
-        The result's kind, its columns, and which of them identify its rows; then the operators, each with what it
-        keeps. What stands twice in the plan has a number, and is computed once.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.language import Catalog, bind, plan_text
-    >>> from upstream.queries.relations.nodes import Stream
-    >>> schema = pa.schema({"id": pa.string(), "route": pa.string(), "t": pa.timestamp("us", "UTC")})
-    >>> catalog = Catalog().with_stream(Stream("buses", schema, key=("id",), event_time="t", updates=True))
-    >>> print(plan_text(bind("SELECT route, COUNT(*) AS n FROM LATEST(buses) GROUP BY route", catalog)))
-    result: a relation, kept as a table (route string, n int64)
-    key: route
-    reads: buses
-    Aggregate by route: n = count(*) -- keeps 1 partial aggregate per (route)
-      Latest -- keeps one row per (id)
-        Stream buses (updates by id, time t)
+    ``shared`` are the queries that share an operator, by the key of :func:`~..relations.fingerprints.canonical`. They
+    are named only at the topmost one. An operator that occurs twice has a number, as it is computed once.
     """
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
@@ -108,7 +75,7 @@ def _key(plan: Node) -> str:
 
 
 def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:
-    """Return the keys of the operators that stand twice in the plan, but not below another one that does."""
+    """Return the keys of operators that occur twice in the plan, without those below another such one."""
     seen: dict[str, int] = {}
 
     def count(node: Node, above: str = "") -> None:
@@ -140,7 +107,7 @@ class _Text:
         self._numbers: dict[str, int] = {}
 
     def of(self, node: Node, depth: int = 0, above: str = "", named: frozenset[str] = frozenset()) -> list[str]:
-        """Return the lines of a node and of what is below; `named` are the queries that share what is above."""
+        """Return the lines of a node and its inputs; ``named`` are the queries that share the operators above."""
         key = canonical(node, self._known).key
         mark = ""
         if key in self._repeated and key != above and not isinstance(node, Stream):

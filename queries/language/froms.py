@@ -27,38 +27,31 @@ _HOW: dict[tuple[str, str], JoinKind] = {
 
 @dataclass(frozen=True)
 class From:
-    """The relation of FROM.
-
-    ``streams`` is whether one of the sources is a stream; ``bare`` is the stream, if it is the only source and has no
-    window; ``outer`` are conditions of inner joins that read columns of the query around, with their places.
-    """
+    """The relation of FROM."""
 
     relation: Relation
     scope: Scope
-    streams: bool
-    bare: Stream | None
+    streams: bool  # A source is a stream.
+    bare: Stream | None  # The stream, if it is the only source and has no window.
+    # Conditions of inner joins that read the outer query's columns, with their places.
     outer: tuple[tuple[Expression, exp.Expr], ...] = ()
 
 
 @dataclass(frozen=True)
 class Filtered:
-    """FROM and WHERE of a SELECT.
-
-    ``conditions`` are those that stand in the relation's own WHERE; ``outer`` those that read columns of the query
-    around, with their places.
-    """
+    """FROM and WHERE of a SELECT."""
 
     source: From
     relation: Relation
-    conditions: tuple[Expression, ...]
-    outer: tuple[tuple[Expression, exp.Expr], ...]
+    conditions: tuple[Expression, ...]  # Those of the relation's own WHERE.
+    outer: tuple[tuple[Expression, exp.Expr], ...]  # Those that read the outer query's columns, with their places.
     joined: bool
 
 
 def equalities(
     condition: Expression | None, left: set[str], right: set[str]
 ) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
-    """Split a condition into pairs that must be equal, one of each side, and what remains."""
+    """Split a condition into pairs that must be equal, one of each side, and the rest."""
     pairs: list[tuple[Expression, Expression]] = []
     rest: list[Expression] = []
     for each in conjuncts(condition):
@@ -76,7 +69,7 @@ def equalities(
 
 
 def made_distinct(relation: Relation, taken: set[str], alias: str, context: Context) -> tuple[Relation, dict[str, str]]:
-    """Return the relation with other names for the columns whose names are taken, and the new names."""
+    """Rename the columns whose names are taken; return the relation and the new names."""
     names: dict[str, str] = {}
     for each in relation.schema.names:
         name = each
@@ -92,13 +85,7 @@ def made_distinct(relation: Relation, taken: set[str], alias: str, context: Cont
 
 
 def bind_from(select: exp.Select, context: Context, around: Scope | None) -> From:
-    """Return the sources of a SELECT, joined from left to right.
-
-    Raises
-    ------
-    QueryRefusedError
-        If a source or a condition cannot be bound.
-    """
+    """Return the sources of a SELECT, joined from left to right."""
     hop_columns = _reads_window(select)
     source = bind_source(select.args["from_"].this, context, hop_columns=hop_columns)
     relation, streams = source.relation, source.streams

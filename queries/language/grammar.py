@@ -38,7 +38,6 @@ class Grammar(SourceGrammar):
         return this
 
     def one(self, trees: list[exp.Expr | None]) -> exp.Expr:
-        """Return the only statement of a text."""
         found = [each for each in trees if each is not None]
         if len(found) != 1:
             at = found[1] if len(found) > 1 else (len(self.sql), len(self.sql))
@@ -117,7 +116,7 @@ class Grammar(SourceGrammar):
         return this
 
     def _set_of(self, start: Token, this: exp.Expr, rule: Any) -> exp.Expr:
-        """Read operands of one set operation: of unions as many as there are, of others one."""
+        """Read the operands of one set operation: of UNION all, of others one."""
         kind, every = word = self._set_word()
         assert kind is not None
         parts = [this]
@@ -129,7 +128,6 @@ class Grammar(SourceGrammar):
         return self.chain(start, kind, parts, distinct=not every)
 
     def _set_word(self) -> tuple[type[exp.SetOperation] | None, bool]:
-        """Return the set operation that is next, and whether ALL follows it."""
         there = self._match_texts(_SET_OPERATIONS, advance=False)
         return (_SET_OPERATIONS[self._curr.text.upper()] if there else None), self._next.text.upper() == "ALL"
 
@@ -204,7 +202,6 @@ class Grammar(SourceGrammar):
         self.not_here()
 
     def _grouping(self) -> exp.Expr:
-        """Read what GROUP BY has between commas: an expression, ROLLUP, CUBE, or GROUPING SETS."""
         start = self._curr
         if self._match(T.GROUPING_SETS):
             sets = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self._grouping)))

@@ -1,4 +1,4 @@
-"""What GROUP BY names: expressions, or several sets of them by ROLLUP, CUBE and GROUPING SETS."""
+"""GROUP BY: expressions, or several sets of them by ROLLUP, CUBE and GROUPING SETS."""
 
 from __future__ import annotations
 
@@ -25,28 +25,15 @@ _MOST_SETS = 64
 
 @dataclass(frozen=True)
 class Grouping:
-    """The expressions of GROUP BY.
-
-    Attributes
-    ----------
-    by : tuple of Expression
-        All of them, each once.
-    sets : tuple of tuple of Expression, optional
-        By which of them each part of the result is grouped; None if by all of them, once.
-    """
+    """The expressions of GROUP BY, each once."""
 
     by: tuple[Expression, ...]
+    # The grouping of each part of the result; None if all rows have one, by all expressions.
     sets: tuple[tuple[Expression, ...], ...] | None = None
 
 
 def bind_grouping(select: exp.Select, scope: Scope, context: Context) -> Grouping:
-    """Return what GROUP BY names; nothing, if there is no GROUP BY.
-
-    Raises
-    ------
-    QueryRefusedError
-        If something in it cannot be bound, or there are too many sets.
-    """
+    """Return the expressions and sets of GROUP BY, empty without one."""
     group = select.args.get("group")
     nodes = group.expressions if group is not None else []
     found = [_sets(node, select, scope, context) for node in nodes]
@@ -68,7 +55,7 @@ def _once(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
 
 
 def _sets(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> list[tuple[Expression, ...]]:
-    """Return the sets that one part of GROUP BY means, the longest first."""
+    """Return the sets of one part of GROUP BY, the longest first."""
     if isinstance(node, exp.GroupingSets):
         return [each for inner in node.expressions for each in _sets(inner, select, scope, context)]
     if isinstance(node, exp.Rollup | exp.Cube):
@@ -98,7 +85,6 @@ def _sets(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) ->
 
 
 def _bound(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> Expression:
-    """Return one expression of GROUP BY."""
     if has_aggregate(node):
         raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
     target = item_at(node, select, context, "GROUP BY")
@@ -124,8 +110,8 @@ def aggregated(
 ) -> Relation:
     """Return the groups of a relation with their aggregates.
 
-    Several sets become a ``UNION ALL`` of as many aggregates, in which the columns that a set lacks are null.
-    ``groups`` gains a column for each ``grouping(x)``, and one for ``grouping_id()``.
+    Several sets become a ``UNION ALL`` of aggregates, with null for the columns that a set lacks. ``groups`` gains a
+    column for each ``grouping(x)``, and one for ``grouping_id()``.
     """
     if grouping.sets is None:
         return Aggregate(source, tuple((field.name, each) for each, field in groups.items()), tuple(aggregates))

@@ -79,7 +79,7 @@ def _group_names(
     raw: Sequence[tuple[exp.Expr, Expression]],
     context: Context,
 ) -> tuple[list[str], dict[Expression, Field]]:
-    """Name the columns of the aggregate, after the columns of SELECT where they are the same."""
+    """Name the aggregate's columns, after the columns of SELECT where they are the same."""
     wished: dict[Expression, str] = {}
     for node, each in raw:
         wished.setdefault(each, item_of(node, each).name)

@@ -1,4 +1,4 @@
-"""The list of SELECT: stars, names, and numbers that mean an item."""
+"""The list of SELECT: stars, names, and numbers that refer to an item."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Item", "bare", "is_star", "item_at", "item_of", "named_items", "no_o
 
 @dataclass(frozen=True)
 class Item:
-    """One column of SELECT: its name, its expression, and where it is written."""
+    """One column of SELECT."""
 
     name: str
     expression: Expression
@@ -25,25 +25,25 @@ class Item:
 
 
 def is_star(node: exp.Expr) -> bool:
-    """Whether an item of SELECT is ``*`` or ``s.*``."""
+    """Return whether an item of SELECT is ``*`` or ``s.*``."""
     inner = node.this if isinstance(node, exp.Alias) else node
     return isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star))
 
 
 def bare(node: exp.Expr) -> exp.Expr:
-    """Return an item without the name that it gives."""
+    """Return an item without its alias."""
     return node.this if isinstance(node, exp.Alias) else node
 
 
 def no_outer(items: Sequence[Item], context: Context) -> None:
-    """Refuse columns of the query around."""
+    """Refuse columns of the outer query."""
     for each in items:
         if any(is_outer(name) for name in fields(each.expression)):
             raise context.text.error(each.node, "a column of the query around is not supported in SELECT")
 
 
 def starred(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
-    """Return the columns that ``*`` stands for."""
+    """Return the columns of a ``*``."""
     table = node.text("table").lower()
     if table and table not in scope.tables():
         scope.resolve(table, "*", node, context.text)
@@ -55,7 +55,7 @@ def starred(node: exp.Expr, scope: Scope, context: Context) -> list[Item]:
 
 
 def item_of(node: exp.Expr, expression: Expression) -> Item:
-    """Return an item with the name that it has by itself."""
+    """Return an item with its own name: its alias, its column's or its function's."""
     if isinstance(node, exp.Alias):
         return Item(node.alias, expression, node)
     inner = unwrapped(node)
@@ -70,7 +70,7 @@ def item_of(node: exp.Expr, expression: Expression) -> Item:
 
 
 def named_items(items: Sequence[Item], context: Context) -> tuple[tuple[str, Expression], ...]:
-    """Give each column a name; what has none of its own gets a number if need be."""
+    """Name each column; add a number to names that are neither aliases nor columns if they are taken."""
     taken: dict[str, exp.Expr] = {}
     given = [isinstance(each.node, exp.Alias | exp.Column | exp.Dot | exp.Star) for each in items]
     for each, own in zip(items, given, strict=True):
@@ -92,7 +92,7 @@ def named_items(items: Sequence[Item], context: Context) -> tuple[tuple[str, Exp
 
 
 def item_at(node: exp.Expr, select: exp.Select, context: Context, clause: str) -> exp.Expr | None:
-    """Return the item that a number in GROUP BY or ORDER BY means."""
+    """Return the item to which a number in GROUP BY or ORDER BY refers."""
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     items = select.expressions

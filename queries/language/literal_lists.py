@@ -1,4 +1,4 @@
-"""Long lists of literals after IN, taken out of a text before it is split into words: those cost 40 µs each."""
+"""Long lists of literals after IN, removed before a text is tokenized: each token costs 40 µs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,7 @@ _PARTS = re.compile(
 
 
 def take_lists(sql: str) -> tuple[str, Mapping[int, tuple[int, ...] | tuple[str, ...]]]:
-    """Return a text of the same length with 0 for each long list of whole numbers or of texts, and the lists by place.
-
-    Examples
-    --------
-    >>> from upstream.queries.language.literal_lists import take_lists
-    >>> text, lists = take_lists("n IN (" + "7, " * 100 + "8)")
-    >>> text.split(), [set(each) for each in lists.values()]
-    (['n', 'IN', '(0', ')'], [{8, 7}])
-    """
+    """Replace each long list of integers or texts by a 0 of the same length; return the text and the lists by place."""
     if sql.count(",") < _LEAST:
         return sql, {}
     lists: dict[int, tuple[int, ...] | tuple[str, ...]] = {}

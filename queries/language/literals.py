@@ -87,13 +87,7 @@ def whole_type(value: int) -> pa.DataType:
 
 
 def count(node: exp.Expr, text: Text, what: str, *, least: int = 1) -> int:
-    """Return a whole number of rows, as far as Spark counts them.
-
-    Raises
-    ------
-    QueryRefusedError
-        It is no whole number, too small, or too large.
-    """
+    """Return a whole number of rows within Spark's limits."""
     written = node.name if isinstance(node, exp.Literal) and not node.is_string else ""
     whole = written.isascii() and written.isdigit()
     if not whole or len(written) > 10 or not least <= int(written) <= MOST_ROWS:
@@ -126,13 +120,7 @@ def _microseconds(node: exp.Interval, text: Text) -> int:
 
 
 def length_us(node: exp.Interval, text: Text, what: str) -> int:
-    """Return a window's length in microseconds.
-
-    Raises
-    ------
-    QueryRefusedError
-        If it has no fixed length, or is not positive.
-    """
+    """Return a window's positive, fixed length in microseconds."""
     if node.text("unit") in {"MONTH", "YEAR"}:
         raise text.error(node, f"a {node.text('unit').lower()} has no fixed length", hint=f"{what} 30 DAYS")
     found = _microseconds(node, text)

@@ -1,8 +1,8 @@
 """Aggregates with OVER: for each row of a stream, an aggregate of the rows up to its time.
 
-``SUM(x) OVER (PARTITION BY k ORDER BY t RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW)`` is a join of
-``s [NOW]`` with the groups of ``s [RANGE …]``, and a frame of n preceding rows one with those of ``s [ROWS n + 1]``.
-Rows of one partition and one time have no order: each has the aggregate of the newest rows up to all of them.
+A time frame is a join of ``s [NOW]`` with the groups of ``s [RANGE …]``; a frame of n preceding rows one with those of
+``s [ROWS n + 1]``. Rows of one partition and time have no order: each has the aggregate of the newest rows up to all of
+them.
 """
 
 from __future__ import annotations
@@ -48,27 +48,7 @@ _ROWS_USAGE = "SUM(x) OVER (PARTITION BY k ORDER BY t ROWS BETWEEN 9 PRECEDING A
 
 
 def bind_over(items: Sequence[exp.Expr], filtered: Filtered, context: Context) -> tuple[Relation, dict[int, Field]]:
-    """Return the rows of a stream with its aggregates beside them, and the column of each ``OVER``, by its node's id.
-
-    Parameters
-    ----------
-    items : sequence of sqlglot.exp.Expr
-        The list of SELECT.
-    filtered : Filtered
-        FROM and WHERE.
-    context : Context
-        The text and what it can name.
-
-    Returns
-    -------
-    tuple
-        The relation, all rows so far: each comes with its aggregates, and stays.
-
-    Raises
-    ------
-    QueryRefusedError
-        If FROM is not a stream alone, or a window is not one of time up to the row's own.
-    """
+    """Return a stream's rows with their aggregates, which stay, and the column of each ``OVER`` by its node's id."""
     windows = [each for item in items for each in item.find_all(exp.Window)]
     stream = filtered.source.bare
     if stream is None or filtered.joined:
@@ -110,7 +90,6 @@ def bind_over(items: Sequence[exp.Expr], filtered: Filtered, context: Context) -
 
 
 def _frame(node: exp.Window, stream: Stream, filtered: Filtered, context: Context) -> tuple[list[Expression], Window]:
-    """Return the partition and the window of an OVER."""
     text = context.text
     function = node.this.this if isinstance(node.this, exp.Filter) else node.this
     if not isinstance(function, exp.Anonymous) or not is_aggregate(function.this.lower()):
@@ -147,7 +126,7 @@ def _frame(node: exp.Window, stream: Stream, filtered: Filtered, context: Contex
 
 
 def _rows(node: exp.Window, spec: exp.Expr, by: list[Expression], text: Text) -> Window:
-    """Return the window of ``ROWS BETWEEN n PRECEDING AND CURRENT ROW``, with the row itself n + 1 rows."""
+    """Return the window of ``ROWS BETWEEN n PRECEDING AND CURRENT ROW``: n + 1 rows with the row itself."""
     start, side = spec.args["start"], spec.args.get("start_side")
     if spec.args["end"] != "CURRENT ROW" or side == "FOLLOWING":
         raise text.error(spec, "a frame goes from rows before the row to the row", expected=_ROWS_USAGE)
@@ -171,7 +150,7 @@ def _rows(node: exp.Window, spec: exp.Expr, by: list[Expression], text: Text) ->
 
 
 def _same(node: exp.Expr, one: Expression, other: Expression, context: Context) -> list[tuple[Expression, Expression]]:
-    """Return pairs that are equal if both values are, also if both are null."""
+    """Return pairs that are equal if both values are, or if both are null."""
     nothing = Constant(_some(node, one.type, context), one.type)
     try:
         filled = [call("coalesce", [each, nothing]) for each in (one, other)]
@@ -182,7 +161,6 @@ def _same(node: exp.Expr, one: Expression, other: Expression, context: Context) 
 
 
 def _some(node: exp.Expr, kind: pa.DataType, context: Context) -> Any:
-    """Return any value of the type."""
     if patypes.is_string(kind) or patypes.is_large_string(kind):
         return ""
     if patypes.is_boolean(kind):

@@ -1,4 +1,4 @@
-"""Where in a query's text an error is, and what would be near."""
+"""Places of errors in a query's text, and hints with similar names."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ __all__ = ["Text", "near", "span"]
 
 
 def near(name: str, names: Iterable[str], *, all_of: str = "") -> str:
-    """Return a hint with the names that are most like the one that is not known.
-
-    Parameters
-    ----------
-    name : str
-        What was written.
-    names : iterable of str
-        What would be known.
-    all_of : str, optional
-        If nothing is near: what all names are called, to list up to ten of them.
-    """
+    """Return a hint with the known names most similar to an unknown one, or up to ten of them after ``all_of``."""
     known = sorted(set(names))
     lowered = {each.lower(): each for each in known}
     found = [lowered[each] for each in get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)]
@@ -35,21 +25,13 @@ def near(name: str, names: Iterable[str], *, all_of: str = "") -> str:
 
 
 def span(node: Any) -> tuple[int, int]:
-    """Return the first and the last character of a node of the syntax tree, as the grammar has noted them."""
+    """Return the first and last character of a syntax node, as the grammar has recorded them."""
     meta = node.meta
     return meta.get("start", 0), meta.get("end", 0)
 
 
 class Text:
-    """A query's text, to point at places in it.
-
-    Parameters
-    ----------
-    sql : str
-        The text.
-    view : str, optional
-        The view's name, if the text is one's definition.
-    """
+    """A query's text, to point at places in it. ``view`` is the view that it defines, if any."""
 
     def __init__(self, sql: str, view: str = "") -> None:
         self.sql = sql

@@ -22,7 +22,7 @@ __all__ = ["bind_where", "terms"]
 
 
 def terms(node: exp.Expr | None) -> list[exp.Expr]:
-    """Return the conditions that AND joins, without brackets."""
+    """Return the conditions of a conjunction, without brackets."""
     if node is None:
         return []
     node = unwrapped(node)
@@ -32,13 +32,7 @@ def terms(node: exp.Expr | None) -> list[exp.Expr]:
 
 
 def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Filtered:
-    """Return the rows of FROM for which WHERE is true.
-
-    Raises
-    ------
-    QueryRefusedError
-        If something in it cannot be bound.
-    """
+    """Return the rows of FROM for which WHERE is true."""
     source = bind_from(select, context, around)
     where = select.args.get("where")
     plain: list[Expression] = []
@@ -73,7 +67,7 @@ def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Fi
 
 
 def _is_equal(node: exp.Expr) -> bool:
-    """Whether the condition is ``x IN (SELECT MAX(y) …)``: IN one row is to be equal to it."""
+    """Return whether the condition is ``x IN (SELECT MAX(y) …)``, which compares with one row."""
     return isinstance(node, exp.In) and not isinstance(node.this, exp.Tuple) and is_value(node.args["query"].this)
 
 
@@ -87,7 +81,7 @@ def _equal_to(node: exp.Expr, scope: Scope, values: Values, context: Context, *,
 
 
 def _positive(node: exp.Expr) -> tuple[exp.Expr, bool]:
-    """Return the condition without NOT, and whether the NOT around it negate it."""
+    """Return the condition without NOT, and True if it is negated."""
     negated = False
     node = unwrapped(node)
     while isinstance(node, exp.Not):
@@ -97,7 +91,7 @@ def _positive(node: exp.Expr) -> tuple[exp.Expr, bool]:
 
 @dataclass(frozen=True)
 class _Inner:
-    """A subquery of IN or EXISTS: its rows, the values of its SELECT, what correlates it."""
+    """A subquery of IN or EXISTS: its rows, the values of its SELECT, and its correlating conditions."""
 
     relation: Relation
     values: tuple[Expression, ...]
@@ -105,7 +99,7 @@ class _Inner:
 
 
 def _simple(query: exp.Expr) -> bool:
-    """Whether columns of the query around may stand in the subquery's WHERE."""
+    """Return whether the subquery's WHERE may have columns of the outer query."""
     clauses = ("group", "having", "qualify", "order", "limit", "with_")
     if not isinstance(query, exp.Select) or any(query.args.get(each) for each in clauses):
         return False
@@ -140,7 +134,7 @@ def _inner(query: exp.Expr, scope: Scope, context: Context, *, values: bool) -> 
 
 
 def _check_items(query: exp.Select, scope: Scope, context: Context) -> None:
-    """Refuse names that mean nothing in the SELECT of EXISTS, whose values do not matter."""
+    """Refuse unknown names in the SELECT of EXISTS, whose values do not matter."""
     for item in query.expressions:
         inner = item.this if isinstance(item, exp.Alias) else item
         if not (isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star))):
@@ -183,7 +177,7 @@ def _join(
     how: str,
     context: Context,
 ) -> Relation:
-    """Join with the columns that the subquery compares, under names of their own."""
+    """Join with the columns that the subquery compares, under fresh names."""
     names: dict[str, str] = {}
     columns: list[tuple[str, Expression]] = []
 

@@ -1,4 +1,4 @@
-"""What all rules of the grammar use: tokens taken or refused, names, places, types and lengths of time."""
+"""The base of all grammar rules: tokens taken or refused, names, places, types and durations."""
 
 from __future__ import annotations
 
@@ -56,11 +56,10 @@ _UNITS = {
 
 
 class Reader(SparkParser):
-    """The part of the parser below all rules."""
+    """The base of the parser, below all rules."""
 
     @property
     def text(self) -> Text:
-        """The text that is read, to point at places in it."""
         found = self.__dict__.get("_text")
         return found if found is not None else Text(self.sql)
 
@@ -70,7 +69,7 @@ class Reader(SparkParser):
 
     @property
     def lists(self) -> Mapping[int, tuple[int, ...] | tuple[str, ...]]:
-        """The long lists of literals by their places: see :func:`~.literal_lists.take_lists`."""
+        """The long lists of literals by place; see :func:`~.literal_lists.take_lists`."""
         return self.__dict__.get("_lists", {})
 
     @lists.setter
@@ -80,7 +79,7 @@ class Reader(SparkParser):
     # --- what all rules use -----------------------------------------------------------------------------------------
 
     def refuse(self, problem: str, *, at: Any = None, expected: str = "", hint: str = "") -> NoReturn:
-        """Raise an error that points at a token, a node, or the token that is next."""
+        """Raise an error that points at a token, a node, or the next token."""
         token = at or self._curr
         if isinstance(token, Token):
             place = (token.start, token.end) if token else (len(self.sql), len(self.sql))
@@ -88,22 +87,18 @@ class Reader(SparkParser):
         raise self.text.error(token, problem, expected=expected, hint=hint)
 
     def unexpected(self, expected: str, *, hint: str = "") -> NoReturn:
-        """Raise an error about the next token."""
         found = f"'{self.sql[self._curr.start : self._curr.end + 1]}'" if self._curr else "the end of the query"
         self.refuse(f"{found} is not expected here", expected=expected, hint=hint)
 
     def made(self, start: Token | exp.Expr, node: _Node) -> _Node:
-        """Note the node's place: from a token, or from a node before it, to the last token read."""
+        """Record a node's place: from a token, or an earlier node, to the last token read."""
         meta = node.meta
         meta["start"] = start.start if isinstance(start, Token) else start.meta.get("start", 0)
         meta["end"] = self._prev.end if self._prev else 0
         return node
 
     def chain(self, start: Token, kind: type[exp.Expr], parts: Sequence[exp.Expr], **more: object) -> exp.Expr:
-        """Return parts joined by an operator: the left ones first or, where these are many, as flat as it goes.
-
-        The operator is associative, so the result is the same.
-        """
+        """Join parts by an associative operator, as a balanced tree where they are many, so that it stays flat."""
         if len(parts) == 1:
             return parts[0]
         half = left_of_chain(len(parts))
@@ -113,33 +108,28 @@ class Reader(SparkParser):
         return node
 
     def need(self, token_type: T, what: str) -> Token:
-        """Take a token of the type, or refuse what is there."""
         if not self._match(token_type):
             self.unexpected(what)
         return self._prev
 
     def need_word(self, *words: str) -> str:
-        """Take one of the words, or refuse what is there."""
         if not self._match_texts(words):
             self.unexpected(" or ".join(words))
         return self._prev.text.upper()
 
     def commas(self, rule: Callable[[], _Node]) -> list[_Node]:
-        """Read one or more, between commas."""
         found = [rule()]
         while self._match(T.COMMA):
             found.append(rule())
         return found
 
     def in_brackets(self, rule: Callable[[], _Node]) -> _Node:
-        """Read what stands between round brackets."""
         self.need(T.L_PAREN, "(")
         found = rule()
         self.need(T.R_PAREN, ")")
         return found
 
     def is_name(self, token: Token, *, alias: bool = False) -> bool:
-        """Whether the token can be a name at this place."""
         if token.token_type is T.IDENTIFIER:
             return True
         if not token or token.token_type in STRINGS or not token.text.isidentifier():
@@ -147,7 +137,6 @@ class Reader(SparkParser):
         return token.text.upper() not in (NOT_ALIASES if alias else NOT_NAMES)
 
     def name(self, what: str) -> exp.Identifier:
-        """Read a name."""
         if not self.is_name(self._curr):
             hint = "put backquotes around a name that is also a word of the language" if self._curr else ""
             self.unexpected(what, hint=hint)
@@ -159,19 +148,17 @@ class Reader(SparkParser):
         return self.made(token, exp.Identifier(this=token.text, quoted=token.token_type is T.IDENTIFIER))
 
     def alias(self) -> exp.Identifier | None:
-        """Read ``AS name``, or a name alone, if there is one."""
         if self._match(T.ALIAS):
             return self.name("a name after AS")
         return self._identifier() if self.is_name(self._curr, alias=True) else None
 
     def begins_query(self) -> bool:
-        """Whether a query begins here."""
         if self._curr.token_type in {T.SELECT, T.WITH}:
             return True
         return self._match_texts(STREAM_OPERATORS, advance=False) and self._next.token_type is T.L_PAREN
 
     def string(self) -> exp.Literal:
-        """Read a text; several side by side are one."""
+        """Read a text; adjacent ones are joined."""
         token = self._curr
         parts: list[str] = []
         while self._curr.token_type in STRINGS:
@@ -180,7 +167,6 @@ class Reader(SparkParser):
         return self.made(token, exp.Literal(this="".join(parts), is_string=True))
 
     def data_type(self) -> exp.DataType:
-        """Read a type's name."""
         token = self._curr
         kind = _TYPES.get(token.text.upper()) if token.token_type is not T.IDENTIFIER else None
         if kind is None:
@@ -203,7 +189,6 @@ class Reader(SparkParser):
     # --- intervals --------------------------------------------------------------------------------------------------
 
     def unit(self) -> str:
-        """Read a unit of time, as one or as many."""
         word = self._curr.text.upper()
         found = _UNITS.get(word) or _UNITS.get(word.removesuffix("S"))
         if found is None or self._curr.token_type in {*STRINGS, T.IDENTIFIER}:

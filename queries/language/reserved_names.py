@@ -1,4 +1,4 @@
-"""Names that no column of a query may have: those of the columns beside its own."""
+"""Names that no column of a query may have, as evaluation and tables use them."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ FREE_NAMES = "a name that does not begin with two underscores or with _upstream"
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name is one that evaluation and tables use themselves."""
+    """Return whether evaluation or tables use a name themselves."""
     return name.lower().startswith(("__", "_upstream"))

@@ -1,4 +1,4 @@
-"""What SELECT does last: the columns, DISTINCT, ORDER BY with LIMIT."""
+"""The last steps of SELECT: the columns, DISTINCT, ORDER BY with LIMIT."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def finished(
     above: Callable[[Expression], Expression] | None,
     context: Context,
 ) -> Relation:
-    """Project, make distinct, and take the first of an order."""
+    """Project, remove duplicates, and take the first rows of an order."""
     order, n = select.args.get("order"), limit_of(select, context)
     distinct = select.args.get("distinct") is not None
     projected: Relation = _projected(relation, columns)
@@ -94,7 +94,7 @@ def limit_of(node: exp.Expr, context: Context) -> int | None:
 
 
 def bind_order(node: exp.Expr, relation: Relation, context: Context) -> Relation:
-    """Return the first rows of a set operation or a subquery with ORDER BY and LIMIT of its own."""
+    """Apply the ORDER BY and LIMIT of a set operation or a subquery."""
     order, n = node.args.get("order"), limit_of(node, context)
     if n is None:
         if order is not None:

@@ -1,4 +1,4 @@
-"""Expressions of the syntax tree as typed expressions over a scope."""
+"""Bind expressions of the syntax tree to typed expressions over a scope."""
 
 from __future__ import annotations
 
@@ -52,22 +52,11 @@ _NOTED = "\0aggregate\0"
 
 
 class Scalars:
-    """Binds expressions at one place of a query.
+    """A binder of the expressions at one place of a query, which ``where`` names in errors.
 
-    Parameters
-    ----------
-    text : Text
-        The query's text.
-    scope : Scope
-        What names mean here.
-    aggregates : bool, optional
-        Whether aggregates may stand here: they are collected, and a field of a name of its own is put in their place.
-    where : str, optional
-        What this place is called in an error.
-    over : mapping of int to Expression, optional
-        The columns of the functions with OVER and of subqueries that are values, by their nodes' ids.
-    sets : sequence of Expression, optional
-        All that GROUP BY names, if it has ROLLUP, CUBE or GROUPING SETS.
+    With ``aggregates``, aggregates are allowed: each is collected and replaced by a field with a name of its own.
+    ``over`` has the columns of functions with OVER and of scalar subqueries, by node id. ``sets`` are the expressions
+    of GROUP BY, if it has ROLLUP, CUBE or GROUPING SETS.
     """
 
     def __init__(
@@ -90,13 +79,6 @@ class Scalars:
         self._places: dict[Expression, exp.Expr] = {}
 
     def bind(self, node: exp.Expr) -> Expression:
-        """Return the typed expression.
-
-        Raises
-        ------
-        QueryRefusedError
-            If a name means nothing, the types do not fit, or something is not supported.
-        """
         operator = _OPERATORS.get(type(node))
         if operator is not None:
             return self._call(node, operator, [self.bind(node.this), self.bind(node.expression)])
@@ -106,14 +88,14 @@ class Scalars:
         return rule(self, node)
 
     def _sum(self, node: exp.Expr) -> Expression:
-        """Add from left to right; what has one type is added by one call, however much it is."""
+        """Add from left to right; operands of one type become one call, however many they are."""
         found, *others = (self.bind(each) for each in node.expressions)
         for each in others:
             found = added(self._call(node, "add", [found, each]))
         return found
 
     def condition(self, node: exp.Expr) -> Expression:
-        """Return an expression that must be a condition."""
+        """Bind an expression, and refuse it unless it is boolean or null."""
         found = self.bind(node)
         if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
             raise self.text.error(
@@ -122,7 +104,6 @@ class Scalars:
         return found
 
     def place(self, expression: Expression) -> Any:
-        """Return where an expression was read, as far as it is noted."""
         return self._places.get(expression, (0, 0))
 
     def _call(self, node: exp.Expr, function: str, arguments: Sequence[Expression]) -> Expression:
@@ -273,7 +254,7 @@ class Scalars:
         return self._aggregate(node, called.name, called.arguments, where, distinct=called.distinct)
 
     def _grouping(self, node: exp.Expr, name: str, arguments: Sequence[Expression]) -> Expression:
-        """Return the call as it is: the columns of the groups have it, as those of other expressions of GROUP BY."""
+        """Return the call unchanged: it refers to a column of the groups, like other expressions of GROUP BY."""
         if self.sets is None:
             raise self.text.error(
                 node,
@@ -323,13 +304,7 @@ class Scalars:
     # --- above an aggregate -----------------------------------------------------------------------------------------
 
     def above(self, expression: Expression, groups: dict[Expression, Field], names: Sequence[str]) -> Expression:
-        """Return an expression over the input as one over the groups: group columns, aggregates, constants.
-
-        Raises
-        ------
-        QueryRefusedError
-            If it reads a column that is neither.
-        """
+        """Rewrite an expression over the input to one over the groups: group columns, aggregates, constants."""
         found = groups.get(expression)
         if found is not None:
             return found

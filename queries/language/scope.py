@@ -1,4 +1,4 @@
-"""Which columns a name can mean at a place of a query."""
+"""The columns that a name can refer to at a place of a query."""
 
 from __future__ import annotations
 
@@ -16,36 +16,28 @@ OUTER = "\0outer\0"
 
 
 def outer_field(name: str, kind: Any) -> Field:
-    """Return a field that means a column of the query around."""
+    """Return a field that refers to a column of the outer query."""
     return Field(OUTER + name, kind)
 
 
 def is_outer(name: str) -> bool:
-    """Whether a field's name means a column of the query around."""
+    """Return whether a field's name refers to a column of the outer query."""
     return name.startswith(OUTER)
 
 
 @dataclass(frozen=True)
 class Visible:
-    """One column that can be named: as ``name``, as ``table.name``, or both; ``starred`` if ``*`` has it."""
+    """One column that can be named: as ``name``, as ``table.name``, or both."""
 
     table: str
     name: str
     expression: Expression
     plain: bool = True
-    starred: bool = True
+    starred: bool = True  # Included in `*`.
 
 
 class Scope:
-    """The columns of the sources of one SELECT, and of the query around it.
-
-    Parameters
-    ----------
-    columns : iterable of Visible
-        In the order of ``*``.
-    around : Scope, optional
-        The scope of the query around a subquery.
-    """
+    """The columns of one SELECT's sources, in the order of ``*``, within the scope ``around`` of an outer query."""
 
     def __init__(self, columns: Iterable[Visible], around: Scope | None = None) -> None:
         self.columns = tuple(columns)
@@ -59,11 +51,9 @@ class Scope:
                 self._tables.setdefault(each.table.lower(), {}).setdefault(each.name.lower(), []).append(each)
 
     def joined(self, columns: Iterable[Visible]) -> Scope:
-        """Return a scope with the columns of one source more."""
         return Scope((*self.columns, *columns), self.around)
 
     def mapped(self, columns: Iterable[Visible]) -> Scope:
-        """Return a scope of other columns within the same query around."""
         return Scope(columns, self.around)
 
     def tables(self) -> set[str]:
@@ -71,7 +61,7 @@ class Scope:
         return set(self._tables)
 
     def has(self, name: str) -> bool:
-        """Whether a name without a table means a column here."""
+        """Return whether a name without a table is a column here."""
         return name.lower() in self._plain
 
     def _find(self, table: str, name: str) -> list[Visible]:
@@ -80,13 +70,7 @@ class Scope:
         return self._tables.get(table.lower(), {}).get(name.lower(), [])
 
     def resolve(self, table: str, name: str, at: Any, text: Text) -> Expression:
-        """Return the column that the name means.
-
-        Raises
-        ------
-        QueryRefusedError
-            If it means none, or several.
-        """
+        """Return the column of the name; refuse an unknown or ambiguous one."""
         found = self._find(table, name)
         if len(found) == 1:
             return found[0].expression

@@ -23,13 +23,7 @@ __all__ = ["bind_select"]
 
 
 def bind_select(select: exp.Select, context: Context, around: Scope | None) -> Bound:
-    """Return a SELECT as a relation.
-
-    Raises
-    ------
-    QueryRefusedError
-        If something in it cannot be bound.
-    """
+    """Return a SELECT as a relation."""
     filtered = bind_where(select, context, around)
     if filtered.outer:
         raise context.text.error(

@@ -1,4 +1,4 @@
-"""What there is inside of an expression of the syntax tree."""
+"""Tests for the contents of a syntax tree's expressions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["has_aggregate", "has_query", "has_window", "renamed_aggregation", "u
 
 
 def renamed_aggregation(each: Aggregation, name: str) -> Aggregation:
-    """Return the aggregate with a name for its column."""
+    """Return the aggregate with another column name."""
     return replace(each, name=name)
 
 
 def unwrapped(node: exp.Expr) -> exp.Expr:
-    """Return the expression without the brackets around it."""
+    """Return the expression without its brackets."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
 def _inside(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> bool:
-    """Whether something is in the expression, outside of subqueries."""
+    """Search an expression, but not its subqueries."""
     if found(node):
         return True
     if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
@@ -35,7 +35,7 @@ def _inside(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> bool:
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Whether the expression has an aggregate that is not over a window."""
+    """Return whether the expression has an aggregate that is not over a window."""
     if isinstance(node, exp.Window):
         function = node.this.this if isinstance(node.this, exp.Filter) else node.this
         return any(has_aggregate(each) for each in function.iter_expressions())
@@ -47,10 +47,10 @@ def has_aggregate(node: exp.Expr) -> bool:
 
 
 def has_window(node: exp.Expr) -> bool:
-    """Whether the expression has a function with OVER."""
+    """Return whether the expression has a function with OVER."""
     return _inside(node, lambda each: isinstance(each, exp.Window))
 
 
 def has_query(node: exp.Expr) -> bool:
-    """Whether the expression has a subquery."""
+    """Return whether the expression has a subquery."""
     return _inside(node, lambda each: isinstance(each, exp.Subquery | exp.Exists))

@@ -12,7 +12,7 @@ from .terms import Terms
 
 __all__ = ["SourceGrammar"]
 
-# What Spark has and a continuous query has not; each with what would do instead.
+# Clauses of Spark that continuous queries lack, each with its replacement.
 _NOT_HERE = {
     "OFFSET": ("OFFSET is not supported", "LIMIT n keeps the first n; number rows with QUALIFY ROW_NUMBER()"),
     "WINDOW": ("named windows are not supported", "write the window behind OVER"),
@@ -34,20 +34,19 @@ class SourceGrammar(Terms):
     """The part of the parser that reads FROM."""
 
     def not_here(self) -> None:
-        """Refuse a clause of Spark that a continuous query has not."""
+        """Refuse a clause of Spark that continuous queries do not have."""
         word = self._curr.text.upper()
         if word in _NOT_HERE and self._curr.token_type is not T.IDENTIFIER:
             problem, hint = _NOT_HERE[word]
             self.refuse(problem, hint=hint)
 
     def operand(self) -> exp.Expr:
-        """Read a query that may stand without brackets; the grammar of queries has it."""
+        """Read a query without brackets; the grammar of queries implements it."""
         raise NotImplementedError
 
     # --- sources ----------------------------------------------------------------------------------------------------
 
     def join(self) -> exp.Join | None:
-        """Read one more source with its join, if there is one."""
         start = self._curr
         if self._match(T.COMMA):
             return self.made(start, exp.Join(this=self.source()))
@@ -92,7 +91,6 @@ class SourceGrammar(Terms):
         return self.name("a column of both sides")
 
     def source(self) -> exp.Expr:
-        """Read one source with its window, sample and alias."""
         start = self._curr
         self.not_here()
         word = self._curr.text.upper() if self._curr.token_type is not T.IDENTIFIER else ""
@@ -114,7 +112,7 @@ class SourceGrammar(Terms):
         return self.made(start, this)
 
     def _after_source(self, this: exp.Expr) -> None:
-        """Read a window, a sample and an alias, each at most once, in any order (CQL has the alias first)."""
+        """Read a window, a sample and an alias, each at most once, in any order, as CQL has the alias first."""
         while True:
             start = self._curr
             if start.token_type is T.L_BRACKET:

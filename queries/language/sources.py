@@ -1,4 +1,4 @@
-"""What stands in FROM: streams with their windows, stored relations, views, subqueries, table functions."""
+"""The items of FROM: streams with windows, stored relations, views, subqueries, table functions."""
 
 from __future__ import annotations
 
@@ -39,41 +39,21 @@ _MOST_WINDOWS = 10_000
 
 @dataclass(frozen=True)
 class Source:
-    """One item of FROM.
-
-    ``streams`` is whether it is a stream with a window, which makes a query without aggregates an ISTREAM by default.
-    The newest row of each update key is a relation, however it is spelled. ``bare`` is the stream, if the source is one
-    without window and sample.
-    """
+    """One item of FROM. The newest row of each update key is a relation, however it is spelled."""
 
     relation: Relation
     alias: str
-    streams: bool
-    bare: Stream | None = None
+    streams: bool  # A stream with a window, so a query without aggregates is an ISTREAM by default.
+    bare: Stream | None = None  # The stream, if it has neither window nor sample.
 
 
 def visible(source: Source) -> list[Visible]:
-    """Return the source's columns as a scope has them."""
+    """Return the source's columns for a scope."""
     return [Visible(source.alias, each.name, Field(each.name, each.type)) for each in source.relation.schema]
 
 
 def bind_source(node: exp.Expr, context: Context, *, hop_columns: bool) -> Source:
-    """Return an item of FROM as a relation.
-
-    Parameters
-    ----------
-    node : sqlglot.exp.Expr
-        The item.
-    context : Context
-        What it can name.
-    hop_columns : bool
-        Whether the query reads window_start or window_end, or has a ``*``.
-
-    Raises
-    ------
-    QueryRefusedError
-        If it means nothing, or what it asks is not possible.
-    """
+    """Return an item of FROM. ``hop_columns``: the query reads window_start, window_end or ``*``."""
     alias = node.alias
     if isinstance(node.this, TableFunction):
         return _function(node, node.this, context, alias, hop_columns=hop_columns)
@@ -202,14 +182,14 @@ def _windowed(
 
 
 def newest(stream: Stream | None, n: int, partition: tuple[str, ...], where: Expression | None) -> Rows | Latest:
-    """Return the window of the newest n rows: of an update stream's key and n = 1, its latest rows."""
+    """Return the window of the newest n rows: ``Latest`` if these are the newest of each update key."""
     if stream is not None and stream.updates and n == 1 and where is None and set(partition) == set(stream.key):
         return Latest()
     return Rows(n, partition, where)
 
 
 def holds_newest(relation: Relation) -> bool:
-    """Whether the relation is the newest row of each key of its stream: what an update stream stands for."""
+    """Return whether the relation is the newest row of each key of its stream."""
     if not isinstance(relation, Windowed):
         return False
     window, stream = relation.window, relation.stream

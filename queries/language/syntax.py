@@ -1,4 +1,4 @@
-"""The nodes of the syntax tree that sqlglot does not have, and the words of the grammar."""
+"""The syntax nodes that sqlglot lacks, and the words of the grammar."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The grammar of expressions, as Spark orders its operators.
+"""The grammar of expressions, with Spark's precedence of operators.
 
-Written anew over sqlglot's tokens, for two reasons: sqlglot's own grammar reads what many dialects write, and turns
-their functions into others, where we want Spark's names as they stand; and each node here has its place in the text.
+It does not reuse sqlglot's grammar, which reads many dialects and translates their functions. Here, Spark's names stay
+unchanged, and each node has its place in the text.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class Terms(Reader):
     # --- operators --------------------------------------------------------------------------------------------------
 
     def scalar(self) -> exp.Expr:
-        """Read one expression."""
         start = self._curr
         parts = [self._conjunction()]
         while self._match(T.OR):
@@ -82,7 +81,7 @@ class Terms(Reader):
         return self._predicate()
 
     def query(self) -> exp.Expr:
-        """Read a query; the grammar of queries has it."""
+        """Read a query; the grammar of queries implements it."""
         raise NotImplementedError
 
     def _predicate(self) -> exp.Expr:
@@ -122,7 +121,7 @@ class Terms(Reader):
         return found
 
     def _likes(self, start: Token, this: exp.Expr, kind: type[exp.Binary], *, negated: bool) -> exp.Expr:
-        """Read the patterns of LIKE ANY or LIKE ALL. NOT around it is NOT around each of them."""
+        """Read the patterns of LIKE ANY or LIKE ALL. A NOT before them negates each pattern."""
         if kind is exp.RegexpLike:
             self.refuse("RLIKE ANY and RLIKE ALL are not supported", hint="write one pattern with |")
         every = self.need_word("ANY", "ALL", "SOME") == "ALL"
@@ -176,7 +175,7 @@ class Terms(Reader):
         return this
 
     def _operation(self, start: Token, kind: type[exp.Binary], parts: list[exp.Expr]) -> exp.Expr:
-        """Return operands of one operator, from left to right."""
+        """Join operands of one operator, from left to right."""
         if kind is exp.DPipe:
             return self.chain(start, kind, parts)
         if kind is exp.Add and len(parts) > CHAIN:
@@ -188,7 +187,6 @@ class Terms(Reader):
         return this
 
     def _shift(self) -> str | None:
-        """Take the operator of a shift, if there is one, and return the function that it means."""
         operator, end = "", self._curr.start
         while self._curr.token_type in (T.LT, T.GT) and self._curr.start == end and len(operator) < 3:
             operator, end = operator + self._curr.text, end + 1
@@ -398,7 +396,7 @@ class Terms(Reader):
         return found
 
     def _unit_of(self, name: str, node: exp.Expr) -> exp.Expr:
-        """Return the first argument of ``TIMESTAMPADD(MONTH, 1, t)``, which is a word and no column."""
+        """Return the first argument of ``TIMESTAMPADD(MONTH, 1, t)``, a word that is not a column."""
         word = node.name.upper() if isinstance(node, exp.Column) and not node.text("table") else ""
         if word not in UNITS:
             self.refuse(
@@ -448,7 +446,6 @@ class Terms(Reader):
         return value, self.need_word("PRECEDING", "FOLLOWING")
 
     def order(self) -> exp.Order:
-        """Read ``ORDER BY`` and its keys."""
         start = self.need(T.ORDER_BY, "ORDER BY")
         return self.made(start, exp.Order(expressions=self.commas(self._ordered)))
 

@@ -1,7 +1,7 @@
-"""Subqueries that are values: ``px > (SELECT AVG(px) FROM … WHERE k = a.k)`` becomes a join with groups.
+"""Scalar subqueries: ``px > (SELECT AVG(px) FROM … WHERE k = a.k)`` becomes a join with groups.
 
-Such a subquery has exactly one row if its SELECT is an aggregate without GROUP BY. What it compares by ``=`` with the
-query around become the groups, which a LEFT join finds: where it finds none, a count is 0 and another aggregate null.
+The SELECT of such a subquery is an aggregate without GROUP BY, so it has one row. Its equalities with the outer query
+become the groups of a LEFT join. Without a matching group, a count is 0 and another aggregate null.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _COUNTS = frozenset(["count", "approx_count_distinct"])
 
 
 def is_value(query: exp.Expr) -> bool:
-    """Whether the query has one row whatever there is: aggregates without GROUP BY."""
+    """Return whether the query always has one row: aggregates without GROUP BY."""
     if not isinstance(query, exp.Select) or any(query.args.get(each) for each in _CLAUSES):
         return False
     return any(has_aggregate(bare(each)) for each in query.expressions)
 
 
 def _subqueries(node: exp.Expr) -> Iterator[exp.Subquery]:
-    """Yield the subqueries of an expression that are values, not what is inside of them."""
+    """Yield an expression's scalar subqueries, without nested ones."""
     if isinstance(node, exp.Subquery):
         yield node
     elif not isinstance(node, exp.Exists | exp.Select | exp.SetOperation):
@@ -48,7 +48,7 @@ def _subqueries(node: exp.Expr) -> Iterator[exp.Subquery]:
 
 @dataclass(frozen=True)
 class _Joined:
-    """The groups of a subquery, and by what they are joined."""
+    """The groups of a subquery, and the pairs that join them."""
 
     groups: Aggregate
     on: tuple[tuple[Expression, Expression], ...]
@@ -56,18 +56,9 @@ class _Joined:
 
 
 class Values:
-    """The subqueries that are values at one place of a query.
+    """The scalar subqueries at one place of a query.
 
-    Parameters
-    ----------
-    context : Context
-        The text and what it can name.
-    scope : Scope
-        The columns of the query around.
-    rows : callable
-        Binds FROM and WHERE of a subquery within a scope.
-    correlated : bool, optional
-        Whether the subqueries may read those columns.
+    ``rows`` binds the FROM and WHERE of a subquery. Unless ``correlated``, subqueries may not read the outer columns.
     """
 
     def __init__(
@@ -85,28 +76,19 @@ class Values:
         self._joins: list[_Joined] = []
 
     def read(self, nodes: Sequence[exp.Expr]) -> dict[int, Expression]:
-        """Return the value of each subquery in some expressions, by its node's id.
-
-        Raises
-        ------
-        QueryRefusedError
-            If it can have several rows, or cannot be written as a join with groups.
-        """
+        """Return the value of each scalar subquery in some expressions, by its node's id."""
         return {id(each): self.value(each) for node in nodes for each in _subqueries(node)}
 
     def joined(self, relation: Relation) -> Relation:
-        """Return the relation with the columns that the values read."""
         for each in self._joins:
             how = "left" if each.on else "inner"
             relation = self._context.noted(Join(relation, each.groups, how, each.on), each.node)
         return relation
 
     def columns(self) -> list[Field]:
-        """Return the columns that the values read."""
         return [Field(name.name, name.type) for each in self._joins for name in each.groups.aggregates]
 
     def value(self, node: exp.Subquery) -> Expression:
-        """Return the value of one subquery. :meth:`read` says what it raises."""
         text, query = self._context.text, node.this
         if not isinstance(query, exp.Select):
             raise text.error(node, "a subquery that is a value is one SELECT of an aggregate", hint=_IN_FROM)
@@ -153,7 +135,7 @@ class Values:
         return substituted(value, self._without_rows(node, aggregates)) if on else value
 
     def _equal(self, condition: Expression, place: exp.Expr) -> list[tuple[Expression, Expression]]:
-        """Return what a condition on the query around compares by =."""
+        """Return the pairs of a condition on the outer query, which may compare only by ``=``."""
         names = fields(condition)
         outer = {each for each in names if is_outer(each)}
         pairs, rest = equalities(condition, outer, set(names) - outer)
@@ -167,7 +149,7 @@ class Values:
         return pairs
 
     def _without_rows(self, node: exp.Expr, aggregates: Sequence[Aggregation]) -> dict[str, Expression]:
-        """Return what the aggregates are where no group is found, if that is not null."""
+        """Return the aggregates' values without a matching group, where these are not null."""
         found: dict[str, Expression] = {}
         for each in aggregates:
             if each.function == "collect_set":
@@ -185,6 +167,6 @@ def _plain(field: Field) -> Field:
 
 
 def _around(expression: Expression) -> Expression:
-    """Return an expression over columns of the query around as one over its relation."""
+    """Turn an expression over the outer query's columns into one over its relation."""
     outer = [each for each in walk(expression) if isinstance(each, Field)]
     return substituted(expression, {each.name: _plain(each) for each in outer})
