@@ -54,7 +54,6 @@ class Contents:
                 self.of(key)
 
     def has(self, key: str) -> bool:
-        """Return whether this is a relation that existed before the step."""
         each = self._running[key]
         return each.begun and not each.part.is_stream
 

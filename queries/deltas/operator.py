@@ -24,7 +24,6 @@ class Computed:
     column: str | None = None  # The column's name, if the expression is a plain column: nothing is evaluated.
 
     def series(self, frame: pl.DataFrame, name: str) -> pl.Series:
-        """Return the values as a column of that name and of the expression's type."""
         dtype = dtype_of(self.type)
         if frame.height == 0:
             return pl.Series(name, [], dtype=dtype)

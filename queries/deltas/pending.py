@@ -79,7 +79,6 @@ class Pending:
         return pl.concat(found)
 
     def all(self) -> pl.DataFrame:
-        """Return all rows without removing them."""
         return pl.concat([self._nothing, *(self._load(page) for page in self._pages)])
 
     def _append(self, rows: pl.DataFrame) -> None:

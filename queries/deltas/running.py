@@ -71,7 +71,6 @@ class Sums:
         return self._kept.read_all().select(self._by)
 
     def before(self, points: Points) -> pl.DataFrame:
-        """Return the results of groups whose only change point is the time before the step."""
         none = np.zeros(0, dtype=np.int64)
         nothing = pl.DataFrame(schema=dtypes_of(self._inputs.append(pa.field(TIME, pa.int64()))))
         _, _, total = self._totals(points, nothing, none, none)

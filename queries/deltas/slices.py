@@ -216,7 +216,7 @@ class Slices(Operator):
             return
         if "whole" not in self._values:
             self._values["whole"] = self._first_whole(span)
-        # What is new while the others run lacks the rows before this step.
+        # A part that is added while others run lacks the rows before this step.
         seen = int(self._values.get("seen", BEGINNING))
         since = max(self._full(span.before), seen * self.width_us) if kept else self._values["whole"]
         following = int(self._values.get("next", 0))

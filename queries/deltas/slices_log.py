@@ -64,7 +64,6 @@ class SliceLog:
         return any(page[1] <= through for page in self._pages)
 
     def drop(self, through: int) -> None:
-        """Remove the pages on which all slices have at most this number."""
         for page in [page for page in self._pages if page[1] <= through]:
             self._remove(page)
 

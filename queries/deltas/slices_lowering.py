@@ -31,9 +31,9 @@ _CHOSEN = "slices"
 class Families:
     """The running operators, as far as plans choose between slices by them."""
 
-    # From an operator's name to its small values; None for an operator that neither runs nor is saved.
+    # Return an operator's small values; None if it neither runs nor is saved.
     values: Callable[[str], Mapping[str, object] | None] = lambda _: None
-    begun: Callable[[str], bool] = lambda _: False  # From an operator's name: it has made a step.
+    begun: Callable[[str], bool] = lambda _: False  # True if the operator of this name has made a step.
     keys: set[str] = field(default_factory=set)  # The names of the operators with slices.
 
     def chosen(self, shape: Shape, key: str, identify: Callable[[Node], str]) -> str | None:

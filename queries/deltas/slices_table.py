@@ -118,7 +118,6 @@ class SliceTable:
         return SliceTable(self._aggregates, keys, of, self.slices[at], self._born[at], state)
 
     def between(self, above: int, through: int) -> Int64s:
-        """Return the positions of the states with ``above < slice <= through``."""
         order, numbers = self._by_slice
         return order[np.searchsorted(numbers, above, "right") : np.searchsorted(numbers, through, "right")]
 

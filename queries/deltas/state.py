@@ -65,7 +65,6 @@ class State:
         return sum(each.rows for each in self._parts.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the metadata; rows are in the store."""
         parts = {part: each.to_json() for part, each in self._parts.items()}
         return {"parts": parts, "values": self.values}
 

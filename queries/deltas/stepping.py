@@ -91,7 +91,6 @@ class Stepping:
         return self._there.lacks(key)
 
     def late(self) -> dict[str, pl.DataFrame]:
-        """Return the late rows by stream, without duplicates among operators."""
         found: dict[str, pl.DataFrame] = {}
         for stream, some in self._late.items():
             rows = some[0] if len(some) == 1 else pl.concat(some).unique(maintain_order=True)

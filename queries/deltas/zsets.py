@@ -299,7 +299,7 @@ def live(rows: Steps, group_of: Int64s, points: Steps, most: int = 1 << 22) -> I
     """
     size = len(rows.ids)
     rank = np.lexsort((np.concatenate([rows.times, points.times]), np.concatenate([group_of[rows.ids], points.ids])))
-    # Each row's change point stands beside the group's; stable sorting puts the row's first.
+    # Each row's change point equals one of the group's; stable sorting puts the row's first.
     is_point = rank >= size
     place = np.empty(size, dtype=np.int64)
     place[rank[~is_point]] = np.cumsum(is_point)[~is_point]

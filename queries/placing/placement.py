@@ -42,9 +42,7 @@ class Fragment:
     every_change: bool = False  # Operators above need each change point; otherwise a step's net change is enough.
 
     def gathered_in(self, slots: int) -> int:
-        """Return the first-stage slot for gathered rows. It depends on the streams, so queries gather one stream only
-        once.
-        """
+        """Return the first-stage slot for gathered rows: by the streams, so queries gather a stream only once."""
         names = sorted({each.name for each in walk(self.plan) if isinstance(each, Stream)})
         return _chosen(repr(names), slots)
 
@@ -53,8 +51,7 @@ class Fragment:
 class Placement:
     """A divided plan.
 
-    Unless ``together``, one slot can retract a key's row in a batch while another emits the key's new one: the new one
-    wins.
+    Unless ``together``, one slot can retract a key's row in a batch while another emits its new one, which wins.
     """
 
     fragments: tuple[Fragment, ...]

@@ -127,7 +127,7 @@ def _spread(node: Node, cut: Cut) -> _Way | None:
         case Sample(source):
             return None if isinstance(source, Changes) else _spread(source, cut)
         case Windowed(stream, Rows(_, (), _)):
-            # What is gathered in the first stage is streams; relations are in the second.
+            # The first stage gathers only streams, the second relations.
             origin = node.origin
             return {origin: ()} if cut(origin) and isinstance(stream, Stream | Sample) else None
         case Windowed(stream, window) if not isinstance(window, Rows | Latest):
@@ -180,7 +180,7 @@ def _combined(node: Node, candidates: Iterable[Expression], cut: Cut) -> _Way | 
         if tracks is None:
             continue
         way = dict(tracks)
-        # One stream, or one part, goes one way only.
+        # A stream or part has one route only.
         if all(way[leaf] == expression for leaf, expression in tracks) and way not in found:
             found.append(way)
     if all(_has_few_values(each) for way in found for each in way.values()):

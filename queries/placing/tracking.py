@@ -61,7 +61,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
         case Windowed():
             return _through_window(node, expression, cut)
         case Sample(source, _, _):
-            # Whether a change is taken depends on all changes of that time.
+            # The choice of a change depends on all changes of its time.
             return None if isinstance(source, Changes) else tracked(source, expression, cut)
         case Aggregate(source, by, _):
             return _through(source, expression, {Field(name, each.type): each for name, each in by}, cut)

@@ -27,7 +27,7 @@ _ALIASES = {
     "approx_distinct": "approx_count_distinct",
     "array_agg": "collect_list",
 }
-# What depends on an order that a relation does not have, with what would do.
+# Functions that depend on an order, which a relation does not have, and their replacements.
 ORDERLESS = {
     "any_value": "MIN(x) or MAX(x)",
     "first": "MIN_BY(x, time)",

@@ -154,7 +154,7 @@ def _project(source: Relation, columns: tuple[tuple[str, Expression], ...]) -> R
             for each in walk(expression):
                 if isinstance(each, Field):
                     reads[each.name] = reads.get(each.name, 0) + 1
-        # What is computed below is not computed twice above.
+        # Merge only if no computed column would be computed twice.
         if all(count == 1 or not isinstance(inner[name], Call) for name, count in reads.items()):
             merged = tuple((name, substituted(each, inner)) for name, each in columns)
             return _project(source.source, merged)

@@ -14,7 +14,7 @@ from ..expressions.nodes import Call, Constant, Expression, Field, chain, conjun
 
 __all__ = ["canonical_text", "conjunct_texts", "conjuncts_in_order", "never_fails", "ordered", "size"]
 
-# What gives a value or null for each value of its type, and never an error.
+# Functions that return a value or null for all arguments of their types, and never fail.
 _TOTAL = frozenset(
     [
         "and",

@@ -104,7 +104,7 @@ def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
 
 
 def _relation(node: Relation) -> tuple[Relation, _Names]:
-    """Return the node with canonical names, and the new name of each column."""
+    """Return the node with canonical names, and the new names."""
     if isinstance(node, Windowed):
         return _windowed(node)
     if isinstance(node, Join):
