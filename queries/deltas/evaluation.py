@@ -119,8 +119,8 @@ class Evaluation:
         """Add a query, from the next step on. The changes of the ``given`` parts of its plan are computed elsewhere.
 
         With ``collapse``, the net change of each step is enough, and has the step's last time. A row that comes and
-        leaves within a step is then in no result and causes no error. Changes below ISTREAM, DSTREAM and RSTREAM all
-        count.
+        leaves within a step is then in no result and causes no error. Below ISTREAM, DSTREAM and RSTREAM, all changes
+        are computed.
         """
         if name in self._tops:
             raise OptionError(

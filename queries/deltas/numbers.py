@@ -19,9 +19,7 @@ __all__ = ["is_hashable", "key_numbers", "mixed"]
 
 
 def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
-    """Return Spark's hash of each row's columns, stable across processes. Columns of unhashable types do not
-    contribute.
-    """
+    """Return Spark's hash of each row's columns, equal in all processes, without columns of unhashable types."""
     if frame.height == 0 or not columns:
         return np.zeros(frame.height, dtype=np.int64)
     table = frame.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest())

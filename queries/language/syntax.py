@@ -64,7 +64,7 @@ NOT_NAMES = frozenset(
         "LATERAL",
     ]
 )
-# Words that begin what follows a source or a select item: an alias of that name needs AS.
+# Words that may follow a source or a select item: an alias of that name needs AS.
 NOT_ALIASES = NOT_NAMES | frozenset(
     ["EMIT", "OFFSET", "SAMPLE", "TABLESAMPLE", "WINDOW", "FETCH", "SORT", "CLUSTER", "DISTRIBUTE", "PIVOT", "UNPIVOT"]
 )

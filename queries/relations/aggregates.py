@@ -36,8 +36,8 @@ ORDERLESS = {
     "last_value": "MAX_BY(x, time)",
     "collect_list": "COLLECT_SET(x), which has no order either but no repetitions",
 }
-# The relative standard deviation of APPROX_COUNT_DISTINCT: Spark's default, and what there are sketches for. Spark's
-# end at the same error, and begin where memory ends.
+# The relative standard deviation of APPROX_COUNT_DISTINCT: Spark's default, and the range that the sketches support.
+# Spark's range has the same upper end; memory limits its lower end.
 _ERROR = 0.05
 _ERRORS = (0.001, 0.39)
 
@@ -84,7 +84,7 @@ def _any(_: pa.DataType) -> bool:
     return True
 
 
-# By name: how many arguments, what the first must be, the result's type.
+# By name: the allowed numbers of arguments, a test of the first one's type, and the result's type.
 _KINDS: dict[str, tuple[tuple[int, ...], Callable[[pa.DataType], bool], Callable[..., pa.DataType]]] = {
     "sum": ((1,), _numeric, _sum),
     "avg": ((1,), _numeric, _average),

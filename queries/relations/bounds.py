@@ -195,7 +195,7 @@ def _windowed(node: Windowed, inner: Growth, states: list[State]) -> Growth:
 
 
 def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:
-    """Raise UnboundedError for one entry per distinct value of columns whose values never repeat."""
+    """Raise UnboundedError for one entry per distinct value of columns that have ever new values."""
     if not inner.grows:
         return
     for each in columns:

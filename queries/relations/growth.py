@@ -1,4 +1,4 @@
-"""Growth of relations: rows that leave, columns that increase with time, and conditions that bound a join."""
+"""Growth of relations: rows that leave, columns with ever new values, and conditions that bound a join."""
 
 from __future__ import annotations
 

@@ -64,8 +64,7 @@ class Hop:
     """``HOP`` and ``TUMBLE``: the last complete window [end − size, end), with ``end`` a multiple of the slide.
 
     A row of time t enters and leaves as a row of time t + 1 µs would under ``Range(size, slide)``. With ``columns``,
-    ``window_start`` and ``window_end`` (UTC) are appended: at each multiple a row leaves one window and enters the
-    next.
+    ``window_start`` and ``window_end`` (UTC) are appended: a row moves to the next window at each multiple.
     """
 
     size_us: int
