@@ -1,1 +1,1 @@
-"""One streaming query behind all continuous queries: what its scan, its two stages and its tables do in a batch."""
+"""The streaming query behind all continuous queries: scan, two stages and result tables."""

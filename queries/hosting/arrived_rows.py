@@ -1,4 +1,4 @@
-"""Rows of a stream between the scan and the first stage: without the system column, with what of it queries need."""
+"""Rows of a stream between the scan and the first stage, with the needed system values as columns."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _OFTEN_CONSTANT = {
 
 
 def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a stream's rows as the scan sends them, from rows with the system column.
+    """Convert rows with the system column to the form in which the scan sends them.
 
-    A column of the system's that has one value is not in the table: its value is in the schema's metadata.
+    A system value that is the same in all rows moves to the schema's metadata.
     """
     sent = rows.select(schema.names)
     more = {
@@ -51,12 +51,9 @@ def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def in_order(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of several tasks in the order of arrival, whatever the order of the tables.
+    """Merge the rows of several tasks by arrival; the order of the tables does not matter.
 
-    Parameters
-    ----------
-    tables : sequence of pyarrow.Table
-        As :func:`as_sent` gives them, or as this function does.
+    The tables come from :func:`as_sent` or from this function.
     """
     parts = sorted((_whole(each) for each in tables if each.num_rows), key=lambda rows: _place(rows, 0))
     if not parts:
@@ -70,19 +67,19 @@ def in_order(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def oldest_arrival(rows: pa.Table) -> int | None:
-    """Return the arrival of the row that came first, of rows in order; None without rows."""
+    """Return the first row's arrival in microseconds, given rows in order; None if there are no rows."""
     return int(rows.column(_ARRIVAL)[0].as_py()) if rows.num_rows else None
 
 
 def rows_of(rows: pa.Table) -> pl.DataFrame:
-    """Return rows as an evaluation takes them."""
+    """Return rows in the form that an evaluation reads."""
     frame = pl.from_arrow(rows.drop_columns([_ARRIVAL, _FEED]))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def _whole(table: pa.Table) -> pa.Table:
-    """Return a table with all columns, of the same types whatever was constant."""
+    """Restore the columns that were constant, always with the same types."""
     metadata = table.schema.metadata or {}
     constant = json.loads(metadata.get(_CONSTANT, b"{}"))
     columns = [name for name in table.column_names if name not in _OFTEN_CONSTANT]
@@ -101,7 +98,7 @@ def _whole(table: pa.Table) -> pa.Table:
 
 
 def _place(rows: pa.Table, at: int) -> tuple[int, int, str]:
-    """Return what the order goes by, of one row."""
+    """Return one row's sort key."""
     return rows.column(_ARRIVAL)[at].as_py(), rows.column(SEQUENCE)[at].as_py(), rows.column(_FEED)[at].as_py() or ""
 
 
@@ -110,7 +107,7 @@ def _precedes(rows: pa.Table, others: pa.Table) -> bool:
 
 
 def _is_run(rows: pa.Table) -> bool:
-    """Return whether rows are in order by arrival and sequence alone; equal ones of both are in any."""
+    """Return whether arrival and sequence alone determine the rows' order; equal pairs leave it open."""
     arrival, sequence = (rows.column(name).to_numpy() for name in (_ARRIVAL, SEQUENCE))
     later = arrival[1:] > arrival[:-1]
     return bool((later | ((arrival[1:] == arrival[:-1]) & (sequence[1:] > sequence[:-1]))).all())

@@ -1,7 +1,4 @@
-"""The streaming query behind all continuous queries: streams and commands, two stages of shards, what leaves them.
-
-Its form is fixed for the life of a checkpoint, whichever queries come and go: they are data of the command.
-"""
+"""Construction of the streaming query behind all continuous queries."""
 
 from __future__ import annotations
 
@@ -34,31 +31,10 @@ def build_host(
     second: ShardProcessor,
     batch_s: float | None = None,
 ) -> DataFrame:
-    """Return what leaves the second stage, as frames and controls.
+    """Return the second stage's output as frames and controls.
 
-    Parameters
-    ----------
-    streams
-        By name. Spark numbers sources in the order of the names.
-    checkpoint
-        The query's.
-    slots
-        What the shards of both stages are grouped by.
-    scan
-        Given a stream's name, the step from its rows to frames for the first stage.
-    first, second
-        The stages.
-    batch_s
-        How long a batch is to take, in seconds; None puts out all results in each batch.
-
-    Raises
-    ------
-    OptionError
-        Two streams go through one operator.
-    CheckpointError
-        The checkpoint was begun with other operators in the streams.
-    EnvironmentMissingError
-        The session's state store cannot hold the stages' state.
+    The query's form is fixed for the life of a checkpoint; the continuous queries are data of the commands.
+    `batch_s` is the target duration of a batch in seconds; without it, each batch emits all results.
     """
     from pyspark.sql.types import StructType
 

@@ -1,9 +1,4 @@
-"""The source of commands: starts a batch when the registry has changed, results wait or a query is behind, and wakes
-each shard of the first stage in it.
-
-Its offset is the whole command (:mod:`.commands`). While nothing is due, the offset does not change, and Spark starts
-no batch.
-"""
+"""The source of commands, which starts a batch if the registry changed, results wait, or a query is behind."""
 
 from __future__ import annotations
 
@@ -25,41 +20,35 @@ from .serving import next_served
 __all__ = ["BATCH_S", "CHECKPOINT", "CommandPlanner", "CommandSource"]
 
 CHECKPOINT = "checkpoint"
-"""Option: the query's checkpoint. ``slots`` is another one."""
+"""Option: the query's checkpoint. The option ``slots`` also exists."""
 BATCH_S = "batchSeconds"
-"""Option: how long a batch is to take. Without it each batch puts out all results."""
+"""Option: the target duration of a batch. Without it, each batch emits all results."""
 
 _EVERY_S = 1.0
-"""How often an object store is looked at for changes, and the reports of stages. Spark calls a source many times a
-second while nothing comes.
+"""Interval at which changes in an object store, and the stages' reports, are read. While no rows come, Spark calls a
+source many times a second.
 """
 
 
 class CommandSource(TickSource):
-    """The ``upstream_query_commands`` format; made by the host of the queries, not by users."""
+    """The ``upstream_query_commands`` format, used only by the host of the queries.
+
+    Its offset is a batch's whole command. While nothing is due, the offset does not change and Spark starts no batch.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
         return "upstream_query_commands"
 
     def planner(self) -> TickPlanner:
-        """See :class:`~upstream.operators.runtime.ticks.TickSource`."""
         batch_s = self.options.get(BATCH_S)
         return CommandPlanner(self.options[CHECKPOINT], self.slots(), None if batch_s is None else float(batch_s))
 
 
 class CommandPlanner:
-    """Follows the journal of the registry, and what waits.
+    """Plans commands from the registry's journal and the reports of waiting results.
 
-    Parameters
-    ----------
-    checkpoint
-        The query's.
-    slots
-        What the shards of the first stage are grouped by.
-    batch_s
-        How long a batch is to take, in seconds; None for no limit.
+    `batch_s` is the target duration of a batch in seconds; None for no limit.
     """
 
     def __init__(self, checkpoint: str, slots: tuple[int, ...], batch_s: float | None = None) -> None:
@@ -78,14 +67,14 @@ class CommandPlanner:
         self._looked = float("-inf")
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset before the first batch: no registry, not even an empty one."""
+        """Return the offset before the first batch; its version -1 means no registry, not even an empty one."""
         return offset_of(self._checkpoint, -1)
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next command; `start` if none is due."""
         version = max(self._version(), start["version"])
         if self._batch_s is None:
-            # An earlier run may have left results that wait.
+            # Results of an earlier run may still wait.
             ticks, served = start["served"] is not None, None
         else:
             ticks, served = self._served(start, version, self._batch_s, now_us)
@@ -95,31 +84,31 @@ class CommandPlanner:
         return {**start, **offset_of(self._checkpoint, version, start["tick"] + ticks, served)}
 
     def stop(self) -> None:
-        """Follow the journal no further: all batches of this run have the version of now."""
+        """Fix the version: all later batches of this run use the current one."""
         self._known, self._fixed = self._journal.version(), True
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Return what wakes each shard."""
+        """Return a tick for each shard of the first stage, so that each runs in the batch."""
         del offset
         return [(slot, TICK) for slot in self._slots]
 
     def _served(
         self, start: dict[str, Any], version: int, batch_s: float, now_us: int
     ) -> tuple[bool, frozenset[int] | None]:
-        """Return whether results wait or will have to, and whose results the next batch is to put out."""
+        """Return whether a batch is needed for waiting results, and the queries that it serves (None for all)."""
         report = self._reports.host()
         if report is self._idle and version == start["version"]:
             return False, None
         weights = self._weights(version)
         served = next_served(weights, report, batch_s, now_us)
         waiting = (number for number, each in report.queries.items() if each.waiting_since_us is not None)
-        # Where the last batch has put out all, the next one would, too.
+        # After a batch that emitted all results, the next one would emit all, too.
         ticks = any(number in weights for number in waiting) or (start["served"] is None and served is not None)
         self._idle = None if ticks else report
         return ticks, served
 
     def _is_behind(self) -> bool:
-        """Return whether a query has not come as far as the low-watermark: see :class:`StageReport`."""
+        """Return whether an evaluation lags behind its low-watermark, as in :class:`StageReport`."""
         now = time.monotonic()
         if self._fixed or self._behind or now - self._looked >= _EVERY_S:
             reports = (report for folder in self._stages for report in read_reports(folder, StageReport))
@@ -127,7 +116,7 @@ class CommandPlanner:
         return self._behind
 
     def _weights(self, version: int) -> dict[int, float]:
-        """Return the weights of the active queries, by incarnation."""
+        """Return the active queries' weights by incarnation."""
         if self._state.version != version:
             state = self._state if self._state.version < version else State()
             self._state = state.after(self._journal.read(range(state.version + 1, version + 1)))
@@ -135,7 +124,7 @@ class CommandPlanner:
 
     def _version(self) -> int:
         now = time.monotonic()
-        # On a disk each time: when processAllAvailable is called, all that is there by then has to count.
+        # A disk is read each time, because processAllAvailable has to see all earlier changes.
         if not self._fixed and (self._journal.is_local or now - self._asked >= _EVERY_S):
             self._known, self._asked = self._journal.version(), now
         return self._known

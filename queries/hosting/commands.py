@@ -1,9 +1,4 @@
-"""What a batch is to do beside taking rows: the version of the registry that is in force, and which results it puts
-out.
-
-All of it is in the offset of the command source, which Spark journals before the batch runs. So each task of the batch
-reads the same command, and a batch that runs again does the same.
-"""
+"""Commands of batches: the version of the registry in force, and the queries whose results a batch emits."""
 
 from __future__ import annotations
 
@@ -22,31 +17,21 @@ __all__ = ["TICK", "Command", "CommandOfTask", "command_of_batch", "offset_of"]
 _CHECKPOINT = "upstream_queries"
 
 TICK = '{"kind":"tick"}'
-"""The control of the row that calls a shard of the first stage though nothing else comes to it. What it is to do is in
-the batch's command.
-"""
+"""The control that makes a shard of the first stage run without rows. Its instructions are in the batch's command."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What one batch is to do.
+    """The instructions for one batch.
 
-    Attributes
-    ----------
-    batch : int
-        Its number.
-    version : int
-        Of the registry: the last change that is in force.
-    tick : int
-        How often waiting results have been called for so far.
-    served : frozenset of int or None
-        The queries, by their numbers, whose results this batch puts out; None for all.
+    Spark journals the command, as the command source's offset, before the batch runs. So all tasks, and each rerun of
+    the batch, read the same command.
     """
 
     batch: int
-    version: int
-    tick: int = 0
-    served: frozenset[int] | None = None
+    version: int  # of the registry: the last change in force
+    tick: int = 0  # number of requests for waiting results so far
+    served: frozenset[int] | None = None  # incarnations whose results this batch emits; None for all
 
 
 def offset_of(checkpoint: str, version: int, tick: int = 0, served: frozenset[int] | None = None) -> dict[str, Any]:
@@ -60,25 +45,15 @@ def offset_of(checkpoint: str, version: int, tick: int = 0, served: frozenset[in
 
 
 def command_of_batch(checkpoint: str, batch: int) -> Command:
-    """Return the command with which a batch was planned.
+    """Return the command with which a batch was planned, even if the checkpoint has moved since.
 
-    Parameters
-    ----------
-    checkpoint
-        The query's. It may have been moved since the batch was planned.
-    batch
-        Its number.
-
-    Raises
-    ------
-    CheckpointError
-        The checkpoint has no such batch, or the batch has no command.
+    Raises CheckpointError if the batch is not in the checkpoint or has no command.
     """
     try:
         offsets = journaled_offsets(folder_at(checkpoint_location(checkpoint)), batch)
     except FileNotFoundError as error:
         raise _unknown(f"the checkpoint {checkpoint} has no offsets of batch {batch}") from error
-    # By its name and not by the place in it: that is where the checkpoint was when the batch was planned.
+    # Found by the option's name, not by the checkpoint's path, which may have changed since the batch was planned.
     found = [offset for offset in offsets if isinstance(offset, dict) and _CHECKPOINT in offset]
     if len(found) != 1:
         raise _unknown(f"batch {batch} of the checkpoint {checkpoint} was planned with {len(found)} commands")
@@ -100,16 +75,9 @@ def _unknown(problem: str) -> CheckpointError:
 
 @dataclasses.dataclass(frozen=True)
 class CommandOfTask:
-    """Returns the command of the batch in whose task it is called.
-
-    Attributes
-    ----------
-    checkpoint : str
-        The query's.
-    """
+    """Returns the command of the batch whose task calls it."""
 
     checkpoint: str
 
     def __call__(self) -> Command:
-        """Return the command."""
         return command_of_batch(self.checkpoint, batch_id())

@@ -1,4 +1,4 @@
-"""Changes of queries whose results a batch does not put out: kept, added up, until one does."""
+"""Changes of queries whose results wait for a later batch."""
 
 from __future__ import annotations
 
@@ -21,14 +21,8 @@ _PAGES = 8
 class Deferred:
     """The changes that wait in a shard, by query.
 
-    Of a table the net changes wait: the state grows with the rows that differ, not with the batches that pass. Of a
-    feed all changes do.
-
-    Parameters
-    ----------
-    store : Store
-    saved
-        What :meth:`to_json` gave; empty at first.
+    For a table, they are consolidated to net changes, so the state grows with the changed rows and not with the
+    batches. For a feed, all changes are kept.
     """
 
     def __init__(self, store: Store, saved: Any) -> None:
@@ -36,16 +30,15 @@ class Deferred:
         self._firsts: dict[int, int] = {int(query): first for query, first in saved.get("firsts", {}).items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"pages": self._pages.to_json(), "firsts": self._firsts}
 
     @property
     def firsts(self) -> Mapping[int, int]:
-        """The queries with changes that wait: when the oldest row behind them came, in microseconds."""
+        """The oldest arrival behind each query's waiting changes, in microseconds, by incarnation."""
         return self._firsts
 
     def put(self, query: Hosted, changes: pl.DataFrame, first_us: int) -> None:
-        """Let changes wait; the oldest row behind them came at ``first_us``."""
+        """Add changes that wait; `first_us` is the oldest arrival behind them."""
         name = str(query.id)
         self._firsts[query.id] = min(first_us, self._firsts.get(query.id, first_us))
         if query.result.kind == "latest" and self._pages.count(name) + 1 >= _PAGES:
@@ -55,10 +48,7 @@ class Deferred:
         self._pages.put(name, changes.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
     def take(self, query: Hosted) -> tuple[list[pl.DataFrame], int | None]:
-        """Return the changes of a query in the order in which they came, and the arrival of the oldest row behind them.
-
-        They wait no longer.
-        """
+        """Remove and return a query's changes in order, and the oldest arrival behind them (None if none wait)."""
         return self._frames(query), self._firsts.pop(query.id, None)
 
     def keep(self, queries: Collection[int]) -> None:
@@ -72,7 +62,7 @@ class Deferred:
 
 
 def added_up(query: Hosted, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the changes of several batches: of a table the net changes, at the last of their times."""
+    """Combine the changes of several batches: all of them for a feed, net changes at the last time for a table."""
     changes = pl.concat(frames)
     if query.result.kind == "feed":
         return changes

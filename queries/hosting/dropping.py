@@ -1,4 +1,4 @@
-"""Queries that are dropped with their tables: the job deletes these when the queries no longer run."""
+"""Queries that are dropped with their tables, which the job deletes when the queries no longer run."""
 
 from __future__ import annotations
 
@@ -22,23 +22,9 @@ Options = tuple[tuple[str, str], ...]
 
 
 def drop_query(checkpoint: str, name: str, *, delete_table: bool = False, options: Options = ()) -> Registry:
-    """Drop a query of a checkpoint, if need be with its table.
+    """Drop a query, and have the job delete its table if `delete_table` is set.
 
-    Parameters
-    ----------
-    checkpoint, name
-        Of the query.
-    delete_table
-        Whether the job is to delete its table.
-    options
-        The tables' options, with those of a store.
-
-    Raises
-    ------
-    OptionError
-        There is no query of this name.
-    TableError
-        The table is to be deleted, and the query has not written what is there.
+    Raises OptionError if there is no such query, and TableError if the table to delete is not the query's own.
     """
     if not delete_table:
         return record(checkpoint, Change("drop", name))
@@ -60,27 +46,17 @@ def _host(checkpoint: str) -> str | None:
 
 
 class DroppedTables:
-    """Deletes tables beside the driver, each once in a process.
-
-    Parameters
-    ----------
-    options
-        The tables' options, with those of a store.
-    """
+    """Deletes the tables of dropped queries on the driver, each once per process."""
 
     def __init__(self, options: Options = ()) -> None:
         self._options = options
         self._done: dict[str, int] = {}
 
     def delete(self, registry: Registry, host: str) -> None:
-        """Delete what a registry no longer has. A table that cannot be deleted stays, with a warning.
+        """Delete the tables that a registry marks as deleted; warn about those that cannot be deleted.
 
-        Parameters
-        ----------
-        registry
-            Of the batch that begins: so no batch is under way that has a query which it lacks.
-        host
-            The streaming query's id.
+        The registry is that of the batch that begins, so no running batch writes to these tables. `host` is the
+        streaming query's id.
         """
         for name, version in registry.deleted.items():
             if self._done.get(name) == version:

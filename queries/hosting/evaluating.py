@@ -1,4 +1,4 @@
-"""One evaluation of a stage in a batch: opened over its state, given the queries in force, stepped, and saved."""
+"""The evaluations of a stage: opened over their state, stepped once per batch, and saved."""
 
 from __future__ import annotations
 
@@ -30,104 +30,54 @@ __all__ = ["Evaluations", "Job", "Moment", "Stepped"]
 
 @dataclass(frozen=True)
 class Job:
-    """What an evaluation computes for one or several queries.
-
-    Attributes
-    ----------
-    name : str
-    plan : Node
-    queries : tuple of Hosted
-        The queries that need it.
-    piece : Piece or None
-        The part of these queries that it computes, in the first stage.
-    given : tuple of Node
-        Parts of the plan whose changes come from the stage before.
-    collapse : bool
-        Whether the net change of a step is enough.
-    """
+    """A plan that an evaluation computes for one or several queries."""
 
     name: str
     plan: Node
-    queries: tuple[Hosted, ...]
-    piece: Piece | None = None
-    given: tuple[Node, ...] = ()
-    collapse: bool = False
+    queries: tuple[Hosted, ...]  # the queries that need it
+    piece: Piece | None = None  # the piece of these queries that it computes; None in the second stage
+    given: tuple[Node, ...] = ()  # parts of the plan whose changes come from the first stage
+    collapse: bool = False  # emit only the net change of each step
 
     @property
     def ids(self) -> list[int]:
-        """The incarnations of the queries."""
         return [each.id for each in self.queries]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """To which time an evaluation steps.
+    """The time to which an evaluation steps. All times are in microseconds."""
 
-    Attributes
-    ----------
-    before : int or None
-        The low-watermark before the batch; None if there was none.
-    low_watermark : int or None
-    now_us : int
-        The newest arrival so far.
-    since : int or None
-        Changes before this time have passed for what begins now; None if none have.
-    newest : int
-        The greatest event time of the rows that came before the batch; the least number if none did.
-    missed : bool
-        Whether rows came before the first batch that had the evaluation.
-    """
-
-    before: int | None
+    before: int | None  # low-watermark before the batch; None if there was none
     low_watermark: int | None
-    now_us: int
-    since: int | None = None
-    newest: int = LOWEST
-    missed: bool = False
+    now_us: int  # newest arrival so far
+    since: int | None = None  # a query that begins now lacks changes before this time; None if it lacks none
+    newest: int = LOWEST  # largest event time before the batch; `LOWEST` if none
+    missed: bool = False  # rows came before the first batch that had the evaluation
 
 
 @dataclass
 class Stepped:
-    """What a step has found.
+    """The result of one step."""
 
-    Attributes
-    ----------
-    changes : dict of str to polars.DataFrame
-        By job, where there are some.
-    late : dict of str to int
-        The number of rows by stream that came below the low-watermark.
-    failed : dict of str to str
-        Jobs that failed, and why.
-    begun : dict of str to (int or None)
-        Jobs of which this is the first step: from when on they lack nothing.
-    ahead : dict of Node to polars.DataFrame
-        Changes that were received and are for a later step: this one did not go all the way to the low-watermark.
-    """
-
-    changes: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
-    late: dict[str, int] = field(default_factory=dict[str, int])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
+    changes: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])  # non-empty changes, by job
+    late: dict[str, int] = field(default_factory=dict[str, int])  # number of rows below the low-watermark, by stream
+    failed: dict[str, str] = field(default_factory=dict[str, str])  # reasons, by job
+    # By job in its first step: time from which results are complete; None if never certain
     begun: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+    # Received changes for a later step, if this one stopped below the low-watermark
     ahead: Mapping[Node, pl.DataFrame] = field(default_factory=dict[Node, pl.DataFrame])
 
 
 class Evaluations:
-    """The evaluations of a stage in one shard.
-
-    Parameters
-    ----------
-    store : Store
-        The shard's.
-    saved
-        What :meth:`to_json` gave; empty at first.
-    """
+    """The evaluations of a stage in one shard."""
 
     def __init__(self, store: Store, saved: Any) -> None:
         self._store = store
         self._known: dict[str, dict[str, Any]] = dict(saved)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value: what each evaluation computed last, and how far."""
+        """Return, for each evaluation, its last jobs and the time that it reached."""
         return self._known
 
     @property
@@ -137,12 +87,12 @@ class Evaluations:
 
     @property
     def held_since_us(self) -> int | None:
-        """Since when, by the arrival of rows, something of event time is held; None if nothing is."""
+        """The arrival since which results of event time are held; None if none are."""
         return min((each["since"] for each in self._held()), default=None)
 
     @property
     def behind(self) -> bool:
-        """Whether an evaluation has not come as far as its low-watermark."""
+        """True if an evaluation lags behind its low-watermark."""
         return any(each["behind"] for each in self._known.values())
 
     def _held(self) -> list[dict[str, Any]]:
@@ -167,23 +117,12 @@ class Evaluations:
         *,
         clears: bool = False,
     ) -> Stepped:
-        """Step one evaluation. With nothing to do it is not even opened.
+        """Step one evaluation; if nothing changes, return an empty result without opening it.
 
-        Parameters
-        ----------
-        name : str
-            The evaluation's.
-        clock : str
-        jobs : mapping of str to Job
-            All that it computes from now on; what is not among them is forgotten.
-        moment : Moment
-            Its low-watermark is not None, or the clock is that of arrival.
-        streams : mapping of str to polars.DataFrame
-        received : mapping of Node to polars.DataFrame
-        stored : mapping of str to callable
-            By stored relation, what reads its rows; called in the step in which a job begins to need them.
-        clears : bool
-            Whether what only jobs kept that are over is forgotten before others begin. They would start from it.
+        The evaluation computes exactly `jobs` and forgets all others. With the clock of event time,
+        `moment.low_watermark` is not None. `stored` has a reader for each stored relation, called in the step in which
+        a job first needs its rows. With `clears`, the state that only removed jobs used is forgotten before new jobs
+        begin; otherwise they would start from it.
         """
         known = self._known.get(name)
         low = until = LOWEST if moment.low_watermark is None else moment.low_watermark
@@ -195,7 +134,7 @@ class Evaluations:
         now = moment.now_us if clock == "arrival" else None
         begins = known is None
         if begins and moment.before is not None:
-            # Rows have passed that this evaluation has not seen: it begins as one that has seen none of them.
+            # Rows have passed before this evaluation begins: it begins as if there had been none.
             evaluation.step({}, moment.before, now=None if now is None else now - 1)
         before = set() if known is None else set(known["names"])
         found = Stepped()
@@ -240,7 +179,7 @@ class Evaluations:
 
 
 def _passes(known: Mapping[str, Any], clock: Clock, until: int) -> bool:
-    """Return whether an evaluation has something to do when its low-watermark rises and no rows come."""
+    """Return whether an evaluation has work if its low-watermark rises and no rows come."""
     if clock == "event":
         return bool(known["until"] != until)
     due = known["due"]
@@ -248,7 +187,7 @@ def _passes(known: Mapping[str, Any], clock: Clock, until: int) -> bool:
 
 
 def _add(evaluation: Evaluation, jobs: Iterable[Job], found: Stepped) -> None:
-    """Add jobs; those that cannot be evaluated fail."""
+    """Add jobs, and record the failure of those that cannot be evaluated."""
     for job in sorted(jobs, key=lambda each: narrowest(each.plan)):
         try:
             evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
@@ -259,7 +198,7 @@ def _add(evaluation: Evaluation, jobs: Iterable[Job], found: Stepped) -> None:
 def _begun_with(
     evaluation: Evaluation, stored: Mapping[str, Callable[[], pl.DataFrame]], found: Stepped
 ) -> dict[str, pl.DataFrame]:
-    """Return the stored relations with which an evaluation begins; jobs fail for which one cannot be read."""
+    """Return the stored relations that beginning jobs need; if one cannot be read, its jobs fail."""
     rows: dict[str, pl.DataFrame] = {}
     for name, read in stored.items():
         jobs = evaluation.begins(name)
@@ -274,10 +213,10 @@ def _begun_with(
 
 
 class _Kept:
-    """Evaluations that this process keeps between batches, by the token that each has written to its state.
+    """An LRU cache of evaluations between batches, by the token in their saved state.
 
-    To open one with a thousand queries costs a second. A state that another process went on with, or that a batch is
-    run on again, has a token that is not here, so its evaluation is made from the state.
+    It exists because opening an evaluation with a thousand queries takes a second. If another process has advanced the
+    state, or a batch runs again, the token is unknown here and the evaluation is built from the state.
     """
 
     def __init__(self, most: int) -> None:
@@ -286,14 +225,14 @@ class _Kept:
         self._by_token: OrderedDict[str, Evaluation] = OrderedDict()
 
     def taken(self, store: Store, clock: Clock) -> Evaluation:
-        """Return the evaluation of a state. Nothing else has it then."""
+        """Remove and return the evaluation of a state, so that only the caller has it."""
         token = read_head(store).get("token")
         with self._lock:
             kept = None if token is None else self._by_token.pop(token, None)
         return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock)
 
     def keep(self, evaluation: Evaluation) -> None:
-        """Keep an evaluation that is saved; of too many, the one that has not been used for longest is dropped."""
+        """Cache a saved evaluation."""
         assert evaluation.token is not None
         with self._lock:
             self._by_token[evaluation.token] = evaluation
@@ -305,10 +244,10 @@ _kept = _Kept(256)
 
 
 class _Whole:
-    """From when on results lack nothing, where rows came before an evaluation began, or ahead of the low-watermark.
+    """The time from which results are complete, if rows came before an evaluation began or ahead of its low-watermark.
 
-    An evaluation counts from the low-watermark at which a window begins. A row that came before with a greater time is
-    not in that window either, so what it gives is whole by as much later.
+    An evaluation counts from the low-watermark at which a window begins. A row that came earlier with a greater event
+    time is missing from that window too, so results are complete only from that much later.
     """
 
     def __init__(self, saved: Mapping[str, Any], moment: Moment, *, first: bool) -> None:
@@ -320,7 +259,7 @@ class _Whole:
         return {"later": self._later, "unsure": self._unsure}
 
     def of(self, whole_from: int | None) -> int | None:
-        """Return the time for a job that begins in this step."""
+        """Return the time for a job that begins in this step; None if results are never certainly complete."""
         if whole_from is None or (whole_from == BEGINNING and self._unsure):
             return None
         if whole_from == BEGINNING:

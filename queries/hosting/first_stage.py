@@ -1,4 +1,4 @@
-"""The first stage: rows of the streams in, finished results and changes for the second stage out."""
+"""The first stage: takes rows of streams, and emits finished results and changes for the second stage."""
 
 from __future__ import annotations
 
@@ -30,20 +30,9 @@ __all__ = ["FirstShard", "FirstStage"]
 
 
 class FirstShard:
-    """One batch of one shard.
+    """One batch of one shard of the first stage.
 
-    Parameters
-    ----------
-    shard : int
-    plan : HostPlan
-    store : Store
-    storage : mapping of str to str, optional
-        Options of the object store with stored relations.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another number of shards, or by another version.
+    Raises CheckpointError if the state was written for another number of shards or by another version.
     """
 
     def __init__(self, shard: int, plan: HostPlan, store: Store, storage: Mapping[str, str] | None = None) -> None:
@@ -57,7 +46,7 @@ class FirstShard:
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table:
-        """Take what has come, and return what leaves."""
+        """Process the messages of a batch, and return the rows to send."""
         plan, known = self._plan, self._known
         kinds = by_kind(messages)
         known.follow(plan)
@@ -76,7 +65,7 @@ class FirstShard:
         jobs = self._jobs()
         self.state.evaluations.keep(set(jobs))
         self.state.keep({_waits(group, stream) for group, _ in jobs.values() for stream in group.routings})
-        # Rows that wait for a first low-watermark wait only for evaluations that are there.
+        # Rows that wait for a first low-watermark wait only for evaluations that exist.
         newest = {name: moments[group.domain.name].newest for name, (group, _) in jobs.items()}
         self._missed = {name: self._missed.get(name, newest[name] != LOWEST) for name in jobs}
         for name, (group, some) in jobs.items():
@@ -104,7 +93,7 @@ class FirstShard:
         return self._out.table()
 
     def _jobs(self) -> dict[str, tuple[Group, dict[str, Job]]]:
-        """Return what each evaluation of this shard computes: by group and by job."""
+        """Return the group and the jobs of each evaluation in this shard."""
         found: dict[str, tuple[Group, dict[str, Job]]] = {}
         for query in self._known.running(self._plan):
             for piece in query.pieces:
@@ -118,7 +107,7 @@ class FirstShard:
         return found
 
     def _unroutable(self, messages: list[Message]) -> None:
-        """Let queries fail whose rows cannot be divided."""
+        """Fail the queries whose rows cannot be routed."""
         reasons = {message.control["routing"]: message.control["reason"] for message in messages}
         for query in self._plan.queries.values():
             routings = {name for piece in query.pieces for name in self._plan.groups[piece.group].routings.values()}
@@ -146,7 +135,7 @@ class FirstShard:
     def _put(
         self, group: Group, jobs: Mapping[str, Job], stepped: Stepped, stamp: Stamp, results: Results, since: int | None
     ) -> dict[str, int | None]:
-        """Put out what a step has found; return from when on the pieces for the second stage are whole that begin."""
+        """Emit a step's result; return the time from which each new job for the second stage is complete."""
         whole: dict[str, int | None] = {}
         for name, reason in stepped.failed.items():
             self._known.fail(jobs[name].ids, reason)
@@ -164,7 +153,6 @@ class FirstShard:
         return whole
 
     def _send(self, job: Job, changes: pl.DataFrame) -> None:
-        """Send changes to the shards of the second stage."""
         piece = job.piece
         assert piece is not None
         assert piece.fragment.onward is not None
@@ -183,14 +171,10 @@ class FirstShard:
 
 
 class FirstStage(Stage):
-    """Runs each shard's batch; see :class:`~.stage.Stage`.
+    """The stage that evaluates streams; see :class:`~.stage.Stage`.
 
-    Parameters
-    ----------
-    commands, plans, reports
-        As of any stage.
-    storage : mapping of str to str, optional
-        Options of the object store with stored relations. They are in no file, since they may have secrets.
+    `storage` has the object store's options for stored relations. It is never written to a file, since it may have
+    secrets.
     """
 
     state = "upstream_queries_first_v1"

@@ -1,8 +1,4 @@
-"""One job at a time hosts the queries of a checkpoint: it holds a lease below the checkpoint, and another job is
-refused at its start.
-
-Two jobs on one checkpoint would write the same batches, and Spark would fail whichever comes second.
-"""
+"""The lease below a checkpoint, by which one job at a time hosts its queries."""
 
 from __future__ import annotations
 
@@ -27,18 +23,15 @@ __all__ = ["CheckpointLease", "HostLease"]
 
 _LOG = logging.getLogger("upstream.queries")
 _FOLDER = "queries/lease"
-# A job on another machine that died without a word holds its checkpoint for five quarters of this.
+# A job that crashed on another machine holds its checkpoint for five quarters of this.
 _TERM_US = 60_000_000
 _LOOKS = 6
 
 
 class CheckpointLease(LeaseFolder):
-    """The lease on a checkpoint. Its holder is one run of the job.
+    """The lease on a checkpoint, held by one run of the job.
 
-    Parameters
-    ----------
-    checkpoint
-        The checkpoint's folder.
+    Without it, two jobs on one checkpoint would write the same batches, and Spark would fail the later one.
     """
 
     def __init__(self, checkpoint: TableFolder) -> None:
@@ -67,7 +60,6 @@ class CheckpointLease(LeaseFolder):
         )
 
     def unwritable(self, problem: str) -> CheckpointError:
-        """Return the error that the lease cannot be written."""
         return CheckpointError(
             f"the lease of the job cannot be written to {self._folder.location}/{_FOLDER}: {problem}",
             expected=f"room in {self._folder.location}, and permission to write there",
@@ -78,16 +70,7 @@ class CheckpointLease(LeaseFolder):
 class HostLease:
     """The lease of one run of the job, from before its start until its end.
 
-    Parameters
-    ----------
-    checkpoint
-        The checkpoint's folder.
-    process
-        The process that starts the job [default: this one].
-    clock_us
-        The time.
-    term_us
-        The lease's term.
+    `process` starts the job and is by default this process.
     """
 
     def __init__(
@@ -109,10 +92,7 @@ class HostLease:
     def taken(self) -> Generator[None, None, None]:
         """Take the lease, and release it if the block fails.
 
-        Raises
-        ------
-        CheckpointError
-            Another job holds it, or it cannot be written.
+        Raises CheckpointError if another job holds it or it cannot be written.
         """
         _ours[self.holder] = self
         try:
@@ -125,13 +105,7 @@ class HostLease:
             raise
 
     def check(self) -> None:
-        """Refuse to go on if another job took the lease over; renew it if that is due.
-
-        Raises
-        ------
-        CheckpointError
-            Another job took it over.
-        """
+        """Renew the lease if that is due; raise CheckpointError if another job took it over."""
         with self._folder.guarded():
             other = self._other()
             if other is not None:
@@ -141,26 +115,21 @@ class HostLease:
     def keep(self, ended: Callable[[float], bool], runs: Callable[[], bool]) -> None:
         """Renew the lease in a thread until the job ends, and release it then.
 
-        Parameters
-        ----------
-        ended
-            Waits for the end of the job, for some seconds, and returns whether it came; raises if the job failed.
-        runs
-            Returns whether the job runs.
+        `ended` waits up to some seconds and returns whether the job has ended; it raises if the job failed.
         """
         self._runs = runs
         _release_at_exit()
         threading.Thread(target=self._keep, args=(ended,), name="upstream-host-lease", daemon=True).start()
 
     def runs(self) -> bool:
-        """Return whether the job of this lease is starting or runs."""
+        """Return whether the job of this lease is starting or running."""
         try:
             return self._runs()
         except Exception:  # noqa: BLE001 Spark is gone, in whichever way that shows
             return False
 
     def release(self) -> None:
-        """Release the lease if it is this run's own. A lease that cannot be released runs out."""
+        """Release the lease if it is this run's own. A lease that cannot be released expires."""
         _ours.pop(self.holder, None)
         try:
             with self._folder.guarded():
@@ -176,7 +145,7 @@ class HostLease:
         self._lease.hold(self.holder, self._process, self._term_us, self._clock_us())
 
     def _release_ended(self) -> None:
-        """Release the lease of a job of this process that has ended, before its own thread does so."""
+        """Release the lease of an ended job of this process whose own thread has not done so yet."""
         found = self._lease.read()
         if found is None or found.process != self._process:
             return
@@ -207,7 +176,7 @@ _ours: dict[str, HostLease] = {}
 
 @functools.cache
 def _release_at_exit() -> None:
-    """Release what this process holds when it ends: on another machine, no one could see that it is gone."""
+    """Release this process's leases when it exits, because another machine cannot see that it is gone."""
     atexit.register(lambda: [each.release() for each in list(_ours.values())])
 
 

@@ -1,6 +1,4 @@
-"""What one version of the registry makes of the two stages: which parts of which queries are evaluated together, where
-rows go, and what becomes of results.
-"""
+"""The two stages' plan for one version of the registry: shared evaluations, routing of rows, and results."""
 
 from __future__ import annotations
 
@@ -29,129 +27,62 @@ __all__ = ["Domain", "Group", "HostPlan", "HostPlans", "Hosted", "Piece", "Routi
 
 @dataclass(frozen=True)
 class Domain:
-    """Streams that are read together, and the clock: what is evaluated to one time.
-
-    Attributes
-    ----------
-    name : str
-    streams : tuple of str
-        In order. Stored relations are not among them: they have no time.
-    clock : str
-        ``event`` or ``arrival``.
-    """
+    """Streams and a clock whose evaluations step to the same time."""
 
     name: str
-    streams: tuple[str, ...]
+    streams: tuple[str, ...]  # sorted, without stored relations, which have no time
     clock: Clock
 
 
 @dataclass(frozen=True)
 class Routing:
-    """How the rows of a stream are divided among the shards of the first stage.
-
-    Attributes
-    ----------
-    name : str
-    stream : Stream
-    by : tuple of Expression
-        Over the stream's columns; none sends all rows to one shard.
-    shard : int or None
-        That shard.
-    """
+    """The division of a stream's rows among the shards of the first stage."""
 
     name: str
     stream: Stream
-    by: tuple[Expression, ...]
-    shard: int | None
+    by: tuple[Expression, ...]  # over the stream's columns; an empty tuple sends all rows to one shard
+    shard: int | None  # that shard
 
 
 @dataclass(frozen=True)
 class Group:
-    """Parts of queries that one evaluation of the first stage computes in each shard.
-
-    Attributes
-    ----------
-    name : str
-    domain : Domain
-    routings : mapping of str to str
-        By stream, the name of the routing by which its rows come.
-    shard : int or None
-        The one shard that evaluates it; None for all.
-    """
+    """Parts of queries that one evaluation of the first stage computes in each shard."""
 
     name: str
     domain: Domain
-    routings: Mapping[str, str]
-    shard: int | None
+    routings: Mapping[str, str]  # name of the routing, by stream
+    shard: int | None  # the one shard that evaluates it; None for all
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a query in the first stage.
+    """A part of a query in the first stage."""
 
-    Attributes
-    ----------
-    name : str
-        Equal for equal parts whose changes go the same ways.
-    fragment : Fragment
-    group : str
-    shard : int or None
-        The one shard of the second stage to which its changes go; None where its values decide.
-    """
-
-    name: str
+    name: str  # equal for equal parts whose changes have the same destination
     fragment: Fragment
     group: str
-    shard: int | None
+    shard: int | None  # the one shard of the second stage that gets its changes; None to route by value
 
 
 @dataclass(frozen=True)
 class Hosted:
-    """A query that is hosted.
+    """A query in the two stages."""
 
-    Attributes
-    ----------
-    id : int
-        Its incarnation.
-    name : str
-    buckets : int
-    result : Result
-        What its table or feed is.
-    domain : Domain
-    pieces : tuple of Piece
-    second : Node or None
-        What the second stage computes over the pieces.
-    shard : int or None
-        The one shard of the second stage that computes it; None for all.
-    """
-
-    id: int
+    id: int  # the incarnation
     name: str
     buckets: int
     result: Result
     domain: Domain
     pieces: tuple[Piece, ...]
-    second: Node | None
-    shard: int | None
+    second: Node | None  # the second stage's plan over the pieces; None if the first finishes them
+    shard: int | None  # the one shard of the second stage that computes it; None for all
 
 
 class HostPlan:
     """The hosted queries of one version of the registry.
 
-    Attributes
-    ----------
-    version : int
-    slots : tuple of int
-        The number by which Spark groups each shard's rows, in both stages and for results.
-    queries : dict of int to Hosted
-        By incarnation.
-    refused : dict of int to (str, str)
-        Queries that cannot be hosted: their names, and why.
-    failed : frozenset of int
-        Incarnations that have failed: none of them is in force.
-    groups : dict of str to Group
-    routings : dict of str to tuple of Routing
-        By stream.
+    `slots` has the number by which Spark groups each shard's rows, in both stages. `queries`, `refused` (the names and
+    reasons of queries that cannot be hosted) and `failed` use incarnations; `routings` are by stream.
     """
 
     def __init__(self, version: int, slots: Sequence[int]) -> None:
@@ -166,11 +97,9 @@ class HostPlan:
         self._streams: Mapping[str, Stream] = {}
 
     def stream(self, name: str) -> Stream:
-        """Return a stream of the catalogue."""
         return self._streams[name]
 
     def routing(self, stream: str, name: str) -> Routing:
-        """Return a routing of a stream."""
         return next(each for each in self.routings[stream] if each.name == name)
 
     @property
@@ -180,7 +109,7 @@ class HostPlan:
 
     @property
     def spreads_results(self) -> bool:
-        """Whether several shards of the second stage can have rows for one bucket of a table."""
+        """True if several shards of the second stage can have rows for one bucket of a table."""
         return any(each.second is not None and each.shard is None for each in self.queries.values())
 
     @classmethod
@@ -191,17 +120,9 @@ class HostPlan:
         before: HostPlan | None = None,
         ended: Collection[int] = (),
     ) -> HostPlan:
-        """Return the plan of a registry.
+        """Return the plan of a registry without the incarnations in `ended`.
 
-        Parameters
-        ----------
-        registry : Registry
-        slots : sequence of int
-            The number by which Spark groups each shard's rows.
-        before : HostPlan, optional
-            The plan of another version: what both have is not planned again.
-        ended : collection of int
-            Incarnations that a later version no longer has in force: the plan leaves them out.
+        Queries that are also in `before`, the plan of another version, are not planned again.
         """
         plan = cls(registry.version, slots)
         plan._streams = registry.catalog.streams
@@ -273,17 +194,11 @@ class HostPlan:
 
 
 class HostPlans:
-    """The plans of the versions of a registry; a process remembers the last ones.
+    """The plans of a registry's versions. A process caches the last ones.
 
-    Parameters
-    ----------
-    registry_of : callable
-        From a version to the registry. With one that can be pickled, this can be, too.
-    slots : sequence of int
-        The number by which Spark groups each shard's rows.
-    opened : int
-        The version with which the job started. A batch that was planned before runs again without the queries that this
-        version no longer has in force: whatever ended the job, to drop or to deactivate its query heals it.
+    It can be pickled if `registry_of` can. `opened` is the version with which the job started. A batch that was planned
+    earlier runs again without the queries that this version no longer has. So a query that ended the job can be dropped
+    or deactivated.
     """
 
     def __init__(self, registry_of: Callable[[int], Registry], slots: Sequence[int], opened: int = 0) -> None:
@@ -292,7 +207,6 @@ class HostPlans:
         self.opened = opened
 
     def __call__(self, version: int) -> HostPlan:
-        """Return the plan of a version."""
         registry = self.registry_of(version)
         ended = self._ended(registry)
         with _lock:
@@ -325,7 +239,7 @@ def _shareable(plan: Node) -> Node:
 def _domain(plan: Node) -> Domain:
     clock = clock_of(plan)
     streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
-    # Results at the multiples of a period may need several batches: other queries are not to wait for them.
+    # Results at the multiples of a period may need several batches; other queries must not wait for them.
     return Domain(named("domain", streams, clock, is_periodic(plan)), streams, clock)
 
 
@@ -335,5 +249,5 @@ def _routing(stream: Stream, route: Route, gathered: int) -> Routing:
 
 
 def named(*parts: object) -> str:
-    """Return a name for some values: the same in every process."""
+    """Return a short name for some values: the same in every process."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

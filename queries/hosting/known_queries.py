@@ -1,4 +1,4 @@
-"""Which queries a stage has begun and which have failed there."""
+"""The queries that have begun or failed in a stage."""
 
 from __future__ import annotations
 
@@ -13,29 +13,23 @@ __all__ = ["KnownQueries"]
 class KnownQueries:
     """The queries of a stage in one shard.
 
-    The queries that begin in one batch are a *generation*, named by the version of the registry that is then in force.
-    What the first stage gives to the second begins anew with each, because a later query needs what is there by then
-    as changes, and an earlier one has had it.
-
-    Parameters
-    ----------
-    saved
-        What :meth:`to_json` gave; empty at first.
+    The queries that begin in one batch are a *generation*, named by the registry's version at that batch. Each
+    generation gets its own changes from the first stage. A later query needs the existing rows as changes, which an
+    earlier one has already had.
     """
 
     def __init__(self, saved: Any) -> None:
         self._generations: dict[int, int] = {int(number): each for number, each in saved.get("begun", {}).items()}
         self.failed: dict[int, str] = {int(number): reason for number, reason in saved.get("failed", {}).items()}
-        """Queries that failed in this shard, and why, until the registry has them inactive."""
+        """Reasons of the queries that failed in this shard, until the registry deactivates them."""
         self.clears = False
-        """Whether a query leaves in this batch that has failed, here or in another shard.
+        """True if a query that failed in any shard is removed in this batch.
 
-        What only queries had that leave is not for those that begin then: where one has failed it is gone, and what
-        begins would have other rows in each shard.
+        Then queries that begin must not take over the state that only removed queries used. A shard in which one failed
+        has lost that state, so the new queries would begin with different rows in each shard.
         """
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         return {"begun": self._generations, "failed": self.failed}
 
     def follow(self, plan: HostPlan) -> None:
@@ -47,20 +41,18 @@ class KnownQueries:
         self.failed = {**kept, **refused}
 
     def generation(self, query: int) -> int:
-        """Return the generation of a query."""
         return self._generations[query]
 
     def job_name(self, query: Hosted, piece: Piece) -> str:
-        """Return the name of a piece's work: of the query alone if it is finished there, else of its generation."""
+        """Return the name of a piece's job: per query if the first stage finishes it, else per generation."""
         if piece.fragment.onward is None:
             return f"{query.id}/{piece.name}"
         return f"{piece.name}@{self.generation(query.id)}"
 
     def fail(self, queries: Iterable[int], reason: str) -> None:
-        """Let queries fail, if they have not."""
+        """Record a failure; the first reason stays."""
         for number in queries:
             self.failed.setdefault(number, reason)
 
     def running(self, plan: HostPlan) -> list[Hosted]:
-        """Return the queries that have not failed."""
         return [each for number, each in plan.queries.items() if number not in self.failed]

@@ -1,4 +1,4 @@
-"""What leaves the stages for the tables: frames of results, and what there is to know about queries."""
+"""Output of the stages for the tables: frames of results, and events of queries."""
 
 from __future__ import annotations
 
@@ -24,52 +24,30 @@ __all__ = ["Leaving", "Results"]
 class Leaving:
     """The control of a row that leaves the second stage.
 
-    Attributes
-    ----------
-    kind : str
-        ``rows``: the frame has rows for the table of a query. ``begun``: the query's first batch; its table begins
-        anew, also if no rows come. ``failed``: nothing of the query is to be kept. ``late``: rows of a stream that came
-        below the low-watermark of some queries, in this shard. ``waiting``: queries with results in this shard that
-        this batch did not put out.
-    query : int
-        The query's incarnation; -1 for ``late`` and ``waiting``.
-    name : str
-        The query's name, or the stream's.
-    bucket : int
-        Of the table.
-    reason : str
-        Why a query failed.
-    whole_from : int or None
-        The time in µs from which results lack nothing.
-    count : int
-        The number of late rows.
-    queries : tuple of int
-        To which rows were late, or which wait.
-    since : tuple of int
-        Since when each of the queries waits: when the oldest row behind its results came, in microseconds.
-    took_s : float
-        The seconds in which a task merged the rows.
+    The kinds are: ``rows``, a frame for a query's table; ``begun``, the query's first batch, in which its table
+    restarts even without rows; ``failed``, a query of which nothing is kept; ``late``, a stream's rows below the
+    low-watermark of some queries in this shard; ``waiting``, queries with results in this shard that this batch does
+    not emit.
     """
 
     kind: str
-    query: int = -1
-    name: str = ""
+    query: int = -1  # the incarnation; -1 for ``late`` and ``waiting``
+    name: str = ""  # of the query, or of the stream if ``late``
     bucket: int = 0
     reason: str = ""
-    whole_from: int | None = None
-    count: int = 0
-    queries: tuple[int, ...] = ()
-    since: tuple[int, ...] = ()
-    took_s: float = field(default=0.0, compare=False)
+    whole_from: int | None = None  # event time in µs from which results are complete; None if never certain
+    count: int = 0  # number of late or of merged rows
+    queries: tuple[int, ...] = ()  # those with late rows, or those that wait
+    since: tuple[int, ...] = ()  # oldest arrival in µs behind the results of each query that waits
+    took_s: float = field(default=0.0, compare=False)  # seconds in which a task merged the rows
 
     def control(self) -> str:
-        """Return it as text; equal ones have equal texts."""
+        """Return the control as text; equal ones have equal texts."""
         values = {name: value for name, value in vars(self).items() if value != _DEFAULTS[name]}
         return json.dumps({"kind": self.kind, **values}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def of(cls, control: str) -> Leaving:
-        """Return what a control says."""
         values = json.loads(control)
         for name in ("queries", "since"):
             values[name] = tuple(values.get(name, ()))
@@ -80,17 +58,9 @@ _DEFAULTS = vars(Leaving(""))
 
 
 class Results:
-    """Collects what leaves a stage in a shard for the tables.
+    """Collects a shard's output for the tables, and reports failed queries to `known`.
 
-    Parameters
-    ----------
-    plan : HostPlan
-    known : KnownQueries
-        Learns which queries fail.
-    out : Outbox
-    deferred : Deferred
-    served : frozenset of int or None
-        The queries whose results are put out; None for all. Those of others wait.
+    `served` has the queries whose results are emitted; None for all. Results of other queries wait.
     """
 
     def __init__(
@@ -104,7 +74,7 @@ class Results:
         deferred.keep([each.id for each in known.running(plan)])
 
     def take(self, query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> None:
-        """Put out what changes make of a query's table, or let them wait."""
+        """Emit a query's changes, or defer them."""
         if self._served is not None and query.id not in self._served:
             self._deferred.put(query, changes, stamp.first_us)
             return
@@ -115,7 +85,7 @@ class Results:
         self._leave(query, changes, stamp)
 
     def close(self, stamp: Stamp) -> None:
-        """Put out what waited for this batch, then what still waits, and which queries failed."""
+        """Emit the deferred results of served queries, then the list of queries that still wait, and all failures."""
         for query in [self._plan.queries[number] for number in sorted(self._deferred.firsts)]:
             if query.id not in self._known.failed and (self._served is None or query.id in self._served):
                 frames, first_us = self._deferred.take(query)
@@ -138,20 +108,19 @@ class Results:
             self._put(Leaving("rows", query.id, query.name, bucket), frame)
 
     def begin(self, query: Hosted, whole_from: int | None, since: int | None) -> None:
-        """Put out that this is the first batch of a query; a feed has no changes from before ``since``."""
+        """Emit that this is a query's first batch; a feed has no changes from before `since`."""
         if query.result.kind == "feed" and whole_from is not None and since is not None:
             whole_from = max(whole_from, since)
         self._put(Leaving("begun", query.id, query.name, whole_from=whole_from))
 
     def late(self, domain: Domain, jobs: Iterable[Job], stepped: Stepped) -> None:
-        """Put out how many rows came late."""
         for stream, count in stepped.late.items():
             queries = sorted({number for job in jobs for number in job.ids})
             leaving = Leaving("late", name=stream, count=count, queries=tuple(queries))
             self._out.put(self._shard(domain.name), leaving.control())
 
     def _failures(self) -> None:
-        """Put out which queries have failed in this shard, in this batch or before."""
+        """Emit the failures of this shard, those of earlier batches included."""
         names = {number: each.name for number, each in self._plan.queries.items()}
         names |= {number: name for number, (name, _) in self._plan.refused.items()}
         for number, reason in self._known.failed.items():

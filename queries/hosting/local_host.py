@@ -27,13 +27,7 @@ __all__ = ["Left", "LocalHost"]
 
 @dataclass(frozen=True)
 class Left:
-    """A row that left the second stage.
-
-    Attributes
-    ----------
-    leaving : Leaving
-    frame : bytes or None
-    """
+    """A row that left the second stage."""
 
     leaving: Leaving
     frame: bytes | None
@@ -42,13 +36,7 @@ class Left:
 class LocalHost:
     """Runs the batches of hosted queries with the classes that Spark runs, over stores in memory.
 
-    Parameters
-    ----------
-    registry_of : callable
-        From a version to the registry.
-    shards : int
-    shuffle : random.Random, optional
-        In which order rows come to a shard. Spark promises none; by default it is that in which they are sent.
+    With `shuffle`, rows reach a shard in random order, since Spark guarantees none; by default, in the order sent.
     """
 
     def __init__(
@@ -62,22 +50,12 @@ class LocalHost:
         """The state of each shard of the second stage."""
 
     def plan(self, version: int) -> HostPlan:
-        """Return the plan of a version of the registry."""
         return self._plans(version)
 
     def batch(self, command: Command, tasks: Mapping[str, Sequence[pa.Table]]) -> list[Left]:
-        """Run a batch.
+        """Run a batch, and return the second stage's output in the order of its shards.
 
-        Parameters
-        ----------
-        command : Command
-        tasks : mapping of str to sequence of pyarrow.Table
-            By stream, the rows of each task of its scan, with the system column.
-
-        Returns
-        -------
-        list of Left
-            What leaves the second stage, in the order of its shards.
+        `tasks` has the rows of each task of a stream's scan, with the system column.
         """
         shards = len(self.first)
         sent = [Row(slot=shard, frame=None, control=TICK) for shard in range(shards)]
@@ -90,7 +68,7 @@ class LocalHost:
         return [Left(Leaving.of(each.control), each.frame) for each in results]
 
     def snapshot(self, shuffle: random.Random | None = None) -> LocalHost:
-        """Return a host with a copy of the state, as a job that is started again has it."""
+        """Return a host with a copy of the state, like a restarted job."""
         again = LocalHost(self._plans.registry_of, len(self.first), shuffle)
         for mine, other in zip([*self.first, *self.second], [*again.first, *again.second], strict=True):
             other.values.update(mine.values)

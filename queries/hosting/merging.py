@@ -1,4 +1,4 @@
-"""What a task does with results: merge those of each query into its table's buckets, and stage the files."""
+"""The tasks' merge of results into the buckets of each query's table, and the staging of the files."""
 
 from __future__ import annotations
 
@@ -20,35 +20,21 @@ from .results import result_rows
 __all__ = ["MERGED_DDL", "GivenForTables", "MergeStep", "tables_of"]
 
 MERGED_DDL = "control STRING, staged BINARY"
-"""What comes back to the driver: what there is to know about queries, and what the commit of a table needs."""
+"""The rows for the driver: events of queries, and the input of the tables' commits."""
 
 _MERGED = pa.schema([("control", pa.string()), ("staged", pa.binary())])
 
 
 @dataclasses.dataclass(frozen=True)
 class GivenForTables:
-    """What the program that starts the job gives for all tables. It is in no file, since it may have secrets.
+    """The starting program's settings for all tables. They are never written to a file, since they may have secrets."""
 
-    Attributes
-    ----------
-    options : tuple of (str, str)
-        As of :class:`~upstream.sink.results.result_table.ResultTable`.
-    overwrite : bool
-        Whether tables of another checkpoint's queries are taken over.
-    """
-
-    options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
-    overwrite: bool = False
+    options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)  # as of ``ResultTable``
+    overwrite: bool = False  # take over tables of another checkpoint's queries
 
     @classmethod
     def of(cls, options: Mapping[str, object], *, overwrite: bool) -> GivenForTables:
-        """Return what a program gives.
-
-        Raises
-        ------
-        OptionError
-            One is no option of an object store.
-        """
+        """Return the settings; raise OptionError if one is no option of an object store."""
         unknown = [name for name in options if not name.lower().startswith(STORAGE_PREFIX)]
         if unknown:
             raise OptionError(
@@ -58,7 +44,7 @@ class GivenForTables:
 
     @property
     def storage(self) -> dict[str, str]:
-        """The options of the store, without what says that they are."""
+        """The options of the object store, without their prefix."""
         return {name.removeprefix(STORAGE_PREFIX): value for name, value in self.options}
 
 
@@ -66,22 +52,12 @@ _NOTHING_GIVEN = GivenForTables()
 
 
 def tables_of(plans: HostPlans, version: int, given: GivenForTables = _NOTHING_GIVEN) -> dict[int, ResultTable]:
-    """Return the tables of the queries in force, by incarnation.
-
-    Parameters
-    ----------
-    plans
-        The plans of the registry's versions.
-    version
-        Of the registry.
-    given
-        What holds for all tables.
-    """
+    """Return the tables of the queries in force, by incarnation."""
     queries, known = plans(version).queries, plans.registry_of(version).queries
     return {number: _table_of(each, known[each.name].location, given) for number, each in queries.items()}
 
 
-# What writes a table is remembered by it, in a task as on the driver: so a query has the same one in each batch.
+# The sink caches writers by ResultTable, in tasks and on the driver: so a query has the same one in each batch.
 _made: dict[tuple[str, int, GivenForTables], tuple[Hosted, ResultTable]] = {}
 _MOST = 10_000
 
@@ -114,29 +90,19 @@ def _new_table(query: Hosted, location: str, given: GivenForTables) -> ResultTab
 
 @dataclasses.dataclass(frozen=True)
 class MergeStep:
-    """From what left the second stage to what the driver commits.
+    """The step from the second stage's output to the rows that the driver commits.
 
-    A table that cannot take its rows fails its query, and no other. Where a disk or a store fails, so does the batch:
-    it is repeated.
-
-    Attributes
-    ----------
-    plans : HostPlans
-    version : int
-        Of the registry.
-    seen : mapping of str to SeenTable
-        What the driver has seen of the tables, by the query's name. A query without one gets nothing.
-    given : GivenForTables
-        What holds for all tables.
+    If a table cannot take its rows, its query fails, and no other does. If a disk or a store fails, the batch fails and
+    is repeated.
     """
 
     plans: HostPlans
     version: int
-    seen: Mapping[str, SeenTable]
+    seen: Mapping[str, SeenTable]  # the driver's view of the tables, by query name; a query without one gets no rows
     given: GivenForTables = _NOTHING_GIVEN
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row for the rows of each bucket, and each other control as it came."""
+        """Yield one row for each bucket with rows, and all other controls unchanged."""
         frames: dict[str, list[pa.Buffer]] = {}
         controls: list[str] = []
         for batch in batches:
@@ -144,7 +110,7 @@ class MergeStep:
                 if frame.is_valid:
                     frames.setdefault(control, []).append(frame.as_buffer())
                 else:
-                    controls.append(control)  # equal ones of two shards are two
+                    controls.append(control)  # equal controls of two shards count twice
         staged: list[bytes | None] = [None] * len(controls)
         tables = tables_of(self.plans, self.version, self.given) if frames else {}
         for control, of_one in frames.items():
@@ -161,7 +127,7 @@ class MergeStep:
         try:
             came = result_rows(frames)
             result = stage(table, self.seen[leaving.name], came)
-        except FAILURES as error:  # a repeat would meet these; a full disk it may not
+        except FAILURES as error:  # a repeat would fail the same way; after a full disk, it may not
             return Leaving("failed", leaving.query, leaving.name, reason=str(attributed(error))), None
         took_s = time.perf_counter() - began
         return dataclasses.replace(leaving, count=came.rows.num_rows, took_s=took_s), result

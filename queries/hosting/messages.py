@@ -1,4 +1,4 @@
-"""What passes between the scan, the stages and the tables: rows of a slot, a frame and a control in JSON."""
+"""Rows between the scan, the stages and the tables: a slot, a frame, and a control in JSON."""
 
 from __future__ import annotations
 
@@ -22,34 +22,25 @@ _MOST_BYTES = 1 << 30
 
 
 class Message(NamedTuple):
-    """A row that has come.
-
-    Attributes
-    ----------
-    control : dict
-        Its ``kind`` says what it is.
-    frame : bytes or None
-    text : str
-        The control as it came.
-    """
+    """A received row."""
 
     control: dict[str, Any]
     frame: bytes | None
-    text: str
+    text: str  # the control as it came
 
     @property
     def kind(self) -> str:
-        """What the message is."""
+        """The control's ``kind``."""
         return str(self.control["kind"])
 
 
 def control_of(kind: str, **values: Any) -> str:
-    """Return a control. Equal values give equal text."""
+    """Return a control as text; equal values give equal text."""
     return json.dumps({"kind": kind, **values}, sort_keys=True, separators=(",", ":"))
 
 
 def read_messages(rows: Iterable[Row]) -> list[Message]:
-    """Return what has come, in an order that does not depend on the order of arrival. Ticks are left out."""
+    """Return the messages, without ticks, in an order that does not depend on arrival."""
     found: list[tuple[str, bytes | None]] = []
     for row in rows:
         control, frame = row.control, row.frame
@@ -60,31 +51,22 @@ def read_messages(rows: Iterable[Row]) -> list[Message]:
 
 
 class Outbox:
-    """Collects the rows that leave.
-
-    Parameters
-    ----------
-    slots : sequence of int
-        The number by which Spark groups each shard's rows.
-    """
+    """Collects the rows that a task sends. `slots` has the number by which Spark groups each shard's rows."""
 
     def __init__(self, slots: Sequence[int]) -> None:
         self._slots = slots
         self._rows: list[tuple[int, bytes | None, str]] = []
 
     def put(self, shard: int, control: str, frame: bytes | None = None) -> None:
-        """Send a row to one shard."""
         self._rows.append((self._slots[shard], frame, control))
 
     def put_to_all(self, control: str) -> None:
-        """Send a row without a frame to every shard."""
         self._rows += [(slot, None, control) for slot in self._slots]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def batch(self) -> pa.RecordBatch:
-        """Return the rows."""
         return _packed(self._rows)
 
     def table(self) -> pa.Table:
@@ -112,7 +94,7 @@ def _without(frames: pa.BinaryArray, empty: pa.BooleanArray) -> pa.Array:
 
 
 def by_kind(messages: Sequence[Message]) -> Mapping[str, list[Message]]:
-    """Return messages by their kind."""
+    """Group messages by their kind."""
     found: dict[str, list[Message]] = {}
     for each in messages:
         found.setdefault(each.kind, []).append(each)

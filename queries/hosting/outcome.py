@@ -1,4 +1,4 @@
-"""What the tasks of a batch have left for the driver, by query."""
+"""The outcome of a batch by query, from the output of its tasks."""
 
 from __future__ import annotations
 
@@ -12,61 +12,37 @@ __all__ = ["Began", "Outcome", "outcome_of"]
 
 
 class Began(NamedTuple):
-    """The beginning of a query.
+    """The beginning of a query."""
 
-    Attributes
-    ----------
-    whole_from : int or None
-        The time in µs from which its results lack nothing; None if that is never certain.
-    """
-
-    whole_from: int | None
+    whole_from: int | None  # event time in µs from which results are complete; None if never certain
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What a batch has made of the queries; each mapping goes by the incarnation.
+    """The outcome of a batch. All mappings are by incarnation."""
 
-    Attributes
-    ----------
-    staged : dict
-        What the commit of each table needs, of the tasks that had rows.
-    rows : dict
-        How many rows and tombstones a table takes.
-    failed : dict
-        The names of queries that failed, and why.
-    began : dict
-        Queries of which this is the first batch.
-    late : dict
-        Rows that came below the low-watermark of a query.
-    waiting : dict
-        Queries with results that this batch did not put out: when the oldest row behind them came, in microseconds.
-    took_s : dict
-        The seconds in which tasks merged the rows of a table.
-    """
-
+    # Input of each table's commit, from the tasks that had rows
     staged: dict[int, list[bytes]] = dataclasses.field(default_factory=dict[int, list[bytes]])
+    # Number of rows and tombstones for a table
     rows: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    # Names and reasons
     failed: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict[int, tuple[str, str]])
-    began: dict[int, Began] = dataclasses.field(default_factory=dict[int, Began])
+    began: dict[int, Began] = dataclasses.field(default_factory=dict[int, Began])  # queries in their first batch
+    # Number of rows below the query's low-watermark
     late: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    # Oldest arrival in µs behind results that this batch did not emit
     waiting: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    # Seconds in which tasks merged a table's rows
     took_s: dict[int, float] = dataclasses.field(default_factory=dict[int, float])
 
     def fail(self, number: int, name: str, reason: str) -> None:
-        """Fail a query; of several reasons the first in the order of texts counts, whatever came first."""
+        """Record a failure. The reason that sorts first counts, so the order of the calls does not matter."""
         known = self.failed.get(number, (name, reason))
         self.failed[number] = name, min(known[1], reason)
 
 
 def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> Outcome:
-    """Return what a batch has made of the queries.
-
-    Parameters
-    ----------
-    left
-        Controls, and what was staged: the rows that :class:`~.merging.MergeStep` gives, in any order.
-    """
+    """Combine the rows of :class:`~.merging.MergeStep`, in any order: controls and staged files."""
     outcome = Outcome()
     for control, staged in left:
         leaving = Leaving.of(control)

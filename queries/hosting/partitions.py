@@ -1,8 +1,4 @@
-"""How many tasks the stages of a host have: as many as there are shards, and not as many as the session shuffles into.
-
-Spark's default is 200. Each stage of each batch would then have 200 tasks and as many state stores, of which few have a
-shard.
-"""
+"""A limit on the tasks of the host's stages: as many as there are shards."""
 
 from __future__ import annotations
 
@@ -22,10 +18,10 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def at_most_partitions(session: SparkSession, most: int) -> Generator[None]:
-    """Let a streaming query that the block starts shuffle into no more partitions than `most`.
+    """Limit the shuffle partitions of a streaming query that the block starts.
 
-    Spark copies the session's settings when it makes the query, and a new checkpoint keeps the number. An existing
-    checkpoint goes on with the number that it has.
+    With Spark's default, each stage of each batch would have 200 tasks and state stores, most of them without a shard.
+    Spark copies the session's settings when it makes the query. A checkpoint keeps the number with which it began.
     """
     with _lock:
         given = session.conf.get(_PARTITIONS)

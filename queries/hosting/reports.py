@@ -1,4 +1,4 @@
-"""What the host reports of each query, for those who look at it from outside."""
+"""The host's report of each query, for other processes."""
 
 from __future__ import annotations
 
@@ -26,42 +26,18 @@ _DIGITS = 6
 
 @dataclasses.dataclass(frozen=True)
 class QueryReport:
-    """What has become of a query since it began.
+    """The figures of a query since it began. In averages, the weight of older batches fades."""
 
-    Attributes
-    ----------
-    begun : bool
-        Whether it has been evaluated yet. It waits for the first low-watermark of its streams.
-    whole_from : int or None
-        The time in µs from which its results lack nothing; None if it has not begun, or that is never certain.
-    rows : int
-        Rows and tombstones that its table took.
-    late : int
-        Rows of its streams that came below their low-watermark.
-    batch : int
-        The last batch in which its table took rows; -1 for none.
-    committed_at_us : int or None
-        When that batch was committed, in microseconds since the epoch.
-    staleness_s : float or None
-        How old its rows were then: the 99th percentile, in seconds.
-    waiting_since_us : int or None
-        When the oldest row came behind results that the last batch did not put out; None if none wait.
-    cost_s : float or None
-        The seconds that its results take in a batch that puts them out; older batches fade. None if there was none.
-    likely : float
-        How often it has results in a batch, from 0 to 1; older batches fade.
-    """
-
-    begun: bool = False
-    whole_from: int | None = None
-    rows: int = 0
-    late: int = 0
-    batch: int = -1
-    committed_at_us: int | None = None
-    staleness_s: float | None = None
-    waiting_since_us: int | None = None
-    cost_s: float | None = None
-    likely: float = 1.0
+    begun: bool = False  # evaluated at least once; until then, it waits for a first low-watermark
+    whole_from: int | None = None  # event time in µs from which results are complete; None if unknown
+    rows: int = 0  # rows and tombstones that its table took
+    late: int = 0  # rows of its streams below their low-watermark
+    batch: int = -1  # last batch in which its table took rows; -1 for none
+    committed_at_us: int | None = None  # time of that batch's commit
+    staleness_s: float | None = None  # 99th percentile of the age of that batch's rows at its commit
+    waiting_since_us: int | None = None  # oldest arrival behind results not yet emitted; None if none wait
+    cost_s: float | None = None  # average seconds that a batch takes to emit its results; None if never emitted
+    likely: float = 1.0  # average share of batches with results, from 0 to 1
 
     def after(
         self,
@@ -71,7 +47,7 @@ class QueryReport:
         committed: tuple[int, float | None] | None,
         cost_s: float | None,
     ) -> QueryReport:
-        """Return the report after one more batch, in which some query had results or began."""
+        """Return the report after one more batch."""
         began = outcome.began.get(number)
         rows = outcome.rows.get(number, 0)
         report = dataclasses.replace(
@@ -83,7 +59,7 @@ class QueryReport:
         )
         if cost_s is not None:
             report = dataclasses.replace(report, cost_s=_estimate(self.cost_s, cost_s))
-        # While results wait, nobody can see whether more came.
+        # While results wait, later ones are not visible.
         if self.begun and self.waiting_since_us is None and (outcome.rows or outcome.waiting):
             had = bool(rows) or report.waiting_since_us is not None
             report = dataclasses.replace(report, likely=_faded(self.likely, float(had)))
@@ -96,37 +72,18 @@ class QueryReport:
 
 @dataclasses.dataclass(frozen=True)
 class HostReport:
-    """What there is to know after a batch.
+    """The report after a batch."""
 
-    Attributes
-    ----------
-    batch : int
-        Its number; -1 if there was none. Batches without results are left out.
-    queries : mapping of int to QueryReport
-        By incarnation.
-    batch_s : float
-        How long it took.
-    fixed_s : float
-        How long batches take beside putting out results; older batches fade.
-    """
-
-    batch: int = -1
-    queries: Mapping[int, QueryReport] = dataclasses.field(default_factory=dict[int, QueryReport])
+    batch: int = -1  # -1 if there was none; batches without results are skipped
+    queries: Mapping[int, QueryReport] = dataclasses.field(default_factory=dict[int, QueryReport])  # by incarnation
     batch_s: float = 0.0
-    fixed_s: float = 0.0
+    fixed_s: float = 0.0  # average seconds of a batch without emitting results; older batches fade
 
 
 class Reports:
     """The reports of all queries, in one file below the checkpoint.
 
-    Parameters
-    ----------
-    checkpoint
-        The host's.
-
-    Notes
-    -----
-    A batch that runs again counts once. Figures never end a job: a report that cannot be written is a warning.
+    A batch that runs again counts once. A report that cannot be written only causes a warning and never ends the job.
     """
 
     def __init__(self, checkpoint: TableFolder) -> None:
@@ -136,11 +93,11 @@ class Reports:
         self._left_out = LeftOutFigures("the report of the queries", self._folder, _LOG)
 
     def read(self) -> Mapping[int, QueryReport]:
-        """Return the report of each query, by its incarnation."""
+        """Return the report of each query, by incarnation."""
         return self.host().queries
 
     def host(self) -> HostReport:
-        """Return the whole report, as it is on the disk."""
+        """Return the report from the disk."""
         try:
             text = self._folder.read(_NAME)
         except FileNotFoundError:
@@ -160,22 +117,10 @@ class Reports:
         seconds: float = 0.0,
         costs: Mapping[int, float] | None = None,
     ) -> None:
-        """Add a batch.
+        """Add a batch, and forget all queries but `queries`, the incarnations in force.
 
-        Parameters
-        ----------
-        batch
-            Its number.
-        outcome
-            What it made of the queries.
-        queries
-            The incarnations in force. Others are forgotten.
-        committed
-            Of each table that got a commit, when, and how old its rows were.
-        seconds
-            How long it took.
-        costs
-            How much longer it took for each query whose results it put out.
+        `committed` has the time in µs of each table's commit and its rows' age. `costs` has the seconds that the batch
+        took for the results of each query.
         """
         known = self._known if self._known is not None else self.host()
         if batch <= known.batch:
@@ -193,14 +138,14 @@ class Reports:
         fixed_s = max(seconds - sum(costs.values()), 0.0)
         known = HostReport(batch, now, round(seconds, _DIGITS), _estimate(known.fixed_s or None, fixed_s))
         self._known = known
-        # The tables have the batch; the next report has its figures.
+        # A failure loses nothing: the tables have the batch, and the next report has its figures.
         self._left_out.attempt(lambda: write_value(self._folder, _NAME, dataclasses.asdict(known)))
 
 
 def _estimate(before: float | None, now: float) -> float:
-    """Return an average of seconds in which what was before fades.
+    """Return a fading average of seconds; restart it if it is off by more than a factor of two.
 
-    It is forgotten where it was far from true: the first batch of a process takes many times as long as the next ones.
+    The first batch of a process takes many times as long as the next ones, and must not count for long.
     """
     if before is None or not before / 2 <= now <= before * 2:
         return round(now, _DIGITS)

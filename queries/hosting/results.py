@@ -1,8 +1,4 @@
-"""From the changes of a query in a step to the rows that its table takes.
-
-Results are many and most are small, so rows pass to the tables without the system column: what it would repeat in each
-row is in the frame once.
-"""
+"""Conversion of a query's changes in a step to the rows that its table takes."""
 
 from __future__ import annotations
 
@@ -37,54 +33,37 @@ _STAMP = b"upstream.stamp"
 
 @dataclass(frozen=True)
 class Stamp:
-    """What rows of a frame have in common.
+    """The system values that all rows of a frame have in common.
 
-    Attributes
-    ----------
-    batch : int
-    shard, shards : int
-    now_us : int
-        The newest arrival.
-    first_us : int
-        The arrival of the oldest row that the step took.
+    A frame has them once instead of a system column, because most results are small.
     """
 
     batch: int
     shard: int
     shards: int
-    now_us: int
-    first_us: int
+    now_us: int  # newest arrival
+    first_us: int  # arrival of the oldest row in the step
 
     def numbers(self, deleted: Mask) -> Int64s:
-        """Return the sequence numbers of rows, some of them tombstones.
+        """Return the rows' sequence numbers, given the mask of tombstones.
 
-        They increase from batch to batch. In one batch that of an upsert is greater than that of a tombstone: a key may
-        leave one shard and come to another, and is there then.
+        They increase from batch to batch. Within a batch, upserts are above tombstones: a key that moves from one shard
+        to another exists afterwards.
         """
         places = np.arange(len(deleted), dtype=np.int64) * self.shards + self.shard
         return max(self.batch, 0) * _BATCH + np.where(deleted, 0, _UPSERT) + places
 
 
 def net(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return what changes add up to over all their times: rows with their weights, none of which is 0."""
+    """Return the sum of changes over all times, as rows with a weight other than 0."""
     by = [name for name in changes.columns if name not in (TIME, WEIGHT)]
     return changes.group_by(by, maintain_order=True).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
 
 
 def result_frames(query: Hosted, changes: pl.DataFrame, stamp: Stamp) -> list[tuple[int, bytes]]:
-    """Return the bucket and the frame of what a query's table takes; :func:`result_rows` reads the frame.
+    """Return bucket and frame of the rows for a query's table, from its consolidated changes; see :func:`result_rows`.
 
-    Parameters
-    ----------
-    query : Hosted
-    changes : polars.DataFrame
-        The query's, consolidated, with their times and weights.
-    stamp : Stamp
-
-    Raises
-    ------
-    QueryError
-        Two rows have one key.
+    Raises QueryError if two rows have one key.
     """
     result = query.result
     changes = result.of(changes)
@@ -106,7 +85,7 @@ def _text(stamp: Stamp) -> str:
 
 
 def result_rows(frames: Sequence[bytes | pa.Buffer]) -> ResultRows:
-    """Return the rows of some frames of one query."""
+    """Read the rows of some frames of one query."""
     tables = [from_frame(frame) for frame in frames]
     stamps = [_stamp(table) for table in tables]
     marks = [table.column(SYSTEM).to_numpy() for table in tables]
@@ -127,9 +106,9 @@ def _stamp(table: pa.Table) -> Stamp:
 
 
 def _upserted(query: Hosted, changes: pl.DataFrame) -> pa.Table:
-    """Return upserts of the rows that have come, and tombstones of the keys that have gone: one row for each key."""
+    """Return upserts of the new rows and tombstones of the removed keys: one row for each key."""
     result = query.result
-    # Queries are many and their changes few: what counts is the number of calls.
+    # With many queries of few changes each, the number of calls determines the cost.
     times = changes.get_column(TIME)
     moved = changes if times.min() == times.max() else net(changes)
     weights = int64s(moved, WEIGHT)
@@ -148,7 +127,7 @@ def _upserted(query: Hosted, changes: pl.DataFrame) -> pa.Table:
 
 
 def _appended(result: Result, changes: pl.DataFrame) -> pa.Table:
-    """Return each row of a stream with its time, as often as its weight says."""
+    """Return each row of a feed with its time, repeated by its weight."""
     at, _ = expanded(np.zeros(changes.height, dtype=np.int64), int64s(changes, WEIGHT))
     rows = changes[at]
     return to_table(rows, result.schema).append_column(SYSTEM, pa.array(np.zeros(rows.height, dtype=np.bool_)))

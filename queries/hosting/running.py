@@ -1,4 +1,4 @@
-"""The streaming query that hosts all continuous queries: started, and each of its batches committed."""
+"""The start of the streaming query that hosts all continuous queries, and the commit of its batches."""
 
 from __future__ import annotations
 
@@ -61,33 +61,8 @@ def start(
 ) -> StreamingQuery:
     """Start the streaming query that hosts the queries of a checkpoint.
 
-    Parameters
-    ----------
-    streams
-        All streams that the registry of the checkpoint has, by name.
-    checkpoint
-        The checkpoint, with a registry.
-    name
-        The streaming query's name in Spark.
-    batch_s
-        How long a batch is to take, in seconds; None puts out all results in each batch. With ``once=True`` the only
-        batch puts out all.
-    given
-        What holds for all tables.
-    **trigger
-        As for Spark's ``trigger``, such as ``processingTime="5 seconds"`` or ``availableNow=True``.
-
-    Raises
-    ------
-    OptionError
-        A stream is missing, the registry does not have it, or a query's table would be where other files are.
-    SchemaError
-        A stream leaves rows out.
-    CheckpointError
-        The checkpoint has no registry, was begun with other operators in the streams, or another job hosts its
-        queries.
-    EnvironmentMissingError
-        The session is a client of Spark Connect, or its state store cannot hold the queries' state.
+    `streams` has all streams of the checkpoint's registry. `batch_s` is the target duration of a batch in seconds;
+    without it, and with ``once=True``, a batch emits all results. `trigger` is as for Spark's ``trigger``.
     """
     place = checkpoint_location(checkpoint)
     registry = registry_now(place)
@@ -159,29 +134,17 @@ def _check_streams(streams: Mapping[str, KeyedRows], known: list[str]) -> None:
                 hint="run the job that hosts the queries on the server, for example by spark-submit",
             )
         for step in walk(stream.plan):
-            # Steps on each row only make tombstones, which queries take.
+            # Steps on single rows only make tombstones, which queries accept.
             if not isinstance(step, Transform | Map):
                 check_complete(step.left_out, f"queries would lack rows of the stream '{name}'")
 
 
 class HostedBatches:
-    """Commits each batch: Spark calls it with the rows that left the second stage.
+    """Commits each batch: the function that Spark calls with the second stage's output.
 
-    Parameters
-    ----------
-    checkpoint
-        The host's.
-    plans
-        The plans of the registry's versions.
-    given
-        What holds for all tables.
-    check
-        Called at the beginning of each batch: it raises if another job hosts the queries by now.
-
-    Notes
-    -----
     Guarantee: each table has each batch once, in one commit, whatever fails meanwhile. A query that fails gets no
-    commit in that batch or a later one, and the next change of the journal deactivates it; the others go on.
+    commit in that batch or a later one, and the next change of the journal deactivates it. The other queries are not
+    affected. `check` raises at the beginning of a batch if another job now hosts the queries.
     """
 
     def __init__(
@@ -198,7 +161,6 @@ class HostedBatches:
         self._dropped = DroppedTables(given.options)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Run a batch and commit it."""
         began = time.perf_counter()
         self._check()
         command = command_of_batch(self._checkpoint, batch_id)
@@ -209,7 +171,7 @@ class HostedBatches:
         seen = sink.look(table for number, table in tables.items() if number not in failed)
         step = MergeStep(self._plans, command.version, seen.tables, self._given)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
-        # What the first stage finishes for a bucket has gone to one shard of the second: no shuffle more.
+        # The first stage's results for a bucket are in one shard of the second: they need no shuffle.
         left = df.repartition(tasks, "slot") if self._plans(command.version).spreads_results else df
         rows = left.mapInArrow(step, MERGED_DDL).collect()
         outcome = outcome_of((row.control, row.staged) for row in rows)
@@ -221,7 +183,7 @@ class HostedBatches:
         merged = time.perf_counter()
         made = self._commit(sink, tables, outcome, command)
         commit_s = (time.perf_counter() - merged) / max(len(made), 1)
-        # Tasks merge side by side; commits to disks that are waited for do, too.
+        # Tasks merge in parallel, and so do commits that wait for disks.
         costs = {number: outcome.took_s.get(number, 0.0) / tasks + commit_s for number in outcome.rows}
         for number, (name, reason) in sorted(outcome.failed.items()):
             record(self._checkpoint, Change("fail", name, reason=reason, id=number))
@@ -229,9 +191,9 @@ class HostedBatches:
         self._reports.take(batch_id, outcome, tables.keys(), committed, time.perf_counter() - began, costs)
 
     def _failed_since(self, version: int) -> dict[int, str]:
-        """Return the incarnations that have failed since a version of the registry, and why.
+        """Return reasons by incarnation for the queries that have failed since a version of the registry.
 
-        Shards do not hear of what fails in a table, and a batch may be planned before the journal is looked at again.
+        Shards do not see failures of tables, and a batch may be planned before the journal is read again.
         """
         changes = self._journal.read(range(version + 1, self._journal.version() + 1))
         return {each.id: each.reason or "" for each in changes if each.kind == "fail" and each.id is not None}

@@ -1,4 +1,4 @@
-"""The scan: rows of a stream in, frames for the shards of the first stage out."""
+"""The scan: takes rows of a stream, and emits frames for the shards of the first stage."""
 
 from __future__ import annotations
 
@@ -31,18 +31,10 @@ __all__ = ["ScanStep", "divided", "shards_of"]
 
 
 class ScanStep:
-    """From the rows of a stream, with the system column, to what the shards of the first stage take.
+    """The step from a stream's rows, with the system column, to the messages for the first stage.
 
-    Rows go by each distinct routing to the shards that need them, once for all queries. Each shard also hears of the
-    bounds of all feeds and of the newest arrival, so in a batch either all shards are called or none.
-
-    Parameters
-    ----------
-    commands : callable
-        Returns the command of the batch.
-    plans : HostPlans
-    stream : str
-        The stream's name.
+    Each routing sends its rows once for all queries. Each shard also gets the bounds of all feeds and the newest
+    arrival, so a batch runs either all shards or none.
     """
 
     def __init__(self, commands: Callable[[], Command], plans: HostPlans, stream: str) -> None:
@@ -51,7 +43,6 @@ class ScanStep:
         self._stream = stream
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield slots, frames and controls."""
         plan: HostPlan | None = None
         for table in some_at_once(batches):
             if plan is None:
@@ -71,7 +62,7 @@ class ScanStep:
         return out.batch()
 
     def _newest(self, rows: pa.Table, plan: HostPlan) -> int | None:
-        """Return the greatest event time of some rows; None if they have none."""
+        """Return the largest event time of some rows; None if they have none."""
         stream = plan.stream(self._stream)
         if not stream.event_time or rows.num_rows == 0:
             return None
@@ -79,7 +70,7 @@ class ScanStep:
         return None if newest == NO_TIME else newest
 
     def _bounds(self, punctuation: pa.Table, plan: HostPlan) -> dict[str, int]:
-        """Return the bounds of whole feeds. Punctuation of single keys means nothing to queries."""
+        """Return the bounds by feed. Punctuation of single keys is ignored, since queries cannot use it."""
         stream = plan.stream(self._stream)
         if not stream.event_time or punctuation.num_rows == 0:
             return {}

@@ -1,4 +1,4 @@
-"""The second stage: what needs another key than the streams have, computed over the changes of the first."""
+"""The second stage: computes, over the first stage's changes, what needs another key than that of the streams."""
 
 from __future__ import annotations
 
@@ -26,18 +26,9 @@ _OWN = ("changes", "heard")
 
 
 class SecondShard:
-    """One batch of one shard.
+    """One batch of one shard of the second stage.
 
-    Parameters
-    ----------
-    shard : int
-    plan : HostPlan
-    store : Store
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another number of shards, or by another version.
+    Raises CheckpointError if the state was written for another number of shards or by another version.
     """
 
     def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
@@ -49,7 +40,7 @@ class SecondShard:
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
-        """Take what has come, and return what leaves."""
+        """Process the messages of a batch, and return the rows to send; None if there are none."""
         plan, known = self._plan, self._known
         for message in messages:
             if message.kind not in _OWN:
@@ -86,7 +77,7 @@ class SecondShard:
         return self._out.table() if len(self._out) else None
 
     def _groups(self) -> dict[str, tuple[Domain, dict[str, Job], dict[str, Node]]]:
-        """Return what each evaluation of this shard computes: its domain, jobs, and what is given by its name."""
+        """Return each evaluation of this shard: its domain, its jobs, and its inputs by job of the first stage."""
         found: dict[str, tuple[Domain, dict[str, Job], dict[str, Node]]] = {}
         for query in self._known.running(self._plan):
             if query.second is None or query.shard not in (None, self._shard):
@@ -102,7 +93,7 @@ class SecondShard:
     def _received(
         self, given: Mapping[str, Node], came: Mapping[str, pa.Table], domain: Domain, moment: Moment
     ) -> dict[Node, pl.DataFrame] | None:
-        """Return the changes that are below the low-watermark; the others wait. None if there is no low-watermark."""
+        """Return the changes below the low-watermark, and keep the others. None if there is no low-watermark yet."""
         waits = moment.low_watermark is None and domain.clock == "event"
         found: dict[Node, pl.DataFrame] = {}
         for name, node in given.items():
@@ -123,14 +114,14 @@ class SecondShard:
 
 
 class SecondStage(Stage):
-    """Runs each shard's batch; see :class:`~.stage.Stage`."""
+    """The stage that evaluates the first stage's changes; see :class:`~.stage.Stage`."""
 
     state = "upstream_queries_second_v1"
     shard = SecondShard
 
 
 class _Heard:
-    """How far each shard of the first stage has come."""
+    """The progress of each shard of the first stage."""
 
     def __init__(self, saved: Any) -> None:
         self._domains: dict[str, dict[str, int | None]] = saved.get("domains", {})
@@ -155,7 +146,7 @@ class _Heard:
                 self._whole[name] = None if since is None or known is None else max(since, known)
 
     def moment(self, domain: Domain, shards: int) -> tuple[Moment, int]:
-        """Return to which time a domain is evaluated, and the arrival of the oldest row behind it."""
+        """Return the time to which a domain is evaluated, and the arrival of the oldest row behind it."""
         lows = [each.get(domain.name) for each in self._domains.values()]
         known = [low for low in lows if low is not None]
         low = min(known) if len(known) == shards else None
@@ -163,18 +154,18 @@ class _Heard:
         return moment, self._firsts.get(domain.name, self.now_us)
 
     def whole_from(self, jobs: Iterable[str]) -> int | None:
-        """Return the time from which on nothing is lacking of what some jobs give."""
+        """Return the time from which the changes of all given jobs are complete; None if unknown."""
         since = [self._whole.get(name) for name in jobs]
         known = [each for each in since if each is not None]
         return max(known) if len(known) == len(since) else None
 
     def forget(self, but: set[str]) -> None:
-        """Forget jobs that are not needed."""
+        """Forget all jobs but these."""
         self._whole = {name: since for name, since in self._whole.items() if name in but}
 
 
 def _group_name(query: Hosted, given: Mapping[str, Node]) -> str:
-    """Return the name of the evaluation of a query: the same for queries that are given the same."""
+    """Return the name of a query's evaluation: the same for queries with the same inputs."""
     return named("second", query.domain.name, query.shard, sorted(given))
 
 

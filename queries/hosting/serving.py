@@ -1,13 +1,4 @@
-"""Which queries put out their results in the next batch, when a batch has no time for all of them. Pure arithmetic.
-
-With a cost c and a weight w, a query that is served every T seconds adds w·T/2 to the weighted staleness and takes c/T
-of the time. The least sum has T proportional to √(c/w). The sum is flat around it: with (c/w)^(2/3) it is 1 % greater
-for weights of 1 and 4, and a weight of 4 makes results 0.4 times as stale instead of half. What each batch takes
-anyway adds equally to all, and would hide a part of the smaller difference; so the power is 2/3.
-
-A rule that needs no plan ahead keeps to it: serve those for which w·a^(3/2)/c is greatest, where a is the age of the
-oldest row whose results wait. A query is served when that reaches some λ, so its age is then (λ·c/w)^(2/3).
-"""
+"""The choice of queries whose results a batch emits, if it has no time for all. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -18,6 +9,13 @@ from .reports import HostReport, QueryReport
 
 __all__ = ["Candidate", "chosen", "next_served", "seconds_for_results"]
 
+# With a cost c and a weight w, a query that is served every T seconds adds w·T/2 to the weighted staleness and takes
+# c/T of the time. The least sum has T proportional to √(c/w). The sum is flat around it: with (c/w)^(2/3) it is 1 % greater
+# for weights of 1 and 4, and a weight of 4 makes results 0.4 times as stale instead of half. The fixed time of a batch
+# adds equally to all queries and would hide a part of the smaller difference; so the power is 2/3.
+#
+# Serving the queries with the greatest w·a^(3/2)/c needs no plan ahead, where a is the age of the oldest row behind
+# results that wait. A query is served when that reaches some λ, so its age is then (λ·c/w)^(2/3).
 _POWER = 1.5
 _LEAST_SHARE = 0.05
 _PROBABLY = 0.5
@@ -26,56 +24,30 @@ _ROUNDING = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A query that may be served.
+    """A query whose results the next batch may emit."""
 
-    Attributes
-    ----------
-    number : int
-        Its incarnation.
-    weight : float
-        Above 0.
-    age_s : float
-        How old the oldest row is that its table lacks.
-    cost_s : float
-        Seconds that a batch takes longer if it puts out results of the query.
-    likely : float
-        How likely it has results in a batch, from 0 to 1.
-    urgent : bool
-        It is served whatever it costs.
-    """
-
-    number: int
+    number: int  # the incarnation
     weight: float
-    age_s: float
-    cost_s: float
-    likely: float = 1.0
-    urgent: bool = False
+    age_s: float  # age of the oldest row that its table lacks
+    cost_s: float  # seconds by which its results make a batch longer
+    likely: float = 1.0  # probability of results in a batch, from 0 to 1
+    urgent: bool = False  # served at any cost
 
     @property
     def expected_s(self) -> float:
-        """The seconds that it is expected to take."""
+        """The expected cost in seconds."""
         return self.cost_s * self.likely
 
     @property
     def gain(self) -> float:
-        """What serving it is worth, for each second."""
+        """The value of serving it, per second."""
         return self.weight * max(self.age_s, 0.0) ** _POWER / max(self.cost_s, _ROUNDING)
 
 
 def chosen(candidates: Iterable[Candidate], seconds: float) -> frozenset[int]:
-    """Return the queries to serve.
+    """Return the queries to serve in `seconds`: the urgent ones, then by gain all others that fit.
 
-    Parameters
-    ----------
-    candidates : iterable of Candidate
-    seconds : float
-        That they may take together.
-
-    Returns
-    -------
-    frozenset of int
-        The urgent ones; in the order of gain all others for which there is time; and of those that probably have
-        results the first, whatever it costs, so that each has its turn.
+    The first of those that probably have results is served at any cost, so that each query has its turn.
     """
     every = list(candidates)
     urgent = [each for each in every if each.urgent]
@@ -91,15 +63,9 @@ def chosen(candidates: Iterable[Candidate], seconds: float) -> frozenset[int]:
 
 
 def seconds_for_results(duration_s: float, fixed_s: float) -> float:
-    """Return the seconds that a batch has for results.
+    """Return the seconds that a batch has for results, given the target duration and the duration without results.
 
-    Parameters
-    ----------
-    duration_s : float
-        How long a batch is to take.
-    fixed_s : float
-        How long it takes without results. Results take a twentieth of that at least, or hardly any would come out
-        where it is longer already.
+    Results get at least a twentieth of the latter. Otherwise, hardly any would be emitted if it exceeds the target.
     """
     return max(duration_s - fixed_s, fixed_s * _LEAST_SHARE)
 
@@ -107,23 +73,10 @@ def seconds_for_results(duration_s: float, fixed_s: float) -> float:
 def next_served(
     weights: Mapping[int, float], report: HostReport, duration_s: float, now_us: int
 ) -> frozenset[int] | None:
-    """Return the queries that the next batch is to serve.
+    """Return the queries that the next batch serves; None for all.
 
-    Parameters
-    ----------
-    weights : mapping of int to float
-        Of the active queries, by incarnation.
-    report : HostReport
-        After the last batch.
-    duration_s : float
-        How long a batch is to take.
-    now_us : int
-        The time.
-
-    Returns
-    -------
-    frozenset of int or None
-        None for all. A query that has not begun is served, so its table begins with its rows.
+    `weights` has the active queries by incarnation, and `duration_s` is a batch's target duration. A query that has not
+    begun is always served, so its table begins with its rows.
     """
     known = [each.cost_s for number in weights if (each := report.queries.get(number)) and each.cost_s is not None]
     guess = sum(known) / len(known) if known else 0.0
@@ -142,6 +95,6 @@ def _candidate(
         return Candidate(number, weight, 0.0, guess, likely=0.0, urgent=True)
     cost_s = guess if report.cost_s is None else report.cost_s
     if report.waiting_since_us is None:
-        # Rows that came during the last batch.
+        # Its rows came during the last batch.
         return Candidate(number, weight, batch_s, cost_s, report.likely)
     return Candidate(number, weight, (now_us - report.waiting_since_us) / 1e6, cost_s)

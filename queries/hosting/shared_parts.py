@@ -1,4 +1,4 @@
-"""EXPLAIN of a query beside those that are registered: which operators it has in common with them."""
+"""EXPLAIN of a query beside the registered ones, with the operators that they share."""
 
 from __future__ import annotations
 
@@ -22,20 +22,8 @@ __all__ = ["explain_among", "shared_parts"]
 def explain_among(query: str, registry: Registry, time_zone: str | None = None) -> str:
     """Return the plan of a query as text, with the registered queries that share its operators.
 
-    Parameters
-    ----------
-    query : str
-        The name of a registered query or of a view, or the text of a query.
-    registry : Registry
-    time_zone : str, optional
-        Of a query that is not registered; UTC by default.
-
-    Raises
-    ------
-    OptionError
-        There is no query and no view of this name.
-    QueryRefusedError
-        The text cannot be bound.
+    `query` is the name of a registered query or of a view, or a text. `time_zone` applies only to a text; UTC by
+    default.
     """
     name = found(query, registry.queries)
     zone = time_zone or UTC if name is None else registry.queries[name].time_zone
@@ -44,24 +32,10 @@ def explain_among(query: str, registry: Registry, time_zone: str | None = None) 
 
 
 def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:
-    """Return which active queries share an operator with a query.
+    """Return the active queries that share each operator of a query, by :attr:`Canonical.key`.
 
-    Parameters
-    ----------
-    query : Query
-    registry : Registry
-    name : str, optional
-        Under which it is registered. By default it is looked at as if it were registered now.
-
-    Returns
-    -------
-    mapping of str to SharedWith
-        By what the operator computes: :attr:`~..relations.fingerprints.Canonical.key`.
-
-    Notes
-    -----
-    These are sure. Queries that begin in one batch may share more: operators of the second stage, and the slices of a
-    query that is registered later and has narrower ones.
+    `name` is that of the registered query; without it, the query counts as registered now. The sharing is certain.
+    Queries that begin in one batch may share more: operators of the second stage, and slices of later, narrower ones.
     """
     registered = registry.queries[name] if name is not None else None
     number = registered.id if registered is not None else registry.version + 1
@@ -94,7 +68,7 @@ def _shared(mine: Shape, other: Shape, *, mine_first: bool) -> bool:
 
 
 class _Operators:
-    """What the first stage runs for a query: each operator, by the evaluation and its name there."""
+    """The first stage's operators for a query, by evaluation and by their name in it."""
 
     def __init__(self, query: Hosted) -> None:
         self.whole: dict[tuple[str, str], Node] = {}
@@ -108,7 +82,7 @@ class _Operators:
 
 
 def _operators(plan: Node) -> Iterator[Node]:
-    """Yield the operators of a plan. What slices compute needs no window below it."""
+    """Yield the operators of a plan, but none between a slice and its stream: slices need no window there."""
     yield plan
     shape = shape_of(plan)
     below: Collection[Node] = plan.inputs if shape is None else (shape.stream,)

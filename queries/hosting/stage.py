@@ -1,4 +1,4 @@
-"""What both stages have in common: how a shard's batch is run, and the state that each shard keeps."""
+"""The common part of both stages: a shard's batch and its state."""
 
 from __future__ import annotations
 
@@ -37,31 +37,21 @@ class Shard(Protocol):
     def __init__(self, shard: int, plan: HostPlan, store: Store) -> None: ...
 
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
-        """Take what has come, and return what leaves."""
+        """Process the messages of a batch, and return the rows to send."""
 
     @property
     def state(self) -> ShardState: ...
 
 
 class Stage(ShardProcessor):
-    """Runs each shard's batch.
+    """Runs each shard's batch, and has the shards report their state to the folder `reports`.
 
-    Parameters
-    ----------
-    commands : callable
-        Returns the command of the batch.
-    plans : HostPlans
-    reports : str, optional
-        The folder in which shards report what they hold.
-
-    Notes
-    -----
-    Guarantee: a batch is a function of the state before it, the rows, and the command, which stands in the offsets of
-    the batch. A batch that is run again gives the same rows, byte for byte.
+    Guarantee: a batch is a function of the state before it, the rows, and the command in the batch's offsets. A rerun
+    gives the same rows, byte for byte.
     """
 
     shard: type[Shard]
-    """What runs a batch of one shard."""
+    """The class that runs a batch of one shard."""
 
     def __init__(self, commands: Callable[[], Command], plans: HostPlans, reports: str | None = None) -> None:
         self._commands = commands
@@ -69,7 +59,6 @@ class Stage(ShardProcessor):
         self._reports = reports
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         command = self._commands()
         plan = self._plans(command.version)
         made = self._made(shard, plan, store)
@@ -83,26 +72,10 @@ class Stage(ShardProcessor):
 
 
 class ShardState:
-    """The state of a shard that both stages have.
+    """The state of a shard, in either stage.
 
-    Parameters
-    ----------
-    plan : HostPlan
-    store : Store
-
-    Attributes
-    ----------
-    known : KnownQueries
-    evaluations : Evaluations
-    waiting : Waiting
-        Rows or changes that wait for a low-watermark.
-    deferred : Deferred
-        Changes of results that wait until a batch puts them out.
-
-    Raises
-    ------
-    CheckpointError
-        The state was written for another number of shards, or by another version.
+    `waiting` has rows or changes that wait for a low-watermark; `deferred` has results that wait for a later batch.
+    Raises CheckpointError if the state was written for another number of shards or by another version.
     """
 
     def __init__(self, plan: HostPlan, store: Store) -> None:
@@ -122,21 +95,21 @@ class ShardState:
         self.waiting = Waiting(store, self.saved("waiting"))
         self.deferred = Deferred(store, self.saved("deferred"))
         self.held = self.saved("held")
-        """What was held after the batch before."""
+        """:attr:`holds` after the previous batch."""
         self._ahead: dict[str, tuple[int, int]] = dict(self.saved("ahead"))
 
     def saved(self, name: str) -> dict[str, Any]:
-        """Return what the stage saved under a name; empty at first."""
+        """Return the stage's saved value of this name; empty at first."""
         return self._head.get(name, {})
 
     def hold(self, name: str, least_us: int | None, now_us: int) -> None:
-        """Note that rows wait under a name for a first low-watermark: their least event time, and when they came."""
+        """Note that rows wait for a first low-watermark: their least event time, and their arrival."""
         if least_us is not None:
             least, since = self._ahead.get(name, (least_us, now_us))
             self._ahead[name] = min(least, least_us), since
 
     def release(self, name: str) -> None:
-        """Forget what waited under a name."""
+        """Forget the rows that :meth:`hold` noted."""
         self._ahead.pop(name, None)
 
     def keep(self, names: set[str]) -> None:
@@ -146,7 +119,7 @@ class ShardState:
 
     @property
     def holds(self) -> dict[str, Any]:
-        """What is held now, as a report has it."""
+        """The values of the shard's :class:`StageReport`."""
         found = self.evaluations
         needs = [least + 1 for least, _ in self._ahead.values()]
         since = [since for _, since in self._ahead.values()]
@@ -159,7 +132,7 @@ class ShardState:
         }
 
     def save(self, **more: object) -> None:
-        """Write the state, and what the stage has beside it."""
+        """Write the state, with the stage's own values `more`."""
         head: dict[str, Any] = {
             "layout": _VERSION,
             "plan": self._identity,

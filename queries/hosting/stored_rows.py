@@ -1,4 +1,4 @@
-"""The rows of stored relations for a shard of the first stage, of the version that the registry pins."""
+"""The stored relations' rows for a shard of the first stage, at the version that the registry pins."""
 
 from __future__ import annotations
 
@@ -21,23 +21,10 @@ _Options = tuple[tuple[str, str], ...]
 def stored_rows(
     plan: HostPlan, group: Group, shard: int, storage: Mapping[str, str]
 ) -> dict[str, Callable[[], pl.DataFrame]]:
-    """Return what reads a shard's rows of each stored relation that a group reads.
+    """Return a reader of the shard's rows for each stored relation of a group.
 
-    The rows go to shards by the same expressions as those of the streams with which they meet, so each shard has those
-    that its rows can meet, and each row is in one shard.
-
-    Parameters
-    ----------
-    plan : HostPlan
-    group : Group
-    shard : int
-    storage : mapping of str to str
-        Options of the object store with the relations, beside those of the environment.
-
-    Returns
-    -------
-    dict of str to callable
-        A call raises FeedChangedError if the version is gone.
+    Each row is in one shard: the same expressions route it as the streams' rows that it joins. A reader raises
+    FeedChangedError if the version no longer exists.
     """
     found: dict[str, Callable[[], pl.DataFrame]] = {}
     for name, routing in group.routings.items():

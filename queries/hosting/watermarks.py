@@ -1,4 +1,4 @@
-"""How far the streams have come, as a shard of the first stage hears it."""
+"""The streams' progress, as a shard of the first stage receives it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ __all__ = ["Watermarks"]
 
 
 class Watermarks:
-    """The bounds of all feeds of all streams. Every shard hears the same, so in a batch all have the same watermarks.
+    """The bounds of all feeds of all streams.
 
-    Parameters
-    ----------
-    saved
-        What :meth:`to_json` gave; empty at first.
+    All shards receive the same bounds, so in a batch all have the same watermarks.
     """
 
     def __init__(self, saved: Any) -> None:
@@ -30,7 +27,6 @@ class Watermarks:
         self._newest: dict[str, int] = dict(saved.get("newest", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value."""
         bounds = {stream: each.to_json() for stream, each in self._bounds.items()}
         return {
             "bounds": bounds,
@@ -40,14 +36,7 @@ class Watermarks:
         }
 
     def moments(self, domains: Iterable[Domain], heard: Sequence[Message]) -> dict[str, Moment]:
-        """Take what the scans say, and return to which time each domain is evaluated.
-
-        Parameters
-        ----------
-        domains : iterable of Domain
-        heard : sequence of Message
-            Of all tasks of the scans.
-        """
+        """Apply the messages of all scan tasks, and return the time to which each domain is evaluated."""
         wanted = {each.name: each for each in domains}
         before = {name: self._before(each) for name, each in wanted.items()}
         newest = {name: self._newest_of(each) for name, each in wanted.items()}
@@ -65,7 +54,7 @@ class Watermarks:
         for name, domain in wanted.items():
             low, passed = self._low(domain, self._reached.get(name)), before[name]
             if low is not None:
-                # A new feed may be behind what others had reached when the first query of a domain comes with it.
+                # A new feed may be behind the others when the first query of a domain begins with it.
                 low = reached[name] = low if passed is None else max(low, passed)
             since = was_us + 1 if passed is not None and domain.clock == "arrival" else passed
             found[name] = Moment(passed, low, now_us, since, newest[name])
@@ -82,7 +71,7 @@ class Watermarks:
         return low
 
     def _low(self, domain: Domain, reached: int | None) -> int | None:
-        """Return the least bound of the streams; never one below what was reached, also when a new feed comes."""
+        """Return the streams' least bound, but never less than `reached`, even if a new feed comes."""
         each = [self._bounds[name].low_watermark if name in self._bounds else None for name in domain.streams]
         known = [bound for bound in each if bound is not None]
         if len(known) < len(each):
