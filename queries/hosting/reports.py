@@ -59,7 +59,7 @@ class QueryReport:
         )
         if cost_s is not None:
             report = dataclasses.replace(report, cost_s=_estimate(self.cost_s, cost_s))
-        # While results wait, later ones are not visible.
+        # While results wait, it is unknown if more came.
         if self.begun and self.waiting_since_us is None and (outcome.rows or outcome.waiting):
             had = bool(rows) or report.waiting_since_us is not None
             report = dataclasses.replace(report, likely=_faded(self.likely, float(had)))

@@ -10,9 +10,9 @@ from .reports import HostReport, QueryReport
 __all__ = ["Candidate", "chosen", "next_served", "seconds_for_results"]
 
 # With a cost c and a weight w, a query that is served every T seconds adds w·T/2 to the weighted staleness and takes
-# c/T of the time. The least sum has T proportional to √(c/w). The sum is flat around it: with (c/w)^(2/3) it is 1 % greater
-# for weights of 1 and 4, and a weight of 4 makes results 0.4 times as stale instead of half. The fixed time of a batch
-# adds equally to all queries and would hide a part of the smaller difference; so the power is 2/3.
+# c/T of the time. The least sum has T proportional to √(c/w). The sum is flat around it: with (c/w)^(2/3) it is 1 %
+# greater for weights of 1 and 4, and a weight of 4 makes results 0.4 times as stale instead of half. The fixed time
+# of a batch adds equally to all queries and would hide a part of the smaller difference; so the power is 2/3.
 #
 # Serving the queries with the greatest w·a^(3/2)/c needs no plan ahead, where a is the age of the oldest row behind
 # results that wait. A query is served when that reaches some λ, so its age is then (λ·c/w)^(2/3).

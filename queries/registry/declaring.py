@@ -1,4 +1,4 @@
-"""Stored relations, declared and refreshed: each is a change of the registry that names the version of a table."""
+"""Stored relations: changes of the registry that declare or refresh the version of a table."""
 
 from __future__ import annotations
 
@@ -13,29 +13,10 @@ __all__ = ["declare", "refresh"]
 
 
 def declare(checkpoint: str, name: str, location: str, storage: Mapping[str, str] | None = None) -> Registry:
-    """Let queries name a Delta table as it is now, and return the registry with that.
+    """Declare a Delta table's current version as a relation for queries, and return the changed registry.
 
-    If there is a relation of this name over this table, it stays as it is, whatever the table has become.
-
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries, whether it runs or not.
-    name : str
-        The relation's.
-    location : str
-        The table's absolute folder, or its address.
-    storage : mapping of str to str, optional
-        Options of the object store, beside those of the environment.
-
-    Raises
-    ------
-    OptionError
-        The name cannot be one or is taken, or there is a relation of this name over another table.
-    TableError
-        There is no table, or it cannot be opened.
-    SchemaError
-        A column has a type that Spark does not have.
+    A relation of this name over the same table stays as it is, even if the table has changed. `storage` has options of
+    the object store beside those of the environment.
     """
     registry = registry_now(checkpoint)
     known = registry.catalog.relations.get(name)
@@ -45,23 +26,9 @@ def declare(checkpoint: str, name: str, location: str, storage: Mapping[str, str
 
 
 def refresh(checkpoint: str, name: str, storage: Mapping[str, str] | None = None) -> Registry:
-    """Let queries read a stored relation as its table is now, and return the registry with that.
+    """Pin a stored relation to its table's current version, and return the changed registry.
 
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries, whether it runs or not.
-    name : str
-        The relation's.
-    storage : mapping of str to str, optional
-        Options of the object store, beside those of the environment.
-
-    Raises
-    ------
-    OptionError
-        There is no relation of this name, or a query that reads it does not fit.
-    TableError
-        The table is gone, or cannot be opened.
+    Raises OptionError if there is no such relation or a query that reads it does not fit.
     """
     registry = registry_now(checkpoint)
     name = known_name(name, registry.catalog.relations, "relation")

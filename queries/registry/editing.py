@@ -1,4 +1,4 @@
-"""Changes of the registry, each checked against the version that it follows before it is journaled."""
+"""Changes of the registry, each checked against the version before it and then journaled."""
 
 from __future__ import annotations
 
@@ -23,37 +23,14 @@ __all__ = ["checked", "record"]
 _MOST_BUCKETS = 1024
 
 _Named = Callable[[Query | None], Collection[str]]
-"""Which views, or which stored relations, a query names."""
+"""Returns the views, or the stored relations, that a query names."""
 
 
 def record(checkpoint: str, change: Change) -> Registry:
     """Check a change, write it to the journal, and return the registry with it.
 
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries, whether it runs or not.
-    change : Change
-        The change.
-
-    Returns
-    -------
-    Registry
-        With the change; unchanged if it holds already, such as the activation of an active query. Repeating a call
-        after a crash is safe.
-
-    Raises
-    ------
-    OptionError
-        A name is wrong, taken or not there, a value is not possible, or a table would be where other files are.
-    QueryRefusedError
-        A text cannot be bound. The message points at the place.
-    CheckpointError
-        The checkpoint has no registry.
-
-    Notes
-    -----
-    If another process writes a change meanwhile, this one is checked once more against the registry with both.
+    A change that already holds, such as the activation of an active query, has no effect, so a call can be repeated
+    after a crash. If another process writes a change meanwhile, this one is checked again on top of it.
     """
     journal = Journal(checkpoint)
     while True:
@@ -67,20 +44,7 @@ def record(checkpoint: str, change: Change) -> Registry:
 
 
 def checked(change: Change, registry: Registry) -> Change | None:
-    """Return what the journal takes of a change, with names spelled as they are registered; None for nothing.
-
-    Parameters
-    ----------
-    change : Change
-        The change.
-    registry : Registry
-        The registry that the change would follow.
-
-    Raises
-    ------
-    OptionError, QueryRefusedError
-        As of :func:`record`.
-    """
+    """Return the change to journal, with names spelled as registered; None if it has no effect."""
     if change.kind == "register":
         return _register(change, registry)
     if change.kind == "view":
@@ -111,7 +75,7 @@ def _register(change: Change, registry: Registry) -> Change | None:
     name = check_name(change.name, "a query")
     spelled = found(name, registry.queries)
     if spelled is not None and registry.queries[spelled].text == change.text:
-        return None  # a program that starts again registers what it did
+        return None  # a restarted program registers its queries again
     if spelled is not None:
         raise OptionError(
             f"there is a query '{spelled}' already, with another text",
@@ -205,7 +169,7 @@ def _drop_view(change: Change, registry: Registry) -> Change:
 
 
 def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named, registry: Registry) -> Change:
-    """Return the change that drops what no query and no view names."""
+    """Return the change that drops a relation or view; raise OptionError if a query or view names it."""
     name = known_name(change.name, known, what)
     every = registry.queries.values()
     users = [f"the query '{each.name}'" for each in every if name in named_in(_bound(each, registry))]
@@ -229,7 +193,7 @@ def _bound(query: Registered, registry: Registry) -> Query | None:
 
 
 def _bound_text(text: str, catalog: Catalog) -> Query | None:
-    """Return a text as a query; None if it can be none, so it names nothing that is there."""
+    """Return a bound text; None if it cannot be bound, so it names nothing that exists."""
     try:
         return bind(text, catalog)
     except UpstreamError:
@@ -252,7 +216,7 @@ def _listed(users: Iterable[str]) -> str:
 
 
 def _check_free(name: str, what: str, registry: Registry) -> None:
-    """Refuse a name for something new that something else has."""
+    """Refuse a name for something new if it is taken."""
     catalog = registry.catalog
     taken = found(name, [*registry.queries, *catalog.names()])
     if taken is not None:

@@ -1,4 +1,4 @@
-"""The journal of a registry: one small file per change, below the checkpoint, on a disk or in an object store."""
+"""The journal of a registry: one small file per change, below the checkpoint."""
 
 from __future__ import annotations
 
@@ -22,26 +22,10 @@ _SETTINGS = "streams.json"
 
 
 class Journal:
-    """Changes of a registry, numbered from 1 without gaps. The number of the newest is the registry's version.
+    """The changes of a registry, numbered from 1 without gaps. The newest number is the registry's version.
 
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries.
-
-    Notes
-    -----
     Guarantee: a version is written once. If several processes write, each file is one process's, whole, and on the disk
     before :meth:`put` returns. A version is only put after the one before it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from upstream.queries.registry.changes import Change
-    >>> from upstream.queries.registry.journal import Journal
-    >>> journal = Journal(tempfile.mkdtemp())
-    >>> journal.put(1, Change("deactivate", "slow")), journal.put(1, Change("drop", "slow")), journal.version()
-    (True, False, 1)
     """
 
     def __init__(self, checkpoint: str) -> None:
@@ -50,18 +34,18 @@ class Journal:
 
     @property
     def location(self) -> str:
-        """The checkpoint's absolute place."""
+        """The checkpoint's absolute location."""
         return self._folder.location
 
     @property
     def is_local(self) -> bool:
-        """Whether the checkpoint is on a disk, where it costs little to look for a change."""
+        """True on a disk, where looking for changes is cheap."""
         return self._folder.is_local
 
     def version(self) -> int:
         """Return the number of the newest change; 0 if there is none.
 
-        The first call lists the folder. Later calls look for what came since.
+        The first call lists the folder. Later calls only look for the next numbers.
         """
         if not self._known:
             self._known = max((_number(each) for each in self._folder.names(_CHANGES)), default=0)
@@ -72,30 +56,15 @@ class Journal:
         return self._known
 
     def read(self, versions: Iterable[int]) -> list[Change]:
-        """Return changes by their numbers, in this order.
-
-        Raises
-        ------
-        CheckpointError
-            A file is gone or cannot be read.
-        """
+        """Return changes by number, in the given order; raise CheckpointError if one is missing or damaged."""
         with self._folder.guarded():
             return self._folder.each(self._read, versions)
 
     def put(self, version: int, change: Change) -> bool:
-        """Write a change under a number, which follows the newest.
+        """Write a change under the number after the newest; return False if another process has written this version.
 
-        Returns
-        -------
-        bool
-            False if another process has written this version.
-
-        Raises
-        ------
-        CheckpointError
-            The disk is full, or the checkpoint may not be written to.
-        EnvironmentMissingError, TableError
-            The checkpoint is in an object store where a change cannot be put only if its number is free.
+        Raises CheckpointError if the checkpoint is not writable. Raises EnvironmentMissingError or TableError if its
+        object store cannot refuse to overwrite.
         """
         place = _place(version)
         with self._folder.guarded():
@@ -114,25 +83,13 @@ class Journal:
                 raise self._unwritable(error) from error
 
     def settings(self) -> Settings | None:
-        """Return what all queries have in common; None before anything was written.
-
-        Raises
-        ------
-        CheckpointError
-            The file cannot be read.
-        """
+        """Return the shared settings; None before any are written."""
         with self._folder.guarded(), contextlib.suppress(FileNotFoundError):
             return Settings.from_json(self._folder.read(f"{_FOLDER}/{_SETTINGS}"))
         return None
 
     def write_settings(self, settings: Settings) -> None:
-        """Replace what all queries have in common.
-
-        Raises
-        ------
-        CheckpointError
-            The job has run: its topology is fixed. Or the checkpoint cannot be written to.
-        """
+        """Replace the shared settings; raise CheckpointError if the job has run, which fixes them."""
         if self.started():
             raise CheckpointError(
                 "the streams of a checkpoint are fixed once its job has run",
@@ -178,7 +135,7 @@ class Journal:
         if not self._folder.is_local or os.path.isdir(changes):
             return
         os.makedirs(changes, exist_ok=True)
-        # The entries of the folders themselves; put_new waits for those of its files.
+        # The folders' own entries; put_new syncs those of its files.
         self._folder.sync([f"{_CHANGES}/."])
 
 

@@ -1,4 +1,4 @@
-"""What people see of a registry."""
+"""The listing of a registry for users."""
 
 from __future__ import annotations
 
@@ -20,32 +20,25 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Reported(Protocol):
-    """What the job reports of a query."""
+    """The job's report of a query."""
 
     @property
     def whole_from(self) -> int | None:
-        """The time in µs from which its results lack nothing, if that is known."""
+        """The event time in µs from which its results are complete, if known."""
 
     @property
     def staleness_s(self) -> float | None:
-        """How old the rows were that its table took last, in seconds."""
+        """The age in seconds of the rows that its table took last."""
 
     @property
     def waiting_since_us(self) -> int | None:
-        """When the oldest row came behind results that wait, in microseconds; None if none wait."""
+        """The oldest arrival in µs behind results that wait; None if none wait."""
 
 
 def listed(registry: Registry, reports: Mapping[int, Reported], now_us: int) -> pl.DataFrame:
-    """Return a row for each query, in the order in which they were registered.
+    """Return a row for each query, in order of registration.
 
-    Parameters
-    ----------
-    registry : Registry
-        What is registered.
-    reports : mapping of int to Reported
-        What the job has reported, by incarnation. A query that has begun again since has none.
-    now_us : int
-        The time.
+    `reports` are by incarnation, so a query that has restarted since its report has none.
     """
     import polars as pl
 
@@ -63,7 +56,7 @@ def listed(registry: Registry, reports: Mapping[int, Reported], now_us: int) -> 
 
 
 def _time(time_us: int | None) -> datetime | None:
-    """Return a time; the first one of Python's for the beginning of a stream."""
+    """Return a time; `datetime.min` for the beginning of a stream."""
     try:
         return None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:
@@ -71,19 +64,9 @@ def _time(time_us: int | None) -> datetime | None:
 
 
 def text_of(query: str, registry: Registry) -> str:
-    """Return the text of a query.
+    """Return the text of a registered query or of a view, given its name; return a text unchanged.
 
-    Parameters
-    ----------
-    query : str
-        The name of a registered query or of a view, or a text, which is returned as it is.
-    registry : Registry
-        What is registered.
-
-    Raises
-    ------
-    OptionError
-        It is one word, and there is no query and no view of this name.
+    Raises OptionError if `query` is one word and no query or view has this name.
     """
     name = found(query, registry.queries)
     if name is not None:

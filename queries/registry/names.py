@@ -1,4 +1,4 @@
-"""Names of queries, views and streams: each is a word that can also name a folder."""
+"""Names of queries, views and streams: words that can also name a folder."""
 
 from __future__ import annotations
 
@@ -10,26 +10,16 @@ from ..language.places import near
 
 __all__ = ["check_name", "found", "known_name", "whole_view"]
 
-# No path separator, no `=` (a partition's folder), nothing that an address escapes. Readers pass over folders that
+# No path separator, no `=` (a partition's folder), nothing that an address escapes. Readers skip folders that
 # begin with a dot or an underscore.
 _NAME = re.compile(r"[^\W_][\w-]*")
 _LONGEST = 100
 
 
 def check_name(name: object, what: str) -> str:
-    """Return a name if it can name a table's folder.
+    """Return a name; raise OptionError if it cannot name a table's folder.
 
-    Parameters
-    ----------
-    name : str
-        The name that was given.
-    what : str
-        What it names, for the message: ``"a query"``.
-
-    Raises
-    ------
-    OptionError
-        The name cannot name a folder.
+    `what` is the named thing, for the message: ``"a query"``.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.isdigit() or len(name.encode()) > _LONGEST:
         raise OptionError(
@@ -42,19 +32,13 @@ def check_name(name: object, what: str) -> str:
 
 
 def found(name: str, names: Iterable[str]) -> str | None:
-    """Return the name as it is spelled among the known ones, whatever its case; None if it is not there."""
+    """Return the name as spelled among the known ones, ignoring case; None if it is not there."""
     lowered = name.lower()
     return next((each for each in names if each.lower() == lowered), None)
 
 
 def known_name(name: object, names: Iterable[str], what: str) -> str:
-    """Return the name as it is spelled among the known ones.
-
-    Raises
-    ------
-    OptionError
-        There is none of the name. The message has the names that are near.
-    """
+    """Return the name as spelled among the known ones; raise OptionError with similar names if there is none."""
     known = list(names)
     spelled = found(name, known) if isinstance(name, str) else None
     if spelled is None:
@@ -64,8 +48,8 @@ def known_name(name: object, names: Iterable[str], what: str) -> str:
 
 
 def whole_view(view: str) -> str:
-    """Return the query of all that a view has, given a checked name.
+    """Return the query of all rows of a view, given a checked name.
 
-    By it a view is checked as queries use it, and errors point into the view's own text.
+    A view is checked by this query, so errors point into the view's own text.
     """
     return f"SELECT * FROM `{view}`"  # noqa: S608 a checked name

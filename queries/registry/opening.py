@@ -1,4 +1,4 @@
-"""The beginning of a registry: where its tables lie, and which streams its queries can name."""
+"""The beginning of a registry: the folder of its tables, and the streams for its queries."""
 
 from __future__ import annotations
 
@@ -17,26 +17,14 @@ from .settings import Settings
 __all__ = ["SHARDS", "define_stream", "opened"]
 
 SHARDS = 8
-"""The number of parts of the state, unless it is given."""
+"""The default number of parts of the state."""
 
 
 def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
-    """Return what the queries of a checkpoint have in common. A new checkpoint begins with it.
+    """Return the settings of a checkpoint; begin a new checkpoint with them.
 
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries. Made if it is not there.
-    to : str or None
-        The absolute folder of the queries' tables; None for the one that the checkpoint was begun with.
-    shards : int or None
-        The number of parts of the state; None for the one that the checkpoint was begun with.
-
-    Raises
-    ------
-    OptionError
-        They differ from those that the checkpoint was begun with, `to` is missing for a new one, or tables in it would
-        be in the checkpoint.
+    None for `to` or `shards` keeps the checkpoint's own. Raises OptionError if they differ from the checkpoint's, a new
+    checkpoint has no `to`, or the tables would be in the checkpoint.
     """
     journal = Journal(checkpoint)
     settings = journal.settings()
@@ -56,26 +44,10 @@ def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
 
 
 def define_stream(checkpoint: str, stream: Stream, inputs: Iterable[str] = ()) -> Settings:
-    """Let queries name a stream, or define it otherwise while the job has never run.
+    """Define a stream for queries; until the job has run, this can also redefine it.
 
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries; :func:`opened` has begun it.
-    stream : Stream
-        The stream.
-    inputs : iterable of str
-        The paths that its sources read.
-
-    Raises
-    ------
-    OptionError
-        The name cannot be one or is taken, its sources read where tables of queries are, or a registered query does not
-        fit the new definition.
-    SchemaError
-        Key or event time are not columns of the stream, or the event time is no timestamp.
-    CheckpointError
-        The job has run without this stream, or with another definition of it.
+    `inputs` are the paths that its sources read. Raises OptionError if the name is taken, the paths meet tables of
+    queries, or a registered query does not fit. Raises CheckpointError if the job has run without this definition.
     """
     check_name(stream.name, "a stream")
     journal = Journal(checkpoint)

@@ -1,4 +1,4 @@
-"""The folders of the queries' tables, apart from the checkpoint, from what streams read, and from stored relations."""
+"""Checks that tables of queries are apart from checkpoints, sources of streams, and stored relations."""
 
 from __future__ import annotations
 
@@ -14,26 +14,14 @@ __all__ = ["check_change", "check_folder", "check_stream", "check_tables"]
 
 
 def check_folder(to: str, others: Iterable[Place]) -> None:
-    """Refuse a folder of tables that is at or inside another place: so would be each table in it.
-
-    Raises
-    ------
-    OptionError
-        The message names the place.
-    """
+    """Raise OptionError if a folder of tables is at or inside another place, as all its tables would be."""
     for other, there in others:
         if relation_of_places(to, there) in ("at", "inside"):
             check_apart([("to", to)], [(other, there)])
 
 
 def check_stream(name: str, paths: Iterable[str], registry: Registry) -> None:
-    """Refuse a stream whose sources read where tables of queries are, or may be.
-
-    Raises
-    ------
-    OptionError
-        The message names both places.
-    """
+    """Raise OptionError if a stream's sources read where tables of queries are or may be."""
     inputs = _inputs(name, paths)
     check_folder(registry.settings.to, inputs)
     for each in registry.queries:
@@ -41,13 +29,7 @@ def check_stream(name: str, paths: Iterable[str], registry: Registry) -> None:
 
 
 def check_tables(registry: Registry, checkpoint: str, inputs: Iterable[Place], aside: Iterable[Place]) -> None:
-    """Refuse to start a job of which a table meets the checkpoint, what the streams read, or rows set aside.
-
-    Raises
-    ------
-    OptionError
-        The message names both places.
-    """
+    """Raise OptionError if a table of a job overlaps the checkpoint, the streams' sources, or rows set aside."""
     known = [("the checkpoint", checkpoint), *inputs, *aside]
     check_folder(registry.settings.to, known)
     for each in registry.queries:
@@ -55,19 +37,9 @@ def check_tables(registry: Registry, checkpoint: str, inputs: Iterable[Place], a
 
 
 def check_change(change: Change, registry: Registry, checkpoint: str) -> None:
-    """Refuse a change after which a table would be where other files are, or after which a relation's table would go.
+    """Raise OptionError if a change would put a table where other files are, or delete a relation's table.
 
-    Parameters
-    ----------
-    change
-        As it would follow the registry.
-    registry, checkpoint
-        The registry, and its checkpoint.
-
-    Raises
-    ------
-    OptionError
-        The message names both places.
+    The registry is the one before the change.
     """
     if change.kind == "register":
         known = [("the checkpoint", checkpoint), *_relations(registry)]
@@ -75,7 +47,7 @@ def check_change(change: Change, registry: Registry, checkpoint: str) -> None:
             known += _inputs(name, paths)
         check_apart([_table(change.name, registry)], known)
     elif change.kind == "relation" and (table := relation_of(change).table) is not None:
-        # A relation may be what a query has made; but no table is inside of another one.
+        # A relation may be a query's table, but a table cannot be inside another one.
         for each in registry.queries:
             name, place = _table(each, registry)
             if relation_of_places(place, table.location) != "at":

@@ -22,43 +22,22 @@ __all__ = ["Registered", "Registry", "registry_at", "registry_now"]
 
 @dataclass(frozen=True)
 class Registered:
-    """A query of the registry.
+    """A query of the registry."""
 
-    Parameters
-    ----------
-    id : int
-        The incarnation: the version of the change that last started the query. Its table begins again with each.
-    name, text : str
-        As they were registered.
-    weight : float
-    active : bool
-        Whether it runs.
-    reason : str or None
-        Why it does not run, if that is known.
-    buckets : int
-        How many parts its table has.
-    location : str
-        Its table's place.
-    bound : Query or None
-        Its plan; None if it is not active.
-    time_zone : str
-        In which its expressions have their values.
-    """
-
-    id: int
+    id: int  # the incarnation, as in ``Entry``
     name: str
     text: str
     weight: float
     active: bool
-    reason: str | None
-    buckets: int
-    location: str
-    bound: Query | None = field(default=None, compare=False, repr=False)
-    time_zone: str = UTC
+    reason: str | None  # of its inactivity, if known
+    buckets: int  # number of parts of its table
+    location: str  # of its table
+    bound: Query | None = field(default=None, compare=False, repr=False)  # its plan; certain only for active queries
+    time_zone: str = UTC  # of its expressions
 
     @property
     def query(self) -> Query:
-        """The query with its plan. Only active queries are sure to have one."""
+        """The query with its plan. Raises ValueError if there is none; active queries always have one."""
         if self.bound is None:
             raise ValueError(f"the query '{self.name}' is not active, so it has no plan")
         return self.bound
@@ -66,70 +45,26 @@ class Registered:
 
 @dataclass(frozen=True)
 class Registry:
-    """The queries and views at one version of the journal.
-
-    Parameters
-    ----------
-    version : int
-        The number of the newest change that it has.
-    catalog : Catalog
-        The streams, stored relations and views that queries can name.
-    queries : mapping of str to Registered
-        All queries by name, also those that are not active.
-    settings : Settings
-        What all queries have in common.
-    deleted : mapping of str to int
-        As of :class:`~.state.State`.
-    failed : frozenset of int
-        The incarnations that have failed.
-    """
+    """The queries and views at one version of the journal. The version is the number of its newest change."""
 
     version: int
-    catalog: Catalog
-    queries: Mapping[str, Registered]
+    catalog: Catalog  # streams, stored relations and views that queries can name
+    queries: Mapping[str, Registered]  # all, inactive ones included
     settings: Settings
-    deleted: Mapping[str, int] = field(default_factory=dict[str, int])
-    failed: frozenset[int] = frozenset()
+    deleted: Mapping[str, int] = field(default_factory=dict[str, int])  # as in ``State``
+    failed: frozenset[int] = frozenset()  # failed incarnations
 
     @cached_property
     def active(self) -> Mapping[str, Registered]:
-        """The queries that run."""
         return {name: each for name, each in self.queries.items() if each.active}
 
 
 def registry_at(checkpoint: str, version: int, *, nonce: str | None = None) -> Registry:
-    """Return the registry as it was at a version of the journal.
+    """Return the registry at a version of the journal, where 0 is the one before all changes.
 
-    Parameters
-    ----------
-    checkpoint : str
-        The checkpoint of the job that hosts the queries.
-    version : int
-        The number of the newest change to take in; 0 for none.
-    nonce : str, optional
-        The nonce of the checkpoint's settings, if the caller has it: then a registry that is known is returned without
-        a look at the checkpoint.
-
-    Returns
-    -------
-    Registry
-        Always the same for the same journal. A query whose text no longer binds (a later release may refuse what an
-        earlier one took) is not active, and its reason is the error.
-
-    Raises
-    ------
-    CheckpointError
-        The checkpoint has no registry, or not this version of it.
-
-    Notes
-    -----
-    A process remembers the last versions of a checkpoint, and binds the queries that are new since. It takes the bound
-    ones over by their incarnation, so a change of one query costs as much as that query.
-
-    Examples
-    --------
-    >>> registry_at("cp", 12).active.keys()
-    dict_keys(['per_route', 'slow'])
+    The same journal always gives the same registry. A query whose text no longer binds, perhaps after an upgrade, is
+    inactive, and its reason is the error. With `nonce`, that of the checkpoint's settings, a cached version is returned
+    without reading the checkpoint. Bound queries are reused by incarnation, so a change costs as much as its own query.
     """
     journal = Journal(checkpoint)
     with _lock:
@@ -151,13 +86,7 @@ def registry_at(checkpoint: str, version: int, *, nonce: str | None = None) -> R
 
 
 def registry_now(checkpoint: str) -> Registry:
-    """Return the registry with all changes that the journal has by now.
-
-    Raises
-    ------
-    CheckpointError
-        As of :func:`registry_at`.
-    """
+    """Return the registry at the journal's newest version."""
     return registry_at(checkpoint, Journal(checkpoint).version())
 
 
@@ -167,7 +96,7 @@ _lock = threading.RLock()
 
 
 class _Versions:
-    """The last registries of one checkpoint that this process has needed."""
+    """A process's cache of one checkpoint's last registries."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""What all queries of a checkpoint have in common: the streams that they read, and where their tables lie."""
+"""The settings that all queries of a checkpoint share: their streams, and the folder of their tables."""
 
 from __future__ import annotations
 
@@ -23,36 +23,16 @@ __all__ = ["Settings", "stream_from_json", "stream_to_json"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The content of ``queries/streams.json`` below a checkpoint.
+    """The content of ``queries/streams.json`` below a checkpoint."""
 
-    Parameters
-    ----------
-    to : str
-        The folder of the queries' tables, absolute or an address.
-    shards : int
-        The number of parts of the state.
-    streams : tuple of Stream
-        What queries can name.
-    inputs : tuple of (str, tuple of str)
-        The paths that a stream's sources read, by the stream's name.
-    nonce : str
-        In no other file: what is kept of one checkpoint is not taken for another at the same place.
-    """
-
-    to: str
-    shards: int
-    streams: tuple[Stream, ...] = ()
-    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    to: str  # folder of the queries' tables: an absolute path or an address
+    shards: int  # number of parts of the state
+    streams: tuple[Stream, ...] = ()  # the streams that queries can name
+    inputs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # paths that a stream's sources read, by stream
+    # Unique, so caches distinguish two checkpoints at the same place
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     def catalog(self) -> Catalog:
-        """Return the catalogue of the streams.
-
-        Raises
-        ------
-        OptionError, SchemaError
-            As of :meth:`Catalog.with_stream`.
-        """
         from ..language.catalog import Catalog
 
         catalog = Catalog()
@@ -61,12 +41,9 @@ class Settings:
         return catalog
 
     def with_stream(self, stream: Stream, inputs: Iterable[str] = ()) -> Settings:
-        """Return the settings with a stream more, or with another definition of it.
+        """Return the settings with a stream added or redefined.
 
-        Raises
-        ------
-        OptionError, SchemaError
-            The stream cannot be read, or its name differs from another's in case only.
+        Raises OptionError or SchemaError if the stream cannot be read, or its name differs from another's in case only.
         """
         others = tuple(each for each in self.streams if each.name != stream.name)
         paths = {**dict(self.inputs), stream.name: tuple(inputs)}
@@ -75,7 +52,7 @@ class Settings:
         return changed
 
     def table_of(self, query: str) -> str:
-        """Return the place of a query's table."""
+        """Return the location of a query's table."""
         return f"{self.to}/{query}"
 
     def stream(self, name: str) -> Stream | None:
@@ -83,7 +60,6 @@ class Settings:
         return next((each for each in self.streams if each.name == name), None)
 
     def to_json(self) -> bytes:
-        """Return the content of the file."""
         content = {
             "to": self.to,
             "shards": self.shards,
@@ -95,13 +71,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, content: bytes) -> Settings:
-        """Return the settings in the file.
-
-        Raises
-        ------
-        CheckpointError
-            The file is damaged, or a later release wrote it.
-        """
+        """Parse the file; raise CheckpointError if it is damaged or a later release wrote it."""
         try:
             read: dict[str, Any] = json.loads(content)
             streams = tuple(stream_from_json(each) for each in read["streams"])
@@ -115,13 +85,7 @@ class Settings:
             ) from error
 
     def check_same(self, to: str | None, shards: int | None) -> None:
-        """Check what a later run gives against what the first one gave.
-
-        Raises
-        ------
-        OptionError
-            They differ.
-        """
+        """Raise OptionError if a later run's arguments differ from the first run's."""
         for name, given, kept in (("to", to, self.to), ("shards", shards, self.shards)):
             if given is not None and given != kept:
                 raise OptionError(
@@ -141,14 +105,14 @@ def stream_to_json(stream: Stream) -> dict[str, Any]:
         "event_time": stream.event_time,
         "updates": stream.updates,
         "static": stream.static,
-        # For readers of the file; the schema is what counts.
+        # For people who read the file; only the schema is parsed.
         "columns": {each.name: str(each.type) for each in stream.schema},
         "schema": base64.b64encode(stream.schema.serialize().to_pybytes()).decode(),
     }
 
 
 def stream_from_json(read: Mapping[str, Any]) -> Stream:
-    """Return the stream that :func:`stream_to_json` described."""
+    """Return the stream or relation from :func:`stream_to_json`."""
     schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(read["schema"])))
     key: Iterable[Any] = read["key"]
     return Stream(

@@ -1,4 +1,4 @@
-"""What the changes of a journal add up to, as text: nothing is parsed here."""
+"""The sum of a journal's changes, as unparsed texts."""
 
 from __future__ import annotations
 
@@ -15,74 +15,36 @@ __all__ = ["Entry", "State"]
 
 @dataclass(frozen=True)
 class Entry:
-    """A query as the journal has it.
+    """A query in the journal."""
 
-    Parameters
-    ----------
-    id : int
-        The version that started it: that registered it, changed its text, activated it, or brought another version of
-        a relation that it reads. Its table begins again with each.
-    name, text : str
-    weight : float
-    active : bool
-    reason : str or None
-        Why it is not active, if somebody has said so.
-    buckets : int
-    time_zone : str
-        In which its expressions have their values.
-    """
-
-    id: int
+    id: int  # incarnation: greater after each start, which also restarts the table
     name: str
     text: str
     weight: float = 1.0
     active: bool = True
-    reason: str | None = None
+    reason: str | None = None  # of its deactivation, if known
     buckets: int = 1
-    time_zone: str = UTC
+    time_zone: str = UTC  # of its expressions
 
 
 @dataclass(frozen=True)
 class State:
-    """The registry's texts at one version.
-
-    Parameters
-    ----------
-    version : int
-    entries : mapping of str to Entry
-    views : mapping of str to str
-    deleted : mapping of str to int
-        The queries that were dropped with their tables, and the last change that did so: what they wrote before it is
-        to go.
-    relations : mapping of str to Stream
-        The stored relations.
-    begun : int
-        No incarnation has a greater number, nor had one whose table was to go.
-    failed : frozenset of int
-        The incarnations that have failed.
-
-    Examples
-    --------
-    >>> from upstream.queries.registry.changes import Change
-    >>> from upstream.queries.registry.state import State
-    >>> state = State().after([Change("register", "q", "SELECT * FROM s"), Change("alter", "q", weight=3.0)])
-    >>> state.version, state.entries["q"].id, state.entries["q"].weight
-    (2, 1, 3.0)
-    """
+    """The registry's texts at one version."""
 
     version: int = 0
     entries: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
     views: Mapping[str, str] = field(default_factory=dict[str, str])
+    # By dropped query: last change that deleted its table, and so all contents from before
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
-    relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])
-    begun: int = 0
-    failed: frozenset[int] = frozenset()
+    relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # the stored relations
+    begun: int = 0  # largest number that an incarnation or a table's deletion has used
+    failed: frozenset[int] = frozenset()  # failed incarnations
 
     def after(self, changes: Iterable[Change]) -> State:
-        """Return the state after the changes that follow its version, in order.
+        """Return the state after the next changes, in order.
 
-        A change that cannot apply changes nothing: a query is named that is not there, or an incarnation has failed
-        that is no longer in force.
+        A change has no effect if its query no longer exists, or if it reports a failed incarnation that is no longer in
+        force.
         """
         entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
         deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
@@ -141,5 +103,5 @@ def _changed(entry: Entry, change: Change, version: int) -> Entry:
     weight = entry.weight if change.weight is None else change.weight
     if change.text is None or change.text == entry.text:
         return replace(entry, weight=weight)
-    # A query that failed stays inactive until somebody activates it.
+    # A failed query stays inactive until a user activates it.
     return replace(entry, id=version, text=change.text, weight=weight, time_zone=change.time_zone or entry.time_zone)

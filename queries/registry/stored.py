@@ -1,4 +1,4 @@
-"""Stored relations as the journal has them: a Delta table, its columns, and the version that queries read."""
+"""Stored relations in the journal: a Delta table, its columns, and the version that queries read."""
 
 from __future__ import annotations
 
@@ -19,23 +19,10 @@ _OWN = "_upstream"
 
 
 def pinned(name: str, location: str, storage: Mapping[str, str] | None = None) -> Stream:
-    """Return a stored relation with the rows that a Delta table has now.
+    """Return a stored relation over a Delta table's current version.
 
-    Parameters
-    ----------
-    name : str
-        The relation's name in queries.
-    location : str
-        The table's absolute folder, or its address.
-    storage : mapping of str to str, optional
-        Options of the object store, beside those of the environment. They are not in what is returned.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    SchemaError
-        A column has a type that Spark does not have, or there is no column but UpStream's own.
+    The object store's options in `storage` do not become part of it. Raises SchemaError if a column has a type unknown
+    to Spark, or all columns are UpStream's own.
     """
     version, columns = pinned_table(location, storage or {})
     own = pa.schema([field.with_nullable(True) for field in columns if not field.name.startswith(_OWN)])
@@ -51,13 +38,7 @@ def change_to(relation: Stream) -> Change:
 
 
 def relation_of(change: Change) -> Stream:
-    """Return the stored relation of a change.
-
-    Raises
-    ------
-    CheckpointError
-        The journal is damaged, or a later release wrote it.
-    """
+    """Return the stored relation of a change; raise CheckpointError if the journal is damaged or of a later release."""
     try:
         return stream_from_json(change.stream or {})
     except (ValueError, TypeError, KeyError, pa.ArrowInvalid, OSError) as error:
