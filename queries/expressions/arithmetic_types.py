@@ -1,4 +1,4 @@
-"""The types of arithmetic: numbers, decimals with their precision and scale, and times with intervals."""
+"""Types of arithmetic: numbers, decimals with precision and scale, and times with intervals."""
 
 from __future__ import annotations
 
@@ -55,10 +55,7 @@ def _binary(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def added(total: Expression) -> Expression:
-    """Return a sum to which another number was added; ``add_all`` if all have one type: it adds from left to right.
-
-    Decimals stay as they are, since each sum has more digits.
-    """
+    """Flatten a sum of numbers of one type to ``add_all``; decimals stay, since each further sum has more digits."""
     if not isinstance(total, Call) or total.function != "add" or is_decimal(total.type):
         return total
     before, last = total.arguments
@@ -91,7 +88,7 @@ def _decimal_result(operation: str, left: pa.Decimal128Type, right: pa.Decimal12
 
 
 def _with_times(function: str, left: Expression, right: Expression) -> Expression | None:
-    """Return the sum or difference of times, dates, days and intervals, or None if it is another one."""
+    """Return the sum or difference of times, dates, days and intervals; None if the operands are others."""
     kinds = left.type, right.type
     if function == "add" and is_time(right.type) and not is_time(left.type):
         left, right = right, left
@@ -126,7 +123,7 @@ def _on_time(function: str, time: Expression, other: Expression) -> Expression:
 
 
 def _whole_days(interval: Expression) -> bool:
-    """Return whether an interval keeps a DATE a DATE, as that of Spark's types DAY and MONTH does."""
+    """Return whether a DATE plus this interval is a DATE, as with Spark's types DAY and MONTH."""
     if interval.type == MONTHS:
         return not (isinstance(interval, Constant) and interval.value is not None and interval.value[2])
     if isinstance(interval, Constant):
@@ -227,7 +224,7 @@ _ON_DOUBLES = {
 
 
 def _tried(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return a ``try_`` form. Beside what is no number, Spark takes null for each error in its operands, too."""
+    """Return a ``try_`` form. Except for numbers, it is null for errors in the operands too, as in Spark."""
     if all(is_number(each.type) for each in arguments):
         return _binary(function, arguments)
     found = _binary(function.removeprefix("try_"), arguments)

@@ -1,4 +1,4 @@
-"""Functions of arrays of NumPy as expressions of Polars, with nulls kept apart."""
+"""NumPy functions as Polars expressions, with nulls handled separately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["aligned", "flat_bytes", "on_arrays", "on_series", "quotient"]
 
 
 def on_series(function: Callable[..., pl.Series], *values: pl.Expr, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
-    """Return the expression of a function of series of one length. It gives a series of that length."""
+    """Return an expression of a function that maps series of one length to a series of that length."""
 
     def run(series: Sequence[pl.Series]) -> pl.Series:
         return function(*aligned(series))
@@ -23,13 +23,13 @@ def on_series(function: Callable[..., pl.Series], *values: pl.Expr, dtype: pl.Da
 
 
 def aligned(series: Sequence[pl.Series]) -> list[pl.Series]:
-    """Return series of one length: those of constants are repeated."""
+    """Extend constants to the length of the other series."""
     length = max(map(len, series))
     return [each if len(each) == length else each.new_from_index(0, length) for each in series]
 
 
 def flat_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of all values side by side, and where each begins, with the end of the last one."""
+    """Return the concatenated bytes of all values, and the offsets of their beginnings and of the end."""
     array: Any = values.fill_null(b"").rechunk().to_arrow().cast(pa.large_binary())
     ends = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
     data = array.buffers()[2]
@@ -40,10 +40,7 @@ def flat_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
 def on_arrays(
     function: Callable[..., npt.NDArray[Any]], *values: pl.Expr, dtype: pl.DataType | type[pl.DataType]
 ) -> pl.Expr:
-    """Return the expression of a function of arrays of NumPy. Its value is null where an operand is.
-
-    The function sees zeros for nulls, and may divide by them.
-    """
+    """Return a function of arrays as an expression, null where an operand is; the function gets zeros for nulls."""
 
     def run(*series: pl.Series) -> pl.Series:
         with np.errstate(all="ignore"):

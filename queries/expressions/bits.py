@@ -1,4 +1,4 @@
-"""The bits of whole numbers, in two's complement: operators, shifts as Java's, and counts."""
+"""Bits of whole numbers in two's complement: operators, shifts like Java's, and counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _pair(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _whole(function: str, value: Expression) -> Expression:
-    """Return an argument that has to be a whole number; Spark casts nothing else to it."""
+    """Return an argument that must be a whole number; Spark casts nothing else to one."""
     if value.type == NULL:
         return cast(value, INT)
     if not is_integral(value.type):
@@ -99,7 +99,7 @@ def _bit(build: Builder, value: pl.Expr, place: pl.Expr) -> pl.Expr:
 
 
 def _shifted(function: Callable[..., npt.NDArray[Any]]) -> Kernel:
-    """Return the kernel of a shift. As Java does, it takes the last 5 bits of the places, of a BIGINT the last 6."""
+    """Return the kernel of a shift. Like Java, it uses the last 5 bits of the count, or 6 for a BIGINT."""
 
     def kernel(build: Builder, value: pl.Expr, places: pl.Expr) -> pl.Expr:
         last = build.type.bit_width - 1

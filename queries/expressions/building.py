@@ -1,8 +1,4 @@
-"""What a function of SQL becomes: an expression of Polars for its values, and another for each way to fail.
-
-A value is null where it fails, so ``try_add`` is ``add`` without its failures. A failure counts only in rows that need
-the value: a CASE adds its conditions to the failures of its branches.
-"""
+"""Building of expressions: one of Polars for a function's values, and one for each way in which it can fail."""
 
 from __future__ import annotations
 
@@ -25,60 +21,49 @@ __all__ = ["Builder", "Failure", "Kernel", "Stages", "Value", "literal", "polars
 class Failure:
     """A way in which a value can fail.
 
-    Attributes
-    ----------
-    where : pl.Expr
-        Whether it fails, by row. Never null.
-    of : Expression
-        The expression that fails.
-    reason : str
-        What happened.
-    hint : str
-        What the user may do about it.
-    lasting : bool
-        Whether ``try_`` forms fail too: as in Spark, or by a limit of our own where Spark has a value.
+    A failure counts only in rows that need the value: a CASE adds its conditions to the failures of its branches.
     """
 
-    where: pl.Expr
-    of: Expression
+    where: pl.Expr  # true in rows that fail; never null
+    of: Expression  # the expression that fails
     reason: str
-    hint: str = ""
-    lasting: bool = False
+    hint: str = ""  # a remedy for the user
+    lasting: bool = False  # ``try_`` forms fail too, as in Spark, or by a limit that Spark does not have
 
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """The values of an expression, and how they can fail."""
+    """The values of an expression, null where it fails, and its failures."""
 
     values: pl.Expr
     failures: tuple[Failure, ...] = ()
 
     @property
     def constant(self) -> bool:
-        """Whether it reads no column."""
+        """True if it reads no column."""
         return not self.values.meta.root_names()
 
     @property
     def null(self) -> bool:
-        """Whether it is null in all rows, and cannot fail."""
+        """True if it is null in all rows and cannot fail."""
         return self.constant and not self.failures and pl.select(self.values).item() is None
 
 
 def when_needed(failures: Iterable[Failure], needed: pl.Expr) -> tuple[Failure, ...]:
-    """Return failures that count only in some rows; ``needed`` may be null, which is no."""
+    """Restrict failures to some rows; null in `needed` is false."""
     needed = needed.fill_null(value=False)
     return tuple(dataclasses.replace(each, where=needed & each.where) for each in failures)
 
 
 class Stages:
-    """Columns that are computed once because several expressions read them, in the order of what reads what."""
+    """Columns that several expressions share and that are computed once, in order of dependency."""
 
     def __init__(self) -> None:
         self._stage_of: dict[str, int] = {}
         self.columns: list[list[pl.Expr]] = []
 
     def shared(self, values: pl.Expr) -> pl.Expr:
-        """Return an expression that may be used several times, at the cost of one."""
+        """Return an expression that is computed once for all of its uses."""
         names = values.meta.root_names()
         if not names or values.meta.is_column_selection():
             return values
@@ -92,17 +77,7 @@ class Stages:
 
 
 class Builder:
-    """What a kernel has at hand to build one call.
-
-    Parameters
-    ----------
-    call
-        The call.
-    operands
-        Its arguments' values.
-    stages
-        For what is used several times.
-    """
+    """A kernel's context to build one call. Operands are the values of the call's arguments."""
 
     def __init__(self, call: Call, operands: Sequence[Value], stages: Stages) -> None:
         self.call = call
@@ -113,15 +88,15 @@ class Builder:
         self._stages = stages
 
     def share(self, values: pl.Expr) -> pl.Expr:
-        """Return an expression that may be used several times, at the cost of one."""
+        """Return an expression that is computed once for all of its uses."""
         return self._stages.shared(values)
 
     def fail(self, where: pl.Expr, reason: str, hint: str = "", *, lasting: bool = False) -> None:
-        """Declare that the call fails in some rows; its value has to be null there. Null is no."""
+        """Declare that the call fails in some rows, where its value has to be null. Null in `where` is false."""
         self.failures.append(Failure(where.fill_null(value=False), self.call, reason, hint, lasting))
 
     def strict(self, values: pl.Expr, reason: str, hint: str = "") -> pl.Expr:
-        """Declare that the call fails where it is null though none of its operands is. Return the values."""
+        """Declare that the call fails where it is null and no operand is; return the values."""
         values = self.share(values)
         self.fail(self.unexpected_null(values), reason, hint)
         return values
@@ -132,20 +107,14 @@ class Builder:
         return pl.when(pl.lit(value=False)).then(values)
 
     def unexpected_null(self, values: pl.Expr) -> pl.Expr:
-        """Return where a value is null though no operand is."""
+        """Return a mask of rows in which a value is null and no operand is."""
         there = [each.values.is_not_null() for each in self._operands if not each.constant]
         if any(each.constant and pl.select(each.values).item() is None for each in self._operands):
             return pl.lit(value=False)
         return pl.all_horizontal(values.is_null(), *there)
 
     def constant(self, index: int, what: str) -> Any:
-        """Return the value of an argument that has to be a constant.
-
-        Raises
-        ------
-        SchemaError
-            It depends on a row.
-        """
+        """Return the value of a constant argument; raise SchemaError if it depends on a row."""
         value = self._operands[index]
         if not value.constant:
             raise SchemaError(
@@ -156,19 +125,19 @@ class Builder:
 
 
 Kernel = Callable[..., pl.Expr]
-"""From a Builder and the operands' expressions to the values' expression."""
+"""Builds the values' expression from a Builder and the operands' expressions."""
 
 
 @lru_cache(maxsize=4096)
 def polars_type(dtype: pa.DataType) -> pl.DataType:
-    """Return the type that values of an Arrow type have in Polars."""
+    """Return the Polars type for values of an Arrow type."""
     if dtype == MONTHS:
         raise SchemaError("an interval of months is no value by itself", hint="add it to a time")
     return pl.Series(pl.from_arrow(pa.array([], dtype))).dtype
 
 
 def literal(value: Any, dtype: pa.DataType) -> pl.Expr:
-    """Return a constant as an expression, from Python's value of it. Of an interval of months, only the months."""
+    """Return a Python value as a constant; for an interval of months, its months only."""
     if dtype == MONTHS:
         return pl.lit(None if value is None else int(value[0]), dtype=pl.Int32)
     target = polars_type(dtype)
@@ -190,7 +159,7 @@ def of_series(values: pl.Series) -> pl.Expr:
 
 
 def as_constant(value: Value, expression: Call) -> Value:
-    """Return the value of an expression without columns, computed now."""
+    """Evaluate an expression without columns now."""
     masks = [each.where.alias(str(at)) for at, each in enumerate(value.failures)]
     found = pl.select(value.values.alias("value"), *masks)
     dtype = polars_type(expression.type)

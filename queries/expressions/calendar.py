@@ -1,4 +1,4 @@
-"""The proleptic Gregorian calendar on arrays: days since 1970 from year, month and day, and back."""
+"""The proleptic Gregorian calendar on arrays."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ __all__ = ["FIRST_DAY", "LAST_DAY", "Int64s", "civil_of_days", "days_in_month", 
 Int64s = npt.NDArray[np.int64]
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
-"""The first day of the year 1 and the last of 9999, in days since 1970: what Python's dates and the tables hold."""
+"""The first day of the year 1 and the last of 9999, in days since 1970: the range of Python's dates and the tables."""
 _LENGTHS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64)
 
 
 def days_of_civil(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
-    """Return the days since 1970-01-01. The arguments are dates that there are.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [int(days_of_civil(*map(np.array, date))) for date in ((1970, 1, 1), (2000, 2, 29), (1, 1, 1))]
-    [0, 11016, -719162]
-    """
+    """Return the days since 1970-01-01; the dates must exist."""
     # Years begin in March, so that a leap day is a year's last; eras have 400 years.
     year = year - (month <= 2)
     era = year // 400
@@ -34,14 +27,7 @@ def days_of_civil(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
 
 
 def civil_of_days(days: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Return years, months and days of the month.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [[int(part) for part in civil_of_days(np.array(day))] for day in (-1, 11016, 2932896)]
-    [[1969, 12, 31], [2000, 2, 29], [9999, 12, 31]]
-    """
+    """Return year, month and day from the days since 1970-01-01."""
     shifted = days + 719_468
     era = shifted // 146_097
     of_era = shifted - era * 146_097

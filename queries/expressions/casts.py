@@ -1,4 +1,4 @@
-"""Casts among numbers, booleans, text and times, as Spark's ANSI mode does them."""
+"""Casts between numbers, booleans, text and times, as in Spark's ANSI mode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["CASTS"]
 
 _SECOND = 1_000_000
 _LONG_DIGITS = 18
-"""Spark keeps a decimal of so many digits in 64 bits."""
+"""Spark keeps decimals of up to this many digits in 64 bits."""
 _TRY = "use try_cast, which gives null, or leave such rows out"
 _EARLIEST, _LATEST = -62_135_596_800 * _SECOND, 253_402_300_800 * _SECOND - 1
 _YEARS = "the time is outside the years 1 to 9999"
@@ -52,7 +52,7 @@ def _cast(build: Builder, value: pl.Expr) -> pl.Expr:
     made = converter(build, value)
     if wanted in (TEXT, BINARY):
         return made
-    if is_decimal(wanted) and given in (FLOAT, DOUBLE):  # of NaN and infinity, Spark makes null
+    if is_decimal(wanted) and given in (FLOAT, DOUBLE):  # Spark gives null for NaN and infinity
         made = build.share(made)
         build.fail(made.is_null() & value.is_finite(), f"it cannot be cast to {spark_name(wanted)}", _TRY)
         return made
@@ -60,7 +60,7 @@ def _cast(build: Builder, value: pl.Expr) -> pl.Expr:
 
 
 def _converter(given: pa.DataType, wanted: pa.DataType) -> Kernel | None:
-    """Return what casts values that may not fit; None if all fit, as Polars has them."""
+    """Return the kernel of a cast that can fail or differs from Polars; None for a plain cast."""
     if given != wanted and standard(given) == wanted:
         return None
     if wanted == TEXT:
@@ -89,7 +89,7 @@ def _whole_of_double(build: Builder, value: pl.Expr) -> pl.Expr:
     made = value.cast(dtype, strict=False)
     if build.type != LONG:
         return made
-    most = pl.lit(np.iinfo(np.int64).max, dtype=pl.Int64)  # to which Java casts 2 ** 63, the next double
+    most = pl.lit(np.iinfo(np.int64).max, dtype=pl.Int64)  # Java casts 2 ** 63, the next double, to this
     return pl.when(build.share(value) == 2.0**63).then(most).otherwise(made)
 
 
@@ -106,7 +106,7 @@ def _to_text(given: pa.DataType) -> Kernel:
 
 
 def _text_of_bytes(build: Builder, value: pl.Expr) -> pl.Expr:
-    """Return bytes as text. What is not UTF-8 is refused: Spark keeps such bytes in a STRING, Arrow cannot."""
+    """Return bytes as text; fail if they are not UTF-8, which Spark keeps in a STRING and Arrow cannot."""
     value = build.share(value)
     made = build.share(on_series(decoded, value, dtype=pl.String))
     build.fail(
@@ -153,7 +153,7 @@ def _from_decimal(wanted: pa.DataType) -> Kernel:
         numbers = build.share(unscaled(value))
         if is_decimal(wanted):
             return _rescaled(build, numbers, given.scale)
-        if given.precision > _LONG_DIGITS and wanted != LONG:  # as Spark does, which loses digits on the way
+        if given.precision > _LONG_DIGITS and wanted != LONG:  # like Spark, which loses digits here
             return value.cast(pl.String).cast(pl.Float64).cast(polars_type(wanted), strict=False)
         size = negative(numbers.abs() // int128(10**given.scale), numbers < 0)
         return size.cast(polars_type(wanted), strict=False)
@@ -162,7 +162,7 @@ def _from_decimal(wanted: pa.DataType) -> Kernel:
 
 
 def _rescaled(build: Builder, numbers: pl.Expr, scale: int) -> pl.Expr:
-    """Return whole numbers of the last digit of a scale as the decimals that are wanted."""
+    """Return unscaled numbers of a scale as decimals of the wanted type."""
     wanted: pa.Decimal128Type = build.type
     shift = wanted.scale - scale
     moved = divided_half_up(numbers, -shift) if shift < 0 else scaled(numbers, shift)
@@ -199,7 +199,7 @@ def _among_times(build: Builder, value: pl.Expr) -> pl.Expr:
 
 
 def within(build: Builder, micros: pl.Expr) -> None:
-    """Declare that times outside of the years 1 to 9999 are an error: Python and the tables cannot hold them."""
+    """Fail for times outside the years 1 to 9999, which Python and the tables cannot hold."""
     build.fail((micros < _EARLIEST) | (micros > _LATEST), _YEARS, "leave such rows out", lasting=True)
 
 

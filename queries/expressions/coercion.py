@@ -1,6 +1,4 @@
-"""Implicit casts as Spark inserts them in its ANSI mode: the common type of several values, and a function's operand
-in the type that it takes.
-"""
+"""Implicit casts of Spark's ANSI mode: to a common type, or to the type of a function's operand."""
 
 from __future__ import annotations
 
@@ -42,21 +40,7 @@ _ORDER = (*INTEGRALS, FLOAT, DOUBLE)
 
 
 def common(types: Sequence[pa.DataType]) -> pa.DataType:
-    """Return the type that ``UNION``, ``CASE``, ``IN`` and ``COALESCE`` give to values of several types.
-
-    Raises
-    ------
-    SchemaError
-        There is none.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> common([pa.int32(), pa.null(), pa.float32()])
-    DataType(double)
-    >>> common([pa.string(), pa.int8()])
-    DataType(int64)
-    """
+    """Return the common type for ``UNION``, ``CASE``, ``IN`` and ``COALESCE``; raise SchemaError if there is none."""
     found: pa.DataType = NULL
     for each in types:
         wider = _wider(found, standard(each))
@@ -96,7 +80,6 @@ def _wider_number(one: pa.DataType, two: pa.DataType) -> pa.DataType:
 
 
 def _promoted(other: pa.DataType) -> pa.DataType | None:
-    """Return the type that text takes beside values of another type."""
     if is_integral(other):
         return LONG
     if is_fractional(other):
@@ -112,7 +95,7 @@ def _wider_nested(one: pa.DataType, two: pa.DataType) -> pa.DataType | None:
 
 
 def standardized(expression: Expression) -> Expression:
-    """Return the expression in Spark's own type for its values."""
+    """Cast an expression to Spark's own type for its values."""
     return _cast(expression, standard(expression.type))
 
 
@@ -125,22 +108,16 @@ def _cast(expression: Expression, dtype: pa.DataType, function: str = "cast") ->
 
 
 def with_common_type(values: Sequence[Expression]) -> tuple[Expression, ...]:
-    """Return the values in their common type.
-
-    Raises
-    ------
-    SchemaError
-        They have none.
-    """
+    """Cast values to their common type; raise SchemaError if there is none."""
     dtype = common([each.type for each in values])
     return tuple(_cast(each, dtype) for each in values)
 
 
 def numbers_of_both(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
-    """Return both operands of arithmetic as numbers of one kind, or None if there is none.
+    """Cast both operands of arithmetic to one kind of number; return None if that is impossible.
 
-    Decimals keep their own precision and scale; a whole number beside them becomes the decimal that holds its type, a
-    constant the least decimal that holds it.
+    Decimals keep their precision and scale. A whole number beside them becomes the decimal that holds its type, or for
+    a constant the least decimal that holds it.
     """
     one, other = _text_as_number(left, right.type), _text_as_number(right, left.type)
     if one is None or other is None:
@@ -175,7 +152,7 @@ def _text_as_number(value: Expression, other: pa.DataType) -> Expression | None:
 
 
 def implicit(value: Expression, dtype: pa.DataType) -> Expression | None:
-    """Return the value in the type that a function takes, or None if Spark would not cast it by itself."""
+    """Cast a value to a function's operand type; return None if Spark has no implicit cast."""
     given = value.type
     if given in (dtype, NULL) or (given == TEXT and dtype not in (BINARY, DURATION)):
         return _cast(value, dtype)
@@ -187,20 +164,7 @@ def implicit(value: Expression, dtype: pa.DataType) -> Expression | None:
 
 
 def cast(expression: Expression, dtype: pa.DataType, *, try_: bool = False) -> Expression:
-    """Return ``CAST(expression AS dtype)``, or with ``try_`` the ``TRY_CAST``, which is null where the cast fails.
-
-    Raises
-    ------
-    SchemaError
-        Spark's ANSI mode has no such cast.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.expressions.nodes import Field
-    >>> print(cast(Field("price", pa.string()), pa.decimal128(10, 2)))
-    cast(price AS DECIMAL(10,2))
-    """
+    """Return a CAST or TRY_CAST; raise SchemaError if Spark's ANSI mode has no such cast."""
     expression, dtype = standardized(expression), standard(dtype)
     given = expression.type
     if not (given in (dtype, NULL) or _castable(given, dtype)):

@@ -1,7 +1,4 @@
-"""Comparisons: of numbers with NaN as the greatest, of text by its bytes, and with null.
-
-Polars compares doubles as Spark does: NaN is equal to itself and greater than any number, -0.0 is equal to 0.0.
-"""
+"""Comparisons of Polars, which are Spark's: text by bytes, NaN equal to itself and the greatest, -0.0 equal to 0.0."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ def _least(build: Builder, *values: pl.Expr) -> pl.Expr:
 
 
 def _extreme(build: Builder, values: tuple[pl.Expr, ...], *, greatest: bool) -> pl.Expr:
-    """Return the extreme value of those that are not null. Among equal ones, the first."""
+    """Return the extreme of the non-null values; among equal ones, the first."""
     best = values[0]
     for each in values[1:]:
         one, two = build.share(best), build.share(each)

@@ -1,4 +1,4 @@
-"""Evaluate expressions of SQL over columns, with Spark's meaning: built once, run for each batch."""
+"""Compiler for SQL expressions over columns with Spark's semantics: built once, run for each batch."""
 
 from __future__ import annotations
 
@@ -51,57 +51,26 @@ _KERNELS: Mapping[str, Kernel] = {
     **NESTED,
 }
 _RIGHT_FIRST = {"divide", "div", "mod", "pmod"}
-"""Spark evaluates the divisor first: where it is null, the dividend cannot fail."""
+"""Spark evaluates the divisor first, so the dividend cannot fail where it is null."""
 _ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "xxhash64"}
-"""Spark evaluates every operand, also beside one that is null."""
+"""Spark evaluates all operands, even beside a null."""
 
 
 def compiled(expression: Expression, schema: pa.Schema) -> Compiled:
-    """Build what evaluates one expression.
+    """Build the evaluator of one expression, made by :func:`.typing.call`, over rows of a schema.
 
-    Parameters
-    ----------
-    expression
-        Made by :func:`.typing.call`.
-    schema
-        Of the rows.
-
-    Raises
-    ------
-    SchemaError
-        The rows have no such column, or the expression cannot be evaluated here with Spark's meaning.
-
-    Examples
-    --------
-    >>> import polars as pl, pyarrow as pa
-    >>> from upstream.queries.expressions.nodes import Constant, Field
-    >>> from upstream.queries.expressions.typing import call
-    >>> speed = call("multiply", [Field("speed", pa.float64()), Constant(3.6, pa.float64())])
-    >>> compiled(speed, pa.schema({"speed": pa.float64()})).evaluate(pl.DataFrame({"speed": [10.0, None]})).to_list()
-    [36.0, None]
+    Raises SchemaError if a column is missing, or the expression cannot be evaluated here with Spark's semantics.
     """
     return Compiled(expression, schema)
 
 
 def compiled_columns(columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> CompiledColumns:
-    """Build what evaluates several expressions at once. What they have in common is computed once.
-
-    Raises
-    ------
-    SchemaError
-        As :func:`compiled`.
-    """
+    """Build an evaluator of several expressions, which computes common parts once."""
     return CompiledColumns(columns, schema)
 
 
 class CompiledColumns:
-    """Evaluates expressions over rows. Use :func:`compiled_columns`.
-
-    Attributes
-    ----------
-    schema : pa.Schema
-        Of the results.
-    """
+    """Evaluates expressions over rows; `schema` is that of the results. Use :func:`compiled_columns`."""
 
     def __init__(self, columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> None:
         compiler = _Compiler(schema)
@@ -118,12 +87,9 @@ class CompiledColumns:
             self._outputs.append(pl.any_horizontal([each.where for each in self._failures]).any().alias(_FAILED))
 
     def evaluate(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the expressions' values for some rows.
+        """Return the values for some rows.
 
-        Raises
-        ------
-        QueryError
-            A value cannot be computed. The message names the expression and the row's values.
+        Raises QueryError if a value cannot be computed; the message names the expression and the row's values.
         """
         if not frame.height:
             return pl.DataFrame(schema=self._types)
@@ -161,35 +127,23 @@ class CompiledColumns:
 _FAILED = "__failed"
 _SHOWN = 1_000
 _MOST_BYTES = 1 << 30
-"""Of the values of one step. Texts that double from step to step end here, and not the process."""
+"""Limit of the values of one step, so that texts that double in each step cannot exhaust the memory."""
 
 
 class Compiled:
-    """Evaluates one expression over rows. Use :func:`compiled`.
-
-    Attributes
-    ----------
-    type : pa.DataType
-        Of its values.
-    """
+    """Evaluates one expression over rows; `type` is that of its values. Use :func:`compiled`."""
 
     def __init__(self, expression: Expression, schema: pa.Schema) -> None:
         self.type = expression.type
         self._columns = CompiledColumns([("value", expression)], schema)
 
     def evaluate(self, frame: pl.DataFrame) -> pl.Series:
-        """Return the expression's value for each row.
-
-        Raises
-        ------
-        QueryError
-            A value cannot be computed. The message names the expression and the row's values.
-        """
+        """Return the value of each row; raise QueryError as :meth:`CompiledColumns.evaluate` does."""
         return self._columns.evaluate(frame).to_series()
 
 
 def _shown(value: pl.Series) -> object:
-    """Return a value for a message; a time that Python cannot hold, as its number."""
+    """Return a value for a message; the number of a time that Python cannot hold."""
     if isinstance(value.dtype, pl.Date | pl.Datetime):
         number = value.to_physical().item()
         size = _PER_DAY[value.dtype.time_unit] if isinstance(value.dtype, pl.Datetime) else 1
@@ -264,9 +218,9 @@ class _Compiler:
         return Value(values, (*(() if builder.unread else self._failures_in_order(call, operands)), *own))
 
     def _failures_in_order(self, call: Call, operands: Sequence[Value]) -> list[Failure]:
-        """Return the operands' failures. Spark evaluates an operand where none before it is null.
+        """Return the operands' failures. Spark evaluates an operand only in rows where no earlier operand is null.
 
-        If one is null in all rows, Spark knows the result before it evaluates the others.
+        If one is null in all rows, Spark never evaluates the others.
         """
         if call.function in _ALL:
             return [failure for each in operands for failure in each.failures]

@@ -1,4 +1,4 @@
-"""Arithmetic of decimals with Spark's precision, scale and rounding: half away from zero, null where it overflows."""
+"""Decimal arithmetic with Spark's precision, scale and rounding: half away from zero, null on overflow."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ _HALF = 1 << 126
 Decimal: TypeAlias = pa.Decimal128Type
 Slow = Callable[[int, int], "int | None"]
 Operation = Callable[[pl.Expr, pl.Expr, Decimal, Decimal, Decimal], "tuple[pl.Expr, pl.Expr, Slow]"]
-"""From the whole numbers of two decimals, their types and the result's type to the result's whole numbers in 128 bits,
-where these are right, and the result of any two numbers.
+"""Computes with the unscaled numbers of two decimals, given their types and the result's type.
+
+Returns the result's unscaled numbers in 128 bits, a mask where these are right, and an exact function for any two.
 """
 
 
 def _dropped(number: int, digits: int) -> int:
-    """Return a number without its last digits, rounded half away from zero."""
+    """Remove a number's last digits, rounding half away from zero."""
     if digits <= 0:
         return number * 10**-digits
     unit = 10**digits
@@ -53,7 +54,7 @@ def _signed(size: int, left: int, right: int) -> int:
 
 
 def _aligned(one: Decimal, two: Decimal) -> tuple[int, int, pl.Expr]:
-    """Return the powers of ten that give two decimals one scale, and what fits in 128 bits then."""
+    """Return the powers of ten that bring two decimals to one scale, and the limit below which both fit in 128 bits."""
     scale = max(one.scale, two.scale)
     return 10 ** (scale - one.scale), 10 ** (scale - two.scale), int128(_HALF // 10 ** abs(one.scale - two.scale))
 
@@ -87,7 +88,7 @@ def _divide(
 ) -> tuple[pl.Expr, pl.Expr, Slow]:
     shift = result.scale + two.scale - one.scale
     size, divisor = left.abs(), right.abs()
-    if shift > 37:  # the dividend would not fit, whatever it is
+    if shift > 37:  # no dividend would fit
         return int128(0) * left, pl.lit(value=False), _exact_quotient(shift)
     fits = size < int128(_HALF // 10**shift)
     number = size * int128(10**shift)
@@ -186,12 +187,12 @@ def _negate(build: Builder, value: pl.Expr) -> pl.Expr:
 
 def _abs(build: Builder, value: pl.Expr) -> pl.Expr:
     numbers = build.share(unscaled(value))
-    made = in_java_digits(int128(0) - numbers, build.type.precision)  # of a positive one, all digits stay
+    made = in_java_digits(int128(0) - numbers, build.type.precision)  # a positive number keeps all digits
     return _fitting(build, pl.when(numbers < 0).then(made).otherwise(numbers))
 
 
 def _fitting(build: Builder, numbers: pl.Expr) -> pl.Expr:
-    """Return decimals. Minus 38 nines has too many digits, with the 34 that Java keeps of it."""
+    """Return decimals. Minus 38 nines overflows, because Java rounds it to 34 digits."""
     made = as_decimals(build.share(numbers), build.type)
     return build.strict(made, "the result has too many digits", "cast the operand to fewer digits")
 
@@ -200,7 +201,7 @@ def _towards(*, up: bool) -> Kernel:
     def kernel(build: Builder, value: pl.Expr) -> pl.Expr:
         unit = int128(10 ** build.call.arguments[0].type.scale)
         numbers = build.share(unscaled(value))
-        found = numbers // unit  # towards what is less
+        found = numbers // unit  # rounded down
         if up:
             found += (numbers % unit != 0).cast(pl.Int128)
         return as_decimals(build.share(found), build.type)

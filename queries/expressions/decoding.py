@@ -1,4 +1,4 @@
-"""Bytes as text: which of them are UTF-8."""
+"""Decoding of bytes to text."""
 
 from __future__ import annotations
 
@@ -15,26 +15,19 @@ __all__ = ["decoded"]
 
 
 def decoded(values: pl.Series) -> pl.Series:
-    r"""Return bytes as text; null for those that are not UTF-8.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> decoded(pl.Series([b"a", b"\xff", None, b"\xc3", b"\xa9"])).to_list()
-    ['a', None, None, None, None]
-    """
+    r"""Return bytes as text; null where they are not UTF-8."""
     try:
         return values.cast(pl.String)
     except pl.exceptions.ComputeError:
         broken = _broken(values)
-        # Bytes below a null would be decoded, too.
+        # Bytes below a null would be decoded too.
         kept = values.fill_null(b"").zip_with(~broken, pl.Series([b""]))
         return kept.cast(pl.String).set(broken | values.is_null(), None)
 
 
 def _broken(values: pl.Series) -> pl.Series:
-    """Return which bytes are not UTF-8. Python decodes all at once, and marks what it cannot decode."""
-    # A line's end after each value, so that no character begins in one and ends in the next.
+    """Return a mask of values that are not UTF-8. One call of Python decodes all, and marks invalid bytes."""
+    # A line's end after each value keeps characters from spanning two values.
     line_end, nothing = (pa.scalar(each, pa.large_binary()) for each in (b"\n", b""))
     given: Any = values.fill_null(b"").to_arrow().cast(pa.large_binary())
     joined: Any = pc.binary_join_element_wise  # pyright: ignore[reportAttributeAccessIssue] made at run time

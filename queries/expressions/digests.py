@@ -1,7 +1,4 @@
-"""MD5, SHA-1, SHA-2 and CRC-32 of many values at once: the steps of each block are steps over arrays.
-
-The standards: RFC 1321, FIPS 180-4, and the CRC of gzip. A test compares each with Python's hashlib and zlib.
-"""
+"""MD5 (RFC 1321), SHA-1 and SHA-2 (FIPS 180-4), and CRC-32 of many values at once, with arrays as words."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ Words = npt.NDArray[Any]
 
 
 def _blocks(values: pl.Series, size: int, order: Literal["<", ">"]) -> Iterator[tuple[npt.NDArray[np.bool_], Words]]:
-    """Yield the blocks of the padded values: which values have one more, and the words of those."""
+    """Yield, per block of the padded values, a mask of the values that have it and their words."""
     flat, ends = flat_bytes(values)
     starts, lengths = ends[:-1], np.diff(ends)
     word = np.dtype("u4" if size == 64 else "u8").newbyteorder(order)
@@ -52,7 +49,7 @@ def _digest(
     step: Callable[[Words, list[Words]], list[Words]],
     words: int,
 ) -> pl.Series:
-    """Return the digests as text to the base 16, null for null."""
+    """Return the digests as hexadecimal text; null for null."""
     dtype = np.uint32 if size == 64 else np.uint64
     state = np.tile(np.array(start, dtype=dtype), (len(values), 1))
     with np.errstate(over="ignore"):
@@ -191,7 +188,7 @@ def _sha384(values: pl.Series) -> pl.Series:
 
 _SIZES = {0: _sha256, 224: _sha224, 256: _sha256, 384: _sha384, 512: _sha512}
 _CRC = np.array([zlib.crc32(bytes([each ^ 0xFF])) ^ 0xFF000000 for each in range(256)], dtype=np.uint32)
-"""What one byte does to the remainder: the CRC of the byte, without what the start and the end of it do."""
+"""The effect of one byte on the remainder: its CRC without the initial and the final XOR."""
 
 
 def _crc32(values: pl.Series) -> pl.Series:

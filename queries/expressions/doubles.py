@@ -1,4 +1,4 @@
-"""Functions of floating-point numbers, as Java's: roots, logarithms, powers and angles."""
+"""Functions of floating-point numbers, like Java's: roots, logarithms, powers and angles."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _log_to_base(base: npt.NDArray[Any], value: npt.NDArray[Any]) -> npt.NDArray
 
 
 def _cube_root(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return cube roots, with a step of Newton's, after which that of 27 is 3."""
+    """Return cube roots. A step of Newton's method makes that of 27 exactly 3."""
     root = np.cbrt(values)
     better = root - (root * root * root - values) / (3 * root * root)
     return np.where(np.isfinite(better), better, root)

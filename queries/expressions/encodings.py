@@ -1,4 +1,4 @@
-"""Bytes, and text that stands for bytes or for the code of a character."""
+"""Encodings of bytes and characters as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_bytes(arguments: Sequence[Expression]) -> bool:
 
 
 def on_bytes(rule: Rule, name: str, *more: pa.DataType, result: pa.DataType = BINARY) -> Rule:
-    """Return a rule of text that takes bytes, too: then it is another function, of bytes and ``more`` arguments."""
+    """Extend a rule of text to bytes, for which it is another function, of bytes and the arguments `more`."""
 
     def chosen(function: str, arguments: Sequence[Expression]) -> Expression:
         if not is_bytes(arguments):
@@ -47,7 +47,7 @@ def _hex_rule(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _utf_8(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return text as bytes, or bytes as text, of the encoding that Arrow has."""
+    """Return ``encode`` or ``decode`` as a cast. Only UTF-8 is possible, the encoding of Arrow."""
     value, name = arguments if len(arguments) == 2 else (None, None)
     known = isinstance(name, Constant) and str(name.value).upper() in _UTF_8
     if value is None or not known:
@@ -69,7 +69,7 @@ def _hex(build: Builder, value: pl.Expr) -> pl.Expr:
 
 
 def _digits(numbers: pl.Series) -> pl.Series:
-    """Return the 16 digits to the base 16 of 64 bits."""
+    """Return the 16 hexadecimal digits of 64-bit numbers."""
     raw = numbers.fill_null(0).to_numpy().astype(">i8").tobytes()
     array = pa.Array.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(raw)]).cast(pa.large_binary())
     made = pl.Series(pl.from_arrow(array)).bin.encode("hex").str.to_uppercase()
@@ -115,7 +115,7 @@ def _chr(build: Builder, code: pl.Expr) -> pl.Expr:
 
 
 def _cut(build: Builder, value: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
-    """Return a part of bytes, by way of their digits, two for each byte."""
+    """Return a slice of bytes, cut in their hexadecimal digits, two for each byte."""
     value = build.share(value)
     first, count = slice_of(build, value.bin.size(), start, length)
     part = value.bin.encode("hex").str.slice(first * 2, count * 2).str.decode("hex")

@@ -1,4 +1,4 @@
-"""Times as text in a format of letters, such as ``yyyy-MM-dd HH:mm:ss``, written and read."""
+"""Times written and parsed as text in a letter format such as ``yyyy-MM-dd HH:mm:ss``."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _BY_DEFAULT = Constant("yyyy-MM-dd HH:mm:ss", TEXT)
 
 
 def _words(pattern: str, known: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the parts of a format: the same letter several times, or other text as it is."""
+    """Split a format into runs of one letter and literal text."""
     if "''" in pattern:
         raise SchemaError(f"the format {pattern!r} has a quote in it", expected="'quoted text' without quotes")
     parts: list[tuple[str, str]] = []
@@ -94,7 +94,7 @@ def _of_seconds(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def parsed(function: str, arguments: Sequence[Expression], *, try_: bool) -> Expression:
-    """Return the TIMESTAMP that text in a format names; a time is one as it is."""
+    """Return text in a format as a TIMESTAMP. A time is cast to it."""
     value, pattern = arguments
     if value.type != TEXT:
         return cast(value, TIMESTAMP, try_=try_)
@@ -105,7 +105,7 @@ def parsed(function: str, arguments: Sequence[Expression], *, try_: bool) -> Exp
 
 
 def _seconds(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return the seconds since 1970. Of a time before, they are counted towards zero, other than ``unix_seconds``."""
+    """Return the seconds since 1970, rounded towards zero before 1970, unlike ``unix_seconds``."""
     if not 1 <= len(arguments) <= 2:
         raise misfit(function, arguments, "a TIMESTAMP or DATE, or text and its format")
     given = arguments if len(arguments) == 2 else [*arguments, _BY_DEFAULT]
@@ -177,7 +177,7 @@ def _parse(build: Builder, text: pl.Expr, _: pl.Expr) -> pl.Expr:
 
 
 def _reading(word: str, other: str) -> str:
-    """Return the regular expression of one part. Of a fraction, some digits suffice."""
+    """Return the regular expression of one part. A fraction may have fewer digits than its letters."""
     if word.startswith("S"):
         return rf"(?<part>[0-9]{{1,{len(word)}}})"
     return _READ[word] if word else re.escape(other)

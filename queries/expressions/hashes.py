@@ -1,4 +1,4 @@
-"""``hash`` and ``xxhash64`` of Spark: Murmur3 and xxHash, each value's hash being the seed of the next one's."""
+"""Spark's ``hash`` (Murmur3) and ``xxhash64``. The hash of each value is the seed of the next."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["HASHES", "HASH_RULES"]
 U32, U64 = npt.NDArray[np.uint32], npt.NDArray[np.uint64]
 _SEED = 42
 _LONG_DIGITS = 18
-"""Spark keeps a decimal of so many digits in 64 bits, and hashes them; a longer one as bytes."""
+"""Spark keeps and hashes decimals of up to this many digits in 64 bits; it hashes longer ones as bytes."""
 
 
 def _rule(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -82,7 +82,7 @@ def _murmur_long(values: npt.NDArray[np.int64], seed: U32) -> U32:
 
 
 def _murmur_bytes(flat: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed: U32) -> U32:
-    """Hash words of four bytes, and then each byte that is left by itself, as a number with a sign."""
+    """Hash words of four bytes, then each remaining byte alone as a signed number, as Spark does."""
     starts, lengths = ends[:-1], np.diff(ends)
     state = seed.copy()
     words = lengths // 4
@@ -97,7 +97,7 @@ def _murmur_bytes(flat: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed
 
 
 def _read(flat: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], dtype: Any) -> Any:
-    """Return the words that begin at places, the first byte being the lowest."""
+    """Return the little-endian words at some places."""
     size = np.dtype(dtype).itemsize
     return (
         np.ascontiguousarray(flat[places[:, None] + np.arange(size)])
@@ -172,7 +172,6 @@ def _xx_bytes(flat: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed: U6
 def _stripes(
     flat: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seed: U64
 ) -> U64:
-    """Return the state behind the parts of 32 bytes."""
     lanes = [seed + _ONE + _TWO, seed + _TWO, seed.copy(), seed - _ONE]
     for stripe in range(int((lengths // 32).max())):
         some = lengths // 32 > stripe
@@ -189,11 +188,11 @@ def _stripes(
 
 
 def _decimal_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the fewest bytes that hold each number with its sign, the highest first, as Java's big integers."""
+    """Return the fewest big-endian bytes that hold each signed number, as Java's BigInteger does."""
     array: Any = values.rechunk().to_arrow()
     data = np.frombuffer(array.buffers()[1], np.uint8)[16 * array.offset :][: 16 * len(array)].reshape(-1, 16)[:, ::-1]
     sign = np.where(data[:, 0] >= 0x80, 0xFF, 0).astype(np.uint8)
-    # A leading byte is left out if it is the sign alone, and the next one has the same sign.
+    # A leading byte is omitted if it only repeats the sign of the next one.
     spare = (data[:, :-1] == sign[:, None]) & ((data[:, 1:] >= 0x80) == (sign[:, None] == 0xFF))
     skipped = np.cumprod(spare, axis=1).sum(axis=1)
     kept = np.arange(16)[None, :] >= skipped[:, None]

@@ -1,4 +1,4 @@
-"""Days and microseconds since 1970, as times of the years that tables hold."""
+"""Days and microseconds since 1970 as times of the years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAVE_OUT = "leave such rows out"
 
 
 def timestamps_of(build: Builder, micros: pl.Expr) -> pl.Expr:
-    """Return microseconds since 1970, of Int128 or wider, as timestamps; those outside the years are an error."""
+    """Return microseconds since 1970, of Int128 or wider, as timestamps; fail outside the years."""
     micros = build.share(micros)
     inside = micros.is_between(FIRST_DAY * DAY, (LAST_DAY + 1) * DAY - 1)
     build.fail(~inside, OUTSIDE, LEAVE_OUT, lasting=True)
@@ -28,7 +28,7 @@ def timestamps_of(build: Builder, micros: pl.Expr) -> pl.Expr:
 
 
 def dates_of(build: Builder, days: pl.Expr) -> pl.Expr:
-    """Return days since 1970 as dates; those outside the years are an error."""
+    """Return days since 1970 as dates; fail outside the years."""
     days = build.share(days)
     inside = days.is_between(FIRST_DAY, LAST_DAY)
     build.fail(~inside, OUTSIDE, LEAVE_OUT, lasting=True)
@@ -46,5 +46,5 @@ def micros_of(times: pl.Expr) -> pl.Expr:
 
 
 def on_days(function: Callable[..., Any], *values: pl.Expr) -> pl.Expr:
-    """Return the expression of a function of arrays of days, or of other whole numbers."""
+    """Return the expression of a function of arrays of days or other whole numbers."""
     return on_arrays(function, *values, dtype=pl.Int64)

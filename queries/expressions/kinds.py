@@ -1,4 +1,4 @@
-"""The types of Spark SQL as Arrow's types: their names, which fit which, and the precision of decimals."""
+"""Spark SQL's types as Arrow's: names, kinds, and the precision of decimals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FLOAT, DOUBLE = pa.float32(), pa.float64()
 TEXT, BINARY = pa.string(), pa.binary()
 DATE = pa.date32()
 UTC = "UTC"
-"""The time zone in which expressions have their values unless a session has another one."""
+"""The time zone of expressions, unless a session has another one."""
 TIMESTAMP = pa.timestamp("us", tz=UTC)
 LOCAL_TIMESTAMP = pa.timestamp("us")
 DURATION = pa.duration("us")
@@ -86,19 +86,7 @@ _WIDENED = {pa.uint8(): SHORT, pa.uint16(): INT, pa.uint32(): LONG, pa.uint64():
 
 
 def standard(dtype: pa.DataType) -> pa.DataType:
-    """Return Spark's type for values of an Arrow type: the type itself, or one that holds all its values.
-
-    Raises
-    ------
-    SchemaError
-        Spark has no such type.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> standard(pa.uint8()), standard(pa.large_string()), standard(pa.timestamp("ms", "Europe/Oslo"))
-    (DataType(int16), DataType(string), TimestampType(timestamp[us, tz=UTC]))
-    """
+    """Return Spark's type that holds all values of an Arrow type; raise SchemaError if there is none."""
     if dtype in _NAMES or is_decimal(dtype):
         return dtype
     if dtype in _WIDENED:
@@ -159,7 +147,7 @@ def is_time(dtype: pa.DataType) -> bool:
 
 
 def as_decimal(dtype: pa.DataType) -> pa.Decimal128Type:
-    """Return the decimal type that holds all whole numbers of a type, or the decimal type itself."""
+    """Return the decimal type that holds all whole numbers of a type; a decimal type stays."""
     return pa.decimal128(_DIGITS[dtype], 0) if dtype in _DIGITS else dtype
 
 
@@ -169,14 +157,9 @@ def decimal_of_constant(value: int) -> pa.Decimal128Type:
 
 
 def adjusted_decimal(precision: int, scale: int) -> pa.Decimal128Type:
-    """Return the decimal type of a result that ideally has this precision and scale.
+    """Return a decimal type of at most 38 digits for a result that ideally has this precision and scale.
 
-    A result of more than 38 digits loses digits after the point first, down to six of them.
-
-    Examples
-    --------
-    >>> adjusted_decimal(77, 36)  # the product of two DECIMAL(38, 18)
-    Decimal128Type(decimal128(38, 6))
+    Beyond 38 digits, those after the point are cut first, down to six of them.
     """
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
@@ -185,10 +168,7 @@ def adjusted_decimal(precision: int, scale: int) -> pa.Decimal128Type:
 
 
 def wider_decimal(types: Sequence[pa.DataType]) -> pa.Decimal128Type:
-    """Return the decimal type that holds the values of all given decimal types, if 38 digits hold them.
-
-    If not, digits after the point are left out.
-    """
+    """Return the decimal type that holds all given types; beyond 38 digits, those after the point are cut."""
     scale = max(each.scale for each in types)
     precision = max(each.precision - each.scale for each in types) + scale
     return pa.decimal128(min(precision, MAX_PRECISION), max(0, scale - max(0, precision - MAX_PRECISION)))

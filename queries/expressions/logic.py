@@ -1,8 +1,4 @@
-"""Three-valued logic and what chooses between values: AND, OR, NOT, CASE, COALESCE.
-
-A row evaluates an operand if Spark would: AND leaves its right side alone where the left one is false, CASE all
-branches but one. So a failure there does not count.
-"""
+"""Three-valued logic and conditionals. An operand that Spark does not evaluate in a row cannot fail there."""
 
 from __future__ import annotations
 
@@ -18,18 +14,18 @@ Conditional = Callable[[Sequence[Value], Stages], Value]
 
 
 def _is(operand: Value, *, value: bool) -> bool:
-    """Return whether an operand has this value in all rows, and cannot fail."""
+    """Return whether an operand has this value in all rows and cannot fail."""
     return operand.constant and not operand.failures and pl.select(operand.values).item() is value
 
 
 def _and(operands: Sequence[Value], stages: Stages) -> Value:
     left, right = operands
-    if _is(right, value=False):  # as Spark's optimizer has it, whatever the left side is
+    if _is(right, value=False):  # like Spark's optimizer, for any left side
         return right
     if not right.failures:
         return Value(left.values & right.values, left.failures)
     first = stages.shared(left.values)
-    needed = first.fill_null(value=True)  # null AND false is false, so Spark looks at it
+    needed = first.fill_null(value=True)  # null AND false is false, so Spark evaluates it
     return Value(first & right.values, (*left.failures, *when_needed(right.failures, needed)))
 
 
@@ -85,7 +81,7 @@ def _coalesce(operands: Sequence[Value], stages: Stages) -> Value:
 
 
 def _in(operands: Sequence[Value], stages: Stages) -> Value:
-    """Compare in turn, until one is equal. A null among the candidates makes what is not found null."""
+    """Compare with candidates until one is equal. If none is and a candidate is null, the result is null."""
     value, *candidates = operands
     if value.null:
         return Value(pl.lit(None, dtype=pl.Boolean))
@@ -110,7 +106,7 @@ def _in_list(operands: Sequence[Value], stages: Stages) -> Value:  # noqa: ARG00
 
 
 def _try(operands: Sequence[Value], stages: Stages) -> Value:
-    """Return the value, null where anything in it fails. What fails for a limit of ours still does."""
+    """Return the value, null where a part of it fails. Lasting failures stay."""
     value = operands[0]
     lasting = tuple(each for each in value.failures if each.lasting)
     failing = [each.where for each in value.failures if not each.lasting]

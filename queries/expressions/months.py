@@ -1,4 +1,4 @@
-"""Months of the calendar: dates made of their parts, times moved by months, and what lies between two times."""
+"""Months of the calendar: dates from parts, times moved by months, and differences of times."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ MONTH_RULES: Mapping[str, Rule] = {
 
 
 def months_later(days: Int64s, months: Int64s | int) -> Int64s:
-    """Return the same day of a later month, or the last one if that month is shorter."""
+    """Return the same day of a later month, or the month's last day if it is shorter."""
     year, month, day = civil_of_days(days)
     count = year * 12 + month - 1 + months
     year, month = count // 12, count % 12 + 1
@@ -109,7 +109,7 @@ def _make_date(build: Builder, *parts: pl.Expr) -> pl.Expr:
 
 
 def _make_timestamp(build: Builder, *parts: pl.Expr) -> pl.Expr:
-    there = pl.all_horizontal(part.is_not_null() for part in parts)  # before any of them is looked at
+    there = pl.all_horizontal(part.is_not_null() for part in parts)  # before any of them is evaluated
     date = build.share(_make_date(build, pl.when(there).then(parts[0]), *parts[1:3]))
     hour, minute = (build.share(part.cast(pl.Int64)) for part in parts[3:5])
     micros = build.share(unscaled(parts[5]).cast(pl.Int64))
@@ -147,7 +147,7 @@ def _last_day(build: Builder, date: pl.Expr) -> pl.Expr:
 
 
 def months_added(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
-    """Return times moved by the interval of months that the call's second argument is."""
+    """Move times by the interval of months in the call's second argument."""
     interval = build.call.arguments[1]
     if not isinstance(interval, Constant):
         raise SchemaError(f"{interval} differs by row", expected="a constant interval of months")
@@ -163,7 +163,7 @@ def months_added(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
 
 
 def _months_between(_: Builder, one: pl.Expr, other: pl.Expr, rounded: pl.Expr | None = None) -> pl.Expr:
-    """Return whole months, and what remains in months of 31 days, as Spark and Hive count it."""
+    """Return whole months and the rest in months of 31 days, like Spark and Hive."""
     times = [micros_of(one), micros_of(other)]
     parts = [part for each in times for part in (each // DAY, each % DAY // SECOND)]
     return months_since(*parts, rounded=rounded)
@@ -172,7 +172,7 @@ def _months_between(_: Builder, one: pl.Expr, other: pl.Expr, rounded: pl.Expr |
 def months_since(
     one: pl.Expr, second: pl.Expr, other: pl.Expr, seconds: pl.Expr, *, rounded: pl.Expr | None = None
 ) -> pl.Expr:
-    """Return the months between two times, each by its day since 1970 and the second of this day."""
+    """Return the months between two times, each given by its day since 1970 and its second of the day."""
 
     def run(
         one: Int64s, second: Int64s, other: Int64s, of_other: Int64s, rounds: npt.NDArray[Any]
@@ -192,7 +192,7 @@ def months_since(
 
 
 MOST_MONTHS = 200_000
-"""More months than there are in all years: adding so many leaves the years."""
+"""More months than the years 1 to 9999 have, so adding them always leaves the range."""
 
 
 def _timestampadd(build: Builder, _: pl.Expr, count: pl.Expr, time: pl.Expr) -> pl.Expr:
@@ -205,7 +205,6 @@ def _timestampadd(build: Builder, _: pl.Expr, count: pl.Expr, time: pl.Expr) -> 
 
 
 def _moved(build: Builder, time: pl.Expr, days: pl.Expr) -> pl.Expr:
-    """Return the times of day on other days."""
     moved = timestamps_of(build, days.cast(pl.Int128) * DAY + micros_of(time) % DAY)
     return moved.cast(pl.Datetime("us", build.type.tz))
 
@@ -216,11 +215,11 @@ def _timestampdiff(build: Builder, _: pl.Expr, start: pl.Expr, end: pl.Expr) -> 
     def run(start: Int64s, end: Int64s) -> Any:
         if unit in LENGTHS:
             return _towards_zero(end - start, LENGTHS[unit])
-        # As Java counts: an end whose time of day is before the start's, seen from the start, is moved by a day.
+        # Like Java: an incomplete last day does not count, so it moves the end towards the start by a day.
         first, last, clock = start // DAY, end // DAY, end % DAY - start % DAY
         last = last - ((last > first) & (clock < 0)) + ((last < first) & (clock > 0))
         (year, month, day), (years, months, days) = civil_of_days(first), civil_of_days(last)
-        # By month and day at once: a part of a month is less than 32 days.
+        # Month and day in one number: a part of a month is less than 32 days.
         later = (years * 12 + months - year * 12 - month) * 32 + days - day
         return _towards_zero(later, 32 * MONTHS_OF[unit])
 

@@ -1,9 +1,4 @@
-"""Expressions over the columns of one relation: a field, a constant, or a call of a function.
-
-Each is immutable, hashable and typed, so that two queries that say the same share one object's meaning. The nodes
-check nothing: :mod:`.typing` makes well-typed calls with the casts that Spark would insert, and :mod:`.compile`
-evaluates them.
-"""
+"""Expressions over one relation's columns: immutable, typed and hashable, so queries can share equal ones."""
 
 from __future__ import annotations
 
@@ -34,7 +29,7 @@ __all__ = [
 ]
 
 CHAIN = 8
-"""Up to so many operands of one operator stand as Spark has them, each with all before it."""
+"""Up to this many operands of one operator form a left-deep tree, as in Spark."""
 
 _INFIX = {
     "add": "+",
@@ -63,12 +58,12 @@ _AFTER = {"is_not_null": " IS NOT NULL", "is_null": " IS NULL"}
 
 
 class Days(timedelta):
-    """An interval that is written in days or weeks: a DATE that it moves is still a DATE."""
+    """An interval written in days or weeks. A DATE that it moves stays a DATE."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """A column of the relation that the expression is evaluated over, by its name."""
+    """A column of the relation over which the expression is evaluated."""
 
     name: str
     type: pa.DataType
@@ -79,7 +74,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Constant:
-    """A value of Python, or None, as pyarrow turns it into its type: times of day and zone are in UTC."""
+    """A Python value or None, in the form that pyarrow converts to the type; times of day and zones are UTC."""
 
     value: Any
     type: pa.DataType
@@ -98,10 +93,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of other expressions.
+    """A function of other expressions. It checks nothing: :mod:`.typing` makes well-typed calls with Spark's casts.
 
-    ``function`` is the canonical name: Spark's own in lower case, with operators spelled out (``add``, ``eq``, ``and``,
-    ``is_null``, ``in``, ``between``). Four are particular:
+    ``function`` is the canonical name: Spark's own in lower case, with operators spelled out (``add``, ``eq``,
+    ``is_null``). Four are particular:
 
     - ``case``: condition, value, condition, value, ..., and at the end the value for no condition.
     - ``cast``, ``try_cast``: one argument; the call's ``type`` is the type to cast to.
@@ -144,7 +139,7 @@ Expression: TypeAlias = "Field | Constant | Call"
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield the expression and all that it is made of, from the outside to the inside."""
+    """Yield the expression and all its parts, outermost first."""
     yield expression
     if isinstance(expression, Call):
         for each in expression.arguments:
@@ -157,7 +152,7 @@ def fields(expression: Expression) -> frozenset[str]:
 
 
 def substituted(expression: Expression, by: Mapping[str, Expression]) -> Expression:
-    """Return the expression with fields replaced by other expressions, as far as ``by`` names them."""
+    """Replace the fields named in `by` with other expressions."""
     if isinstance(expression, Field):
         return by.get(expression.name, expression)
     if isinstance(expression, Call):
@@ -167,7 +162,7 @@ def substituted(expression: Expression, by: Mapping[str, Expression]) -> Express
 
 
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """Return the expression with columns of other names, as far as ``names`` has them."""
+    """Rename the columns in `names`."""
     if isinstance(expression, Field):
         return replace(expression, name=names.get(expression.name, expression.name))
     if isinstance(expression, Call):
@@ -176,7 +171,7 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
 
 
 def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
-    """Return the conditions that AND joins, in their order; none for None."""
+    """Return the conditions joined by AND, in order; none for None."""
     if condition is None:
         return ()
     if isinstance(condition, Call) and condition.function == "and":
@@ -185,17 +180,17 @@ def conjuncts(condition: Expression | None) -> tuple[Expression, ...]:
 
 
 def all_of(conditions: Sequence[Expression]) -> Expression | None:
-    """Return the conditions joined by AND, the reverse of :func:`conjuncts`; None if there are none."""
+    """Join conditions by AND, the reverse of :func:`conjuncts`; return None if there are none."""
     return chain("and", conditions) if conditions else None
 
 
 def left_of_chain(count: int) -> int:
-    """Return how many of the operands of an associative operator stand on its left: of many, half, to be flat."""
+    """Return the number of operands on the left of an associative operator; half of many, to keep the tree flat."""
     return count - 1 if count <= CHAIN else count // 2
 
 
 def chain(function: str, parts: Sequence[Expression]) -> Expression:
-    """Return parts joined by AND or OR: each with all before it or, where these are many, as flat as it goes."""
+    """Join parts by AND or OR, from left to right, or balanced if they are many."""
     if len(parts) == 1:
         return parts[0]
     half = left_of_chain(len(parts))

@@ -1,7 +1,4 @@
-"""Arithmetic of whole numbers and of floating-point numbers, as Java does it, with Spark's errors.
-
-Whole numbers are computed in a wider type, so that what does not fit becomes null and not another number.
-"""
+"""Arithmetic of whole and floating-point numbers like Java's, with Spark's errors."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _NO_ZERO = "divide by nullif(…, 0), or use try_divide, which gives null"
 
 
 def _wide(build: Builder, *values: pl.Expr) -> list[pl.Expr]:
-    """Return whole numbers in a type in which their sums and products are exact."""
+    """Return whole numbers in a type with exact sums and products; narrowing then turns overflow into null."""
     dtype = pl.Int128 if build.type in (LONG, DURATION) else pl.Int64
     return [each.cast(dtype) for each in values]
 
@@ -55,7 +52,7 @@ def _exact(operation: Callable[[Any, Any], Any]) -> Kernel:
 
 
 def _add_all(build: Builder, *values: pl.Expr) -> pl.Expr:
-    """Add numbers of one type from left to right; it overflows if any sum on the way does."""
+    """Add numbers of one type from left to right; fail if any partial sum overflows."""
     if build.type in (FLOAT, DOUBLE):
         return on_arrays(lambda *arrays: reduce(operator.add, arrays), *values, dtype=polars_type(build.type))
     dtype = pl.Int64 if build.type == DURATION else polars_type(build.type)
@@ -83,7 +80,7 @@ def _add_all(build: Builder, *values: pl.Expr) -> pl.Expr:
 
 
 def _without_shortcuts(build: Builder, operation: Callable[[Any, Any], Any], left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Compute with doubles. Beside a constant of zero, Polars takes ``x + 0.0`` for x, and ``0.0 - x`` for -x."""
+    """Compute with doubles. For a constant zero, Polars simplifies ``x + 0.0`` to x and ``0.0 - x`` to -x."""
     zeros = (not each.meta.root_names() and pl.select(each).item() == 0 for each in (left, right))
     if any(zeros):
         return on_arrays(operation, left, right, dtype=polars_type(build.type))
@@ -91,7 +88,7 @@ def _without_shortcuts(build: Builder, operation: Callable[[Any, Any], Any], lef
 
 
 def _no_zero(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Declare that a divisor of zero is an error, and return the divisor, null where it is zero."""
+    """Fail for a divisor of zero; return the divisor, null where it is zero."""
     right = build.share(right)
     build.fail((right == 0) & left.is_not_null(), _ZERO, _NO_ZERO)
     return pl.when(right != 0).then(right)
@@ -112,7 +109,7 @@ def _whole_division(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:
 
 
 def _remainder(wide: pl.Expr, divisor: pl.Expr) -> pl.Expr:
-    """Return what is left of a division towards zero; it has the dividend's sign."""
+    """Return the remainder of a division towards zero, with the dividend's sign."""
     return negative((wide.abs() % divisor.abs()).cast(pl.Int128), wide < 0)
 
 
@@ -163,7 +160,7 @@ def _ceil(build: Builder, value: pl.Expr) -> pl.Expr:
 
 
 def _whole(build: Builder, value: pl.Expr, rounded: pl.Expr) -> pl.Expr:
-    """Return a double as a BIGINT as Java's cast does: NaN is 0, what is too large is the nearest that fits."""
+    """Return a double as a BIGINT like Java's cast: 0 for NaN, and the nearest BIGINT beyond the range."""
     value = build.share(value)
     limits = np.iinfo(np.int64)
     found = pl.when(value.is_nan()).then(pl.lit(0, dtype=pl.Int64))
@@ -183,7 +180,7 @@ def _power(_: Builder, base: pl.Expr, exponent: pl.Expr) -> pl.Expr:
 
 
 def _java_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    undefined = (np.abs(base) == 1) & (np.isinf(exponent) | np.isnan(exponent))  # of which C makes 1
+    undefined = (np.abs(base) == 1) & (np.isinf(exponent) | np.isnan(exponent))  # for which C returns 1
     return np.where(undefined, np.nan, np.power(base, exponent))
 
 
@@ -209,7 +206,6 @@ def _round(build: Builder, value: pl.Expr, places: pl.Expr) -> pl.Expr:  # noqa:
 
 
 def _by_type(name: str, other: Kernel) -> Kernel:
-    """Return the kernel for decimals if the first operand is one."""
 
     def kernel(build: Builder, *operands: pl.Expr) -> pl.Expr:
         return (DECIMALS[name] if is_decimal(build.call.arguments[0].type) else other)(build, *operands)

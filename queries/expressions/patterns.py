@@ -1,4 +1,4 @@
-"""LIKE and regular expressions. What means the same in Java and in Rust is translated; the rest is refused."""
+"""LIKE and Java's regular expressions, translated to Rust's or refused if the two differ."""
 
 from __future__ import annotations
 
@@ -16,23 +16,15 @@ _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0B\f\r"}
 _ESCAPES = {"t": r"\t", "n": r"\n", "r": r"\r", "f": r"\f"}
 _END = rf"(?:\r\n|[{_LINE_ENDS}])?\z"
-"""What Java's $ means: the end, or before a line's last end."""
+"""The meaning of Java's $: the end, or before the last line's end."""
 _COUNT = re.compile(r"\{\d{1,4}(,\d{0,4})?\}")
 _SPECIAL = set("\\.+*?()|[]{}^$#&-~")
 
 
 def like_pattern(pattern: str, escape: str = "\\") -> str:
-    r"""Return LIKE's pattern as a regular expression of Rust that matches all of a text.
+    r"""Return LIKE's pattern as a Rust regular expression that matches whole texts.
 
-    Raises
-    ------
-    SchemaError
-        The escape character stands before something else than ``%``, ``_`` or itself, or at the end.
-
-    Examples
-    --------
-    >>> like_pattern("a%.\\_")
-    '(?s)^a.*\\._\\z'
+    Raises SchemaError if the escape character is last, or does not precede ``%``, ``_`` or itself.
     """
     made: list[str] = []
     at = 0
@@ -60,8 +52,6 @@ def _quoted(character: str) -> str:
 
 
 class _Translation:
-    """A regular expression of Java as one of Rust."""
-
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._at = 0
@@ -179,7 +169,6 @@ class _Translation:
         self._add(text + "]", at + 1 - start)
 
     def _is_range(self, at: int, first: int) -> bool:
-        """Return whether a hyphen is between two letters or two digits."""
         before, after = self._pattern[at - 1], self._pattern[at + 1 : at + 2]
         if at == first or not after or (at - first >= 2 and self._pattern[at - 2] in "\\-"):
             return False
@@ -196,29 +185,12 @@ class _Translation:
 
 
 def rust_pattern(pattern: str) -> str:
-    r"""Return a regular expression of Java as one of Rust.
-
-    Raises
-    ------
-    SchemaError
-        It has something that the two read differently.
-
-    Examples
-    --------
-    >>> rust_pattern("^[A-Z]\\d+")
-    '^[A-Z][0-9]+'
-    """
+    r"""Translate a Java regular expression to Rust; raise SchemaError if the two read a part differently."""
     return _Translation(pattern).run()
 
 
 def rust_replacement(text: str, groups: int) -> str:
-    """Return a replacement of Java's, with ``$1`` for a group, as one of Rust.
-
-    Raises
-    ------
-    SchemaError
-        It names a group that there is not, or ends in the midst of something.
-    """
+    """Translate a Java replacement, with ``$1`` for a group, to Rust; raise SchemaError if it is invalid."""
     made: list[str] = []
     at = 0
     while at < len(text):
@@ -261,7 +233,7 @@ def _like(build: Builder, text: pl.Expr, *_: pl.Expr) -> pl.Expr:
 
 
 def _matched(text: pl.Expr, pattern: str, escape: str) -> pl.Expr:
-    """Return whether text is like a pattern; without a regular expression for the usual forms."""
+    """Return whether text matches LIKE's pattern; common forms need no regular expression."""
     if escape not in pattern and "_" not in pattern:
         body = pattern.strip("%")
         starts, ends = pattern.startswith("%"), pattern.endswith("%")

@@ -1,4 +1,4 @@
-"""Places in text: where a part is, and what is before, behind or between. Characters count from 1."""
+"""Positions in text, and the parts around them. Characters count from 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["POSITIONS", "POSITION_RULES", "substring"]
 
 
 def _located(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return the place of a part. Spark looks at the start first, so it is the first argument here."""
+    """Return the position of a part. Its first argument is the start, which Spark evaluates first."""
     made = [implicit(value, dtype) for value, dtype in zip(arguments, (TEXT, TEXT, INT), strict=False)]
     if not 2 <= len(arguments) <= 3 or None in made:
         raise misfit(function, arguments, f"{function}(STRING, STRING[, INT])")
@@ -42,26 +42,25 @@ POSITION_RULES: Mapping[str, Rule] = {
 
 
 def substring(build: Builder, text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
-    """Return a part of text. A negative start counts from the end; what is outside of the text is left out."""
+    """Return a part of text. A negative start counts from the end; positions outside the text are ignored."""
     text = build.share(text)
     first, count = slice_of(build, text.str.len_chars(), start, length)
     return pl.when(first.is_not_null() & count.is_not_null()).then(text.str.slice(first, count))
 
 
 def slice_of(build: Builder, size: pl.Expr, start: pl.Expr, length: pl.Expr | None) -> tuple[pl.Expr, pl.Expr]:
-    """Return where a part begins, from 0, and how long it is, as SQL counts them."""
+    """Convert SQL's start and length to a start from 0 and a length."""
     size = size.cast(pl.Int64)
     place = build.share(start.cast(pl.Int64))
     first = build.share(pl.when(place > 0).then(place - 1).when(place < 0).then(size + place).otherwise(place))
     end = size if length is None else pl.min_horizontal(first + length.cast(pl.Int64), size)
-    if length is not None:  # a null among the operands of min_horizontal would be left out
+    if length is not None:  # min_horizontal would ignore a null operand
         end = pl.when(length.is_not_null() & first.is_not_null()).then(end)
     offset = build.share(first.clip(lower_bound=0))
     return offset, build.share((end - offset).clip(lower_bound=0))
 
 
 def _before(text: pl.Expr, part: pl.Expr) -> pl.Expr:
-    """Return what is before a part."""
     return text.str.splitn(part, 2).struct.field("field_0")
 
 

@@ -1,4 +1,4 @@
-"""Read numbers, dates and timestamps from text, as Spark's casts do. What cannot be read is null."""
+"""Parsing of numbers, dates and timestamps from text, like Spark's casts; unreadable text gives null."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _DAY_US = 86_400_000_000
 
 
 def trimmed(text: pl.Expr) -> pl.Expr:
-    """Return text without blanks and control characters at both ends."""
+    """Strip blanks and control characters from both ends."""
     return text.str.strip_chars(_BLANK + "\x7f")
 
 
 def double_of_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Return the floating-point numbers that text names."""
+    """Parse floating-point numbers."""
     text = text.str.strip_chars(_BLANK)
     number = pl.when(text.str.contains(_DOUBLE)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
     words = text.str.to_lowercase().replace_strict(_WORDS, default=None, return_dtype=dtype)
@@ -52,13 +52,13 @@ def double_of_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def decimal_of_text(build: Builder, text: pl.Expr, dtype: pa.Decimal128Type) -> pl.Expr:
-    """Return the decimals that text names, rounded half away from zero; null where there are too many digits."""
+    """Parse decimals, rounded half away from zero; null if there are too many digits."""
     numbers = on_series(lambda series: _last_digits(series, dtype.scale), text, dtype=pl.Int128)
     return as_decimals(build.share(numbers), dtype)
 
 
 def _last_digits(text: pl.Series, scale: int) -> pl.Series:
-    """Return how many of the last digit of a scale text names, as Int128; null where there are too many, or none."""
+    """Parse decimals as unscaled Int128 numbers; null if the text is no number or has too many digits."""
     text = text.str.strip_chars(_BLANK)
     whole, part = pl.col("whole").str.strip_chars_start("0"), pl.col("part").fill_null("")
     digits = pl.concat_str(pl.lit("0"), whole, part.str.pad_end(scale, "0").str.slice(0, scale))
@@ -79,7 +79,7 @@ def _last_digits(text: pl.Series, scale: int) -> pl.Series:
 
 
 def _power(text: str, scale: int) -> int | None:
-    """Return the number of the last digit that a decimal with an exponent has, or None if there are too many."""
+    """Return the unscaled number of a decimal with an exponent; None if it has too many digits."""
     exact = Decimal(text)
     if not exact or exact.adjusted() < -MAX_PRECISION - 2:
         return 0
@@ -92,12 +92,12 @@ def _power(text: str, scale: int) -> int | None:
 
 
 def whole_of_part(parts: pl.DataFrame, name: str, default: int) -> Int64s:
-    """Return the whole numbers that a column of text has, or the default for null."""
+    """Return a column of text as whole numbers, with a default for null."""
     return parts[name].cast(pl.Int64).fill_null(default).to_numpy()
 
 
 def days_of_parts(parts: pl.DataFrame, year: str | None = None) -> tuple[Int64s, pl.Series]:
-    """Return days since 1970, and where the parts name a date that there is; of parts without a year, in ``year``."""
+    """Return days since 1970, and a mask of the parts that form a real date; `year` replaces a missing year."""
     if year is not None:
         parts = parts.with_columns(pl.col("year").fill_null(year))
     years = whole_of_part(parts, "year", 1970)
@@ -110,7 +110,7 @@ def days_of_parts(parts: pl.DataFrame, year: str | None = None) -> tuple[Int64s,
 
 
 def date_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
-    """Return the dates that text names."""
+    """Parse dates."""
 
     def run(series: pl.Series) -> pl.Series:
         days, valid = days_of_parts(series.str.extract_groups(_DATE).struct.unnest())
@@ -123,7 +123,7 @@ def date_of_text(build: Builder, text: pl.Expr) -> pl.Expr:
 
 
 def timestamp_of_text(build: Builder, text: pl.Expr, zone: str = "UTC") -> pl.Expr:
-    """Return the timestamps that text names; if it names no zone, in the given one."""
+    """Parse timestamps; `zone` applies to text without a zone."""
     zoned = build.type == TIMESTAMP
 
     def run(series: pl.Series) -> pl.Series:
@@ -136,7 +136,7 @@ def timestamp_of_text(build: Builder, text: pl.Expr, zone: str = "UTC") -> pl.Ex
         valid &= offset.is_not_null()
         shift = offset.fill_null(0).to_numpy() if zoned else 0
         micros = ((hour * 60 + minute) * 60 + second - shift) * 1_000_000 + part
-        far = np.abs(days) > 10_000_000  # of which the microseconds would not fit; it is refused below
+        far = np.abs(days) > 10_000_000  # their microseconds would overflow; they fail below
         made = np.where(far, np.sign(days) * 10_000_000, days) * _DAY_US + micros
         if zoned and zone != "UTC":
             made = np.where(parts["zone"].is_null().to_numpy(), instants_of(made, zone, shifted=True), made)
@@ -160,14 +160,14 @@ def timestamp_of_text(build: Builder, text: pl.Expr, zone: str = "UTC") -> pl.Ex
 
 
 def within_years(build: Builder, micros: pl.Expr) -> pl.Expr:
-    """Return microseconds, null outside of the years 1 to 9999, which is an error."""
+    """Return microseconds; fail outside the years 1 to 9999."""
     inside = micros.is_between(FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1)
     build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
     return pl.when(inside).then(micros)
 
 
 def _offsets(zones: pl.Series) -> pl.Series:
-    """Return the seconds that zones are ahead of UTC; null for what is no zone."""
+    """Return the zones' seconds ahead of UTC; null if the text is no zone."""
     named = zones.drop_nulls().unique().to_list()
     if not named:
         return pl.Series(np.zeros(len(zones), dtype=np.int64))
@@ -180,7 +180,7 @@ _OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?")
 
 
 def offset_of_zone(zone: str) -> int | None:
-    """Return the seconds by which a zone that is written as an offset is ahead of UTC; None for any other text."""
+    """Return the seconds ahead of UTC for a zone written as an offset; None for any other text."""
     name = re.sub(r"^([+-])(\d):", r"\g<1>0\2:", zone)
     name = re.sub(r"([+-])(\d\d):(\d)$", r"\1\2:0\3", name)
     for prefix in ("UTC", "GMT", "UT", "Z"):

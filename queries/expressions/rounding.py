@@ -1,4 +1,4 @@
-"""Round numbers at a decimal place as Spark does: doubles by the digits that they are shown with."""
+"""Rounding at a decimal place like Spark: a double counts by the digits with which it is shown."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .unscaled import int128, negative
 __all__ = ["rounded_doubles", "rounded_integers"]
 
 _EXACT = 1e14
-"""Below this many units of the last place a double has digits enough to decide a tie."""
+"""Below this many units of the last place, a double has enough digits to decide a tie."""
 _MOST_PLACES = 22
 """The greatest power of ten that a double holds exactly."""
 
 
 def rounded_integers(values: pl.Expr, places: int, *, even: bool) -> pl.Expr:
-    """Return Int128 numbers of at most 37 digits, rounded at the given place before the point: 1 rounds to tens."""
+    """Round Int128 numbers of at most 37 digits at a place before the point: 1 rounds to tens."""
     if places > 37:
         return values * int128(0)
     unit, half, size = int128(10**places), int128(10**places // 2), values.abs()
@@ -33,10 +33,10 @@ def rounded_integers(values: pl.Expr, places: int, *, even: bool) -> pl.Expr:
 
 
 def rounded_doubles(values: pl.Expr, places: int, *, even: bool, single: bool) -> pl.Expr:
-    """Return floating-point numbers rounded at a place after the point, or before it if ``places`` is negative.
+    """Round floating-point numbers at a place after the point, or before it if `places` is negative.
 
-    Halves go away from zero, or to the even neighbour. A double counts by the shortest decimal that names it, so
-    ``round(2.675, 2)`` is 2.68, though 2.675 is stored as a little less.
+    Halves round away from zero, or to even. A double counts by its shortest decimal, so ``round(2.675, 2)`` is 2.68,
+    although the stored number is a little less.
     """
 
     def run(given: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -53,7 +53,7 @@ def _rounded(values: npt.NDArray[np.float64], places: int, *, even: bool) -> npt
     unit = 10.0 ** abs(places)
     units = size * unit if places >= 0 else size / unit
     nearest = np.floor(units)
-    # Each tie is the double next to a decimal with a 5 at the end: what is above it goes up, it itself by the rule.
+    # A tie is the double nearest to a decimal that ends in 5. Greater numbers round up, the tie itself by the rule.
     first_up = _goes_up(size, _tie(nearest, places, unit), nearest, even=even)
     second_up = _goes_up(size, _tie(nearest + 1, places, unit), nearest + 1, even=even)
     below = ~_goes_up(size, _tie(nearest - 1, places, unit), nearest - 1, even=even) & (nearest > 0)

@@ -1,4 +1,4 @@
-"""Functions that take and give fixed types, and the error of a call that does not fit."""
+"""Functions with fixed argument and result types, and the error of a misfitting call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .nodes import Call, Expression
 __all__ = ["Rule", "Signature", "misfit"]
 
 Rule = Callable[[str, Sequence[Expression]], Expression]
-"""From a function's name and its arguments, in Spark's own types, to the call with casts."""
+"""Returns the call with casts, from a function's name and its arguments in Spark's own types."""
 
 
 def misfit(function: str, arguments: Sequence[Expression], expected: str, hint: str = "") -> SchemaError:
@@ -26,39 +26,15 @@ def misfit(function: str, arguments: Sequence[Expression], expected: str, hint: 
 
 @dataclass(frozen=True)
 class Signature:
-    """The rule of a function that takes and gives fixed types.
-
-    Attributes
-    ----------
-    result : pa.DataType
-        The type of its values.
-    takes : tuple of pa.DataType
-        The types of its arguments.
-    optional : int
-        How many of the last arguments may be left out.
-    name : str
-        The canonical name, if the function is another name for it.
-
-    Examples
-    --------
-    >>> from .kinds import INT, TEXT
-    >>> print(Signature(TEXT, (TEXT, INT, INT), optional=1).written("substring"))
-    substring(STRING, INT[, INT])
-    """
+    """The rule of a function with fixed argument and result types."""
 
     result: pa.DataType
     takes: tuple[pa.DataType, ...]
-    optional: int = 0
-    name: str = ""
+    optional: int = 0  # number of trailing arguments that may be omitted
+    name: str = ""  # the canonical name, if the function is an alias
 
     def __call__(self, function: str, arguments: Sequence[Expression]) -> Expression:
-        """Return the call with casts.
-
-        Raises
-        ------
-        SchemaError
-            The arguments do not fit.
-        """
+        """Return the call with casts; raise SchemaError if the arguments do not fit."""
         if not len(self.takes) - self.optional <= len(arguments) <= len(self.takes):
             raise misfit(function, arguments, self.written(function))
         made = [implicit(value, dtype) for value, dtype in zip(arguments, self.takes, strict=False)]
@@ -67,7 +43,7 @@ class Signature:
         return Call(self.name or function, tuple(each for each in made if each is not None), self.result)
 
     def written(self, function: str) -> str:
-        """Return the function with the types that it takes, as the documentation has it."""
+        """Return the function with its argument types, for the documentation."""
         needed = len(self.takes) - self.optional
         text = ", ".join(map(spark_name, self.takes[:needed]))
         for each in self.takes[needed:]:

@@ -1,4 +1,4 @@
-"""Functions of text. Spark counts characters as Unicode's code points, from 1."""
+"""Functions of text. Spark counts characters as Unicode code points, from 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .positions import substring
 __all__ = ["MOST_BYTES", "TEXTS"]
 
 MOST_BYTES = 1 << 20
-"""Of a text that a function makes longer: a row is to be held many times."""
+"""Limit of a text that a function makes longer, because a row is held many times."""
 
 
 def _left(build: Builder, text: pl.Expr, length: pl.Expr) -> pl.Expr:
@@ -57,7 +57,7 @@ def _replace(build: Builder, text: pl.Expr, _: pl.Expr, by: pl.Expr | None = Non
 
 
 def _within(build: Builder, values: pl.Expr, size: pl.Expr) -> pl.Expr:
-    """Return values, null where what is made of them would have too many bytes: that fails before it is made."""
+    """Return values, null where the result would have too many bytes, so a row fails before its result is made."""
     fits = build.share(size <= MOST_BYTES)
     build.fail(~fits, f"the text would have more than {MOST_BYTES} bytes", "make a shorter one", lasting=True)
     return pl.when(fits).then(values)
@@ -112,12 +112,12 @@ def _concat_ws(build: Builder, _: pl.Expr, *texts: pl.Expr) -> pl.Expr:
 def _reverse(build: Builder, value: pl.Expr) -> pl.Expr:
     if build.type != TEXT:
         return value.list.reverse()
-    return value.str.split("").list.reverse().list.join("")  # by code points; str.reverse goes by what one sees
+    return value.str.split("").list.reverse().list.join("")  # by code points; str.reverse keeps graphemes
 
 
 @functools.cache
 def _titles() -> dict[str, str]:
-    """Return the first letters of words that are not the upper-case letter, such as those of two letters in one."""
+    """Return title-case letters that differ from the upper-case letter, such as digraphs."""
     letters = map(chr, range(sys.maxunicode))
     return {letter: title for letter in letters if (title := letter.title()) != letter.upper()}
 

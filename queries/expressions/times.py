@@ -1,4 +1,4 @@
-"""Functions of dates and timestamps, in UTC and in microseconds, over the years 1 to 9999."""
+"""Functions of dates and timestamps, in UTC microseconds, over the years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _day_of_year(days: Int64s) -> Int64s:
 
 
 def _week_of_year(days: Int64s) -> Any:
-    """Return the week by ISO 8601: that of the year in which its Thursday is."""
+    """Return the ISO 8601 week: of the year that has its Thursday."""
     return (_day_of_year(days - (days + 3) % 7 + 3) - 1) // 7 + 1
 
 

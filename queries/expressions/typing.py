@@ -1,4 +1,4 @@
-"""Well-typed calls: the result type that Spark gives each function, and the casts that it inserts, in ANSI mode."""
+"""Well-typed calls with the result types and implicit casts of Spark 4's ANSI mode."""
 
 from __future__ import annotations
 
@@ -45,34 +45,10 @@ __all__ = ["call", "cast", "common", "function_names", "in_list"]
 
 
 def call(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return a function's call with the type of its result, and with Spark's implicit casts of its arguments.
+    """Return a function's call with its result type and Spark's implicit casts of the arguments.
 
-    What is short for something else comes as that: ``between`` as two comparisons, ``nullif`` as ``case``.
-
-    Parameters
-    ----------
-    function
-        The canonical name: Spark's own in lower case, operators spelled out, as ``add`` or ``is_null``.
-    arguments
-        Typed expressions.
-
-    Raises
-    ------
-    SchemaError
-        There is no such function here, or it does not take these arguments.
-
-    Notes
-    -----
-    The rules are those of Spark 4 in its ANSI mode, which is its default. DATE plus a constant interval of whole days
-    is a DATE; plus another day-time interval, a TIMESTAMP.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from upstream.queries.expressions.nodes import Constant, Field
-    >>> made = call("multiply", [Field("price", pa.decimal128(38, 18)), Constant(2, pa.int32())])
-    >>> print(made, made.type)
-    (price * cast(2 AS DECIMAL(1,0))) decimal128(38, 16)
+    `function` is the canonical name, as in ``Call``. Shorthands are expanded: ``between`` becomes two comparisons, and
+    ``nullif`` a ``case``. Raises SchemaError if there is no such function here, or it does not take these arguments.
     """
     rule = _rules().get(function)
     if rule is None:
@@ -86,7 +62,7 @@ def call(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def in_list(value: Expression, values: Sequence[int] | Sequence[str]) -> Expression | None:
-    """Return whether a value is in a long list of constants; None unless value and constants are of one kind."""
+    """Return membership in a long list of constants; None unless the value and the constants are of one kind."""
     texts = isinstance(values[0], str)
     dtype = standard(value.type)
     if texts != (dtype == TEXT) or not (texts or is_integral(dtype)):
@@ -98,12 +74,11 @@ def in_list(value: Expression, values: Sequence[int] | Sequence[str]) -> Express
 
 
 def function_names() -> tuple[str, ...]:
-    """Return the names of all functions, in the order of the alphabet."""
+    """Return the names of all functions in alphabetical order."""
     return tuple(sorted(_rules()))
 
 
 def _simple(result: pa.DataType, *takes: pa.DataType, optional: int = 0, name: str = "") -> Rule:
-    """Return the rule of a function that takes and gives fixed types."""
     return Signature(result, takes, optional, name)
 
 
@@ -383,7 +358,7 @@ def _letters(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _trimmed(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return text without characters at its ends. Spark takes the characters first here, other than in ``btrim``."""
+    """Return text without characters at its ends. Unlike in ``btrim``, Spark's first argument is the characters."""
     return Signature(TEXT, (TEXT, TEXT), optional=1)(function, list(reversed(arguments)))
 
 
@@ -394,7 +369,7 @@ def _reversed(function: str, arguments: Sequence[Expression]) -> Expression:
 
 
 def _decoded(function: str, arguments: Sequence[Expression]) -> Expression:
-    """Return ``decode(x, search, result, …, default)``, a CASE in which null is equal to null; or bytes as text."""
+    """Return ``decode(x, search, result, …, default)`` as a CASE in which null equals null, or decode bytes."""
     if len(arguments) < 3:
         return ENCODING_RULES["decode"](function, arguments)
     value, *pairs = arguments

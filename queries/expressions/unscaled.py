@@ -1,4 +1,4 @@
-"""Decimals as whole numbers of their last digit, and back: Int128 holds the 38 digits of Spark's decimals."""
+"""Decimals as unscaled Int128 numbers, which hold the 38 digits of Spark's decimals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 LIMIT = 10**MAX_PRECISION
-"""What is not below this has too many digits."""
+"""Numbers from this on have too many digits."""
 _MOST = (1 << 127) - 1
 _JAVA_DIGITS = 34
 
@@ -36,17 +36,17 @@ def int128(value: int) -> pl.Expr:
 
 
 def negative(numbers: pl.Expr, where: pl.Expr) -> pl.Expr:
-    """Return Int128 numbers with another sign in some rows."""
+    """Negate Int128 numbers in some rows."""
     return pl.when(where).then(int128(0) - numbers).otherwise(numbers)
 
 
 def unscaled(decimals: pl.Expr) -> pl.Expr:
-    """Return decimals as Int128 numbers of their last digit."""
+    """Return decimals as Int128 counts of their last digit's unit."""
     return decimals.to_physical()
 
 
 def as_decimals(numbers: pl.Expr, dtype: pa.Decimal128Type) -> pl.Expr:
-    """Return Int128 numbers as decimals of which they count the last digit; null where there are too many digits."""
+    """Return unscaled Int128 numbers as decimals; null if they have too many digits."""
     fitting = pl.when(numbers.abs() < int128(10**dtype.precision)).then(numbers)
     whole = fitting.cast(pl.Decimal(MAX_PRECISION, 0))
     if dtype == pa.decimal128(MAX_PRECISION, 0):
@@ -55,14 +55,13 @@ def as_decimals(numbers: pl.Expr, dtype: pa.Decimal128Type) -> pl.Expr:
 
 
 def _viewed(decimals: pl.Series, dtype: pa.Decimal128Type) -> pl.Series:
-    """Return the same 128 bits as another type of decimals."""
     array: Any = decimals.rechunk().to_arrow()
     made = pa.Array.from_buffers(dtype, len(array), array.buffers(), offset=array.offset)
     return pl.Series(decimals.name, pl.from_arrow(made))
 
 
 def scaled(numbers: pl.Expr, digits: int) -> pl.Expr:
-    """Return Int128 numbers with so many zeros more; null where that does not fit."""
+    """Append zeros to Int128 numbers; null if the result does not fit."""
     if digits == 0:
         return numbers
     if digits > MAX_PRECISION:
@@ -71,7 +70,7 @@ def scaled(numbers: pl.Expr, digits: int) -> pl.Expr:
 
 
 def divided_half_up(numbers: pl.Expr, digits: int) -> pl.Expr:
-    """Return Int128 numbers without their last digits, rounded half away from zero."""
+    """Remove the last digits of Int128 numbers, rounding half away from zero."""
     if digits == 0:
         return numbers
     if digits > MAX_PRECISION:
@@ -81,19 +80,19 @@ def divided_half_up(numbers: pl.Expr, digits: int) -> pl.Expr:
 
 
 def divided_half_even(numbers: pl.Expr, unit: pl.Expr) -> pl.Expr:
-    """Return Int128 numbers of so many units, rounded half to even."""
+    """Divide Int128 numbers by a unit, rounding half to even."""
     size = numbers.abs()
     quotient, rest = size // unit, size % unit
-    left = unit - rest  # twice the rest may not fit
+    left = unit - rest  # twice the rest may overflow
     up = (rest > left) | ((rest == left) & (quotient % int128(2) == 1))
     return negative(quotient + up.cast(pl.Int128), numbers < 0)
 
 
 def in_java_digits(numbers: pl.Expr, precision: int) -> pl.Expr:
-    """Return Int128 numbers with the 34 digits that Java keeps of some results, the last one half to even."""
+    """Round Int128 numbers half to even to the 34 digits that Java keeps of some results."""
     if precision <= _JAVA_DIGITS:
         return numbers
-    # One unit for all: a step for each digit, upon the step before, would double the expression several times.
+    # One unit for all: a step for each digit, based on the previous one, would double the expression each time.
     size, unit = numbers.abs(), int128(1)
     for more in range(1, precision - _JAVA_DIGITS + 1):
         unit = pl.when(size >= int128(10 ** (_JAVA_DIGITS + more - 1))).then(int128(10**more)).otherwise(unit)
@@ -103,18 +102,9 @@ def in_java_digits(numbers: pl.Expr, precision: int) -> pl.Expr:
 def exact_decimals(
     fast: pl.Expr, fits: pl.Expr, slow: Callable[[int, int], int | None], left: pl.Expr, right: pl.Expr
 ) -> pl.Expr:
-    """Return results that are computed in 128 bits, and with Python's integers in the few rows where they do not fit.
+    """Return the 128-bit results `fast` where they are right (`fits`), and those of `slow` in the few other rows.
 
-    Parameters
-    ----------
-    fast
-        The results in 128 bits.
-    fits
-        Where they are right.
-    slow
-        From two numbers to their result, or None if it has too many digits.
-    left, right
-        The numbers.
+    `slow` computes with Python's integers, and returns None for too many digits.
     """
 
     def run(fast: pl.Series, fits: pl.Series, left: pl.Series, right: pl.Series) -> pl.Series:

@@ -1,4 +1,4 @@
-"""Functions of Spark SQL that no query may have, and what to do instead."""
+"""Functions of Spark SQL that queries cannot use, with alternatives."""
 
 from __future__ import annotations
 
@@ -39,11 +39,5 @@ _HINTS = {name: hint for hint, names in _GROUPS.items() for name in names}
 
 
 def hint_for(function: str) -> str:
-    """Return what to do instead of a function of Spark that is not evaluated here, or nothing.
-
-    Examples
-    --------
-    >>> hint_for("elt")
-    'use CASE n WHEN 1 THEN … WHEN 2 THEN … END'
-    """
+    """Return the alternative to a function of Spark that is not evaluated here; empty if there is none."""
     return _HINTS.get(function, "")

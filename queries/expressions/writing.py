@@ -1,4 +1,4 @@
-"""Write numbers, dates and timestamps as text, in the forms that Spark's casts give."""
+"""Numbers, dates and timestamps as text in the form of Spark's casts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def text_of_date(build: Builder, dates: pl.Expr) -> pl.Expr:
 
 
 def text_of_timestamp(build: Builder, times: pl.Expr) -> pl.Expr:
-    """Return timestamps as ``yyyy-MM-dd HH:mm:ss``, with the digits of the second's fraction that there are."""
+    """Return timestamps as ``yyyy-MM-dd HH:mm:ss``, with the second's fraction without trailing zeros."""
     text = formatted(build, times, "%Y-%m-%d %H:%M:%S%.6f")
     return text.str.strip_chars_end("0").str.strip_suffix(".")
 
 
 def formatted(build: Builder, times: pl.Expr, pattern: str) -> pl.Expr:
-    """Return timestamps in a form of ``strftime``."""
+    """Return timestamps in a format of ``strftime``."""
     times = build.share(times)
     inside = times.to_physical().is_between(FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1)
     build.fail(~inside, _YEARS, "leave such rows out", lasting=True)
@@ -37,15 +37,15 @@ def formatted(build: Builder, times: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def _written(times: pl.Expr, inside: pl.Expr, pattern: str) -> pl.Expr:
-    """Return times as text; null for those outside. Polars panics over these, also where a null hides them."""
+    """Return times as text, null outside the years: Polars panics there, even below a null."""
     epoch = pl.lit(0, dtype=pl.Int32).cast(pl.Date)
     return pl.when(inside).then(pl.when(inside).then(times).otherwise(epoch).dt.to_string(pattern))
 
 
 def text_of_double(numbers: pl.Series) -> pl.Series:
-    """Return floating-point numbers as Java writes them: ``0.001``, ``1234567.0``, ``1.0E7``, ``1.0E-4``, ``NaN``.
+    """Write floating-point numbers like Java: ``0.001``, ``1234567.0``, ``1.0E7``, ``1.0E-4``, ``NaN``.
 
-    The digits are the fewest that name the number.
+    The digits are the fewest that identify the number.
     """
     text = numbers.cast(pl.String)
     size = numbers.abs()
@@ -71,7 +71,7 @@ def text_of_double(numbers: pl.Series) -> pl.Series:
 
 
 def _parts() -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Return the digits before the point, those after it, and the exponent of what Polars writes."""
+    """Return the digits before and after the point, and the exponent, of Polars' text."""
     text = pl.col("text")
     whole = text.str.extract(r"^-?([0-9]+)", 1)
     part = text.str.extract(r"\.([0-9]+)", 1).fill_null("")
@@ -85,7 +85,7 @@ def _digits() -> pl.Expr:
 
 
 def _power() -> pl.Expr:
-    """Return the exponent of the first digit that is not zero."""
+    """Return the exponent of the first nonzero digit."""
     whole, part, exponent = _parts()
     before = whole.str.strip_chars_start("0").str.len_chars().cast(pl.Int64)
     zeros = part.str.len_chars().cast(pl.Int64) - part.str.strip_chars_start("0").str.len_chars().cast(pl.Int64)

@@ -1,9 +1,4 @@
-"""The session's time zone: what its clocks show at an instant, and the instants at which they show a local time.
-
-A time zone is part of an expression, not of the process that evaluates it. :func:`in_zone` puts it there: a function
-that depends on a zone becomes the same function of local times, or one with the zone as its last argument. So two
-queries of different zones are different, and a query gives the same on every machine.
-"""
+"""Session time zones in expressions: local times of instants, and instants of local times."""
 
 from __future__ import annotations
 
@@ -31,27 +26,11 @@ __all__ = ["ZONES", "in_zone", "zone_of_session"]
 
 _UTC_NAMES = {UTC, "Etc/UTC", "Etc/UCT", "UCT", "Etc/Zulu", "Zulu", "Etc/Universal", "Universal", "Etc/GMT", "GMT"}
 _FURTHEST = 10**18
-"""Microseconds that lead out of the years 1 to 9999 from everywhere in them."""
+"""Microseconds that lead out of the years 1 to 9999 from any time in them."""
 
 
 def zone_of_session(name: str) -> str:
-    """Return a session's time zone, by the one name or offset that an expression has for it.
-
-    Parameters
-    ----------
-    name
-        As of ``spark.sql.session.timeZone``.
-
-    Raises
-    ------
-    OptionError
-        This machine does not know the zone.
-
-    Examples
-    --------
-    >>> zone_of_session("Etc/UTC"), zone_of_session("GMT+2"), zone_of_session("Europe/Berlin")
-    ('UTC', '+02:00', 'Europe/Berlin')
-    """
+    """Return the canonical name or offset of a session's time zone; raise OptionError if this machine lacks it."""
     if name in _UTC_NAMES:
         return UTC
     ahead = offset_of_zone(name)
@@ -64,21 +43,11 @@ def zone_of_session(name: str) -> str:
 
 
 def in_zone(expression: Expression, zone: str) -> Expression:
-    """Return an expression with the values that it has in a time zone.
+    """Move an expression from UTC to a time zone of :func:`zone_of_session`.
 
-    Parameters
-    ----------
-    expression
-        An expression that is typed, without a zone: its values are those of UTC.
-    zone
-        As of :func:`zone_of_session`.
-
-    Examples
-    --------
-    >>> from .nodes import Field
-    >>> from .typing import call
-    >>> print(in_zone(call("hour", [Field("t", TIMESTAMP)]), "Europe/Berlin"))
-    hour(local_time(t, 'Europe/Berlin'))
+    The zone is part of the expression and not of the process that evaluates it. So queries of different zones differ,
+    and a query has the same results on every machine. A function that depends on a zone becomes a function of local
+    times, or one with the zone as its last argument.
     """
     if zone == UTC or not isinstance(expression, Call):
         return expression
@@ -92,19 +61,18 @@ _Rule = Callable[[Call, Constant], Expression]
 
 
 def _local(value: Expression, zone: Constant) -> Expression:
-    """Return what clocks show at an instant; other values stay."""
+    """Return the local time of an instant; other values stay."""
     if standard(value.type) != TIMESTAMP:
         return value
     return Call("local_time", (value, zone), LOCAL_TIMESTAMP)
 
 
 def _of_local(call: Call, zone: Constant) -> Expression:
-    """Return a function of what clocks show."""
     return replace(call, arguments=tuple(_local(each, zone) for each in call.arguments))
 
 
 def _to_instant(call: Call, zone: Constant) -> Expression:
-    """Return the instant of a local time that a function makes of parts or of text."""
+    """Return the instant of a local time that a function makes from parts or text."""
     if call.type != TIMESTAMP:
         return call
     return Call("instant", (replace(call, type=LOCAL_TIMESTAMP), zone), TIMESTAMP)
@@ -130,14 +98,14 @@ def _from_unixtime(call: Call, zone: Constant) -> Expression:
 
 
 def _with_zone(call: Call, zone: Constant) -> Expression:
-    """Return a function that takes the zone itself, under a name of its own."""
+    """Return a variant of the function that takes the zone as its last argument."""
     if not any(standard(each.type) == TIMESTAMP for each in call.arguments):
         return call
     return replace(call, function=f"{call.function}_in_zone", arguments=(*call.arguments, zone))
 
 
 def _moved(call: Call, zone: Constant) -> Expression:
-    """Return a time moved by an interval: days are those of the zone, and a shorter interval is the same everywhere."""
+    """Move a time by an interval: days depend on the zone, shorter intervals do not."""
     time, interval = call.arguments
     if standard(time.type) != TIMESTAMP or call.type != TIMESTAMP:
         return call
@@ -148,7 +116,7 @@ def _moved(call: Call, zone: Constant) -> Expression:
 
 
 def _timestampadd_rule(call: Call, zone: Constant) -> Expression:
-    """Return a time moved by some units: hours and shorter ones are the same everywhere."""
+    """Move a time by some units: hours and shorter ones do not depend on the zone."""
     unit = call.arguments[0]
     assert isinstance(unit, Constant)
     return call if LENGTHS.get(unit.value, DAY) < DAY else _with_zone(call, zone)
@@ -222,7 +190,7 @@ def _date_trunc(build: Builder, unit: pl.Expr, time: pl.Expr, _: pl.Expr) -> pl.
 
 
 def _moved_by(build: Builder, time: pl.Expr, micros: pl.Expr, zone: str) -> pl.Expr:
-    """Return times moved by whole days of the zone and the rest of some microseconds, both towards the same side."""
+    """Move times by microseconds: first by whole days of the zone, then by the rest in the same direction."""
 
     def run(array: Int64s, by: Int64s) -> Int64s:
         days = np.sign(by) * (np.abs(by) // DAY)
