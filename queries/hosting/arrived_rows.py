@@ -51,10 +51,7 @@ def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def in_order(tables: Sequence[pa.Table]) -> pa.Table:
-    """Merge the rows of several tasks by arrival; the order of the tables does not matter.
-
-    The tables come from :func:`as_sent` or from this function.
-    """
+    """Merge the rows of several tasks, from :func:`as_sent` or this function, in order of arrival."""
     parts = sorted((_whole(each) for each in tables if each.num_rows), key=lambda rows: _place(rows, 0))
     if not parts:
         return _whole(tables[0])
@@ -98,7 +95,6 @@ def _whole(table: pa.Table) -> pa.Table:
 
 
 def _place(rows: pa.Table, at: int) -> tuple[int, int, str]:
-    """Return one row's sort key."""
     return rows.column(_ARRIVAL)[at].as_py(), rows.column(SEQUENCE)[at].as_py(), rows.column(_FEED)[at].as_py() or ""
 
 

@@ -116,7 +116,6 @@ class CommandPlanner:
         return self._behind
 
     def _weights(self, version: int) -> dict[int, float]:
-        """Return the active queries' weights by incarnation."""
         if self._state.version != version:
             state = self._state if self._state.version < version else State()
             self._state = state.after(self._journal.read(range(state.version + 1, version + 1)))

@@ -52,7 +52,6 @@ class Deferred:
         return self._frames(query), self._firsts.pop(query.id, None)
 
     def keep(self, queries: Collection[int]) -> None:
-        """Forget the changes of other queries."""
         self._pages.keep({str(query) for query in queries})
         self._firsts = {query: first for query, first in self._firsts.items() if query in queries}
 

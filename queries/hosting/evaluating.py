@@ -232,7 +232,6 @@ class _Kept:
         return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock)
 
     def keep(self, evaluation: Evaluation) -> None:
-        """Cache a saved evaluation."""
         assert evaluation.token is not None
         with self._lock:
             self._by_token[evaluation.token] = evaluation

@@ -30,10 +30,7 @@ __all__ = ["FirstShard", "FirstStage"]
 
 
 class FirstShard:
-    """One batch of one shard of the first stage.
-
-    Raises CheckpointError if the state was written for another number of shards or by another version.
-    """
+    """One batch of one shard of the first stage."""
 
     def __init__(self, shard: int, plan: HostPlan, store: Store, storage: Mapping[str, str] | None = None) -> None:
         self._shard = shard
@@ -46,7 +43,6 @@ class FirstShard:
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table:
-        """Process the messages of a batch, and return the rows to send."""
         plan, known = self._plan, self._known
         kinds = by_kind(messages)
         known.follow(plan)
@@ -107,7 +103,6 @@ class FirstShard:
         return found
 
     def _unroutable(self, messages: list[Message]) -> None:
-        """Fail the queries whose rows cannot be routed."""
         reasons = {message.control["routing"]: message.control["reason"] for message in messages}
         for query in self._plan.queries.values():
             routings = {name for piece in query.pieces for name in self._plan.groups[piece.group].routings.values()}

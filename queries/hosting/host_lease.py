@@ -38,7 +38,6 @@ class CheckpointLease(LeaseFolder):
         super().__init__(checkpoint, _FOLDER, exclusive=True)
 
     def held(self, lease: Lease, now_us: int) -> CheckpointError:
-        """Return the error that another job hosts the queries."""
         left = format_duration_us(max(lease.until_us - now_us, 0))
         return CheckpointError(
             f"another job hosts the queries of the checkpoint {self._folder.location}: process {lease.process.pid} on "
@@ -50,7 +49,6 @@ class CheckpointLease(LeaseFolder):
         )
 
     def lost(self, lease: Lease) -> CheckpointError:
-        """Return the error that another job took the lease over."""
         return CheckpointError(
             f"another job took over the queries of the checkpoint {self._folder.location}: process {lease.process.pid} "
             f"on {lease.process.host}, at {_shown(lease.since_us)}",
@@ -68,10 +66,7 @@ class CheckpointLease(LeaseFolder):
 
 
 class HostLease:
-    """The lease of one run of the job, from before its start until its end.
-
-    `process` starts the job and is by default this process.
-    """
+    """The lease of one run of the job, from before its start until its end."""
 
     def __init__(
         self,
@@ -90,10 +85,7 @@ class HostLease:
 
     @contextlib.contextmanager
     def taken(self) -> Generator[None, None, None]:
-        """Take the lease, and release it if the block fails.
-
-        Raises CheckpointError if another job holds it or it cannot be written.
-        """
+        """Take the lease, and release it if the block fails; raise CheckpointError if another job holds it."""
         _ours[self.holder] = self
         try:
             with self._folder.guarded():

@@ -104,7 +104,6 @@ class HostPlan:
 
     @property
     def shards(self) -> int:
-        """The number of shards of each stage."""
         return len(self.slots)
 
     @property

@@ -30,7 +30,6 @@ class Message(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The control's ``kind``."""
         return str(self.control["kind"])
 
 

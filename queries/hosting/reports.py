@@ -47,7 +47,6 @@ class QueryReport:
         committed: tuple[int, float | None] | None,
         cost_s: float | None,
     ) -> QueryReport:
-        """Return the report after one more batch."""
         began = outcome.began.get(number)
         rows = outcome.rows.get(number, 0)
         report = dataclasses.replace(

@@ -26,10 +26,7 @@ _OWN = ("changes", "heard")
 
 
 class SecondShard:
-    """One batch of one shard of the second stage.
-
-    Raises CheckpointError if the state was written for another number of shards or by another version.
-    """
+    """One batch of one shard of the second stage."""
 
     def __init__(self, shard: int, plan: HostPlan, store: Store) -> None:
         self._shard = shard
@@ -40,7 +37,6 @@ class SecondShard:
         self._out = Outbox(plan.slots)
 
     def run(self, messages: list[Message], command: Command) -> pa.Table | None:
-        """Process the messages of a batch, and return the rows to send; None if there are none."""
         plan, known = self._plan, self._known
         for message in messages:
             if message.kind not in _OWN:
@@ -160,7 +156,6 @@ class _Heard:
         return max(known) if len(known) == len(since) else None
 
     def forget(self, but: set[str]) -> None:
-        """Forget all jobs but these."""
         self._whole = {name: since for name, since in self._whole.items() if name in but}
 
 

@@ -35,7 +35,6 @@ class Candidate:
 
     @property
     def expected_s(self) -> float:
-        """The expected cost in seconds."""
         return self.cost_s * self.likely
 
     @property

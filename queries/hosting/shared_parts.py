@@ -32,7 +32,7 @@ def explain_among(query: str, registry: Registry, time_zone: str | None = None) 
 
 
 def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:
-    """Return the active queries that share each operator of a query, by :attr:`Canonical.key`.
+    """Return the active queries that share each operator of a query, by ``Canonical.key``.
 
     `name` is that of the registered query; without it, the query counts as registered now. The sharing is certain.
     Queries that begin in one batch may share more: operators of the second stage, and slices of later, narrower ones.

@@ -119,7 +119,7 @@ class ShardState:
 
     @property
     def holds(self) -> dict[str, Any]:
-        """The values of the shard's :class:`StageReport`."""
+        """The values of the shard's ``StageReport``."""
         found = self.evaluations
         needs = [least + 1 for least, _ in self._ahead.values()]
         since = [since for _, since in self._ahead.values()]

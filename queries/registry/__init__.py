@@ -1,1 +1,1 @@
-"""Which continuous queries are in force: changes, their journal, and what they add up to."""
+"""The continuous queries in force: their changes, the journal of these, and the registry at a version."""

@@ -184,7 +184,6 @@ def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named
 
 
 def _views_over(name: str, named_in: _Named, catalog: Catalog) -> list[str]:
-    """Return the other views that name a view or a relation."""
     return [each for each in catalog.views if each != name and name in named_in(_bound_text(whole_view(each), catalog))]
 
 
@@ -216,7 +215,6 @@ def _listed(users: Iterable[str]) -> str:
 
 
 def _check_free(name: str, what: str, registry: Registry) -> None:
-    """Refuse a name for something new if it is taken."""
     catalog = registry.catalog
     taken = found(name, [*registry.queries, *catalog.names()])
     if taken is not None:

@@ -34,7 +34,6 @@ class Journal:
 
     @property
     def location(self) -> str:
-        """The checkpoint's absolute location."""
         return self._folder.location
 
     @property

@@ -17,10 +17,7 @@ _LONGEST = 100
 
 
 def check_name(name: object, what: str) -> str:
-    """Return a name; raise OptionError if it cannot name a table's folder.
-
-    `what` is the named thing, for the message: ``"a query"``.
-    """
+    """Return a name of `what`, such as ``"a query"``; raise OptionError if it cannot name a table's folder."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name.isdigit() or len(name.encode()) > _LONGEST:
         raise OptionError(
             f"{name!r} cannot name {what}",

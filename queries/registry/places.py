@@ -37,10 +37,7 @@ def check_tables(registry: Registry, checkpoint: str, inputs: Iterable[Place], a
 
 
 def check_change(change: Change, registry: Registry, checkpoint: str) -> None:
-    """Raise OptionError if a change would put a table where other files are, or delete a relation's table.
-
-    The registry is the one before the change.
-    """
+    """Raise OptionError if a change puts a table where other files are, or deletes a relation's table."""
     if change.kind == "register":
         known = [("the checkpoint", checkpoint), *_relations(registry)]
         for name, paths in registry.settings.inputs:

@@ -52,7 +52,6 @@ class Settings:
         return changed
 
     def table_of(self, query: str) -> str:
-        """Return the location of a query's table."""
         return f"{self.to}/{query}"
 
     def stream(self, name: str) -> Stream | None:
