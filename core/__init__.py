@@ -1,1 +1,1 @@
-"""What all layers share: rows, watermarks, reports of operators, steps that run at the source."""
+"""Code that all layers share: rows, watermarks, operator reports, and steps that run at the source."""

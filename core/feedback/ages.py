@@ -1,4 +1,4 @@
-"""How old things were, in a form that can be added up: over tasks, shards, batches and a run."""
+"""Distributions of ages that can be merged over tasks, shards, batches and a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRST_US = 1_000
 
 @dataclasses.dataclass(frozen=True)
 class Staleness:
-    """Four figures of some ages, in seconds."""
+    """The mean, the quantiles and the maximum of some ages, in seconds."""
 
     mean: float
     p50: float
@@ -30,27 +30,19 @@ class Staleness:
 
 @dataclasses.dataclass(frozen=True)
 class Ages:
-    """A distribution of ages.
-
-    Attributes
-    ----------
-    count : int
-    total_s, max_s : float
-        Sum and greatest, exactly.
-    bins : mapping of int to int
-        How many in each bin that has any; bin n > 0 holds ages from 2^((n - 1) / 8) to 2^(n / 8) milliseconds.
-    """
+    """A distribution of ages, in logarithmic bins."""
 
     count: int = 0
-    total_s: float = 0.0
+    total_s: float = 0.0  # exact, as is `max_s`
     max_s: float = 0.0
+    # counts; bin n > 0 holds ages from 2^((n - 1) / 8) to 2^(n / 8) milliseconds
     bins: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, age_us: Int64s, count: Int64s | None = None) -> Ages:
         """Return the distribution of ages in microseconds, each taken `count` times.
 
-        An age below 0 (a clock set back) counts as 0.
+        A negative age (a clock that was set back) counts as 0.
         """
         if len(age_us) == 0:
             return cls()
@@ -90,10 +82,8 @@ class Ages:
         return Staleness(self.total_s / self.count, self.quantile_s(0.5), self.quantile_s(0.99), self.max_s)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value: the inverse of :meth:`from_json`."""
         return {"count": self.count, "total_s": self.total_s, "max_s": self.max_s, "bins": list(self.bins.items())}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Ages:
-        """Return the distribution that :meth:`to_json` described."""
         return cls(value["count"], value["total_s"], value["max_s"], dict(value["bins"]))

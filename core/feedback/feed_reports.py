@@ -1,6 +1,4 @@
-"""What is known of each feed of an input after a batch: a small file for each shard of feeds, below the query's
-checkpoint.
-"""
+"""Reports of the shards of an input on their feeds."""
 
 from __future__ import annotations
 
@@ -17,56 +15,28 @@ __all__ = ["FeedReport", "FeedReports", "read_feed_reports"]
 
 @dataclasses.dataclass(frozen=True)
 class FeedReport:
-    """How far a feed has come, and how many of its rows were what. Counts are of the whole life of the checkpoint.
-
-    Attributes
-    ----------
-    feed : str
-        Its name.
-    bound : int or None
-        The low-watermark, in microseconds; None before there is one.
-    newest : int or None
-        The largest time that the outlier guard believes.
-    arrival_us : int
-        When its last rows came.
-    rows : int
-        All that came.
-    late : int
-        Of them, those below the low-watermark that had been promised; they took part all the same.
-    suspects : int
-        Those that the outlier guard keeps from moving progress; they took part, too.
-    malformed : int
-        Those that were put aside, without a key or a readable time.
-    progress : mapping or None
-        The state of its progress, where on-demand timestamps are computed from it.
-    """
+    """The progress of a feed, and its row counts since the checkpoint began."""
 
     feed: str
-    bound: int | None
-    newest: int | None
-    arrival_us: int
+    bound: int | None  # the low-watermark, in microseconds; None before there is one
+    newest: int | None  # the largest time that the outlier guard believes
+    arrival_us: int  # the arrival of its last rows
     rows: int
-    late: int
-    suspects: int
-    malformed: int
+    late: int  # rows below the low-watermark reached before; they are processed all the same
+    suspects: int  # rows that the outlier guard keeps from moving the watermark; they are processed too
+    malformed: int  # rows without a key or a readable time, which are quarantined
+    # the snapshot of its progress, if on-demand timestamps are computed from it
     progress: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class FeedReports(Report):
-    """Those of one shard of feeds.
-
-    Attributes
-    ----------
-    shard : int
-    feeds : sequence of FeedReport
-    """
+    """The reports of one shard of feeds."""
 
     feeds: Sequence[FeedReport]
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """See :class:`Report`."""
         known = [field.name for field in dataclasses.fields(FeedReport)]
         feeds = [FeedReport(**{name: feed[name] for name in known if name in feed}) for feed in value["feeds"]]
         return super().from_json({**value, "feeds": feeds})

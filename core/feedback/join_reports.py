@@ -1,4 +1,4 @@
-"""What the shards of a join report of each batch: a small file each, below the query's checkpoint."""
+"""Reports of the shards of a join."""
 
 from __future__ import annotations
 
@@ -12,80 +12,33 @@ __all__ = ["JoinReport"]
 
 @dataclasses.dataclass(frozen=True)
 class JoinReport(Report):
-    """The work of a shard, and what it keeps after the batch. Counts are of the whole life of the checkpoint.
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began."""
 
-    Attributes
-    ----------
-    shard : int
-    batch_id : int
-        Spark's number of the batch; -1 if it is not known.
-    now_us : int
-        When the last row or punctuation arrived.
-    left_rows, right_rows : int
-        Rows that came.
-    results : int
-        Rows that were given.
-    unmatched : int
-        Of them, those without a partner.
-    left_late, right_late : int
-        Rows below the low-watermark of their own side. They meet the rows that are still kept.
-    without_key : int
-        Rows with a null in a column of `on`. They meet nothing and are not in the results of outer joins.
-    left_kept, right_kept : int
-        Rows that are kept.
-    left_superseded, right_superseded : int
-        Rows that were dropped earlier than their time, since the newest pair of a key no longer needs them.
-    left_shed, right_shed : int
-        Rows that were dropped for want of space, although they might have met others.
-    left_unsure, right_unsure : int
-        Rows that came when a partner may have been shed, and had none then. They are not given as rows without one.
-    state_bytes : int
-        Size of what was written in this batch.
-    bounds : mapping of str to int
-        The bound of each input partition, in the order of the time column; 2^63 - 1 for one that has ended.
-    promised : int or None
-        The bound of the results' times.
-    needs : int or None
-        The least low-watermark, in microseconds, that would release a row without a partner, or something that waits
-        for the order of time; None if nothing waits, or the unit of the times is not known.
-    release : str or None
-        How results come into the order of time: ``sync`` or ``filter``; None if they leave as they are found.
-    queued, held : int
-        Rows that wait to enter the join, and results that wait to leave it.
-    late_results : int
-        Results below what had been released, which were set aside.
-    rates : list of float
-        Rows a second of the left and the right.
-    comparisons : int
-    spent_s : float
-        New rows times kept ones of the other side, of this batch, and the seconds that went into comparing them.
-    """
-
-    batch_id: int
-    now_us: int
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row or punctuation
     left_rows: int
     right_rows: int
     results: int
-    unmatched: int
-    left_late: int
+    unmatched: int  # the results without a partner, as in outer joins
+    left_late: int  # rows below their own side's low-watermark; they still meet the rows that are kept
     right_late: int
-    without_key: int
+    without_key: int  # rows with a null in a column of `on`: no result has them, not even of an outer join
     left_kept: int
     right_kept: int
-    state_bytes: int
-    bounds: Mapping[str, int]
-    left_superseded: int = 0
+    state_bytes: int  # the bytes written in this batch
+    bounds: Mapping[str, int]  # by input partition, in the order of the time column; 2^63 - 1 for an ended one
+    left_superseded: int = 0  # dropped before their time, since the key's newest pair does not need them
     right_superseded: int = 0
-    left_shed: int = 0
+    left_shed: int = 0  # dropped for lack of space, although they might still have met others
     right_shed: int = 0
-    left_unsure: int = 0
+    left_unsure: int = 0  # came without a partner when one may have been shed: never emitted as unmatched
     right_unsure: int = 0
-    promised: int | None = None
-    needs: int | None = None
-    release: str | None = None
-    queued: int = 0
-    held: int = 0
-    late_results: int = 0
-    rates: list[float] = dataclasses.field(default_factory=list)
-    comparisons: int = 0
+    promised: int | None = None  # the low-watermark of the results
+    needs: int | None = None  # the least low-watermark (µs) that would release something; None if nothing waits
+    release: str | None = None  # ``sync`` or ``filter``: how results are put in the order of time; None if they are not
+    queued: int = 0  # rows that wait to enter the join
+    held: int = 0  # results that wait to leave the join
+    late_results: int = 0  # results below the low-watermark released before, which go to the late rows
+    rates: list[float] = dataclasses.field(default_factory=list)  # rows a second of the left and the right
+    comparisons: int = 0  # new rows times the other side's kept rows, of this batch; `spent_s` for comparing them
     spent_s: float = 0.0

@@ -1,6 +1,4 @@
-"""The offsets of a batch's sources, as Spark journals them before the batch runs: with them, whatever runs in the batch
-can read what it was planned with, and a batch that runs again reads the same.
-"""
+"""The offsets of a batch's sources, which Spark journals before the batch runs: a rerun reads the same."""
 
 from __future__ import annotations
 
@@ -15,24 +13,9 @@ _HEAD = 2
 
 
 def journaled_offsets(checkpoint: TableFolder, batch: int) -> list[object]:
-    """Return the offset up to which a batch reads each source that has one.
+    """Return the end offset of each source that has one: parsed JSON, or its text if it is not JSON.
 
-    Parameters
-    ----------
-    checkpoint
-        The query's.
-    batch
-        Its number.
-
-    Returns
-    -------
-    list of object
-        Offsets from JSON; the text of one that is none.
-
-    Raises
-    ------
-    FileNotFoundError
-        The checkpoint has no such batch.
+    Raises FileNotFoundError if the checkpoint has no such batch.
     """
     # Not remembered: a checkpoint that is removed and begun again has other offsets for the same numbers.
     lines = checkpoint.read(f"offsets/{batch}").decode().splitlines()[_HEAD:]

@@ -1,6 +1,4 @@
-"""What the shards of joins and groups of newest rows report of each batch: a small file each, below the query's
-checkpoint.
-"""
+"""Reports of the shards of joins and groups of newest rows."""
 
 from __future__ import annotations
 
@@ -13,49 +11,23 @@ __all__ = ["LatestJoinReport"]
 
 @dataclasses.dataclass(frozen=True)
 class LatestJoinReport(Report):
-    """The work of a shard, and what it keeps after the batch. Counts are of the whole life of the checkpoint.
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began.
 
-    A shard that only finds the newest rows of one side, ahead of the join, reports them as the left; its counts are of
-    one batch. A shard of groups reports its input as the left, and keeps one row for each group.
-
-    Attributes
-    ----------
-    shard : int
-    batch_id : int
-        Spark's number of the batch; -1 if it is not known.
-    now_us : int
-        When the last row arrived.
-    left_rows, right_rows : int
-        Rows that came.
-    results : int
-        Rows that were given.
-    retracted : int
-        Of them, tombstones.
-    left_kept, right_kept : int
-        Rows that are kept: one for each key.
-    left_expired, right_expired : int
-        Rows that have expired, or had when they came; of the whole life in all shards.
-    without_key : int
-        Rows with a null in a column of the group.
-    late : int
-        Rows that came for a window which was final.
-    outside : int
-        Rows that are in no window.
-    state_bytes : int
-        Size of what was written in this batch.
+    A shard that only finds one side's newest rows, before the join, reports them as the left, for one batch alone.
+    A shard of groups reports its input as the left, and keeps one row for each group.
     """
 
-    batch_id: int
-    now_us: int
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row
     left_rows: int = 0
     right_rows: int = 0
     results: int = 0
-    retracted: int = 0
-    left_kept: int = 0
+    retracted: int = 0  # the results that are tombstones
+    left_kept: int = 0  # one row for each key
     right_kept: int = 0
-    left_expired: int = 0
+    left_expired: int = 0  # includes rows that had expired when they came
     right_expired: int = 0
-    without_key: int = 0
-    late: int = 0
-    outside: int = 0
-    state_bytes: int = 0
+    without_key: int = 0  # rows with a null in a column of the group
+    late: int = 0  # rows of windows that were final
+    outside: int = 0  # rows that are in no window
+    state_bytes: int = 0  # the bytes written in this batch

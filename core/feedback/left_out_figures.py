@@ -1,4 +1,4 @@
-"""Figures that cannot be written: they never end a job, which has done the work that they describe."""
+"""Writes of figures whose failure does not end the job."""
 
 from __future__ import annotations
 
@@ -12,16 +12,9 @@ __all__ = ["LeftOutFigures"]
 
 
 class LeftOutFigures:
-    """Counts how often figures were left out one after another, and warns of the first time and of the end.
+    """Counts failed writes in a row, and logs a warning at the first one and when writing works again.
 
-    Parameters
-    ----------
-    what
-        The figures, such as "the report of the queries".
-    folder
-        Where they are written.
-    log
-        The logger.
+    `what` names the figures in the warnings, such as "the report of the queries".
     """
 
     def __init__(self, what: str, folder: TableFolder, log: logging.Logger) -> None:
@@ -31,7 +24,7 @@ class LeftOutFigures:
         self._log = log
 
     def attempt(self, write: Callable[[], object]) -> bool:
-        """Write figures, and return whether they were written."""
+        """Call `write`, and return whether it succeeded."""
         try:
             write()
         except (OSError, UpstreamError) as error:

@@ -1,4 +1,4 @@
-"""What the step that numbers a stream's rows reports of each batch: a small file below the query's checkpoint."""
+"""Reports of the step that numbers a stream's rows."""
 
 from __future__ import annotations
 
@@ -11,23 +11,9 @@ __all__ = ["NumberingReport"]
 
 @dataclasses.dataclass(frozen=True)
 class NumberingReport(Report):
-    """How far rows are numbered.
+    """The row numbers given so far. The step has one task, so the shard is always 0."""
 
-    Attributes
-    ----------
-    shard : int
-        0: there is one.
-    batch_id : int
-        Spark's number of the batch; -1 if it is not known.
-    now_us : int
-        When the last row arrived.
-    rows : int
-        Rows of this batch that got a number.
-    counted : int
-        Rows of all batches that have one.
-    """
-
-    batch_id: int
-    now_us: int
-    rows: int
-    counted: int
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row
+    rows: int  # rows numbered in this batch
+    counted: int  # rows numbered in all batches

@@ -1,9 +1,4 @@
-"""A source's offset without the feeds at rest: what is known of those lies in a list below the checkpoint.
-
-With a feed for each file, nearly all feeds are at rest, and an offset that named them all would grow with each file.
-What still happens to them is that the rule for silent feeds raises their bounds, all to the same: that is one number
-for the whole list. :func:`whole_offset` gives back exactly the offset that :meth:`OffsetBook.kept` was given.
-"""
+"""Compact offsets: the states of feeds at rest are in a list below the checkpoint, not in each offset."""
 
 from __future__ import annotations
 
@@ -25,16 +20,16 @@ Offset = dict[str, Any]
 State = Mapping[str, Any]
 
 _WHOLE, _PARTED = 1, 2
-# So many feeds at rest are in the offset itself before they go to the list.
+# The most feeds at rest that the offset itself holds.
 _OTHERS = 32
-# No more feeds than so many are, at rest or not.
+# The most feeds that the offset itself holds, at rest or not.
 _MOST = 1000
-# The list is written anew when it has so many times more lines than there are feeds.
+# The list is rewritten once it has so many times more lines than there are feeds.
 _STALE, _SLACK = 4, 1000
 
 
 class _List:
-    """The feeds of a list: state, when they were heard of, and whether they have ended."""
+    """The feeds of a list: for each its state, when it was last heard of, and whether it has ended."""
 
     def __init__(self, reference: Mapping[str, Any]) -> None:
         self.reference = dict(reference)
@@ -49,12 +44,11 @@ class _List:
 
 
 class OffsetBook:
-    """Makes the offsets that Spark journals of those that the planner knows, and the other way round.
+    """Converts offsets between the form that Spark journals and the whole form that the planner uses.
 
-    Parameters
-    ----------
-    checkpoint : TableFolder or None
-        The query's. Without one, or in an object store, where nothing can be appended, offsets stay whole.
+    With a feed per file, nearly all feeds are at rest, and a whole offset would grow with each file. The rule for
+    silent feeds raises all their bounds to the same value, so one number in the offset covers the whole list. Offsets
+    stay whole without a checkpoint, or in an object store, where nothing can be appended.
     """
 
     def __init__(self, checkpoint: TableFolder | None) -> None:
@@ -64,7 +58,7 @@ class OffsetBook:
         self._replaced: str | None = None
 
     def whole(self, offset: Offset) -> Offset:
-        """Return the whole offset of a journaled one."""
+        """Return the whole form of a journaled offset: exactly the one that :meth:`kept` was given."""
         if offset.get("version") != _PARTED:
             return offset
         reference = offset["kept"]["list"]
@@ -79,12 +73,8 @@ class OffsetBook:
         return _joined(offset, self._list)
 
     def kept(self, before: Offset, offset: Offset) -> Offset:
-        """Return the form of an offset for the journal. The list it refers to is safely on disk by then.
-
-        Parameters
-        ----------
-        before, offset
-            The offset that was journaled last, and the next one, both whole.
+        """Return the journal's form of the whole `offset`, whose list is then on disk; `before` is the last journaled
+        form.
         """
         if self._folder is None or "progress" not in offset:
             return offset
@@ -130,26 +120,18 @@ class OffsetBook:
 
 
 def whole_offset(offset: Offset, checkpoint: TableFolder | None) -> Offset:
-    """Return the whole offset of one that was journaled, with the list below the checkpoint.
-
-    Parameters
-    ----------
-    offset : dict
-        The offset as journaled.
-    checkpoint : TableFolder or None
-        The query's checkpoint.
-    """
+    """Return the whole form of a journaled offset."""
     return OffsetBook(checkpoint).whole(offset)
 
 
 def _raised(state: State, to: Mapping[str, Any] | None) -> State:
-    """Return a listed state with the bounds that all silent feeds have been raised to."""
+    """Return a listed state with the bounds to which all silent feeds are raised."""
     changed = {name: bound for name, bound in (to or {}).items() if state.get(name) is not None and state[name] < bound}
     return {**state, **changed} if changed else state
 
 
 def _rests(feed: str, before: Offset, after: Offset) -> bool:
-    """Return whether nothing has happened to a feed except that its bounds were raised."""
+    """Return whether a feed has not changed, except that its bounds were raised."""
     state = before.get("progress", {}).get(feed)
     if state is None or before["heard"].get(feed) != after["heard"].get(feed):
         return False
@@ -183,7 +165,7 @@ def _parted(offset: Offset, listed: _List, before: Mapping[str, Any] | None) -> 
     said: Mapping[str, int] = offset["punctuation"]
     derived = listed_punctuation.keys() <= said.keys()
     if not derived:
-        listed_punctuation = {}  # what was promised before is not what the list makes of it
+        listed_punctuation = {}  # the journaled punctuation differs from what the list implies
     return {
         **offset,
         "version": _PARTED,

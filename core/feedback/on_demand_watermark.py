@@ -1,8 +1,4 @@
-"""On-demand timestamps (ETS, Bai et al. §4-5): what a silent feed promises because somebody waits for it.
-
-Operators say below the checkpoint what they hold and which promise would release some of it. As long as nothing is held
-nobody asks, and nothing happens. docs/decisions/0016 has the way back from operators to the source.
-"""
+"""On-demand timestamps (ETS, Bai et al. §4-5) for silent feeds that hold results back; see docs/decisions/0016."""
 
 from __future__ import annotations
 
@@ -21,38 +17,24 @@ from .window_reports import WindowReport
 
 __all__ = ["DownstreamReport", "DownstreamReports", "OnDemandWatermark", "reports_below"]
 
-# Reports change with batches, of which the source hears only if it has a part in them.
+# The source does not see batches without rows of its own, which change reports too.
 _LOOK_US = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class OnDemandWatermark:
-    """How on-demand timestamps are computed.
+    """The settings of on-demand timestamps, and their computation."""
 
-    Attributes
-    ----------
-    internal : bool
-        Whether rows are stamped with the clock on entry: then it is the clock.
-    delay_us : int or None
-        δ, the largest skew; None to take what has been measured of the feed, and no less than what its policy expects
-        of rows.
-    start_delay_us : int
-        δ until enough has been measured.
-    """
-
-    internal: bool = False
-    delay_us: int | None = None
-    start_delay_us: int = 0
+    internal: bool = False  # rows are stamped with the clock on entry, so the timestamp is the clock
+    delay_us: int | None = None  # δ, the largest skew; None: the measured spread, at least the policy's delay
+    start_delay_us: int = 0  # δ until enough is measured
 
     def timestamp(self, progress: Progress, heard_us: int, now_us: int) -> int | None:
-        """Return what a feed without news since `heard_us` may promise at `now_us`; None if it can promise nothing.
+        """Return the low-watermark at `now_us` of a feed silent since `heard_us`; None if there is none.
 
-        Notes
-        -----
-        The promise is t + τ - δ. Here t is the largest confirmed time rather than the last row's, which may be any. If
-        a feed has too few rows to confirm a time, t is their median. τ is the clock since the feed was heard of. No row
-        whose skew is at most δ more than the least can then come below the promise. If rows are stamped with the clock
-        on entry, the promise is `now_us`.
+        It is t + τ - δ: t is the largest confirmed time (the last row's may be any), τ the clock since `heard_us`.
+        While too few rows came to confirm a time, t is their median. No row whose skew exceeds the least by at most δ
+        comes below the result.
         """
         if self.internal:
             return now_us
@@ -68,18 +50,10 @@ class OnDemandWatermark:
     def enable(
         self, progress: Mapping[str, Progress], heard: Mapping[str, int], needs: Collection[int], now_us: int
     ) -> bool:
-        """Promise for silent feeds if that releases something; return whether it does.
+        """Raise the bounds of silent feeds if that releases something; return whether it does.
 
-        Parameters
-        ----------
-        progress
-            The progress of each feed that has not ended. Promises go into it.
-        heard
-            The clock when each feed was last heard of: now, for feeds that are not silent.
-        needs
-            The least promises that would release something, of the shards that hold something.
-        now_us : int
-            The clock.
+        `needs` are the least low-watermarks that would release something. `progress` has the feeds that have not ended,
+        and is changed. `heard` has the clock when each was last heard of: `now_us` for feeds that are not silent.
         """
         bounds = {feed: each.bound for feed, each in progress.items() if each.bound is not None}
         blocked = [need for need in needs if bounds and need > min(bounds.values())]
@@ -93,13 +67,13 @@ class OnDemandWatermark:
         if reached < min(blocked):
             return False
         for feed, bound in bounds.items():
-            # No further than all have come: more would release nothing, and could make rows late for nothing.
+            # Not above the least of all feeds: more would release nothing, and could make rows late.
             progress[feed].promise(min(after[feed], max(bound, reached)))
         return True
 
 
 class DownstreamReport(Protocol):
-    """What a shard says of what it holds."""
+    """A shard's report on the rows that it holds."""
 
     @property
     def needs(self) -> int | None: ...
@@ -133,13 +107,7 @@ def _numbered(read: Callable[[int], Sequence[DownstreamReport]]) -> list[Downstr
 
 
 class DownstreamReports:
-    """What operators hold, looked up when there may be something new.
-
-    Parameters
-    ----------
-    reports : callable
-        Reads the last report of each shard.
-    """
+    """The low-watermarks that operators wait for, cached between looks at their reports."""
 
     def __init__(self, reports: Callable[[], Sequence[DownstreamReport]]) -> None:
         self._reports = reports
@@ -147,14 +115,9 @@ class DownstreamReports:
         self._needs: list[int] = []
 
     def needs(self, now_us: int, bounds: Sequence[int | None]) -> Sequence[int]:
-        """Return the promises that would release something.
+        """Return the low-watermarks that would release something.
 
-        Parameters
-        ----------
-        now_us : int
-            The clock.
-        bounds
-            The feeds' promises. While they stay the same, the method looks at the reports once a second.
+        While `bounds`, the feeds' own, stay the same, the reports are read at most once a second.
         """
         if self._looked is None or self._looked[1] != bounds or now_us - self._looked[0] >= _LOOK_US:
             self._needs = sorted({report.needs for report in self._reports() if report.needs is not None})

@@ -23,13 +23,7 @@ def has_begun(checkpoint: str) -> bool:
 
 
 def read_plan_record(checkpoint: str) -> Any:
-    """Return the record that :func:`write_plan_record` wrote; None if there is none.
-
-    Raises
-    ------
-    CheckpointError
-        Another version wrote it.
-    """
+    """Return the last record, or None; raise a CheckpointError for another version's."""
     place = folder_at(checkpoint_location(checkpoint)).below(PLAN)
     try:
         found: Any = json.loads(place.read(_NAME))
@@ -45,15 +39,7 @@ def read_plan_record(checkpoint: str) -> Any:
 
 
 def write_plan_record(checkpoint: str, stages: Any) -> None:
-    """Replace the last record by this one.
-
-    Parameters
-    ----------
-    checkpoint
-        The query's checkpoint.
-    stages
-        A JSON value.
-    """
+    """Replace the checkpoint's record by `stages`, a JSON value."""
     place = folder_at(checkpoint_location(checkpoint)).below(PLAN)
     content = json.dumps({"layout": _LAYOUT, "stages": stages}, indent=1).encode()
     write_whole(place, _NAME, lambda stream: stream.write(content))

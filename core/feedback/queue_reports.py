@@ -1,4 +1,4 @@
-"""What the shards of a queue, and the tasks after it, report of each batch."""
+"""Reports of the shards of a queue, and of the tasks after it."""
 
 from __future__ import annotations
 
@@ -18,63 +18,31 @@ __all__ = ["QueueReport", "Served", "read_queues"]
 
 @dataclasses.dataclass(frozen=True)
 class QueueReport(Report):
-    """What a shard did in a batch, and what waits in it afterwards.
+    """A shard's work in a batch, and the rows that wait afterwards."""
 
-    Attributes
-    ----------
-    shard : int
-    now_us : int
-        The clock of the batch.
-    arrived, delivered, superseded, older, conflicts, shed : int
-        Updates and rows of this batch.
-    waiting : int
-        Rows that wait.
-    ready_at_us : int or None
-        When the first of them may be served.
-    oldest_us : int or None
-        The oldest first arrival among them.
-    places : list of [place, count]
-        How many wait up to a place, for some places; increasing.
-    used, allocated : int
-        Locations in use, and locations of all pages.
-    pages_read, pages_written : int
-        Pages of rows fetched and written in this batch.
-    state_bytes : int
-        Size of what was written.
-    batch_id : int
-        Spark's number of the batch; -1 if it is not known.
-    ages : Ages
-        Of what was delivered, from first arrival to the clock of the batch: queue staleness.
-    most_stale : str or None
-        The keys that wait longest, as an Arrow stream in base64; None if nobody asked for them.
-    outdated : int
-        Of the superseded updates, those that no later row represents: they were older than a delivered row of their
-        key.
-    """
-
-    now_us: int
-    arrived: int
+    now_us: int  # the clock of the batch
+    arrived: int  # in this batch, as are the counts up to `shed`
     delivered: int
     superseded: int
     older: int
     conflicts: int
     shed: int
-    waiting: int
-    ready_at_us: int | None
-    oldest_us: int | None
-    places: list[list[int]]
-    used: int
+    waiting: int  # rows that wait
+    ready_at_us: int | None  # when the first of them may be served
+    oldest_us: int | None  # the oldest first arrival among them
+    places: list[list[int]]  # pairs of a place and how many rows wait up to it; increasing, for some places
+    used: int  # locations in use; `allocated` are those of all pages
     allocated: int
-    pages_read: int
+    pages_read: int  # pages of rows, in this batch
     pages_written: int
-    state_bytes: int
-    batch_id: int = -1
+    state_bytes: int  # the bytes written
+    batch_id: int = -1  # Spark's number of the batch; -1 if unknown
+    # queue staleness of delivered rows: first arrival to the batch's clock
     ages: Ages = dataclasses.field(default_factory=Ages)
-    most_stale: str | None = None
-    outdated: int = 0
+    most_stale: str | None = None  # the keys that wait longest, an Arrow stream in base64; None unless requested
+    outdated: int = 0  # superseded updates older than a delivered row of their key: no later row represents them
 
     def to_json(self) -> dict[str, Any]:
-        """See :class:`Report`."""
         return {
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
             "ages": self.ages.to_json(),
@@ -82,33 +50,22 @@ class QueueReport(Report):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """See :class:`Report`."""
         return super().from_json({**value, "ages": Ages.from_json(value["ages"])} if "ages" in value else value)
 
 
 @dataclasses.dataclass(frozen=True)
 class Served(Report):
-    """How one task's rows flowed to what comes after the queue, in one batch.
-
-    Attributes
-    ----------
-    shard : int
-        The task's number.
-    rows : int
-        Punctuation included.
-    began_us, ended_us : int
-        When the first row was handed on, and when whatever follows asked for more after the last.
-    """
+    """The rows that one task passed on after the queue in a batch, and the time that this took."""
 
     prefix: ClassVar[str] = "served-"
 
-    rows: int
-    began_us: int
-    ended_us: int
+    rows: int  # punctuation included
+    began_us: int  # when the first row was passed on
+    ended_us: int  # when the next step asked for more after the last row
 
 
 def read_queues(checkpoint: TableFolder) -> list[list[QueueReport]]:
-    """Return the last reports of the shards of each of a query's queues, by the queue's number; none without queues."""
+    """Return the last reports of each queue's shards, by the queue's number."""
     found: list[list[QueueReport]] = []
     while reports := read_reports(
         TableFolder(queue_folder(checkpoint.location, len(found)), checkpoint.storage), QueueReport

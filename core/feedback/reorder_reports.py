@@ -1,6 +1,4 @@
-"""What the shards of a union, a merge, an ordered release or a distinct say of each batch: a small file each, below the
-query's checkpoint.
-"""
+"""Reports of the shards of a union, a merge, an ordered release or a distinct."""
 
 from __future__ import annotations
 
@@ -14,55 +12,24 @@ __all__ = ["ReorderReport"]
 
 @dataclasses.dataclass(frozen=True)
 class ReorderReport(Report):
-    """What a shard did, and what it keeps after the batch. Counts are of the whole life of the checkpoint: what came
-    was released, is held, or is counted as repeated, superseded or refused.
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began.
 
-    Attributes
-    ----------
-    shard : int
-    batch_id : int
-        Spark's number of the batch; -1 if it is not known.
-    now_us : int
-        When the last row or punctuation arrived.
-    rows, released : int
-        That came, and that went on.
-    held : int
-        Rows that wait for the low-watermark, or for their turn.
-    due : int
-        Of them, those that the low-watermark has let go: the next batch may release them.
-    repeats : int
-        Rows that were left out because others like them went on.
-    late : int
-        Rows below the low-watermark that had been promised on.
-    refused : int
-        Of them, those that did not go on.
-    remembered : int
-        Rows that went on and are known by their key and time, until punctuation passes them.
-    state_bytes : int
-        Size of what was written in this batch.
-    bounds : mapping of str to int
-        The bound of each feed, in the order of the time column; 2^63 - 1 for one that has ended.
-    promised : int or None
-        The bound that the shard has promised.
-    needs : int or None
-        The least low-watermark, in microseconds, that would release a row that is held; None if none is, or the time
-        column holds numbers of which nobody said what they mean.
-    superseded : int
-        Rows that were left out because a newer row of their key had passed on.
+    Each row that came is released, held, or counted as a repeat, superseded or refused.
     """
 
-    batch_id: int
-    now_us: int
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row or punctuation
     rows: int
     released: int
-    held: int
-    due: int
-    repeats: int
-    late: int
-    refused: int
-    remembered: int
-    state_bytes: int
-    bounds: Mapping[str, int]
-    promised: int | None = None
+    held: int  # rows that wait for the low-watermark, or for their turn
+    due: int  # held rows that the low-watermark has passed: the next batch may release them
+    repeats: int  # rows dropped because an equal row was released
+    late: int  # rows below the low-watermark emitted before
+    refused: int  # late rows that were not released
+    remembered: int  # released rows whose key and time are kept until punctuation passes them
+    state_bytes: int  # the bytes written in this batch
+    bounds: Mapping[str, int]  # by feed, in the order of the time column; 2^63 - 1 for an ended one
+    promised: int | None = None  # the shard's own low-watermark
+    # the least low-watermark (µs) that would release a row; None without one, or without a unit
     needs: int | None = None
-    superseded: int = 0
+    superseded: int = 0  # rows dropped because a newer row of their key had passed

@@ -1,8 +1,4 @@
-"""Small JSON files below the query's checkpoint: the one path back from operators to the planner of the next batch and
-to the sink's commit.
-
-A report is a function of its batch, so a task that is tried again writes the same.
-"""
+"""Small JSON files below a query's checkpoint: operators' reports to the next batch's planner and the sink's commit."""
 
 from __future__ import annotations
 
@@ -21,21 +17,17 @@ __all__ = ["Report", "read_reports", "read_values", "remove_values", "write_repo
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one shard, or one task, reports of its last batch; each kind adds its fields.
+    """A shard's or a task's report on its last batch.
 
-    Attributes
-    ----------
-    shard : int
-        Its number among those that report to the folder.
+    It must be a function of the batch, so that a task that is retried writes the same.
     """
 
     shard: int
 
     prefix: ClassVar[str] = "shard-"
-    """What the names of the files begin with."""
+    """The prefix of the files' names."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value, the inverse of :meth:`from_json`."""
         return dataclasses.asdict(self)
 
     @classmethod

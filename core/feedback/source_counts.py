@@ -1,8 +1,4 @@
-"""What the sources of a query have counted up to a batch: read from the offsets that Spark journals before the batch
-runs.
-
-The journal is the one account of what came that is older than the batch, and independent of what the batch makes of it.
-"""
+"""Row counts of a query's sources up to a batch, from the offsets that Spark journals before the batch runs."""
 
 from __future__ import annotations
 
@@ -21,31 +17,19 @@ __all__ = ["SourceCounts", "counts_in", "journaled_counts"]
 
 @dataclasses.dataclass(frozen=True)
 class SourceCounts:
-    """Rows of all feeds of a query, from the beginning of its checkpoint.
+    """Rows of all feeds of a query since its checkpoint began.
 
-    Attributes
-    ----------
-    received : int
-        Rows with a readable time.
-    late : int
-        Of these, rows that came below the low-watermark promised for their feed.
-    late_idle : int
-        Of the late ones, those that are late because of what was promised for a silent feed.
-    suspects : int
-        Rows that the outlier guard keeps from moving progress, and no later row has confirmed by now.
+    The counts come from the journal, so they do not depend on what the batch does with the rows.
     """
 
-    received: int
-    late: int
-    late_idle: int
-    suspects: int
+    received: int  # rows with a readable time
+    late: int  # rows below their feed's low-watermark
+    late_idle: int  # late rows that only the rule for silent feeds made late
+    suspects: int  # rows kept from moving the watermark that no later row has confirmed yet
 
 
 def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
-    """Return the counts in the end offsets of a query's sources.
-
-    None if one of the sources does not look at its rows, or is not ours.
-    """
+    """Return the counts in the sources' end offsets; None if a source does not inspect its rows or is not ours."""
     sources = [offset for offset in offsets if "tick" not in offset]  # what wakes a queue has no rows
     if not sources or not all(offset.get("looked") for offset in sources):
         return None
@@ -68,7 +52,7 @@ def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | N
 
 
 def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]:
-    """Return the offset with the tasks' counts of its own batch, where the tasks and not the driver look at rows."""
+    """Return the offset with the tasks' counts of its own batch, if tasks and not the driver inspect the rows."""
     unseen = offset.get("unseen")
     if not unseen:
         return offset

@@ -1,8 +1,4 @@
-"""What tasks leave behind of the times they read: per batch the state of their feeds' progress after it. See
-docs/decisions/0015.
-
-The planner of the next batch takes it up, and so does whoever counts the rows of the batch itself.
-"""
+"""Feed progress after a batch, reported by the tasks that read its times; see docs/decisions/0015."""
 
 from __future__ import annotations
 
@@ -16,12 +12,12 @@ __all__ = ["batch_name", "reported_states"]
 
 
 def batch_name(end: Mapping[str, Any]) -> str:
-    """Return the name of the batch that ended at an offset, with which its tasks' files begin."""
+    """Return the name of the batch that ended at an offset, the prefix of its tasks' files."""
     return f"{end['id']}-{end['batch']:08d}"
 
 
 def reported_states(folder: TableFolder, end: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the state of progress of each feed of a batch, as the tasks that looked at it reported."""
+    """Return the progress snapshot of each feed of a batch, from the reports of its tasks."""
     states: dict[str, Mapping[str, Any]] = {}
     for value in read_values(folder, batch_name(end) + "-"):
         states.update(value)

@@ -1,9 +1,4 @@
-"""Steps moved to where the rows are read.
-
-Between a source and a step in Python, Spark turns each row from Arrow into its own form and back, which takes longer
-than reading and aggregating it. Where nothing is between them but a choice of columns, the source runs the step itself.
-See docs/decisions/0013.
-"""
+"""Steps that run in the source, if only a choice of columns is between (docs/decisions/0013)."""
 
 from __future__ import annotations
 
@@ -27,24 +22,14 @@ __all__ = ["at_source", "check_coalesced", "paths_read", "reads_coalesced", "ref
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
-"""Longer programs (a map that carries a model) are not passed as an option, which is sent anew with each task."""
+"""Longer programs (a map with a model) are not passed as an option, which Spark sends with each task."""
 
 
 def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame | None:
-    """Compute a step in the source that `df` is read from, and return its result.
+    """Run a step in the source that `df` is read from, which spares Spark two conversions of each row.
 
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-    step : callable
-        From batches of `df` to batches of `schema`. Its input is that of ``mapInArrow``, in larger batches.
-    schema : pyspark.sql.types.StructType
-
-    Returns
-    -------
-    pyspark.sql.DataFrame or None
-        None if Spark has to see the rows, because the plan has more than a choice of columns, or if the step cannot be
-        passed to a source.
+    The step gets the batches that ``mapInArrow`` would give it, but larger ones. None if the plan has more than a
+    choice of columns, or if the step cannot be passed to a source.
     """
     found = _chosen(df)
     if found is None:
@@ -65,10 +50,7 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
-    """Return the options of the source that `df` is read from, names in lower case.
-
-    None if the plan has more than a choice of columns between.
-    """
+    """Return the options of the source of `df`, in lower case; None if the plan has more than a choice of columns."""
     found = _chosen(df)
     if found is None:
         return None
@@ -77,21 +59,12 @@ def source_options(df: DataFrame) -> Mapping[str, str] | None:
 
 
 def reads_coalesced(df: DataFrame) -> bool:
-    """Return whether a DataFrame reads a source that keeps only the newest row of each key of a batch.
-
-    Anything may be between the source and the DataFrame.
-    """
+    """Return whether any source of a DataFrame, at any depth, keeps only the newest row of each key of a batch."""
     return any(map(_coalesces, _sources(df)))
 
 
 def check_coalesced(df: DataFrame, sequence: str) -> None:
-    """Refuse a DataFrame whose source drops rows by their time or arrival, where a sequence is to decide.
-
-    Raises
-    ------
-    OptionError
-        The source coalesces without a sequence.
-    """
+    """Refuse a DataFrame whose source coalesces by time or arrival, although `sequence` orders the table's rows."""
     for options in _sources(df):
         if _coalesces(options) and "sequence" not in {name.lower() for name in options}:
             raise OptionError(
@@ -102,10 +75,7 @@ def check_coalesced(df: DataFrame, sequence: str) -> None:
 
 
 def paths_read(df: DataFrame) -> list[str]:
-    """Return the paths and patterns of files and tables that a DataFrame reads as a stream, from any source of Spark.
-
-    Anything may be between the source and the DataFrame.
-    """
+    """Return the paths and patterns that a DataFrame streams from, at any depth, through any of Spark's sources."""
     found: list[str] = []
     for options in _sources(df, None):
         given = {name.lower(): value for name, value in options.items()}
@@ -116,19 +86,9 @@ def paths_read(df: DataFrame) -> list[str]:
 
 
 def refuse_preimages(df: DataFrame, what: str) -> None:
-    """Refuse a DataFrame that reads a latest table with the rows that were replaced (`changes=full`).
+    """Refuse a DataFrame that reads preimages from a latest table (`changes=full`), at any depth.
 
-    Parameters
-    ----------
-    df
-        Anything may be between the source and it.
-    what
-        Who would take each row for an update.
-
-    Raises
-    ------
-    SchemaError
-        A preimage is no update of its key.
+    `what` is the step that would take each preimage for an update of its key.
     """
     for options in _sources(df):
         given = {name.lower(): value for name, value in options.items()}
@@ -142,9 +102,9 @@ def refuse_preimages(df: DataFrame, what: str) -> None:
 
 
 def _sources(df: DataFrame, name: str | None = _SOURCE) -> list[Mapping[str, str]]:
-    """Return the options of each source of a name, or of any, that a DataFrame reads as a stream.
+    """Return the options of each streaming source in a plan, or of those with a name.
 
-    Of a source in Spark's older form there is the path alone.
+    A source of Spark's older API shows its path alone.
     """
     if is_client_frame(df):
         return list(sources_within(df, name))
@@ -171,7 +131,7 @@ def _coalesces(options: Mapping[str, str]) -> bool:
 
 
 def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:
-    """Return the step after the earlier ones, on the chosen columns, under Spark's names and in Spark's types."""
+    """Return a step that runs `earlier`, then `step` on the chosen columns with Spark's names and types."""
 
     def given(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(place) for place in places]
@@ -195,20 +155,11 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
 
 
 class _Read(NamedTuple):
-    """The source of a plan that only chooses columns.
-
-    Attributes
-    ----------
-    options : dict of str to str
-    schema : str
-        Of the source, as Spark's JSON.
-    places : sequence of int
-        Where the source has the chosen columns.
-    """
+    """The source of a plan that only chooses columns. The schema is Spark's JSON."""
 
     options: Mapping[str, str]
     schema: str
-    places: Sequence[int]
+    places: Sequence[int]  # the positions of the chosen columns in the source
 
 
 def _chosen(df: DataFrame) -> _Read | None:
@@ -240,5 +191,4 @@ def _chooses(columns: Any) -> bool:
 
 
 def _each(values: Any) -> Iterator[Any]:
-    """Iterate over the elements of a Scala sequence."""
     return (values.apply(number) for number in range(values.size()))

@@ -1,8 +1,4 @@
-"""What a client of Spark Connect can see of the plan of a DataFrame: the messages that it sends to the server.
-
-The server has the plan that Spark resolves. The client has its own form of it, in the messages of Spark Connect's
-protocol, where sources stand with their options.
-"""
+"""The sources of a DataFrame of Spark Connect, from the unresolved plan that the client sends to the server."""
 
 from __future__ import annotations
 
@@ -23,19 +19,9 @@ def is_client_frame(df: DataFrame) -> bool:
 
 
 def source_alone(df: DataFrame, name: str) -> Mapping[str, str] | None:
-    """Return the options of the source that `df` reads, if `df` is that source and nothing more.
+    """Return the options of the source of that format if `df` reads it and does nothing more; else None.
 
-    Parameters
-    ----------
-    df
-        A DataFrame of a client of Spark Connect.
-    name
-        The source's format.
-
-    Returns
-    -------
-    dict of str to str or None
-        None also for a source with a schema or a name that the user gave, or with several paths.
+    None also for a source with a schema or a name that the user set, or with several paths.
     """
     root = _relation(df)
     if root.WhichOneof("rel_type") != "read" or not root.read.is_streaming or not root.read.HasField("data_source"):
@@ -48,10 +34,7 @@ def source_alone(df: DataFrame, name: str) -> Mapping[str, str] | None:
 
 
 def sources_within(df: DataFrame, name: str | None) -> list[Mapping[str, str]]:
-    """Return the options of each source of a format, or of any, that `df` reads, whatever is between.
-
-    A source behind a view of the server is not among them.
-    """
+    """Return the options of each source of a format, or of any, at any depth; views of the server hide theirs."""
     return [_options(source) for source in _messages(_relation(df), _SOURCE) if name in (None, source.format)]
 
 

@@ -1,4 +1,4 @@
-"""Conditions in SQL over Arrow batches: those that cannot come out otherwise than in Spark."""
+"""Conditions in SQL over Arrow batches, with results identical to Spark's."""
 
 from __future__ import annotations
 
@@ -28,18 +28,10 @@ class _Unsupported(Exception):  # noqa: N818 it never leaves this module
 def arrow_condition(text: str, schema: pa.Schema) -> Condition | None:
     """Return a condition over Arrow batches, or None if its value could differ from Spark's.
 
-    The function supports comparisons of a column with a constant or another column of its kind, ``IS NULL``, ``IN``,
+    Supported are comparisons of a column with a constant or another column of its kind, ``IS NULL``, ``IN``,
     ``BETWEEN``, and ``AND``, ``OR``, ``NOT`` of these. As in Spark, a null is neither true nor false, and NaN is
-    greater than any number. It supports no arithmetic, which may overflow; no casts; no fields of structs; no times
-    beside constants, which Spark compares in the session's zone; and no text whose meaning a setting of the session
-    decides.
-
-    Parameters
-    ----------
-    text
-        The condition in Spark's SQL.
-    schema
-        The columns that the condition may name.
+    greater than any number. Arithmetic is left to Spark, as it may overflow; so are casts, struct fields, and text
+    whose meaning depends on a setting. So are times beside constants, which Spark compares in the session's zone.
     """
     import sqlglot
     from sqlglot.errors import SqlglotError
@@ -54,7 +46,7 @@ def arrow_condition(text: str, schema: pa.Schema) -> Condition | None:
 
 
 class _Columns:
-    """Columns by name, in any case as in Spark, if that names one."""
+    """Columns by name. Case is ignored as in Spark; a name that fits several columns is unsupported."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._fields: dict[str, list[pa.Field]] = {}
@@ -62,7 +54,6 @@ class _Columns:
             self._fields.setdefault(field.name.casefold(), []).append(field)
 
     def field(self, node: Expression) -> pa.Field:
-        """Return the field that a name means."""
         from sqlglot import exp
 
         if not isinstance(node, exp.Column) or len(node.parts) != 1:
@@ -117,7 +108,7 @@ _COMPARED: Mapping[str, Callable[..., pa.Array]] = {
     "LTE": pc.less_equal,
 }
 _TURNED: Mapping[str, str] = {"EQ": "EQ", "NEQ": "NEQ", "GT": "LT", "LT": "GT", "GTE": "LTE", "LTE": "GTE"}
-"""What a comparison is with its sides exchanged."""
+"""The comparison with its sides exchanged."""
 
 
 def _column(field: pa.Field, kind: pa.DataType | None = None) -> Condition:

@@ -1,6 +1,4 @@
-"""Frames: many rows as one binary value, so that Spark shuffles and stores a few large values and never a row by
-itself.
-"""
+"""Frames: many rows in one binary value, so that Spark shuffles and stores a few large values."""
 
 from __future__ import annotations
 
@@ -12,10 +10,9 @@ _CONFLICTS = b"upstream.conflicts"
 
 
 def to_frame(table: pa.Table, *, conflicts: int = 0) -> bytes:
-    """Return the table as an Arrow IPC stream, uncompressed: Spark compresses its shuffles.
+    """Return the table as an uncompressed Arrow IPC stream: Spark compresses its shuffles.
 
-    The frame records `conflicts`: the rows that coalescing dropped although they had the key and the time of a row that
-    stayed, and another payload.
+    The frame records `conflicts`: rows dropped by coalescing that had a kept row's key and time but another payload.
     """
     if conflicts:
         table = table.replace_schema_metadata({_CONFLICTS: str(conflicts)})

@@ -18,48 +18,30 @@ from ...conf.options import internal_option
 __all__ = ["STEPS_OPTION", "ArrowStep", "SourceSteps", "parse_steps"]
 
 STEPS_OPTION = "upstreamSteps"
-"""Not for users: what it holds is a program."""
+"""An internal option: its value is a program."""
 
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceSteps:
-    """What the source does with the rows of a task before Spark sees them.
+    """The steps that the source runs on a task's rows before Spark sees them."""
 
-    Attributes
-    ----------
-    rows : str
-        The schema of the source's own rows, as Spark's JSON.
-    schema : str
-        Of what leaves, in the same way.
-    program : str
-        From batches of the one to batches of the other. It is a text until :meth:`step` is asked for, since the
-        driver's processes that plan the batches would import a lot for nothing.
-    archives : sequence of str
-        Names of the job's files that the program may import from. Spark puts them on the path of its own Python
-        functions, not of sources.
-    """
-
-    rows: str
-    schema: str
-    program: str
-    archives: Sequence[str] = ()
+    rows: str  # the schema of the source's own rows, as Spark's JSON
+    schema: str  # the schema of the result, as Spark's JSON
+    program: str  # pickled until `step` is called: planning processes need none of its imports
+    archives: Sequence[str] = ()  # job files that it may import from; Spark puts them on no source's path
 
     @classmethod
     def of(cls, rows: str, schema: str, step: ArrowStep, archives: Sequence[str] = ()) -> SourceSteps:
-        """Return steps whose program is the given step.
+        """Return steps with `step` as their program.
 
-        Raises
-        ------
-        Exception
-            Of any kind: the step cannot be pickled, or holds a broadcast variable or an accumulator, which Spark
-            maintains for its own Python functions only.
+        It raises an exception of any kind if the step cannot be pickled, or holds a broadcast variable or an
+        accumulator, which Spark supports only in its own functions.
         """
         return cls(rows, schema, base64.b64encode(_pickled(step)).decode(), tuple(archives))
 
     def to_option(self) -> str:
-        """Return the value of the option."""
         return json.dumps(dataclasses.asdict(self))
 
     def step(self) -> ArrowStep:
@@ -73,13 +55,7 @@ class SourceSteps:
 
 
 def parse_steps(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, str]]:
-    """Return the steps among a source's options, if there are any, and its other options.
-
-    Raises
-    ------
-    OptionError
-        The option is there, and nothing of ours wrote it.
-    """
+    """Return the steps among a source's options, or None, and the other options."""
     return internal_option(
         given, STEPS_OPTION, _parsed, "the operators tell the source what to run where the rows are read"
     )

@@ -1,1 +1,1 @@
-"""Rows: the system column, event times, buckets, the newest row per key."""
+"""Rows: the system column, event times, buckets, and the newest row of each key."""

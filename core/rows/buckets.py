@@ -1,9 +1,4 @@
-"""The bucket of a key: Spark's own ``pmod(hash(k1, k2, …), buckets)``, computed over Arrow arrays.
-
-Spark's ``hash`` is Murmur3 (x86, 32 bits) with seed 42, chained over the columns. Because the two agree bit for bit,
-Spark can shuffle rows to the task that owns their bucket, and any Spark user can find the bucket of a key without this
-package. Nothing here loops over rows: strings are hashed one four-byte word position at a time, for all rows at once.
-"""
+"""Buckets of keys: Spark's ``pmod(hash(k1, k2, …), buckets)``, bit for bit, computed over Arrow arrays."""
 
 from __future__ import annotations
 
@@ -28,42 +23,18 @@ _LONG_DECIMAL_DIGITS = 18
 
 
 def bucket_of(columns: Sequence[pa.Array | pa.ChunkedArray], buckets: int) -> Int32s:
-    """Return the bucket of each row's key.
+    """Return the bucket of each row's key, equal to Spark's ``pmod(hash(columns), buckets)``.
 
-    Parameters
-    ----------
-    columns
-        The key's columns, of one length.
-    buckets : int
-        The number of buckets.
-
-    Returns
-    -------
-    int32 array of length rows
-        From 0 to `buckets` - 1; equal to Spark's ``pmod(hash(columns), buckets)``.
-
-    Raises
-    ------
-    SchemaError
-        A column's type cannot be hashed (maps, lists, intervals).
+    So Spark can shuffle rows to the task that owns their bucket, and other readers can compute a key's bucket. Maps,
+    lists and intervals raise a SchemaError.
     """
     return np.mod(spark_hash(columns), np.int32(buckets))
 
 
 def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED) -> Int32s:
-    """Return Spark's ``hash(columns)`` of each row. A null leaves the hash of the columns before it unchanged.
+    """Return Spark's ``hash(columns)`` of each row: Murmur3 (x86, 32 bits), chained over the columns.
 
-    Parameters
-    ----------
-    columns
-        The columns to hash, of one length.
-    seed : int
-        Any other seed than the default gives a hash that is not Spark's.
-
-    Raises
-    ------
-    SchemaError
-        A column's type cannot be hashed (maps, lists, intervals).
+    A null leaves the hash of the columns before it unchanged. Only the default seed gives Spark's values.
     """
     if not columns:
         raise ValueError("a hash needs at least one column")
@@ -76,13 +47,8 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED)
 def integers_with_hash(wanted: Iterable[int]) -> tuple[int, ...]:
     """Return, for each wanted number, the one INT whose Spark ``hash`` is that number.
 
-    Spark puts a group into the task ``pmod(hash(group), tasks)``. So groups numbered by these integers go to the tasks
-    in turn, however many tasks there are.
-
-    Parameters
-    ----------
-    wanted
-        Numbers from -2³¹ to 2³¹ - 1.
+    Spark puts a group into the task ``pmod(hash(group), tasks)``. Groups numbered by these integers thus go to the
+    tasks in turn, however many tasks there are.
     """
     state = np.fromiter(wanted, dtype=np.int64).astype(np.int32).view(np.uint32)
     # Each step of the hash of one word is invertible; here they are undone, last first.
@@ -196,7 +162,7 @@ def _hash_long(values: npt.NDArray[Any], state: UInt32s) -> UInt32s:
 
 
 def _hash_bytes(array: pa.Array, offset_type: npt.DTypeLike, state: UInt32s) -> UInt32s:
-    """Hash text and binary: whole little-endian words first, then each byte of the tail signed, as Spark does."""
+    """Hash text and binary as Spark does: first whole little-endian words, then each byte of the tail, signed."""
     rows = len(array)
     if rows == 0:
         return state

@@ -1,6 +1,4 @@
-"""Collations: Spark's rules by which text that differs is equal, such as ``UTF8_LCASE``. Here text is equal where its
-bytes are, so a column under one is refused.
-"""
+"""Collations of text columns, which are refused: here texts are equal only if their bytes are."""
 
 from __future__ import annotations
 
@@ -21,13 +19,7 @@ _BINARY = "UTF8_BINARY"
 
 
 def collations_of(fields: Iterable[Json]) -> dict[str, str]:
-    """Return the collations of columns and of fields in them, by their names.
-
-    Parameters
-    ----------
-    fields
-        Fields in the JSON that Spark and Delta share.
-    """
+    """Return the collations of columns and of their fields, by name, from the JSON that Spark and Delta share."""
     found: dict[str, str] = {}
     for field in fields:
         for name, whole in field.get("metadata", {}).get(_COLLATIONS, {}).items():
@@ -39,20 +31,7 @@ def collations_of(fields: Iterable[Json]) -> dict[str, str]:
 
 
 def check_collations(schema: StructType, *, names: Iterable[str] | None = None) -> None:
-    """Refuse columns under a collation.
-
-    Parameters
-    ----------
-    schema
-        The schema of a stream.
-    names
-        The columns that matter; all by default.
-
-    Raises
-    ------
-    SchemaError
-        Columns have a collation; the message names both.
-    """
+    """Refuse columns with a collation: those in `names`, or by default all."""
     wanted = None if names is None else set(names)
     fields = schema.jsonValue()["fields"]
     found = collations_of(field for field in fields if wanted is None or field["name"] in wanted)

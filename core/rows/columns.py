@@ -1,6 +1,4 @@
-"""Columns of Arrow tables, and fields of structs in them, by the names that :mod:`~upstream.conf.column_names` has for
-them.
-"""
+"""Columns of Arrow tables, and fields of structs in them, by their path names."""
 
 from __future__ import annotations
 
@@ -17,15 +15,7 @@ __all__ = ["column_at", "columns_at", "null_rows", "tree_of", "type_at"]
 
 
 def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column, or the field of one; null where a struct on the way to the field is null.
-
-    Parameters
-    ----------
-    rows
-        The table with the column.
-    name
-        The name, as :func:`~upstream.conf.column_names.path_name` returns it.
-    """
+    """Return the column or field with this path name; null where a struct on the way to the field is null."""
     if rows.schema.get_field_index(name) >= 0:
         return rows.column(name)
     column, *fields = parts_of(name)
@@ -33,7 +23,7 @@ def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def type_at(schema: pa.Schema, name: str) -> pa.DataType:
-    """Return the type of the :func:`column_at` of rows with a schema."""
+    """Return the type of the column or field with this path name."""
     if schema.get_field_index(name) >= 0:
         return schema.field(name).type
     column, *fields = parts_of(name)
@@ -44,7 +34,7 @@ def type_at(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 def columns_at(rows: pa.Table, names: Sequence[str]) -> list[pa.ChunkedArray]:
-    """Return the :func:`column_at` of several names, in their order."""
+    """Return the columns or fields with these path names, in order."""
     return [column_at(rows, name) for name in names]
 
 
@@ -60,5 +50,5 @@ def null_rows(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def tree_of(fields: pa.Schema | pa.StructType) -> Tree:
-    """Return the names of a schema's columns, and of the fields of those that are structs."""
+    """Return the names of a schema's columns, and of the fields of structs."""
     return {field.name: tree_of(field.type) if pa.types.is_struct(field.type) else None for field in fields}

@@ -1,4 +1,4 @@
-"""Rows that conflict: one key, one time, two contents. Nothing here loops over rows."""
+"""Rows that conflict: one key and one time, but different contents. No function loops over rows."""
 
 from __future__ import annotations
 
@@ -16,18 +16,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -> Int64s:
-    """Return pairs of a batch's rows with one key and one time: the key's newest row, and another that it supersedes.
+    """Return pairs of a batch's rows with one key and one time: the key's newest row, and one that it supersedes.
 
-    Parameters
-    ----------
-    codes, keys, time
-        As for :func:`~upstream.core.rows.newest.newest_per_key`; without times there are no ties.
-    newest
-        The position of each key's newest row.
-
-    Returns
-    -------
-    int64 array of two columns
+    `codes` and `keys` are from :func:`~upstream.core.rows.newest.key_codes`; `newest` has the positions of the newest
+    rows. Without times there are no ties.
     """
     if time is None:
         return np.empty((0, 2), dtype=np.int64)
@@ -39,16 +31,9 @@ def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -
 
 
 def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s, names: Sequence[str]) -> Mask:
-    """Return which pairs of rows differ in any of some columns. A null equals a null, and NaN equals NaN.
+    """Return which pairs of rows, at `at` in `left` and at `other` in `right`, differ in any column of `names`.
 
-    Parameters
-    ----------
-    left, right
-        Tables that both have the columns, in the same types.
-    at, other
-        Positions in `left` and in `right`, of one length.
-    names
-        The columns.
+    A null equals a null, and NaN equals NaN.
     """
     differ = np.zeros(len(at), dtype=np.bool_)
     if len(at) == 0:

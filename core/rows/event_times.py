@@ -1,8 +1,4 @@
-"""Event times: any column that says when, as microseconds since the epoch.
-
-Progress, coalescing and replay compare times of all feeds in one unit. The user's column keeps its own type in the
-rows.
-"""
+"""Event times of any type as microseconds since the epoch, the one unit in which times are compared."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ __all__ = [
 Int64s = npt.NDArray[np.int64]
 
 NO_TIME = int(np.iinfo(np.int64).min)
-"""What stands for a null or unreadable time among int64 microseconds."""
+"""The int64 for a null or unreadable time."""
 
 # Units per second, and microseconds per unit where that is whole.
 EPOCH_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
@@ -53,13 +49,7 @@ def is_pattern(time_format: str | None) -> bool:
 
 
 def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, option: str = "timeFormat") -> None:
-    """Refuse a time column whose type and format do not fit each other; `option` is the name of the format's option.
-
-    Raises
-    ------
-    SchemaError
-        They do not fit. The message names the column, its type, and the option to give.
-    """
+    """Refuse a time column whose type does not fit its format; `option` is the format's option, for the message."""
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
     if time_format is not None and time_format not in EPOCH_UNITS and not is_pattern(time_format):
         raise SchemaError(
@@ -81,13 +71,7 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, opti
 
 
 def check_time_zone(option: str, time_zone: str) -> None:
-    """Refuse a zone in which times cannot be read, before the first row comes.
-
-    Raises
-    ------
-    OptionError
-        Times cannot be read in the zone. The message names the option.
-    """
+    """Refuse an unknown time zone before the first row comes; `option` is its option, for the message."""
     if not isinstance(time_zone, str):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
         raise OptionError(f"{option}={time_zone!r}", expected="an IANA name such as 'Europe/Paris', or UTC")
     if _is_utc(time_zone):  # pyarrow's arrays import pandas, which a process that only plans has no other use for
@@ -101,23 +85,10 @@ def check_time_zone(option: str, time_zone: str) -> None:
 
 
 def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, time_zone: str) -> Int64s:
-    """Return the time of each row, in microseconds since the epoch.
+    """Return the time of each row in microseconds; :data:`NO_TIME` if null, unreadable or outside the years 1 to 9999.
 
-    Parameters
-    ----------
-    column
-        Timestamps, dates, numbers (then `time_format` is one of :data:`EPOCH_UNITS`), or text (ISO 8601, or
-        `time_format` is a strptime pattern).
-    time_format
-        As above; None if the type suffices.
-    time_zone
-        The zone of times that have none of their own.
-
-    Returns
-    -------
-    int64 array of length rows
-        :data:`NO_TIME` where the time is null, not a number, unreadable, or outside the years 1 to 9999. A date is the
-        instant at which its day begins in `time_zone`.
+    Numbers need one of :data:`EPOCH_UNITS` as `time_format`. Text is ISO 8601 unless `time_format` is a strptime
+    pattern. Times without a zone are in `time_zone`, where a date is the instant at which its day begins.
     """
     array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     times = _micros(array, time_format, time_zone)
@@ -126,7 +97,7 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
 
 
 def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None, time_zone: str = "UTC") -> pa.Scalar:
-    """Return a bound in the time column's type, never later than `bound_us`, so that its promise stays true."""
+    """Return a bound in the time column's type, never later than `bound_us`, so that punctuation stays true."""
     return times_as(np.array([bound_us]), dtype, time_format, time_zone)[0]
 
 
@@ -146,22 +117,12 @@ def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None, time
 
 
 def bound_us(bound: str | float, dtype: pa.DataType, time_format: str | None, time_zone: str) -> int:
-    """Return a bound of a commit's record, ISO text or a number, in microseconds, as :func:`event_time_us` reads times.
-
-    Parameters
-    ----------
-    bound
-        The recorded bound.
-    dtype
-        The type of the time column.
-    time_format, time_zone
-        As of :func:`event_time_us`.
-    """
+    """Return a bound from a commit's record in microseconds, converted as :func:`event_time_us` converts times."""
     return int(event_time_us(recorded_bound(bound, dtype), time_format, time_zone)[0])
 
 
 def recorded_bound(bound: str | float, dtype: pa.DataType) -> pa.Array:
-    """Return a bound of a commit's record, ISO text or a number, as an array of one time."""
+    """Return a bound from a commit's record (ISO text or a number) as an array of one time."""
     if not isinstance(bound, str):
         return pa.array([bound]).cast(dtype)
     column = pa.array([bound.removesuffix("Z")]).cast(pa.date32() if pa.types.is_date(dtype) else pa.timestamp("us"))
@@ -213,7 +174,7 @@ def _days(times_us: Int64s, time_zone: str) -> npt.NDArray[np.int32]:
 
 
 def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArray[np.floating]:
-    """Return instants as floats: for each instant the least float that means it, or the float below."""
+    """Return instants as floats: for each the least float that represents it, or the float below."""
     exact = times_us.astype(np.float64) * units / 1e6
     if kind is np.float64:
         return exact
@@ -223,10 +184,9 @@ def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArra
 
 
 def _from_floats(values: npt.NDArray[np.floating], time_format: str | None) -> Int64s:
-    """Return the last microsecond whose own float is not beyond the value: the inverse of :func:`_floats`.
+    """Return the last microsecond whose float is not beyond the value: the inverse of :func:`_floats`.
 
-    The result is rounded down. If it were the nearest microsecond, a row shortly before a bound would count as promised
-    in the column's terms, but not in microseconds.
+    Rounding to the nearest microsecond would put a row just before a bound on the wrong side of it.
     """
     units = EPOCH_UNITS[time_format or "epoch_us"]
     exact = values.astype(np.float64)

@@ -1,8 +1,4 @@
-"""Whole numbers that are right or refused: int64 arrays whose results never wrap.
-
-Every function here is monotone, so whether all results fit is known from the least and the greatest value, computed
-with Python's unlimited integers. When they fit, arithmetic modulo 2⁶⁴ gives them, whatever its intermediate values do.
-"""
+"""Exact int64 arithmetic that raises an error instead of wrapping."""
 
 from __future__ import annotations
 
@@ -17,11 +13,13 @@ __all__ = ["HIGHEST", "LOWEST", "Int64s", "Whole", "affine", "as_int64", "fits",
 
 Int64s = npt.NDArray[np.int64]
 Whole = int | np.integer[Any] | npt.NDArray[np.integer[Any]]
-"""One whole number, or an array of them; results have its shape."""
+"""A whole number, or an array of them; results have its shape."""
 
 LOWEST = int(np.iinfo(np.int64).min)
 HIGHEST = int(np.iinfo(np.int64).max)
 _WRAP = 1 << 64
+# Every function here is monotone, so only the least and the greatest result need a check, by Python's integers. If they
+# fit, arithmetic modulo 2⁶⁴ is exact, whatever its intermediate values.
 
 
 def fits(value: int) -> bool:
@@ -30,15 +28,7 @@ def fits(value: int) -> bool:
 
 
 def as_int64(values: Whole) -> Int64s:
-    """Return the values as an int64 array (of no dimensions for a single number).
-
-    Raises
-    ------
-    SchemaError
-        The values are not whole numbers.
-    OptionError
-        The values do not fit 64 bits.
-    """
+    """Return the values as an int64 array (0-dimensional for a single number), or refuse them."""
     array = np.asarray(values)
     if array.dtype == np.int64:
         return array
@@ -58,22 +48,7 @@ def as_int64(values: Whole) -> Int64s:
 
 
 def affine(values: Whole, factor: int, add: int) -> Int64s:
-    """Return ``values * factor + add``, exactly.
-
-    Parameters
-    ----------
-    values
-        Int64.
-    factor
-        Positive.
-    add
-        Any.
-
-    Raises
-    ------
-    OptionError
-        A result does not fit 64 bits.
-    """
+    """Return ``values * factor + add`` for a positive `factor`, or raise an OptionError if a result exceeds 64 bits."""
     array = as_int64(values)
     for end in _ends(array):
         if not fits(end * factor + add):
@@ -82,25 +57,10 @@ def affine(values: Whole, factor: int, add: int) -> Int64s:
 
 
 def floor_div(values: Whole, divisor: int, *, shift: int = 0, add: int = 0, saturate: bool = False) -> Int64s:
-    """Return ``⌊(values + shift) / divisor⌋ + add``, exactly.
+    """Return ``⌊(values + shift) / divisor⌋ + add`` for a positive `divisor`, exactly.
 
-    Parameters
-    ----------
-    values
-        Int64.
-    divisor
-        Positive int64.
-    shift, add
-        Any.
-    saturate
-        Whether results that do not fit become LOWEST or ``HIGHEST - 1`` instead of an error. This suits bounds, of
-        which only the order relative to window-ids counts: they may be as low as "nothing is known" and as high as
-        "everything has come".
-
-    Raises
-    ------
-    OptionError
-        A result does not fit 64 bits, and `saturate` is not set.
+    A result beyond 64 bits raises an OptionError. With `saturate` it becomes LOWEST or ``HIGHEST - 1``, which suits
+    bounds: only their order relative to window-ids matters.
     """
     array = as_int64(values)
     if saturate:

@@ -1,4 +1,4 @@
-"""Text that is none: bytes in a column of text that are not UTF-8, as Spark hands them on."""
+"""Bytes that are not UTF-8 in columns of text, which Spark does not reject."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["as_bytes", "rows_without_text"]
 
 Mask = npt.NDArray[np.bool_]
 
-# So few values are looked at one by one.
+# Up to so many values are checked one by one.
 _FEW = 64
 
 
 def rows_without_text(rows: pa.Table) -> Mask:
-    """Return which rows have, in any column or field, text that is not UTF-8."""
+    """Return which rows have text that is not UTF-8 in any column or field."""
     found = np.zeros(rows.num_rows, dtype=np.bool_)
     for column in rows.columns:
         if _holds_text(column.type):
@@ -28,7 +28,7 @@ def rows_without_text(rows: pa.Table) -> Mask:
 
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return a type with bytes for text, at any depth."""
+    """Return the type with binary in place of text, at any depth."""
     if pa.types.is_string(kind):
         return pa.binary()
     if pa.types.is_struct(kind):

@@ -1,8 +1,4 @@
-"""Newest row per key, as array operations.
-
-The order is (event time, arrival sequence): a row replaces the earlier row with its key unless its time is older; ties
-on time go to the later arrival. Nothing here loops over rows or keys.
-"""
+"""The newest row of each key, by array operations. No function loops over rows or keys."""
 
 from __future__ import annotations
 
@@ -21,19 +17,9 @@ _DENSE = 4
 
 
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, int]:
-    """Assign a number to each distinct key of some rows.
+    """Return a code for each row, equal if and only if the keys are, and one more than the largest code.
 
-    Parameters
-    ----------
-    columns
-        The key's columns, of one length; at least one. A null is equal to a null.
-
-    Returns
-    -------
-    codes : int64 array of length rows
-        Equal for two rows iff their keys are equal; at least 0.
-    size : int
-        One more than the largest code. Codes need not be contiguous.
+    Codes are at least 0 and need not be contiguous. A null equals a null.
     """
     if not columns:
         raise ValueError("key_codes needs at least one column; with no key there is one key")
@@ -47,19 +33,10 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, in
 
 
 def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
-    """Return the position of each key's newest row; rows are in arrival order.
+    """Return the increasing positions of the keys' newest rows; rows are in arrival order.
 
-    Parameters
-    ----------
-    codes, size
-        From :func:`key_codes`.
-    time : int64 array of length rows, or None
-        Event times; None means that arrival alone decides.
-
-    Returns
-    -------
-    int64 array of length keys
-        Increasing positions, one for each key that occurs.
+    A row replaces an earlier one of its key unless its time is older: of equal times, the later arrival wins. Without
+    times, arrival alone decides.
     """
     place = np.full(size, -1)
     if time is None:
@@ -75,23 +52,9 @@ def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
 
 
 class NewestPerKey:
-    """The newest row of each key of some rows, with what it stands for.
+    """The newest row of each key, with the oldest first arrival of the key's rows and the sum of their updates.
 
-    Parameters
-    ----------
-    codes, size
-        From :func:`key_codes`.
-    time
-        As for :func:`newest_per_key`.
-    first_arrival_us, covered : int64 arrays of length rows, or int
-        What each row stood for until now.
-
-    Attributes
-    ----------
-    rows : int64 array of length keys
-        Positions of the rows that stay, increasing.
-    first_arrival_us, covered : int64 arrays of length keys
-        Oldest first arrival of the key's rows, and the sum of what they covered.
+    `codes` and `size` are from :func:`key_codes`; `rows` has the increasing positions of the rows that stay.
     """
 
     def __init__(

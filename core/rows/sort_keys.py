@@ -1,4 +1,4 @@
-"""Times and sequences of any type as int64 in the same order, so that operators compare numbers only."""
+"""Times and sequences of any type as int64 in the same order, so that operators compare only numbers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def ordered(column: pa.ChunkedArray) -> Int64s:
 
 
 def places(columns: Sequence[pa.ChunkedArray]) -> Int64s:
-    """Return rows' places in the order of some columns, the first one's before the next one's.
+    """Return the ranks of rows in the order of some columns, the first one before the next; structs count as their
+    fields.
 
-    Structs count as their fields. The places of one column of times or numbers are its :func:`ordered` values. All
-    others are comparable among these rows only.
+    The ranks by one column of times or numbers are its :func:`ordered` values. Others are comparable only among these
+    rows.
     """
     leaves = _leaves(columns)
     if len(leaves) == 1 and _is_number(leaves[0].type):
@@ -51,7 +52,7 @@ def places(columns: Sequence[pa.ChunkedArray]) -> Int64s:
 def places_of_both(
     columns: Sequence[pa.ChunkedArray], at: Int64s, others: Sequence[pa.ChunkedArray], other: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Return the comparable :func:`places` of some rows of two tables, given by the tables' columns and positions."""
+    """Return the :func:`places` of rows of two tables, comparable with each other; `at` and `other` are positions."""
     if len(columns) == 1 and _is_number(columns[0].type):
         return ordered(columns[0])[at], ordered(others[0])[other]
     pairs = zip(columns, others, strict=True)
@@ -75,7 +76,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Int64s, int]:
-    """Return numbers from 0 on in the order of the values, and one more than the largest that there may be."""
+    """Return codes from 0 in the order of the values, and one more than the largest possible code."""
     if len(column) == 0:
         return np.empty(0, dtype=np.int64), 1
     if _is_number(column.type):

@@ -1,6 +1,4 @@
-"""A task's rows in parts: so many at once, those of each bucket, rows apart from punctuation, and the parts as one
-column of frames.
-"""
+"""A task's rows in parts: by size, by bucket, apart from punctuation, and packed as a column of frames."""
 
 from __future__ import annotations
 
@@ -19,16 +17,13 @@ from .system_column import punctuation_mask
 __all__ = ["ROWS_AT_ONCE", "by_bucket", "frames_column", "some_at_once", "split_punctuation"]
 
 ROWS_AT_ONCE = 500_000
-"""How many rows are packed together at most."""
+"""The most rows that are packed together."""
 
 _BYTES_AT_ONCE = 256 << 20
 
 
 def some_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield a task's rows in tables large enough to be worth a frame, and small enough for memory.
-
-    Without rows, nothing is yielded.
-    """
+    """Yield a task's rows in tables large enough for a frame and small enough for memory; none without rows."""
     held: list[pa.RecordBatch] = []
     rows = held_bytes = 0
     for part in _bounded(batches):
@@ -43,7 +38,7 @@ def some_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows, with batches of very long rows in several parts."""
+    """Yield the same rows, with batches of very long rows split."""
     for batch in batches:
         most = max(1, batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1))
         for start in range(0, batch.num_rows, most):
@@ -61,7 +56,7 @@ def split_punctuation(table: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the number and the rows of each bucket that has rows; shards are buckets too."""
+    """Yield the number and the rows of each bucket (or shard) that has rows."""
     bucket = _buckets(rows, key, buckets)
     order = np.argsort(bucket, kind="stable")
     rows = rows.take(pa.array(order)).combine_chunks()
@@ -71,13 +66,7 @@ def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tupl
 
 
 def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
-    """Return frames as a column.
-
-    Raises
-    ------
-    SchemaError
-        The frames exceed 2 GB, the most that one column holds.
-    """
+    """Return frames as a column, or raise a SchemaError beyond the 2 GB that one column holds."""
     ends = np.cumsum([0, *(len(frame) for frame in frames)])
     most = np.iinfo(np.int32).max
     if ends[-1] > most:

@@ -1,10 +1,4 @@
-"""The system column `_upstream` that every row carries.
-
-Its fields: ``punctuation`` marks a punctuation row; ``source`` names the independent feed whose progress is separate;
-``seq`` is the arrival order within it (increasing, not contiguous); ``arrival`` is when the system first could see the
-row; ``first_arrival`` is the arrival of the oldest pending update that the row stands for; ``covered`` is how many
-updates that is; ``deleted`` marks a tombstone: from its time on the key has no row, until a later one comes.
-"""
+"""The system column `_upstream` that every row carries."""
 
 from __future__ import annotations
 
@@ -34,12 +28,12 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 SYSTEM_TYPE = pa.struct(
     [
         pa.field("punctuation", pa.bool_()),
-        pa.field("source", pa.string()),
-        pa.field("seq", pa.int64()),
-        pa.field("arrival", TIMESTAMP),
-        pa.field("first_arrival", TIMESTAMP),
-        pa.field("covered", pa.int64()),
-        pa.field("deleted", pa.bool_()),
+        pa.field("source", pa.string()),  # the feed, which has its own low-watermark
+        pa.field("seq", pa.int64()),  # the order of arrival in the feed: increasing, not contiguous
+        pa.field("arrival", TIMESTAMP),  # when the system could first see the row
+        pa.field("first_arrival", TIMESTAMP),  # of the oldest pending update that the row represents
+        pa.field("covered", pa.int64()),  # how many updates the row represents
+        pa.field("deleted", pa.bool_()),  # a tombstone: from its time on the key has no row, until a later one comes
     ]
 )
 SYSTEM_DDL = (
@@ -83,16 +77,7 @@ def system_array(
 ) -> pa.StructArray:
     """Return the system column for rows of one feed.
 
-    Parameters
-    ----------
-    source : str
-        The feed's name.
-    seq, arrival_us, first_arrival_us, covered : int64 arrays of one length
-        Times in microseconds since the epoch. `first_arrival_us` defaults to `arrival_us`, `covered` to 1.
-    punctuation : bool
-        Whether these are punctuation rows.
-    deleted : bool array of that length, optional
-        Which rows are tombstones; none by default.
+    Times are in microseconds. `first_arrival_us` defaults to `arrival_us`, `covered` to 1, and `deleted` to no row.
     """
     n = len(seq)
     first = arrival_us if first_arrival_us is None else first_arrival_us
@@ -110,7 +95,7 @@ def system_array(
 
 
 def system_field(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
-    """Return one field of a table's system column."""
+    """Return a field of the system column."""
     import pyarrow.compute as pc
 
     return pc.struct_field(table.column(SYSTEM), [name])
@@ -124,7 +109,7 @@ def punctuation_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.A
 
 
 def passing_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
-    """Return which rows pass every filter and function on rows: punctuation and tombstones."""
+    """Return which rows skip every filter and function on rows: punctuation and tombstones."""
     import pyarrow.compute as pc
 
     return pc.or_(punctuation_mask(table), deleted_mask(table))
@@ -138,7 +123,7 @@ def deleted_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array
 
 
 def standing_for(rows: pa.Table, first_arrival_us: Int64s, covered: Int64s) -> pa.Table:
-    """Return the rows with new first arrivals and counts of the updates that they stand for."""
+    """Return the rows with new first arrivals and new counts of the updates that they represent."""
     return with_system_fields(rows, first_arrival=pa.array(first_arrival_us).view(TIMESTAMP), covered=pa.array(covered))
 
 

@@ -1,11 +1,4 @@
-"""Local times and instants by the rules of a time zone, for whole columns.
-
-The rules come from Python's `zoneinfo`, which alone follows a zone's last rule forever: Arrow stops changing clocks in
-2037 and Polars in 2099. Each year's changes of the clocks are looked up once; rows are placed among them by array
-operations. Calendar windows follow the same rules.
-
-A local time that clocks show twice is its first instant. One that clocks skip is the instant of the change.
-"""
+"""Conversions between local times and instants for whole columns, by Python's ``zoneinfo``."""
 
 from __future__ import annotations
 
@@ -23,6 +16,7 @@ from .exact_integers import Int64s
 
 __all__ = ["in_utc", "instants_near", "instants_of", "local_micros", "zone_named"]
 
+# Zones are read by zoneinfo, which alone applies a zone's last rule forever: Arrow stops in 2037, Polars in 2099.
 _DAY_S = 86_400
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -35,7 +29,7 @@ _YEARS = (1, 9999)
 
 
 class _Rules(NamedTuple):
-    """The offsets of a zone in seconds, and the instant from which each holds, in seconds since the epoch."""
+    """The offsets of a zone in seconds, and the epoch second from which each is valid."""
 
     starts: Int64s
     offsets: Int64s
@@ -43,13 +37,7 @@ class _Rules(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def zone_named(name: str) -> zoneinfo.ZoneInfo:
-    """Return a zone by its IANA name.
-
-    Raises
-    ------
-    OptionError
-        This machine does not know it.
-    """
+    """Return a zone by its IANA name, or raise an OptionError if this machine does not have it."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
@@ -62,19 +50,9 @@ def zone_named(name: str) -> zoneinfo.ZoneInfo:
 
 
 def in_utc(array: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
-    """Return local times as instants, in the same unit.
+    """Return local times as instants in the same unit; `zone` is an IANA name, or an offset such as ``+02:00``.
 
-    Parameters
-    ----------
-    array
-        Timestamps without a zone.
-    zone
-        An IANA name, or an offset such as ``+02:00``.
-
-    Raises
-    ------
-    OptionError
-        The zone is unknown.
+    An ambiguous local time is its first instant. A skipped one is the instant of the change.
     """
     per_second = _PER_SECOND[array.type.unit]
     kind = pa.timestamp(array.type.unit, "UTC")
@@ -85,34 +63,19 @@ def in_utc(array: pa.ChunkedArray, zone: str) -> pa.ChunkedArray:
 
 
 def instants_of(local: Int64s, zone: str, *, shifted: bool = False) -> Int64s:
-    """Return local times as instants, both in microseconds since the epoch.
+    """Return local times as instants, both in microseconds since the epoch, as :func:`in_utc` does.
 
-    Parameters
-    ----------
-    local, zone
-        As of :func:`in_utc`.
-    shifted
-        Whether a local time that clocks skip is later by what they skip, as in Java's ``ZonedDateTime.of``, and not the
-        instant of the change, as in ``LocalDate.atStartOfDay``.
-
-    Raises
-    ------
-    OptionError
-        The zone is unknown.
+    With `shifted`, a skipped local time is later by the length of the gap, as in Java's ``ZonedDateTime.of``. Without,
+    it is the instant of the change, as in ``LocalDate.atStartOfDay``.
     """
     return _instants(local, zone, 1_000_000, shifted=shifted)
 
 
 def instants_near(local: Int64s, before: Int64s, zone: str) -> Int64s:
-    """Return local times to which instants were moved, as instants, all in microseconds since the epoch.
+    """Return the instants of local times to which the instants `before` were moved, in microseconds.
 
-    A local time that clocks show twice is the instant with the offset that held before the move, if there is one, as in
-    Java's ``ZonedDateTime.plusDays`` and ``truncatedTo``. Otherwise as :func:`instants_of`, shifted.
-
-    Raises
-    ------
-    OptionError
-        The zone is unknown.
+    An ambiguous local time keeps the offset from before the move if it can, as in Java's ``ZonedDateTime.plusDays``.
+    Otherwise the rule is that of :func:`instants_of`, shifted.
     """
     offset = local_micros(before, zone) - before
     kept = local - offset
@@ -136,13 +99,7 @@ def _instants(local: Int64s, zone: str, per_second: int, *, shifted: bool) -> In
 
 
 def local_micros(instants: Int64s, zone: str) -> Int64s:
-    """Return what clocks show at instants, both in microseconds since the epoch.
-
-    Raises
-    ------
-    OptionError
-        The zone is unknown.
-    """
+    """Return instants as local times, both in microseconds since the epoch."""
     seconds = instants // 1_000_000
     rules = _rules_for(seconds, zone)
     at = np.searchsorted(rules.starts, seconds, "right") - 1

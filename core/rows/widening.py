@@ -1,4 +1,4 @@
-"""Rows that were kept under fewer columns than the job has now."""
+"""Rows kept under fewer columns than the job has now."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ __all__ = ["covers", "with_nulls"]
 
 
 def covers(schema: pa.Schema, kept: pa.Schema) -> bool:
-    """Return whether a schema has each column of the kept rows, with the same type.
-
-    If so, new columns are null in the kept rows, and nothing is lost.
-    """
+    """Return whether a schema has each kept column with its type, so that kept rows only gain null columns."""
     return all(
         schema.get_field_index(field.name) >= 0 and schema.field(field.name).type == field.type for field in kept
     )
 
 
 def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table's rows with the columns of a schema, in its order; null where the table lacks the column."""
+    """Return the rows with the columns of a schema, in its order; columns that they lack are null."""
     if table.schema.names == schema.names:
         return table
     has = set(table.schema.names)

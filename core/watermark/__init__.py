@@ -1,1 +1,1 @@
-"""Watermarks: how far a feed is complete."""
+"""Watermarks: the event time up to which each feed is complete."""

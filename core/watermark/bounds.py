@@ -1,10 +1,4 @@
-"""Bounds of feeds: the two infinities among them, and how punctuation rows carry them.
-
-A bound is exclusive and an int64, in microseconds or in any order of times. A feed that has shown a row and of which
-nothing can be promised yet has the bound :data:`BEFORE_ALL`: it holds every low-watermark back. A feed that has ended
-has :data:`AFTER_ALL`. In a punctuation row the first is the least time of the column's type that every reader can hold,
-the second a null.
-"""
+"""Bounds of feeds, which are exclusive int64 numbers, and the punctuation rows that carry them."""
 
 from __future__ import annotations
 
@@ -21,7 +15,7 @@ __all__ = ["AFTER_ALL", "BEFORE_ALL", "beginning", "bounds_in", "is_finite", "ti
 Int64s = npt.NDArray[np.int64]
 
 BEFORE_ALL = int(np.iinfo(np.int64).min)
-"""The bound of a feed that has rows, and of which nothing is known yet."""
+"""The bound of a feed that has shown a row but has no low-watermark yet: it holds back all others."""
 
 AFTER_ALL = int(np.iinfo(np.int64).max)
 """The bound of a feed that has ended."""
@@ -38,7 +32,7 @@ def is_finite(bound: int | None) -> bool:
 
 
 def beginning(kind: pa.DataType) -> pa.Scalar:
-    """Return the time that means :data:`BEFORE_ALL` in a column of this type; null if the type can hold no time."""
+    """Return the time that encodes :data:`BEFORE_ALL` in a column of this type; null if the type has none."""
     if pa.types.is_timestamp(kind):
         return pa.scalar(_BEGINNING_US, pa.timestamp("us", kind.tz)).cast(kind)
     if pa.types.is_date(kind):
@@ -51,15 +45,10 @@ def beginning(kind: pa.DataType) -> pa.Scalar:
 
 
 def times_of_bounds(bounds: Sequence[int], kind: pa.DataType, finite: Callable[[int], pa.Scalar]) -> pa.Array:
-    """Return the times of punctuation rows for some bounds.
+    """Return the times of punctuation rows for some bounds; `finite` converts the bounds that are points in time.
 
-    Parameters
-    ----------
-    bounds : sequence of int
-    kind : pyarrow.DataType
-        The type of the time column.
-    finite : callable
-        Converts a bound that is a point in time to a time of this type.
+    :data:`BEFORE_ALL` becomes :func:`beginning`, the least time that every reader can hold, and :data:`AFTER_ALL` a
+    null.
     """
 
     def value(bound: int) -> Any:
@@ -72,15 +61,7 @@ def times_of_bounds(bounds: Sequence[int], kind: pa.DataType, finite: Callable[[
 
 
 def bounds_in(column: pa.Array | pa.ChunkedArray, finite: Callable[[pa.ChunkedArray], Int64s]) -> Int64s:
-    """Return the bounds that the times of punctuation rows mean: the inverse of :func:`times_of_bounds`.
-
-    Parameters
-    ----------
-    column : pyarrow.Array or pyarrow.ChunkedArray
-        The times.
-    finite : callable
-        Converts times that are points in time to bounds.
-    """
+    """Return the bounds in the times of punctuation rows: the inverse of :func:`times_of_bounds`."""
     column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     ended = column.is_null().to_numpy()
     begun = pc.fill_null(pc.equal(column, beginning(column.type)), False).to_numpy(zero_copy_only=False)

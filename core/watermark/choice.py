@@ -1,4 +1,4 @@
-"""How far a feed is complete, as its reader chooses it."""
+"""The watermark policies that readers choose from."""
 
 from __future__ import annotations
 
@@ -254,13 +254,7 @@ class Watermark:
 
 
 def check_watermark(value: Any) -> Watermark | None:
-    """Return the argument `watermark`; None stays None.
-
-    Raises
-    ------
-    OptionError
-        It is something else.
-    """
+    """Return the argument `watermark`, or None, or raise an OptionError for another type."""
     if value is None or isinstance(value, Watermark):
         return value
     raise OptionError(

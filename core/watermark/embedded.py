@@ -16,8 +16,8 @@ def embedded_punctuation(
 ) -> npt.NDArray[np.bool_]:
     """Return which rows are punctuation of the feed itself.
 
-    Such a row is no tombstone. It has a time if there is a time column, its key may be null, and all other columns are
-    null. If there are no other columns, its key is null.
+    Such a row is no tombstone, and has a time if there is a time column. Columns beside the key and the time are null;
+    if there are none, the key is null.
     """
     others = [name for name in table.column_names if name != time and name not in key]
     mask = np.ones(table.num_rows, dtype=np.bool_) if deleted is None else ~deleted

@@ -1,6 +1,4 @@
-"""How far rows come behind the largest time of their feed: a histogram that forgets, from which the adaptive bound is
-read.
-"""
+"""A decaying histogram of how far rows are behind their feed's largest time, for the adaptive bound."""
 
 from __future__ import annotations
 
@@ -20,22 +18,9 @@ _PER_OCTAVE = 8
 
 
 class Lags:
-    """A histogram of lags with bins at even distances of their logarithm, each row counting half once `half_life` more
-    have come.
+    """A histogram of lags with logarithmic bins, in which a row's weight halves with each `half_life` further rows.
 
-    It forgets by rows, at fixed row numbers, so that it is the same however the rows were split into calls.
-
-    Parameters
-    ----------
-    half_life : int
-        In rows.
-    saved : mapping, optional
-        What :meth:`to_json` gave.
-
-    Attributes
-    ----------
-    rows : int
-        How many rows it has seen.
+    It decays at fixed row numbers, so the result does not depend on how the rows were split into calls.
     """
 
     def __init__(self, half_life: int, saved: Mapping[str, Any] | None = None) -> None:
@@ -46,11 +31,10 @@ class Lags:
             self._counts[number] = count
 
     def to_json(self) -> dict[str, Any]:
-        """Return the histogram as a JSON value."""
         return {"rows": self.rows, "bins": [[int(n), float(self._counts[n])] for n in np.flatnonzero(self._counts)]}
 
     def add(self, lag_us: Int64s) -> None:
-        """Take the lags of further rows, none below 0, in the order of arrival."""
+        """Add the lags of further rows, none below 0, in the order of arrival."""
         at = 0
         while at < len(lag_us):
             part = lag_us[at : at + self._half_life - self.rows % self._half_life]
@@ -63,9 +47,9 @@ class Lags:
                 self._counts /= 2  # exact: what is halved are whole numbers and halves of them
 
     def exceeded_by(self, share: float) -> int:
-        """Return the least delay in microseconds that at most this share of rows exceeds, up to the width of a bin.
+        """Return the least delay in microseconds that at most this share of rows exceeds, to the width of a bin.
 
-        Before the first row, the delay is 0.
+        Before the first row it is 0.
         """
         beyond = np.cumsum(self._counts[::-1])[::-1]  # with a lag in this bin or a later one
         allowed = share * beyond[0]

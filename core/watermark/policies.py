@@ -1,9 +1,4 @@
-"""How the low-watermark of a feed is found: the policies, each behind the outlier guard.
-
-Pure logic: times come in as arrays in arrival order, the clock is an argument, and the whole state is a small JSON
-value. The answer does not depend on how the rows were split into calls. (semantics: streams; Li's thesis §8.1; Bai et
-al. §5)
-"""
+"""The low-watermark of a feed: the policies, each behind the outlier guard (Li's thesis §8.1; Bai et al. §5)."""
 
 from __future__ import annotations
 
@@ -38,62 +33,30 @@ _LEAST_HALF_LIFE = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How a feed's progress is judged.
+    """The settings by which a feed's low-watermark follows from its rows.
 
-    Attributes
-    ----------
-    name
-        ``ordered``: the bound is the largest time seen. ``bounded``: that minus `delay_us`. ``displaced``: the largest
-        time among all rows but the last `displacement`. ``embedded``: what the feed's own punctuation rows say.
-        ``heartbeat``: the clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a
-        delay that is learned. ``promised``: what the feed says besides its rows; no guard has to confirm that.
-    delay_us
-        δ of ``bounded``, in microseconds; of ``adaptive`` the least one until enough rows have been seen.
-    displacement
-        n of ``displaced``, in rows.
-    max_jump_us
-        A row further than this beyond the largest confirmed time is suspect and does not move progress …
-    confirmations
-        … until so many rows in succession, it included, lie beyond it.
-    target_late
-        The share of rows that ``adaptive`` is to leave late.
+    ``ordered``: the largest time. ``bounded``: the largest time less `delay_us`. ``displaced``: the largest time of all
+    rows but the last `displacement`. ``embedded``: the feed's own punctuation rows. ``heartbeat``: the clock, which
+    stamps rows on entry. ``latent``: none. ``adaptive``: the largest time less a learned delay. ``promised``: bounds
+    from outside the rows, which the guard does not check.
     """
 
     name: PolicyName = "latent"
-    delay_us: int = 0
-    displacement: int = 0
-    max_jump_us: int = 3_600_000_000
-    confirmations: int = 5
-    target_late: float = 0.001
+    delay_us: int = 0  # δ of ``bounded``; of ``adaptive`` the least delay until enough rows have come
+    displacement: int = 0  # in rows
+    max_jump_us: int = 3_600_000_000  # a row further beyond the largest confirmed time is suspect and moves nothing …
+    confirmations: int = 5  # … until this many rows in succession, including it, are beyond it
+    target_late: float = 0.001  # the share of rows that ``adaptive`` leaves late
 
 
 class Progress:
-    """The progress of one feed.
+    """The progress of one feed. It does not depend on how the rows were split into calls.
 
-    Parameters
-    ----------
-    policy
-        How to judge it.
-    state
-        What :meth:`snapshot` returned; None at the beginning.
-
-    Attributes
-    ----------
-    bound : int or None
-        Exclusive, in microseconds since the epoch: every row with a time below it has arrived, as far as the policy can
-        tell. Never decreases. None before the feed has shown a row; :data:`~.bounds.BEFORE_ALL` while it has rows and
-        nothing can be promised; :data:`~.bounds.AFTER_ALL` once it has ended.
-    received : int
-        Rows with a readable time that came.
-    late : int
-        Rows that came below the bound promised before them.
-    late_idle : int
-        Of these, the rows that the policy alone would have taken in time: what the rule for silent feeds made late.
-    suspects : int
-        Rows that the outlier guard has kept from moving progress and no later row has confirmed.
-    skew : Skew
-        By how much later rows are seen than their times say; rows further than `max_jump_us` behind the others do not
-        count.
+    `bound` is exclusive and never decreases: as far as the policy can judge, every row with an earlier time has
+    arrived. It is None before the first row, :data:`~.bounds.BEFORE_ALL` while the feed has rows but no low-watermark,
+    and :data:`~.bounds.AFTER_ALL` at the feed's end. Of the rows `received`, `late` ones came below the bound;
+    `late_idle` are late only by the rule for silent feeds. `suspects` were kept by the outlier guard from moving the
+    bound, and no later row has confirmed them. The `skew` excludes rows more than `max_jump_us` behind.
     """
 
     def __init__(self, policy: Policy, state: Mapping[str, Any] | None = None) -> None:
@@ -118,7 +81,7 @@ class Progress:
             self._lags = Lags(half_life, saved.get("lags"))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state as a JSON value."""
+        """Return the state as a JSON value, which `__init__` takes as `state`."""
         return {
             "bound": self.bound,
             "own": self._own,
@@ -142,12 +105,12 @@ class Progress:
 
     @property
     def empty(self) -> bool:
-        """Whether what seemed to be rows held none: the feed is known downstream, and has not begun."""
+        """True if the feed is known downstream but has shown no row: its apparent rows held none."""
         return self.bound is not None and self._own is None and not self.received
 
     @property
     def likely(self) -> int | None:
-        """The largest confirmed time; before there is one, the median of the times that wait, as the guard takes it."""
+        """The largest confirmed time; before there is one, the median of the waiting times, as the guard takes it."""
         if self._confirmed is not None:
             return self._confirmed
         waiting = np.sort(np.concatenate([self._run, self._delayed]))
@@ -155,7 +118,7 @@ class Progress:
 
     @property
     def delay_us(self) -> int:
-        """How far behind the largest time rows are expected at present; 0 for a policy without a delay."""
+        """The expected lag behind the largest time at present; 0 for a policy without a delay."""
         if self._policy.name == "bounded":
             return self._policy.delay_us
         if self._lags is None:
@@ -165,7 +128,7 @@ class Progress:
         return learned if enough else max(learned, self._policy.delay_us)
 
     def observe(self, times_us: Int64s) -> None:
-        """Take the times of further rows, in arrival order; skip :data:`NO_TIME` entries."""
+        """Add the times of further rows, in arrival order; :data:`NO_TIME` entries are skipped."""
         times = times_us[times_us != NO_TIME]
         self.received += len(times)
         if self.bound is not None:
@@ -180,18 +143,13 @@ class Progress:
         self._guard(times)
 
     def observe_punctuation(self, time_us: int) -> None:
-        """Take a punctuation row of the feed itself (``embedded``), or a bound from outside its rows (``promised``)."""
+        """Add a punctuation row of the feed itself (``embedded``), or a bound from outside its rows (``promised``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
     def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:
-        """Draw the conclusion from what has been observed, at the end of a batch.
+        """Update the bound from the rows observed, at the end of a batch whose clock reads `now_us`.
 
-        Parameters
-        ----------
-        now_us : int
-            The batch's clock.
-        waiting_us : int or None
-            The arrival of the oldest row of the feed that has been seen and is not in the batch; None if there is none.
+        `waiting_us` is the arrival of the feed's oldest row that has been seen but is not in the batch, or None.
         """
         if self._batch is not None:
             least, greatest = self._batch
@@ -204,26 +162,25 @@ class Progress:
     def begin(self) -> None:
         """Set the bound of a feed that has shown a row to :data:`~.bounds.BEFORE_ALL`, unless it has a bound.
 
-        As long as nothing can be promised of the feed, it holds the other feeds back. The policy ``latent`` has no
-        bound.
+        The feed then holds the others back until it has a low-watermark. ``latent`` never has a bound.
         """
         if self.bound is None and self._policy.name != "latent":
             self.bound = BEFORE_ALL
 
     def promise(self, bound_us: int) -> None:
-        """Promise more than the policy does, for a silent feed that others wait for."""
+        """Raise the bound beyond the policy's, for a silent feed that others wait for."""
         self.bound = bound_us if self.bound is None else max(self.bound, bound_us)
 
     @property
     def reached(self) -> int | None:
-        """How far others may follow the feed: its bound, or after :meth:`close` just beyond the last of its rows."""
+        """The bound up to which others may follow the feed; after :meth:`close`, the point just beyond its last row."""
         return self._own if self.bound == AFTER_ALL else self.bound
 
     def close(self) -> None:
-        """Raise the bound of an ended feed to :data:`~.bounds.AFTER_ALL`: it sends nothing more, whatever its time.
+        """Raise the bound of an ended feed to :data:`~.bounds.AFTER_ALL`.
 
-        The caller does so once it waits for no feed to begin. Until then the feed keeps the bound of its policy, since
-        the first rows of the others may be below its end.
+        The caller does so once it waits for no feed to begin. Until then the feed keeps its policy's bound, since the
+        first rows of the others may be below its end.
         """
         if self.bound is None or self._policy.name == "latent":
             return
@@ -307,8 +264,7 @@ class Progress:
         if len(run) < self._policy.confirmations:
             self._hold(run)
             return len(times)
-        # So many in succession agree that time has moved on. The earliest of them is believed; the others are judged
-        # anew.
+        # So many in succession agree that time has moved on. The earliest is believed; the others are judged again.
         self._confirmed = int(run.min())
         return at
 

@@ -1,4 +1,4 @@
-"""The skew of a feed's clock: by how much later its rows are seen than their times say."""
+"""The skew of a feed's clock: how much later its rows are seen than their event times."""
 
 from __future__ import annotations
 
@@ -15,16 +15,11 @@ _ENOUGH = 8
 
 
 class Skew:
-    """What has been measured of one feed: clock of the batch that saw a row, less the row's time.
+    """The measured skew of one feed: the clock of the batch that saw a row, less the row's time.
 
-    The clock of the batch, and not the arrival that the row claims: what a promise can be broken by is a row that is
-    *seen* after it. Least and greatest skew are those of the present span and the one before, so that an outage or the
-    reading of a backlog is forgotten, and a quiet feed is not. Negative where the feed's clock is ahead.
-
-    Parameters
-    ----------
-    saved : mapping, optional
-        What :meth:`to_json` gave.
+    The batch's clock counts, not the arrival in the row: only a row that is *seen* after a watermark can be late for
+    it. The extremes cover the present span and the one before, so outages and backlogs are forgotten, but quiet feeds
+    are not. The skew is negative if the feed's clock is ahead.
     """
 
     def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
@@ -48,7 +43,7 @@ class Skew:
         }
 
     def observe(self, least_us: int, greatest_us: int, now_us: int) -> None:
-        """Take the least and the greatest time of the rows in a batch whose clock reads `now_us`."""
+        """Add the least and the greatest time of the rows in a batch whose clock reads `now_us`."""
         if self._now is not None and now_us - self._since >= _SPAN_US and self._batches >= _SPAN_BATCHES:
             self._before, self._now, self._batches = self._now, None, 0
         if self._now is None:
@@ -60,17 +55,17 @@ class Skew:
 
     @property
     def smallest(self) -> int | None:
-        """The smallest skew of the present span and the one before, in microseconds."""
+        """The smallest skew in microseconds."""
         return min((each[0] for each in (self._now, self._before) if each is not None), default=None)
 
     @property
     def largest(self) -> int | None:
-        """The largest skew of the present span and the one before, in microseconds."""
+        """The largest skew in microseconds."""
         return max((each[1] for each in (self._now, self._before) if each is not None), default=None)
 
     @property
     def spread(self) -> int | None:
-        """The largest skew less the smallest: δ of an on-demand timestamp. None while too few batches were measured."""
+        """The largest skew less the smallest: δ of on-demand timestamps; None until enough batches are measured."""
         if self.smallest is None or self.largest is None or (self._before is None and self._batches < _ENOUGH):
             return None
         return self.largest - self.smallest
