@@ -1,1 +1,1 @@
-"""The logical plan of a stream: its steps, what is known of the rows after each, and where each reports."""
+"""The logical plan of a stream: its steps, the properties of the rows after each, and the folders for reports."""

@@ -1,4 +1,4 @@
-"""Whether a stream has every row once, as a window over it needs."""
+"""Checks that a stream has every row once, as a window over it needs."""
 
 from __future__ import annotations
 
@@ -14,41 +14,20 @@ __all__ = ["LeftOut", "check_complete", "left_out_by_source", "source_text"]
 
 
 class LeftOut(NamedTuple):
-    """Why a stream does not have every row once.
+    """The reason why a stream does not have every row once."""
 
-    Attributes
-    ----------
-    problem : str
-        Which step leaves rows out, or gives some twice, and how.
-    hint : str
-        What to do instead.
-    """
-
-    problem: str
-    hint: str
+    problem: str  # the step that drops or repeats rows, and how
+    hint: str  # what to do instead
 
 
 def check_complete(left_out: LeftOut | None, otherwise: str = "a window would count wrongly here") -> None:
-    """Refuse an operator on a stream that does not have every row once.
-
-    Parameters
-    ----------
-    left_out
-        Why it does not; None if it does.
-    otherwise
-        What the operator would do.
-
-    Raises
-    ------
-    SchemaError
-        It does not.
-    """
+    """Refuse an operator on a stream that does not have every row once; `otherwise` is the operator's wrong result."""
     if left_out is not None:
         raise SchemaError(f"{otherwise}: {left_out.problem}", expected="every row, once", hint=left_out.hint)
 
 
 def left_out_by_source(df: DataFrame) -> LeftOut | None:
-    """Return why no window can count the rows of a DataFrame as it is read, or None if one can."""
+    """Return why a window would miscount the rows of a DataFrame as it is read, or None."""
     if not reads_coalesced(df):
         return None
     return LeftOut(
@@ -58,12 +37,8 @@ def left_out_by_source(df: DataFrame) -> LeftOut | None:
 
 
 def source_text(given: Mapping[str, str] | None) -> str:
-    """Return what a DataFrame reads, in a few words; no secret is in them.
-
-    Parameters
-    ----------
-    given
-        The source's options, from :func:`~upstream.core.pushdown.at_source.source_options`.
+    """Return the input of a DataFrame in a few words, without secrets, from
+    :func:`~upstream.core.pushdown.at_source.source_options`.
     """
     if given is None:
         return "a DataFrame"

@@ -1,4 +1,4 @@
-"""The steps whose rows matter only as far as they are the newest of their keys."""
+"""The steps after which only the newest row of each key matters."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ __all__ = ["newest_demanded"]
 
 
 def newest_demanded(plan: Node, newest: bool) -> dict[Node, bool]:
-    """Return for each step whether all that follows it demands the newest row of each key alone.
+    """Return for each step whether the steps after it need only the newest row of each key.
 
-    An older row then changes nothing.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    newest
-        Whether what takes its rows demands no more.
+    `newest` is the answer for the consumer of the plan's rows.
     """
     found = {plan: newest}
     for node in reversed(list(walk(plan))):
@@ -29,7 +22,7 @@ def newest_demanded(plan: Node, newest: bool) -> dict[Node, bool]:
 
 
 def _demands_newest(node: Node, behind: bool) -> bool:
-    """Return whether a step demands the newest row alone, if all behind it does or not."""
+    """Return whether a step needs only the newest row of each key, given whether the steps behind it do."""
     match node:
         case Versions() | LatestJoin() | Grouped():
             return True

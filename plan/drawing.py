@@ -1,4 +1,4 @@
-"""A plan as a picture: rows go down, from the sources to the last step."""
+"""A plan as a picture: rows flow down, from the sources to the last step."""
 
 from __future__ import annotations
 
@@ -36,18 +36,7 @@ class _Box(NamedTuple):
 
 
 def draw_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: Collection[Operator] = ()) -> str:
-    """Return the steps of a plan as SVG, with the facts of :func:`~upstream.plan.explain.explain_plan` about each;
-    operators are coloured.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    folders
-        Where operators report; None if that is not known yet.
-    fused
-        Those that run in the stage of the operator before them.
-    """
+    """Return the steps of a plan as SVG, each with the facts of :func:`~upstream.plan.explain.explain_plan`."""
     boxes = _placed(plan, folders or {}, fused)
     size = max(box.left for box in boxes) + _WIDTH + _GAP, max(box.top + box.height for box in boxes) + _GAP
     return "\n".join(
@@ -62,10 +51,7 @@ def draw_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: 
 
 
 def _placed(plan: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> list[_Box]:
-    """Return the boxes of all steps, the inputs of a step before it.
-
-    Each branch has a column, and each step is below the lowest of its inputs.
-    """
+    """Return the boxes of all steps, inputs first. Each branch has a column; a step is below its lowest input."""
     boxes: list[_Box] = []
     columns = 0
 
@@ -88,9 +74,9 @@ def _placed(plan: Node, folders: Mapping[Operator, str], fused: Collection[Opera
 
 
 def _arrows(boxes: list[_Box]) -> Iterator[str]:
-    """Yield an arrow from each step to the one behind it.
+    """Yield an arrow from each step to the next.
 
-    A step in two branches has a box in each. Its earlier box feeds no other step.
+    A step in two branches has a box in each, so each box has one arrow.
     """
     waiting: list[_Box] = []
     for box in boxes:

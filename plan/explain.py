@@ -1,4 +1,4 @@
-"""A plan as text: the last step first, what comes before it below."""
+"""A plan as text: the last step first, with its inputs below."""
 
 from __future__ import annotations
 
@@ -11,16 +11,9 @@ __all__ = ["explain_plan", "facts_of"]
 
 
 def explain_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: Collection[Operator] = ()) -> str:
-    """Return the steps of a plan, what is known of the rows after each, and what state each keeps and until when.
+    """Return the steps of a plan, each with the properties of its rows, its state and how long it keeps it.
 
-    Parameters
-    ----------
-    plan
-        The last step.
-    folders
-        Where operators report; None if that is not known yet.
-    fused
-        Those that run in the stage of the operator before them.
+    `folders` are those for the operators' reports, if known. `fused` operators run in the stage of the operator before.
     """
     return "\n".join(_lines(plan, "", "", folders or {}, fused))
 
@@ -40,7 +33,7 @@ def _lines(
 
 
 def facts_of(node: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> Iterator[str]:
-    """Yield the known facts about the rows after a step, and about what the step keeps and does."""
+    """Yield the known facts about the rows after a step and about its state."""
     key = ", ".join(node.key)
     time = f"event time {node.time}" if node.time else "the later arrival counts"
     order = ", in order of time" if node.in_order else ""

@@ -1,4 +1,4 @@
-"""What of a plan a checkpoint is bound to: its operators, in the stages in which Spark numbers their states."""
+"""The fingerprint of a plan, to which a checkpoint is bound: its operators in the stages that Spark numbers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,15 @@ _SILENT = "idle='ets'"
 
 
 class FingerprintPart(NamedTuple):
-    """An operator in a fingerprint.
+    """An operator in a fingerprint."""
 
-    Attributes
-    ----------
-    place : str
-        Where it reports: below the checkpoint, if it does.
-    name : str
-        What it is to its user.
-    identity : mapping of str to str
-        What its state is bound to, in words.
-    paced : str or None
-        The argument by which it has an input of its own that starts batches, empty without one. None in a record of
-        0.1.0, which does not have it.
-    """
-
-    place: str
-    name: str
-    identity: Mapping[str, str]
-    paced: str | None = None
+    place: str  # the folder of its reports, relative to the checkpoint if below it
+    name: str  # the user's name for it
+    identity: Mapping[str, str]  # the settings to which its state is bound, in words
+    paced: str | None = None  # the argument that adds an input of its own, or ""; None in records of 0.1.0
 
     @property
     def text(self) -> str:
-        """Name and place, in a few words."""
         return f"{self.name} ({self.place})"
 
 
@@ -50,19 +36,7 @@ Fingerprint = tuple[tuple[FingerprintPart, ...], ...]
 def fingerprint(
     plan: Node, folders: Mapping[Operator, str], fused: Collection[Operator], checkpoint: str
 ) -> Fingerprint:
-    """Return the fingerprint of a plan.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    folders
-        Where operators report.
-    fused
-        Those in the stage of the operator before them.
-    checkpoint
-        The query's.
-    """
+    """Return the fingerprint of a plan. `fused` operators run in the stage of the operator before."""
     stages: list[list[FingerprintPart]] = []
     streams = enumerate(plan.inputs if isinstance(plan, Together) else (), 1)
     stream_of = {node: str(number) for number, stream in streams for node in operators(stream)}
@@ -93,15 +67,10 @@ def from_json(value: Iterable[Any]) -> Fingerprint:
 
 
 def check_same(was: Fingerprint, now: Fingerprint) -> None:
-    """Refuse a job whose operators are not those with which a checkpoint was begun.
+    """Refuse a job whose operators differ from those of its checkpoint; the error names each change.
 
-    Steps without state may change from run to run. So may what an operator's identity leaves out, such as a queue's
-    budget.
-
-    Raises
-    ------
-    CheckpointError
-        Naming each change, and what would be lost by it.
+    Steps without state may change from run to run, and so may settings outside of an operator's identity, such as a
+    queue's budget.
     """
     old, new = _by_place(was), _by_place(now)
     changes = [f"{part.text} is gone, and with it what it keeps" for place, part in old.items() if place not in new]
@@ -127,17 +96,8 @@ def check_same(was: Fingerprint, now: Fingerprint) -> None:
 
 
 def fused_as(plan: Node, was: Fingerprint, able: Collection[Operator]) -> frozenset[Operator]:
-    """Return the operators that run in the stage of the one before them in a job that resumes: those that did, and
-    still can.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    was
-        The fingerprint in the checkpoint.
-    able
-        Operators that need no stage of their own.
+    """Return the operators that a resumed job runs in the stage of the operator before: those that did, and are still
+    `able`.
     """
     behind = [number > 0 for stage in was for number in range(len(stage))]
     return frozenset(node for node, fused in zip(operators(plan), behind, strict=False) if fused and node in able)

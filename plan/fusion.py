@@ -1,4 +1,4 @@
-"""Which operators can run in the stage of the operator before them."""
+"""Operators that can run in the stage of the operator before them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ __all__ = ["before_in_stage", "fusable"]
 def fusable(plan: Node) -> frozenset[Operator]:
     """Return the operators that need no shuffle of their own.
 
-    Such an operator divides the same keys among as many shards as the operator before it, and there are only Python
-    steps between the two. So each of its shards needs the rows and punctuation of one shard alone, and both run in one
-    ``transformWithState``: one shuffle, one commit of state and one start of Python workers less in each batch.
+    Such an operator has the keys and shards of the operator before it, with only Python steps between. Each of its
+    shards then needs the output of one shard alone, so both run in one ``transformWithState``.
     """
     return frozenset(each for each in operators(plan) if before_in_stage(each) is not None)
 

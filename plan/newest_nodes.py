@@ -1,4 +1,4 @@
-"""Steps over the newest row of each key: what takes the place of earlier results, and takes them back."""
+"""Steps over the newest row of each key, whose results replace and retract earlier ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Grouped", "LatestJoin", "Versions", "WindowVersions", "WindowedGroup
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Versions(Operator):
-    """The newest row of each key, sent to where its partners are, or its group: before :class:`LatestJoin` and
+    """The newest row of each key, sent to the shard of its partners or its group: before :class:`LatestJoin` and
     :class:`Grouped`.
     """
 
@@ -21,12 +21,10 @@ class Versions(Operator):
 
     @property
     def word(self) -> str:
-        """See :class:`Operator`."""
         return "newest rows"
 
     @property
     def keeps(self) -> str:
-        """See :class:`Operator`."""
         return "of each key the time and the columns of the join, until it expires, or for as long as the query lives"
 
 
@@ -38,17 +36,14 @@ class LatestJoin(Operator):
 
     @property
     def word(self) -> str:
-        """See :class:`Operator`."""
         return "join of newest rows"
 
     @property
     def retracts(self) -> bool:
-        """See :class:`Node`."""
         return True
 
     @property
     def keeps(self) -> str:
-        """See :class:`Operator`."""
         return "the newest row of each key of both sides, until a tombstone removes it, or it expires"
 
 
@@ -60,67 +55,51 @@ class Grouped(Operator):
 
     @property
     def word(self) -> str:
-        """See :class:`Operator`."""
         return "groups of newest rows"
 
     @property
     def retracts(self) -> bool:
-        """See :class:`Node`."""
         return True
 
     @property
     def keeps(self) -> str:
-        """See :class:`Operator`."""
         return "partial aggregates of each group, as long as it has a key"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class WindowVersions(Operator):
-    """The newest row of each key in each window, sent to where its group is: before :class:`WindowedGroups`."""
+    """The newest row of each key in each window, sent to its group's shard: before :class:`WindowedGroups`."""
 
     kind: ClassVar[Kind | None] = "latest"
 
     @property
     def word(self) -> str:
-        """See :class:`Operator`."""
         return "newest rows of windows"
 
     @property
     def keeps(self) -> str:
-        """See :class:`Operator`."""
         return "of each key and window the time and the aggregated values, until the window is final"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class WindowedGroups(Operator):
-    """Windows over the newest row of each key, by group.
+    """Windows over the newest row of each key, by group."""
 
-    Attributes
-    ----------
-    ends : bool
-        Whether windows become final.
-    early : bool
-        Whether results are given before they are final, and taken back.
-    """
-
-    ends: bool = True
-    early: bool = False
+    ends: bool = True  # whether windows become final
+    early: bool = False  # whether results are emitted before they are final, and retracted
 
     kind: ClassVar[Kind | None] = "latest"
 
     @property
     def word(self) -> str:
-        """See :class:`Operator`."""
         return "windows of groups"
 
     @property
     def retracts(self) -> bool:
-        """See :class:`Node`."""
         return self.early
 
     @property
     def keeps(self) -> str:
-        """See :class:`Operator`."""
         if self.ends:
             return "partial aggregates of each group and window, until the window is final"
         return "partial aggregates of each group and window, as long as a key's newest row is in it"

@@ -1,4 +1,4 @@
-"""The step that numbers the rows of a stream, ahead of windows over them."""
+"""The step that numbers the rows of a stream, for windows over them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ __all__ = ["Numbering"]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Numbering(Operator):
-    """Each row with its number in the stream, in the order of arrival. One task sees all rows."""
+    """Each row with its number in the stream, by arrival. One task gets all rows."""
 
     kind: ClassVar[Kind | None] = "numbering"
 
     @property
     def word(self) -> str:
-        """See :class:`~upstream.plan.nodes.Operator`."""
         return "row numbers"
 
     @property
     def keeps(self) -> str:
-        """See :class:`~upstream.plan.nodes.Operator`."""
         return "one number: how many rows there have been"

@@ -1,4 +1,4 @@
-"""Where each operator of a plan reports, below the query's checkpoint: decided here and nowhere else."""
+"""The report folders of a plan's operators, below the query's checkpoint. No other module decides on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_late_locations", "needs_checkpoint", "number_along", "operator
 
 
 def operators(plan: Node) -> list[Operator]:
-    """Return the steps that keep state, the inputs of a step before it."""
+    """Return the steps that keep state, inputs first."""
     return [node for node in walk(plan) if isinstance(node, Operator)]
 
 
@@ -24,22 +24,10 @@ def needs_checkpoint(plan: Node) -> bool:
 
 
 def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Operator, str]:
-    """Return the folder of each operator.
+    """Return the folder of each operator. Without a `checkpoint`, each operator needs its own.
 
-    An operator's number is the number of its kind before it along the stream, so a job that is not changed finds its
-    state. Where two branches have one each, the later in the plan takes the next number that is free.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    checkpoint
-        The query's; None if it is not known.
-
-    Raises
-    ------
-    OptionError
-        The checkpoint is needed and not known, two inputs have one name, or an operator is in two branches.
+    An operator's number is the number of its kind before it along the stream, so an unchanged job finds its state. On
+    two branches, the later one in the plan takes the next free number.
     """
     found: dict[Operator, str] = {}
     _check_branches(plan)
@@ -57,9 +45,7 @@ def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Ope
 
 
 def number_along(node: Node, kind: str) -> int:
-    """Return how many operators of a kind the stream has up to a node, the node included; of several branches the one
-    with most counts.
-    """
+    """Return how many operators of a kind are on the stream up to a node, included; of several branches, the most."""
     counts: dict[Node, int] = {}
     for each in walk(node):
         counts[each] = max((counts[before] for before in each.inputs), default=0) + (each.kind == kind)
@@ -67,13 +53,7 @@ def number_along(node: Node, kind: str) -> int:
 
 
 def check_late_locations(plan: Node) -> None:
-    """Refuse one folder for the late rows of two operators of a kind, whose files would have the same names.
-
-    Raises
-    ------
-    OptionError
-        There is one.
-    """
+    """Refuse one folder for the late rows of two operators of a kind, whose files would have the same names."""
     taken: dict[tuple[str, str], Operator] = {}
     for node in operators(plan):
         if node.late_location is None:
@@ -88,7 +68,7 @@ def check_late_locations(plan: Node) -> None:
 
 
 def _check_branches(plan: Node) -> None:
-    """Refuse an operator in two branches: Spark runs it twice, and both runs would report to one place."""
+    """Refuse an operator in two branches: Spark runs it twice, and both runs would report to one folder."""
     seen: set[Node] = set()
     waiting = [plan]
     while waiting:

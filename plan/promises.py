@@ -1,6 +1,4 @@
-"""Whether a stream's rows have a low-watermark: without a low-watermark no window closes, and nothing leaves an ordered
-release.
-"""
+"""Checks that a stream has a low-watermark, without which no window closes and no ordered row is released."""
 
 from __future__ import annotations
 
@@ -15,24 +13,10 @@ __all__ = ["check_promised"]
 
 
 def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
-    """Refuse a step that waits for the low-watermark over rows that come without one.
+    """Refuse a step that waits for the low-watermark over rows without one; `otherwise` ends the hint.
 
-    Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not by a later step: a
-    replayed batch would be given other times than it was given first.
-
-    Parameters
-    ----------
-    plan
-        The step before it.
-    what
-        The step, as its user calls it.
-    otherwise
-        What needs no low-watermark, for the hint.
-
-    Raises
-    ------
-    OptionError
-        An input has no low-watermark.
+    Rows without a time of their own (latent timestamps) are stamped on entry, not by a later step, which would stamp
+    the rows of a replayed batch differently.
     """
     reasons = [why for each in _inputs(plan) if (why := _silent(each)) is not None]
     if reasons:
@@ -47,7 +31,7 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
 
 
 def _inputs(node: Node) -> Iterator[Node]:
-    """Yield the inputs whose low-watermark reaches a step. The results of windows have a low-watermark of their own."""
+    """Yield the inputs whose low-watermark reaches a step. Results of windows have a low-watermark of their own."""
     windows = isinstance(node, Window | WindowedGroups)
     if (isinstance(node, Window) and node.promises) or (isinstance(node, WindowedGroups) and node.ends):
         return

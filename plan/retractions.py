@@ -1,4 +1,4 @@
-"""Steps that cannot take results back, and tables whose key has too few columns for that."""
+"""Refusals of retracting streams: by steps that need final results, and by tables with too small a key."""
 
 from __future__ import annotations
 
@@ -11,24 +11,7 @@ __all__ = ["check_final", "check_table_key"]
 
 
 def check_final(plan: Node, what: str, otherwise: str, hint: str | None = None) -> None:
-    """Refuse a step on a stream whose results are taken back.
-
-    Parameters
-    ----------
-    plan
-        The step before it.
-    what
-        The step, as its user calls it.
-    otherwise
-        What it would do with such results.
-    hint
-        What to do instead, if not to put the step before.
-
-    Raises
-    ------
-    SchemaError
-        They are.
-    """
+    """Refuse a step on a stream with retractions; `otherwise` is what the step would do with them."""
     if plan.retracts:
         problem = "earlier steps take results back" if plan.left_out is None else plan.left_out.problem
         raise SchemaError(
@@ -39,13 +22,7 @@ def check_final(plan: Node, what: str, otherwise: str, hint: str | None = None) 
 
 
 def check_table_key(plan: Node, key: Sequence[str]) -> None:
-    """Refuse a table whose key has too few columns for the results that are taken back.
-
-    Raises
-    ------
-    SchemaError
-        A tombstone would delete other results with its own.
-    """
+    """Refuse a table with so few key columns that a tombstone would delete other results too."""
     missing = [name for name in plan.least_key if name not in key]
     if plan.retracts and missing:
         raise SchemaError(

@@ -1,4 +1,4 @@
-"""What names a row of a stream that may give a row again: a revised window, a key that is deleted."""
+"""The identity of rows that a stream may emit again, such as revised windows and deleted keys."""
 
 from __future__ import annotations
 
@@ -10,23 +10,11 @@ __all__ = ["identity_of"]
 
 
 def identity_of(node: Node) -> tuple[str, ...] | None:
-    """Return the columns that name a row, so that of several rows with one name the newest counts.
+    """Return the columns that identify a row, of whose versions the newest counts; None if needed rows are missing.
 
-    Parameters
-    ----------
-    node
-        The last step.
-
-    Returns
-    -------
-    tuple of str or None
-        The update key, for a stream that has every row. For windows that are given again, the key and ``window_id``.
-        None if rows are missing that would count.
-
-    Notes
-    -----
-    A choice of columns and a map keep the name if they keep its columns. Other steps over windows that are given again
-    take the newest window of each key only, so an earlier window that is revised would be missing after them.
+    It is the update key, with ``window_id`` for windows that are re-emitted. A choice of columns and a map keep the
+    identity if they keep its columns. Other steps over re-emitted windows take only the newest window of each key, so
+    revisions of earlier ones are missing.
     """
     if node.left_out is None:
         return None if node.retracts else node.key

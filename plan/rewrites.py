@@ -1,8 +1,4 @@
-"""Rules that give a plan the same rows at less cost.
-
-Each looks at one step and what is before it, so that a step is rewritten in the same way whatever follows; but for a
-union, which drops rows that nothing behind it needs.
-"""
+"""Rules that give a plan the same rows at lower cost."""
 
 from __future__ import annotations
 
@@ -16,23 +12,13 @@ from .nodes import Map, Node, Operator, Reorder, Rows, Transform, walk
 __all__ = ["Translate", "rewritten"]
 
 Translate = Callable[[Transform], ArrowStep | None]
-"""Gives the step in Arrow that does what Spark would; None where that is not sure."""
+"""Returns the Arrow step with Spark's results, or None if they could differ."""
 
 
 def rewritten(plan: Node, translate: Translate, *, newest: bool = False) -> Node:
-    """Apply the rules to each step, the inputs of a step before it.
+    """Apply the rules to each step, inputs first; `newest` is as for :func:`~upstream.plan.demand.newest_demanded`.
 
-    Steps before one that Spark computes from a user's columns stay as they are: such a column belongs to a DataFrame
-    that the user has had.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-    translate
-        For :func:`_in_arrow`.
-    newest
-        Whether what takes the rows demands the newest row of each key alone.
+    Steps before one with a Column of the user's stay: the Column belongs to a DataFrame that the user has seen.
     """
     fixed = {each for node in walk(plan) if isinstance(node, Transform) and node.step.opaque for each in walk(node)}
     demanded = newest_demanded(plan, newest)
@@ -46,18 +32,17 @@ def rewritten(plan: Node, translate: Translate, *, newest: bool = False) -> Node
 
 
 def _superseding(node: Node, newest: bool) -> Node:
-    """Let a union drop rows that are older than one of their key that has passed, if nothing behind needs them."""
+    """Let a union drop rows older than a passed row of their key, if no later step needs them."""
     if not (newest and isinstance(node, Reorder) and node.name == "union"):
         return node
     return dataclasses.replace(node, newest=True)
 
 
 def _in_arrow(node: Node, translate: Translate) -> Node:
-    """Move a filter, or a choice of columns, to the Python worker that has the rows in Arrow.
+    """Move a filter or a choice of columns to the Python worker that has the rows in Arrow.
 
-    It runs where the rows are read, with the steps behind it, or stays in the worker of the shard that released them,
-    which leaves operators on both sides in one stage. Between them, Spark would convert each row into its own form and
-    back.
+    It then runs in the source, or in the worker of the shard that released the rows, where it separates no stages.
+    Spark would convert each row and back.
     """
     if not isinstance(node, Transform) or node.step.opaque:
         return node

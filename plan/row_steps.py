@@ -1,4 +1,4 @@
-"""Steps on each row by itself, as the user wrote them: each compiler computes them in its own way."""
+"""Steps on single rows, as the user wrote them. Each compiler computes them in its own way."""
 
 from __future__ import annotations
 
@@ -13,48 +13,35 @@ __all__ = ["Choice", "Filter", "RowStep"]
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """Rows that satisfy a condition.
-
-    Attributes
-    ----------
-    condition : str or pyspark.sql.Column
-    on_leave : str
-        ``keep``: a row that fails is dropped. ``delete``: it becomes a tombstone.
-    """
+    """A filter of rows."""
 
     condition: str | Column
+    # the row that fails is dropped (``keep``) or becomes a tombstone (``delete``)
     on_leave: Literal["keep", "delete"] = "keep"
 
     @property
     def opaque(self) -> bool:
-        """Whether it contains a Column of the user's, which may belong to a DataFrame of the steps before."""
+        """True if it has a Column of the user's, which may belong to a DataFrame of an earlier step."""
         return not isinstance(self.condition, str)
 
     @property
     def text(self) -> str:
-        """Its effect, in a few words."""
         return f"where {_shown(self.condition)}" + (", else delete the key" if self.on_leave == "delete" else "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Columns that are kept or computed, beside the key, the time and the system column.
-
-    Attributes
-    ----------
-    columns : tuple of str or pyspark.sql.Column
-    """
+    """A choice of columns to keep or compute, besides the key, the time and the system column."""
 
     columns: tuple[str | Column, ...]
 
     @property
     def opaque(self) -> bool:
-        """Whether it contains a Column of the user's, which may belong to a DataFrame of the steps before."""
+        """True if it has a Column of the user's, as in :class:`Filter`."""
         return not all(isinstance(each, str) for each in self.columns)
 
     @property
     def text(self) -> str:
-        """Its effect, in a few words."""
         return "select " + ", ".join(map(_shown, self.columns))
 
 

@@ -1,4 +1,4 @@
-"""What an operator does, as the plan sees it."""
+"""The specification of an operator, as the plan uses it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["EMISSIONS", "Emit", "Output", "Specification", "described", "in_word
 _SHOWN_ELSEWHERE = ("key", "time", "shards")
 
 Emit = Literal["all", "lazy", "eager", "early", "all+early"]
-"""Which windows give a result, in the words of checkpoints. ``all``: every window with a row, as it closes. ``lazy``:
-of each key the latest fully arrived one. ``eager``: commit to the latest started one, and to no other until it closes.
-``early``: lazy, and before it the open window as it is by now; ``all+early`` likewise."""
+"""The windows that give a result, in the words of checkpoints. ``all``: every window with a row, when it closes.
+``lazy``: each key's latest complete window. ``eager``: its latest started window, and no other until that closes.
+``early``: ``lazy``, with interim results of the open window; ``all+early`` likewise."""
 
 Output = Literal["latest", "all", "eager"]
-"""Which windows give a result, in the user's words, which leave open whether there are early results too."""
+"""The windows that give a result, in the user's words; early results are a setting of their own."""
 
 EMISSIONS: Mapping[Emit, tuple[Output, bool]] = {
     "lazy": ("latest", False),
@@ -30,7 +30,7 @@ _TODAY = {emit: output + (", early=True" if early else "") for emit, (output, ea
 
 
 class Specification(Protocol):
-    """What an operator does, in its own terms."""
+    """The settings of an operator."""
 
     def identity(self) -> Mapping[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""
@@ -42,7 +42,7 @@ class Specification(Protocol):
 
 
 def in_words_of_today(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return an operator's settings as its user writes them: in checkpoints they have the words of earlier releases."""
+    """Return an operator's settings in the user's words: checkpoints keep the words of earlier releases."""
     return dict(
         ("output", str(_TODAY.get(value, value))) if word == "emit" else (word, value)
         for word, value in settings.items()
@@ -50,7 +50,7 @@ def in_words_of_today(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
-    """Return what an operator does, in a line."""
+    """Return an operator's name and settings in one line."""
     said = {
         word: value
         for word, value in {**in_words_of_today(specification.identity()), **specification.changeable()}.items()

@@ -1,4 +1,4 @@
-"""A join with a table, as a step of a plan."""
+"""The step that joins a stream with a table."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ __all__ = ["TableJoin", "joins_tables"]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class TableJoin(Node):
-    """Each row with the row of a table that has its key. It keeps no state: the batch's offsets name the version.
-
-    Attributes
-    ----------
-    specification : TableJoinPlan
-    """
+    """Each row with the row of a table that has its key. It has no state: the batch's offsets name the version."""
 
     specification: Any
 
     @property
     def text(self) -> str:
-        """See :class:`~upstream.plan.nodes.Node`."""
         return self.specification.text
 
 
 def joins_tables(plan: Node) -> bool:
-    """Return whether some step joins a table, and so needs the query's checkpoint."""
+    """Return whether a step joins a table, and so needs the query's checkpoint."""
     return any(isinstance(each, TableJoin) for each in walk(plan))

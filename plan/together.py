@@ -1,4 +1,4 @@
-"""Several streams in one query: their operators have different places, and the checkpoint is bound to all of them."""
+"""Several streams in one query."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ __all__ = ["Together"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Together(Node):
-    """Streams that one query reads; the inputs are their last steps.
+    """Streams that one query reads; the inputs are their last steps, and the checkpoint is bound to all of them.
 
     Key, time and schema are those of the first: no rows leave this step.
     """
 
     @property
     def text(self) -> str:
-        """See :class:`~upstream.plan.nodes.Node`."""
         return f"{len(self.inputs)} streams in one query"
