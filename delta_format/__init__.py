@@ -1,1 +1,1 @@
-"""The Delta format: its log, deletion vectors and column mapping, and the names that a latest table uses."""
+"""The Delta format: the log, deletion vectors, column mapping, and the names that a latest table uses."""

@@ -1,11 +1,4 @@
-"""Delta's column mapping, as far as tables of ours have it: where a name could be no column's otherwise, every column
-is mapped to itself.
-
-Plain Delta admits no names with a space or one of ``,;{}()=`` in them; under column mapping any name is right, since
-data files may call a column otherwise. Here they never do: a column's physical name is its name, as the format has it
-where mapping is switched on for a table that exists. So whoever reads files by the names in them reads them right,
-whether he knows of mapping or not; see docs/decisions/0026.
-"""
+"""Delta's column mapping, for column names that plain Delta rejects (docs/decisions/0026)."""
 
 from __future__ import annotations
 
@@ -45,9 +38,7 @@ __all__ = [
 Json = Any
 Path = tuple[str, ...]
 Ids = Mapping[Path, int]
-"""The number of each column, and of each field of a struct in one, by its path: names, and ``element``, ``key`` and
-``value`` on the way through lists and maps.
-"""
+"""The id of each column and field by its path: names, and ``element``, ``key`` and ``value`` in lists and maps."""
 
 FEATURE = "columnMapping"
 MODE = "delta.columnMapping.mode"
@@ -68,20 +59,7 @@ def is_mapped(configuration: Mapping[str, str]) -> bool:
 
 
 def check_mapping(schema: Json, configuration: Mapping[str, str], location: str) -> None:
-    """Refuse a table whose files have other names for its columns.
-
-    Parameters
-    ----------
-    schema, configuration
-        The table's schema and properties.
-    location
-        The table's path or address.
-
-    Raises
-    ------
-    TableError
-        Columns have other names; the message names them.
-    """
+    """Refuse a table whose files have other names for its columns: many readers ignore mapping and would find nulls."""
     if not is_mapped(configuration):
         return
     if configuration[MODE].lower() != "name":
@@ -107,17 +85,17 @@ def check_mapping(schema: Json, configuration: Mapping[str, str], location: str)
 
 
 def ids_of(schema: Json) -> dict[Path, int]:
-    """Return the numbers that a mapped schema gives its columns."""
+    """Return the column ids of a mapped schema."""
     return {path: int(field["metadata"][_ID]) for path, field in _fields(schema) if _ID in field.get("metadata", {})}
 
 
 def last_id(configuration: Mapping[str, str]) -> int:
-    """Return the greatest number that a column of the table has or ever had; 0 if there is none."""
+    """Return the greatest id that a column of the table has or ever had; 0 if there is none."""
     return int(configuration.get(_LAST, 0))
 
 
 def field_ids(schema: Json, known: Ids | None = None, last: int = 0) -> dict[Path, int]:
-    """Return a number for each column and field of a schema: the known number, or the next one after `last`."""
+    """Return an id for each column and field of a schema: the known one, or the next one after `last`."""
     found: dict[Path, int] = {}
     for path, _ in _fields(schema):
         number = (known or {}).get(path)
@@ -129,19 +107,14 @@ def field_ids(schema: Json, known: Ids | None = None, last: int = 0) -> dict[Pat
 
 
 def mapped(schema: Json, ids: Ids) -> Json:
-    """Return a schema in which each column is mapped to itself."""
+    """Return a schema in which each column is mapped to its own name, so that readers without mapping find it."""
     return _rebuilt(schema, (), ids)
 
 
 def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int] | None:
-    """Return the numbers that a schema's columns have, or would get, in a table; None if they need none.
+    """Return the column ids that a schema has, or would get, in a table; None if it needs none.
 
-    Parameters
-    ----------
-    table
-        None if there is none yet.
-    schema
-        The table's columns and those to add, in the JSON that Spark and Delta share.
+    The `table` is None if it does not exist yet. The schema, in JSON, includes the columns to add.
     """
     if table is not None and is_mapped(configuration := table.metadata().configuration):
         return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
@@ -149,15 +122,14 @@ def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int]
 
 
 def mapping_properties(ids: Ids, last: int = 0) -> dict[str, str]:
-    """Return a table's properties for the mapping, where the greatest number so far is `last`."""
+    """Return a table's properties for the mapping; `last` is the greatest id so far."""
     return {MODE: "name", _LAST: str(max([last, *ids.values()]))}
 
 
 def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Return the protocol that a table with this schema needs for mapping, or None if `protocol` suffices.
 
-    The result has the old version numbers where they suffice, because more readers support them than named features. If
-    the table already names features, the result names this one too.
+    It has the old version numbers if they suffice, which more readers support than named features.
     """
     if protocol is None:
         protocol = plain_protocol(schema)
@@ -184,12 +156,12 @@ def physical_name(field: Json) -> str:
 
 
 def physical_number(field: Json) -> int | None:
-    """Return the number of a table's field in its files; None if it has none."""
+    """Return the id of a table's field, which its files have too, or None."""
     return field.get("metadata", {}).get(_ID)
 
 
 def kinds_in(kind: Json) -> Iterator[str]:
-    """Yield the types other than struct, list and map, at any depth."""
+    """Yield the types at any depth, except structs, lists and maps."""
     if isinstance(kind, str):
         yield kind
         return
@@ -201,7 +173,7 @@ def kinds_in(kind: Json) -> Iterator[str]:
 
 
 def with_field_ids(schema: pa.Schema, ids: Ids) -> pa.Schema:
-    """Return the schema of a mapped table's data files, in which each column has its number, as the format requires."""
+    """Return the schema of a mapped table's data files, with the column ids that the format requires."""
     return pa.schema([_numbered(field, (field.name,), ids) for field in schema])
 
 

@@ -1,4 +1,4 @@
-"""Which data files hold a Delta table at the version at which it is loaded, as delta-rs tells."""
+"""The data files of a loaded Delta table, as delta-rs lists them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,15 @@ __all__ = ["LiveFiles", "has_early_times"]
 
 @dataclasses.dataclass(frozen=True)
 class LiveFiles:
-    """The data files, each at one place of the lists.
+    """The data files, as parallel lists."""
 
-    Attributes
-    ----------
-    paths : list of str
-        Relative to the table.
-    sizes : list of int
-        In bytes, as the log says.
-    rows : list of int or None
-        How many each holds, dead ones included; None where the log does not say.
-    """
-
-    paths: list[str]
-    sizes: list[int]
-    rows: list[int | None]
+    paths: list[str]  # relative to the table
+    sizes: list[int]  # in bytes
+    rows: list[int | None]  # counts that include dead rows; None where the log has none
     _actions: pa.Table
 
     @classmethod
     def of(cls, table: DeltaTable) -> LiveFiles:
-        """Return the data files of a loaded table."""
         # pa.table would do the same, and import pandas to find out that this is no data frame.
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         paths = [unquote(path) for path in actions.column("path").to_pylist()]
@@ -49,21 +38,15 @@ class LiveFiles:
         return cls(paths, actions.column("size_bytes").to_pylist(), rows, actions)
 
     def partition(self, name: str) -> list[Any]:
-        """Return each file's value of a column that partitions the table."""
+        """Return each file's value of a partition column."""
         return self._actions.column("partition").combine_chunks().field(name).to_pylist()
 
 
 def has_early_times(table: DeltaTable, schema: Any) -> bool:
-    """Return whether the log shows that all times of a loaded table lie within the years 1678 to 2261.
+    """Return whether the log proves that all times of a loaded table are in the years 1678 to 2261.
 
-    Spark writes times in nanoseconds whatever they are, and many readers find others beyond.
-
-    Parameters
-    ----------
-    table
-        At some version, without column mapping.
-    schema
-        Its schema in Delta's JSON.
+    Spark writes times in nanoseconds, and many readers misread times beyond those years. The table has no column
+    mapping.
     """
     divided = table.metadata().partition_columns  # of these the log has the values themselves
     paths = list(_times_in({"fields": [field for field in schema["fields"] if field["name"] not in divided]}))
@@ -89,7 +72,7 @@ def _is_early(actions: pa.Table, path: str) -> bool:
 
 
 def _times_in(kind: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of a struct's times, and those of lists and maps with times, which have no statistics."""
+    """Yield the paths of times in a struct, and of lists and maps with times, which have no statistics."""
     for field in kind["fields"]:
         inner, where = field["type"], f"{path}{field['name']}"
         if isinstance(inner, dict) and inner["type"] == "struct":

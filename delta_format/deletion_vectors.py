@@ -1,10 +1,4 @@
-"""Deletion vectors: which rows of a data file are dead, as the Delta format writes it down ("Deletion Vector Format" in
-its protocol).
-
-A vector is a set of row positions, serialized as 64-bit Roaring bitmaps; several lie in one file, each with its length
-before and its checksum behind it. Here it is a mask with one entry for each row of the data file. Work is done by
-containers of 65,536 rows, never by rows.
-"""
+"""Deletion vectors: the dead rows of a data file ("Deletion Vector Format" in the Delta protocol)."""
 
 from __future__ import annotations
 
@@ -36,11 +30,11 @@ __all__ = [
 ]
 
 VECTORS = "upstreamvectors"
-"""Where deletion vectors lie. Letters alone, without which Trino refuses them (476); so VACUUM sees the folder. Spark's
-keeps what is in use.
+"""The folder of deletion vectors. Trino (476) accepts only letters in its name, so VACUUM sees the folder; Spark's
+VACUUM keeps vectors that are in use.
 """
 COPIES = "_upstream_vectors"
-"""Where their copies lie, and those that earlier releases wrote: delta-rs' VACUUM (1.6.6, full=True) removes vectors
+"""The folder of their copies, and of vectors from earlier releases: delta-rs' VACUUM (1.6.6, full=True) removes vectors
 that are in use.
 """
 
@@ -50,7 +44,7 @@ _MAGIC = 1681511377
 _PLAIN_COOKIE, _RUN_COOKIE = 12346, 12347
 _CONTAINER = 1 << 16
 _MOST_IN_ARRAY = 4096
-# Of bitmaps with runs, only those of so many containers say where each one begins.
+# Bitmaps with runs have the containers' offsets only from so many containers on.
 _OFFSETS_FROM = 4
 _FILE_VERSION = b"\x01"
 # Base85 as ZeroMQ spells it; Python's own b85encode has other characters for the same digits.
@@ -62,31 +56,16 @@ _UUID_LETTERS = 20
 
 @dataclasses.dataclass(frozen=True)
 class DeletionVector:
-    """Where the vector of a data file is, as the table's log says it.
+    """The descriptor of a data file's deletion vector in the table's log."""
 
-    Attributes
-    ----------
-    storage : str
-        ``u``: in a file of the table that is named by an id; ``i``: in the log itself; ``p``: in a file elsewhere.
-    place : str
-        The id, the vector or the address, by `storage`.
-    offset : int or None
-        Where in the file it begins.
-    size : int
-        In bytes.
-    cardinality : int
-        How many rows are dead.
-    """
-
-    storage: str
-    place: str
-    offset: int | None
-    size: int
-    cardinality: int
+    storage: str  # ``u``: in a file of the table, named by an id; ``i``: in the log; ``p``: in a file elsewhere
+    place: str  # the id, the vector or the address, by `storage`
+    offset: int | None  # the vector's first byte in the file
+    size: int  # in bytes
+    cardinality: int  # the number of dead rows
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DeletionVector:
-        """Return the descriptor in an entry of the log."""
         return cls(
             value["storageType"],
             value["pathOrInlineDv"],
@@ -96,7 +75,6 @@ class DeletionVector:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the descriptor as the log has it: the inverse of :meth:`from_json`."""
         value: dict[str, Any] = {"storageType": self.storage, "pathOrInlineDv": self.place}
         if self.offset is not None:
             value["offset"] = self.offset
@@ -113,22 +91,9 @@ class DeletionVector:
 
 
 def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str, bytes, list[DeletionVector]]:
-    """Pack several vectors into one file.
+    """Pack vectors, each with its cardinality, into one file; return its path, its content and their descriptors.
 
-    Parameters
-    ----------
-    vectors
-        Each as :func:`encode_vector` returns it, with its cardinality.
-    folder
-        The folder of the table for the file.
-
-    Returns
-    -------
-    path : str
-        The file's path, relative to the table.
-    content : bytes
-    descriptors : list of DeletionVector
-        In the order of `vectors`.
+    The path is in `folder`, and relative to the table.
     """
     name = uuid.uuid4()
     letters = _to_z85(name.bytes)
@@ -143,25 +108,9 @@ def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str
 
 
 def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
-    """Return which rows of a data file are dead.
+    """Return which of a data file's `rows` rows are dead.
 
-    If the vector's file is gone, the function restores it from its copy.
-
-    Parameters
-    ----------
-    folder
-        The table's folder.
-    vector
-        The descriptor in the log.
-    rows
-        Number of rows in the data file.
-
-    Raises
-    ------
-    FileNotFoundError
-        The vector's file is gone, and so is its copy.
-    TableError
-        The vector contradicts the log or is damaged, or its file is outside the table.
+    A missing vector file is restored from its copy; without one, a FileNotFoundError is raised.
     """
     if vector.storage == "i":
         return decode_vector(_from_z85(vector.place)[: vector.size], rows)
@@ -191,14 +140,14 @@ def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
 
 
 def copy_of(path: str) -> str:
-    """Return the path of the copy of a vector's file, in a folder that no VACUUM looks into."""
+    """Return the path of the copy of a vector's file, in a folder that no VACUUM cleans."""
     return f"{COPIES}/{path.rpartition('/')[2]}"
 
 
 def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
-    """Put files of vectors back that somebody has removed, from their copies; return how many.
+    """Restore missing vector files from their copies; return how many.
 
-    delta-rs' VACUUM (1.6.6, ``full=True``) takes vectors that are in use for files that nobody needs.
+    delta-rs' VACUUM (1.6.6, ``full=True``) removes vectors that are in use.
     """
     count = 0
     for path in paths:
@@ -216,13 +165,7 @@ def encode_vector(dead: Mask) -> bytes:
 
 
 def decode_vector(data: bytes, rows: int) -> Mask:
-    """Return the mask of dead rows from a serialized vector, for a data file of `rows` rows.
-
-    Raises
-    ------
-    TableError
-        The bytes are no vector of such a file.
-    """
+    """Return the mask of dead rows from a serialized vector, for a data file of `rows` rows."""
     dead = np.zeros(rows, dtype=np.bool_)
     try:
         magic, bitmaps = struct.unpack_from("<iq", data)
@@ -263,7 +206,7 @@ def _encode_bitmap(dead: Mask) -> bytes:
 
 
 def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
-    """Mark the rows of one 32-bit bitmap; return where it ends."""
+    """Mark the rows of one 32-bit bitmap; return its end."""
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     if cookie & 0xFFFF == _RUN_COOKIE:
@@ -303,7 +246,7 @@ def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
 
 
 def _mark(dead: Mask, start: int, container: npt.NDArray[np.integer[Any]]) -> None:
-    """Put a container, of 1 for each dead row and 0 else, in its place; beyond the file's last row it must be empty."""
+    """Copy a container, with 1 for each dead row, into the mask; beyond the file's last row it must be empty."""
     end = min(start + _CONTAINER, len(dead))
     if start >= len(dead) or container[end - start :].any():
         raise ValueError("a row beyond the last one")

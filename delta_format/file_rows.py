@@ -1,6 +1,4 @@
-"""The rows of a table, read from its files by the rules of the format: columns found by their physical names or
-numbers, widened to the table's types, without dead rows.
-"""
+"""The rows of a table, read from its files by the rules of the format."""
 
 from __future__ import annotations
 
@@ -33,17 +31,7 @@ _NUMBER = b"PARQUET:field_id"
 
 
 def read_rows(table: DeltaTable, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a loaded table in its types, in batches of at most `size` rows.
-
-    Parameters
-    ----------
-    table
-        At some version.
-    columns
-        Those to read, in this order; all by default.
-    size
-        A batch's most rows.
-    """
+    """Yield the rows of a loaded table in its types, without dead rows, in batches of at most `size` rows."""
     whole = pa.schema(table.schema().to_arrow())
     fields = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
     wanted = whole if columns is None else pa.schema([whole.field(name) for name in columns])
@@ -85,7 +73,7 @@ def _folder_of(table: DeltaTable) -> TableFolder:
 
 
 def _alive_rows(table: DeltaTable, folder: TableFolder) -> Callable[[str, int], Alive | None]:
-    """Return the rows of a file that are not dead, by its path and the number of its rows; None if all are alive."""
+    """Return a function from a file's path and row count to the mask of its live rows; None if all are alive."""
     features = set(table.protocol().reader_features or ())
     if "deletionVectors" not in features:
         return lambda *_: None

@@ -1,6 +1,4 @@
-"""What the sink writes of a latest table and whoever follows the table reads: names, properties, and what each commit
-delivered.
-"""
+"""The names, properties and commit records of a latest table, shared by the sink and readers."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ __all__ = [
 ]
 
 BUCKET = "_upstream_bucket"
-"""The partition: which part of the keys a row belongs to."""
+"""The partition column: the bucket of a row's key."""
 
 SEQ = "_upstream_seq"
 """The arrival order of a row in the table, over all checkpoints that wrote it."""
@@ -41,70 +39,55 @@ SEQUENCE_PROPERTY = "upstream.sequence"
 BUCKETS_PROPERTY = "upstream.buckets"
 
 METADATA_KEY = "upstream"
-"""Where a commit's metadata has its summary."""
+"""The key of the summary in a commit's metadata."""
 
 NOTHING_YET = ""
-"""The low-watermark of a feed that has rows, and of which nothing is known yet: it holds back that of the table."""
+"""The low-watermark of a feed that has rows but no low-watermark yet: it holds back that of the table."""
 
 DELIVERED_KEY = "upstreamDelivered"
-"""Where a commit's metadata has what it delivered."""
+"""The key of the :class:`Delivered` record in a commit's metadata."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Delivered:
-    """What one commit brought that the table did not have before.
+    """The changes that one commit applied to the table."""
 
-    Attributes
-    ----------
-    committed_at_us : int
-        Microseconds since the epoch.
-    rows : mapping of str to int
-        Of each file that was added, by its path in the table, how many of its rows (the last ones) are new.
-    deletions : mapping of str to int
-        Files of the keys whose row has left the table, with the deletion's time if the table has one; how many rows
-        they hold. The table does not name these files: VACUUM removes them when they are old, as it does the files that
-        a commit has replaced.
-    low_watermark : int, float, str or None
-        As in the commit's summary: every row with an earlier time has come to the table.
-    ended : bool
-        Whether all feeds of the query have said that they send nothing more.
-    """
-
-    committed_at_us: int
-    rows: Mapping[str, int]
+    committed_at_us: int  # microseconds since the epoch
+    rows: Mapping[str, int]  # by added file, how many of its rows are new: the last ones
+    # by file of deleted keys, its rows; the log names no such file, so VACUUM removes it once old
     deletions: Mapping[str, int]
-    low_watermark: Any = None
-    ended: bool = False
+    low_watermark: Any = None  # as in the commit's summary
+    ended: bool = False  # whether all feeds of the query have ended
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value: the inverse of :meth:`from_json`."""
         return {**vars(self), "rows": dict(self.rows), "deletions": dict(self.deletions)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Delivered:
-        """Return the record that :meth:`to_json` described."""
         return cls(**known_fields(cls, value))
 
     @classmethod
     def of_commit(cls, commit_info: Mapping[str, Any]) -> Delivered | None:
-        """Return what a commit delivered; None for a commit of another writer, or of a release without this record."""
+        """Return the record of a commit; None for another writer's commit, or one of an earlier release without
+        records.
+        """
         recorded = recorded_under(DELIVERED_KEY, commit_info)
         return None if recorded is None else cls.from_json(recorded)
 
 
 def kept_count(properties: Mapping[str, str]) -> int | None:
-    """Return how many of the newest rows of each key a table keeps, by its properties; None if it keeps all."""
+    """Return how many of the newest rows of each key a table keeps; None if it keeps all."""
     keep = properties.get(KEEP_PROPERTY, "latest")
     return None if keep == "all" else int(keep.removeprefix("latest") or 1)
 
 
 def known_fields(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object's values for the fields of a dataclass; names of later versions are left out."""
+    """Return a JSON object's values for the fields of a dataclass, without names of later versions."""
     return {field.name: value[field.name] for field in dataclasses.fields(kind) if field.name in value}
 
 
 def recorded_under(key: str, commit_info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a JSON object from a commit's metadata, or None; other writers keep such values as text."""
+    """Return a JSON object from a commit's metadata, or None. Other writers store such objects as text."""
     recorded = commit_info.get(key)
     if isinstance(recorded, str):
         recorded = json.loads(recorded)

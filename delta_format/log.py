@@ -1,9 +1,4 @@
-"""A table's log, followed entry by entry: the actions of its live files as they were written, and its protocol and
-metadata.
-
-delta-rs says which files are live, but not by which vectors some of their rows are dead, nor what an entry that marks
-more of them has to repeat of the file. Both are read here.
-"""
+"""A table's log, replayed entry by entry for the vectors and file actions that delta-rs does not expose."""
 
 from __future__ import annotations
 
@@ -39,21 +34,9 @@ def entry_place(version: int) -> str:
 
 
 def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Action]:
-    """Return the actions in a version's log entry, in the order of its lines.
+    """Return the actions in a version's log entry, in order; with a `kind`, only from lines that contain it in quotes.
 
-    Parameters
-    ----------
-    folder, version
-        The table's folder, and the version.
-    kind
-        Parse only lines that contain this word in quotes; all lines by default.
-
-    Raises
-    ------
-    FileNotFoundError
-        The log has no such entry.
-    ValueError
-        The entry is not whole.
+    A missing entry raises a FileNotFoundError, an incomplete one a ValueError.
     """
     marker = f'"{kind}"'.encode() if kind else b""
     lines = folder.read(entry_place(version)).splitlines()
@@ -63,15 +46,8 @@ def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Act
 def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the `commitInfo` of a loaded table's latest commits, newest first, each with its `version`.
 
-    The list goes back as far as the log. For a table on a disk, numbers are exactly those in the log: delta-rs misreads
-    the last digit of some floats.
-
-    Parameters
-    ----------
-    table
-        At some version.
-    limit
-        The most commits; all by default.
+    The log may be shorter than `limit`. On a disk, it is read directly: delta-rs misreads the last digit of some
+    floats.
     """
     uri = urlsplit(table.table_uri)
     if uri.scheme != "file":
@@ -95,25 +71,10 @@ def commit_info(folder: TableFolder, version: int) -> dict[str, Any] | None:
 
 
 class LogReplay:
-    """What the log comes to at one version.
+    """The state of the log at one version, which is -1 before the first :meth:`follow`.
 
-    Parameters
-    ----------
-    folder
-        The table's.
-    transactions_only
-        Leaves out the rest, of which a large table has much: `files`, `protocol` and `metadata` are then empty.
-
-    Attributes
-    ----------
-    version : int
-        -1 before the first :meth:`follow`.
-    files : dict of str to dict
-        The `add` action of each live file, by its path.
-    protocol, metadata : dict
-        The latest actions of these kinds.
-    transactions : dict of str to int
-        The last one of each application.
+    `files` has the `add` action of each live file by its path; `transactions` has the last one of each application.
+    With `transactions_only`, which is cheaper for a large table, all else remains empty.
     """
 
     def __init__(self, folder: TableFolder, *, transactions_only: bool = False) -> None:
@@ -122,12 +83,9 @@ class LogReplay:
         self._start()
 
     def follow(self, version: int) -> None:
-        """Follow the log up to a version; entries that are read already are not read again.
+        """Read the log up to a version; entries that were read before are not read again.
 
-        Raises
-        ------
-        TableError
-            An entry is gone, or the checkpoint in its place cannot be read.
+        A missing entry, or an unreadable checkpoint in its place, raises a TableError.
         """
         if version < self.version:
             self._start()
@@ -140,7 +98,7 @@ class LogReplay:
                 self.version += 1
 
     def advance(self, actions: list[Action]) -> None:
-        """Take the actions of the next version, which this process has just committed, without reading them again."""
+        """Apply the actions of the next version, which this process has just committed, without reading them."""
         self._take(actions)
         self.version += 1
 
@@ -181,7 +139,7 @@ class LogReplay:
             raise self._broken(f"the entry of version {version} cannot be read ({error})") from error
 
     def _begin(self, version: int) -> None:
-        """Take the last checkpoint up to a version, if the log has one that is laid out in the plain way."""
+        """Apply the last checkpoint up to a version, if the log has a complete one in the classic form."""
         found: dict[int, dict[str, int]] = {}
         for name in self._folder.names(_LOG):
             match = _CHECKPOINT.fullmatch(name)
@@ -223,7 +181,7 @@ class LogReplay:
 
 
 def _plain(action: Mapping[str, Any]) -> Action:
-    """Return a checkpoint's action as a log entry has it: Parquet has pairs for maps, and null for what is absent."""
+    """Return a checkpoint's action in the form of a log entry: Parquet has pairs for maps, and nulls."""
     found: Action = {}
     for name, value in action.items():
         if value is None or name.endswith("_parsed"):

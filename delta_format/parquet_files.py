@@ -1,8 +1,4 @@
-"""Parquet files that others may have written: opened so that every time in them is the time that they wrote.
-
-Spark writes times as INT96 unless told otherwise, also where it writes a table's files anew. Arrow reads those as
-nanoseconds, which end in the year 2262, and wraps the times beyond without a word.
-"""
+"""Parquet files of any writer, opened so that their times are right."""
 
 from __future__ import annotations
 
@@ -22,19 +18,9 @@ _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyIN
 
 
 def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: bool = False) -> ParquetFile:
-    """Open a Parquet file.
+    """Open a Parquet file with INT96 times, Spark's default, as microseconds.
 
-    Parameters
-    ----------
-    where, filesystem
-        The file's place, or the file itself.
-    memory_map
-        Whether to map the file into memory.
-
-    Raises
-    ------
-    OSError, pyarrow.ArrowException
-        The file is gone, or is no whole Parquet file.
+    Arrow's default of nanoseconds silently wraps times beyond the year 2262.
     """
     import pyarrow.parquet as pq
 
@@ -42,7 +28,7 @@ def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: b
 
 
 def rows_at(file: ParquetFile, positions: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
-    """Return some columns of some rows, by increasing positions; only the row groups that hold them are read."""
+    """Return some columns of the rows at increasing positions, reading only their row groups."""
     sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)], np.int64)
     ends = np.cumsum(sizes)
     group = np.searchsorted(ends, positions, side="right")
@@ -54,8 +40,5 @@ def rows_at(file: ParquetFile, positions: npt.NDArray[np.int64], columns: Sequen
 
 
 def has_old_calendar(footer: FileMetaData) -> bool:
-    """Return whether Spark wrote a file's dates and times in the calendar that it had before version 3.
-
-    That calendar counts early days differently.
-    """
+    """Return whether Spark wrote a file's dates and times in its calendar before version 3, with other early days."""
     return any(name in (footer.metadata or {}) for name in _OLD_CALENDAR)

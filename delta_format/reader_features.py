@@ -26,13 +26,7 @@ _READ = _VARIANTS | {
 
 
 def check_readable(table: DeltaTable) -> None:
-    """Refuse a table that this package would read wrong, or not at all.
-
-    Raises
-    ------
-    TableError
-        The message names the feature or the column.
-    """
+    """Refuse a table that this package would misread; the error names the feature or the column."""
     protocol = table.protocol()
     features = set(protocol.reader_features or ())
     unknown = sorted(features - _READ)

@@ -1,4 +1,4 @@
-"""Tables given to Polars, whatever their protocol."""
+"""Scans of Delta tables by Polars, whatever their protocol."""
 
 from __future__ import annotations
 
@@ -24,15 +24,10 @@ _OF_POLARS = {"deletionVectors", "timestampNtz"}
 
 
 def scan_table(table: DeltaTable) -> pl.LazyFrame:
-    """Return the rows of a table, to be filtered and collected.
+    """Return a lazy frame of a table's rows.
 
-    Polars (2.1) refuses column mapping and features that ask nothing of it, and moves the times of Spark's files
-    beyond the year 2262 to that year: such a table is read here, file by file, the columns that are asked for.
-
-    Raises
-    ------
-    TableError
-        The table needs a reader that knows more.
+    Polars (2.1) refuses column mapping and harmless features, and moves Spark's times beyond the year 2262 to that
+    year. Such a table is read file by file, with only the columns needed.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
