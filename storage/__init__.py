@@ -1,1 +1,1 @@
-"""Files and objects, on a disk or in a store: read, written whole or not at all, put only if absent."""
+"""Files and objects, on a disk or in a store: read, written as a whole, or put only if absent."""

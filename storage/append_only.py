@@ -1,7 +1,4 @@
-"""Lists that only grow, in files below a checkpoint: a journaled offset names the file and how much of it holds.
-
-What lies beyond was written for an offset that Spark never journaled, and is overwritten.
-"""
+"""Append-only lists in files below a checkpoint. A journaled offset has the file and the valid length."""
 
 from __future__ import annotations
 
@@ -16,21 +13,10 @@ __all__ = ["append_to", "read_appended"]
 
 
 def append_to(folder: str, reference: Mapping[str, Any], data: bytes) -> dict[str, Any]:
-    """Add data to a list, safely on disk when this returns.
+    """Append data to a list and sync it to disk; return the reference to the longer list.
 
-    Parameters
-    ----------
-    folder : str
-        The folder of the lists.
-    reference : mapping
-        The list so far: its file's name (``list``), length (``bytes``) and checksum (``crc``); empty for a new list.
-    data : bytes
-        The data to add.
-
-    Returns
-    -------
-    dict
-        The reference to the longer list.
+    A reference has the file's name (``list``), length (``bytes``) and checksum (``crc``); an empty one begins a list.
+    Data beyond its length belongs to an offset that Spark never journaled, and is overwritten.
     """
     length, crc = reference.get("bytes", 0), reference.get("crc", 0)
     name = reference.get("list") or _new_list(folder)
@@ -44,13 +30,7 @@ def append_to(folder: str, reference: Mapping[str, Any], data: bytes) -> dict[st
 
 
 def read_appended(folder: str, reference: Mapping[str, Any]) -> bytes:
-    """Return the list that a reference names.
-
-    Raises
-    ------
-    CheckpointError
-        The file is not there, or not the one that was written.
-    """
+    """Return the list of a reference; a missing or different file raises a CheckpointError."""
     path = os.path.join(folder, reference["list"])
     try:
         with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, however the process ends that writes them."""
+"""Files that exist as a whole or not at all, even if their writer is killed."""
 
 from __future__ import annotations
 
@@ -16,27 +16,15 @@ from .folder import TableFolder, folder_at
 __all__ = ["write_whole"]
 
 _STAGED = ".staged"
-# What nobody has written to for so long was left by a writer that was killed. A twin of this writer (Spark runs a task
-# twice) may be at work now.
+# A file unchanged for so long is from a killed writer. A twin of this writer may be active: Spark may run a task twice.
 _LEFT_SECONDS = 3600
 
 
 def write_whole(folder: str | TableFolder, name: str, write: Callable[[Any], object]) -> None:
-    """Replace the last file of that name by a new one, as a whole.
+    """Replace the file of that name atomically; `write` writes the content to an Arrow stream.
 
-    On a disk, the function then removes unfinished files that killed writers of the same name left long ago, so that
-    these cannot gather for years.
-
-    What earlier writers of the same name left unfinished when they were killed is taken away, so that it cannot gather
-    for years.
-
-    Parameters
-    ----------
-    folder
-        A folder, or the address of one. Made if it is not there.
-    name : str
-    write : callable
-        Writes the contents to a stream of Arrow's. Tasks that are tried again must write the same.
+    A missing folder is created. Tasks that are retried must write the same. On a disk, unfinished files that killed
+    writers of the same name left long ago are removed.
     """
     import pyarrow as pa
 
@@ -47,7 +35,7 @@ def write_whole(folder: str | TableFolder, name: str, write: Callable[[Any], obj
         write(content)
         place.write(name, content.getvalue().to_pybytes())
         return
-    # In a folder of its own: to look for what was left is then cheap, however many files there are beside.
+    # In a folder of its own, so that the search for leftovers is cheap, however many files there are beside it.
     staged = os.path.join(place.location, _STAGED)
     os.makedirs(staged, exist_ok=True)
     mine = Path(staged, f"{name}.{uuid.uuid4().hex}")  # process numbers are the same on several machines

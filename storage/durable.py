@@ -1,6 +1,4 @@
-"""Writing so that it outlives a power cut: files and the folders' entries of them, put on the disk before anything
-names them.
-"""
+"""Syncs to disk, so that files and the folder entries that lead to them survive a power cut."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 __all__ = ["sync_file", "sync_paths"]
 
-# A disk puts what several ask for at once down together.
+# A disk combines concurrent syncs.
 _AT_ONCE = 16
 
 
@@ -24,19 +22,10 @@ def sync_file(path: str) -> None:
 
 
 def sync_paths(root: str, paths: Iterable[str]) -> None:
-    """Wait until files are on the disk, and the entries of all folders that lead to them.
+    """Wait until files below `root` are on the disk, with the entries of all folders that lead to them, `root`
+    included.
 
-    Parameters
-    ----------
-    root
-        A folder; its own entry in the folder above is included, since the first batch has made it.
-    paths
-        Of files below it.
-
-    Raises
-    ------
-    OSError
-        A file is gone, or the disk has failed: nothing is known of what it holds then.
+    An OSError means that a file is gone or the disk failed; the state of the files is then unknown.
     """
     files = sorted(set(paths))
     if not files:

@@ -1,4 +1,4 @@
-"""A folder, a table's or a checkpoint's: files by their path in it, on a disk or in an object store."""
+"""A table's or a checkpoint's folder, on a disk or in an object store."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _MASK = "***"
 # An object store answers each request after some milliseconds, however many are under way.
 _AT_ONCE = 16
 _PUTS = 3
-# Of the storage options those whose values are no secret; all others are taken for one, whatever a store may call them.
-# An address may have a password in it.
+# The storage options whose values are no secrets, except addresses with a password. All others are masked.
 _PLAIN = re.compile(
     r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_"
 )
@@ -36,67 +35,38 @@ _CAUSE = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m\s*")
 
 
 class Listed(NamedTuple):
-    """What a folder holds under one name.
-
-    Attributes
-    ----------
-    name : str
-        Without the folder's.
-    is_folder : bool
-    size : int
-        In bytes; 0 for a folder.
-    modified_us : int
-        Microseconds since the epoch; 0 for a folder.
-    """
+    """An entry of a folder."""
 
     name: str
     is_folder: bool
-    size: int
-    modified_us: int
+    size: int  # in bytes; 0 for a folder
+    modified_us: int  # microseconds since the epoch; 0 for a folder
 
 
 @dataclasses.dataclass
 class TableFolder:
-    """Where a table or a checkpoint lies, and how its files are reached.
+    """A table's or a checkpoint's folder, and access to its files by their paths in it."""
 
-    Attributes
-    ----------
-    location : str
-        The absolute path, or the address if it is not on a local disk.
-    storage : mapping
-        Options for the object store. Never shown.
-    durable : bool
-        Whether files are to outlive a power cut: :meth:`sync` and :meth:`put_new` then wait for a disk. A store keeps
-        what it has confirmed.
-    """
-
-    location: str
+    location: str  # the absolute path, or the address of a folder that is not on a local disk
+    # options of the object store, which are never shown
     storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    durable: bool = False
+    durable: bool = False  # writes wait for the disk, to survive a power cut; a store keeps what it confirmed
 
     @property
     def is_local(self) -> bool:
-        """Whether the folder is on a disk of this machine (or one mounted there)."""
+        """True if the folder is on a disk of this machine, or one mounted there."""
         return not is_remote(self.location)
 
     def below(self, path: str) -> TableFolder:
-        """Return a folder in this one."""
         return TableFolder(f"{self.location}/{path}", self.storage, self.durable)
 
     def place(self, path: str) -> tuple[str, Any]:
-        """Return a file's place for Arrow: its path, and the file system unless that is the local one."""
+        """Return a file's path and file system for Arrow; None stands for the local file system."""
         if self.is_local:
             return os.path.join(self.location, path), None
         return path, _connected(self.location, tuple(sorted(self.storage.items())))
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file.
-        """
         where, filesystem = self.place(path)
         if filesystem is None:
             with open(where, "rb") as file:
@@ -105,13 +75,7 @@ class TableFolder:
             return bytes(stream.read())
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
-        """Return `count` bytes of a file from `start` on; fewer if the file ends before.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such file.
-        """
+        """Return `count` bytes of a file from `start`, or fewer at its end."""
         where, filesystem = self.place(path)
         if filesystem is None:
             with open(where, "rb") as file:
@@ -122,17 +86,14 @@ class TableFolder:
             return bytes(stream.read(count))
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whole.
-
-        If the process dies meanwhile, a disk may have a part of the file; an object store has nothing of it.
-        """
+        """Write a whole file. If the process dies, a disk may have a part of it, an object store has nothing."""
         with self.opened_to_write(path, len(content) + 1) as stream:
             stream.write(content)
 
     def opened_to_write(self, path: str, buffer_size: int | None = None) -> Any:
         """Open a new file as an Arrow stream, which the caller closes.
 
-        A caller that writes Python's bytes to an object store gives a `buffer_size`.
+        A caller that writes Python's bytes to an object store passes a `buffer_size`.
         """
         where, filesystem = self.place(path)
         if filesystem is not None:
@@ -147,26 +108,11 @@ class TableFolder:
             return pa.OSFile(where, "wb")
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file whole into a folder that is there, if there is none of its name.
+        """Write a whole file unless its name is taken; return False if it is, by another content.
 
-        If the process dies meanwhile, no part of the file stays.
-
-        Parameters
-        ----------
-        path, content
-            The file's path and content. The content has an id in it that no other content has.
-
-        Returns
-        -------
-        bool
-            False if there is one with another content.
-
-        Raises
-        ------
-        OSError
-            The file cannot be written, or the store has not confirmed whether it is there.
-        EnvironmentMissingError, TableError
-            As of :meth:`puts_refused`.
+        No part of the file remains if the process dies. The folder must exist, and the content must include a unique
+        id. An OSError means that the file cannot be written, or that the store does not confirm it. If puts are
+        impossible, it raises the error of :meth:`puts_refused`.
         """
         refusal = self.puts_refused()
         if refusal is not None:
@@ -180,19 +126,19 @@ class TableFolder:
                 if self.is_local:
                     raise
                 failed = error
-            # Whoever answers no, or not at all, may have put it nevertheless: an answer is lost, and the request
-            # repeated by the store's client.
+            # The store may have put it despite a refusal or no answer: the client repeats a request whose answer is
+            # lost.
             with contextlib.suppress(FileNotFoundError):
                 return self.read(path) == content
-            # And where it is not: S3 says no to two at once of which neither is there afterwards, and a request may
-            # still be on its way. The next one settles it.
+            # It is not there: S3 can refuse both of two concurrent puts, and a request may still be under way. The next
+            # attempt settles it.
         raise failed
 
     def puts_refused(self) -> UpstreamError | None:
-        """Return why :meth:`put_new` is impossible where the table is; None if it is possible.
+        """Return the reason why :meth:`put_new` is impossible here, or None.
 
-        Reasons are a missing package, a store without conditional puts, or options that do not reach the store. A
-        process tries a store once, and a store that refused again after a minute.
+        It may be a missing package, a store without conditional puts, or options that do not reach the store. A process
+        tries a store once, and again a minute after a refusal.
         """
         return None if self.is_local else puts_refused(self.location, self.storage, self.masked)
 
@@ -203,8 +149,7 @@ class TableFolder:
                 return put_if_absent(self.location, self.storage, path, content)
             except OSError as error:
                 raise OSError(self.masked(error)) from None
-        # A name that no reader of a log takes for an entry. A link is made whole or not at all, and never over another
-        # file.
+        # No reader of a log takes the name for an entry. A link is atomic, and never replaces another file.
         written = os.path.join(os.path.dirname(where), f".{uuid.uuid4()}.tmp")
         try:
             with open(written, "wb") as file:
@@ -223,12 +168,11 @@ class TableFolder:
         return True
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Wait until files are on the disk with the entries of their folders, if the folder is `durable` and local."""
+        """Wait until files and their folders' entries are on the disk, if the folder is `durable` and local."""
         if self.durable and self.is_local:
             sync_paths(self.location, paths)
 
     def has(self, path: str) -> bool:
-        """Return whether there is such a file."""
         where, filesystem = self.place(path)
         if filesystem is None:
             return os.path.exists(where)
@@ -237,7 +181,7 @@ class TableFolder:
         return filesystem.get_file_info(where).type == pa_fs.FileType.File
 
     def size(self, path: str) -> int:
-        """Return the length of a file in bytes; 0 if there is no such file."""
+        """Return the length of a file in bytes; 0 if there is none."""
         where, filesystem = self.place(path)
         if filesystem is not None:
             return filesystem.get_file_info(where).size or 0
@@ -254,7 +198,7 @@ class TableFolder:
         return []
 
     def listing(self, path: str = "") -> list[Listed]:
-        """Return the direct content of a folder below the table, in no order; nothing if there is no such folder."""
+        """Return the direct content of a folder, in no order; none if there is no such folder."""
         where, filesystem = self.place(path)
         if filesystem is not None:
             return _listing_of(filesystem, where.rstrip("/"))
@@ -268,16 +212,13 @@ class TableFolder:
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files that nobody needs.
-
-        A file that cannot be removed is left to the next attempt, or to VACUUM.
-        """
+        """Delete unneeded files. Failures are ignored: the next attempt or VACUUM removes the file."""
         self.each(self._remove, paths)
 
     def each(self, work: Callable[[U], T], things: Iterable[U]) -> list[T]:
         """Return the results of `work`, which reads or writes a file, in the order of `things`.
 
-        In an object store, several files are in work at once.
+        In an object store, several files are processed at once.
         """
         chosen = list(things)
         if self.is_local or len(chosen) < 2:
@@ -304,7 +245,7 @@ class TableFolder:
         return shown
 
     def masked_error(self, error: UpstreamError) -> UpstreamError:
-        """Return an error without the secrets among the storage options, also in what caused it."""
+        """Return an error without the secrets among the storage options, even in its causes."""
         if not self._tells(error):
             return error
         parts = (self.masked(part) for part in (error.expected, error.hint))
@@ -312,14 +253,9 @@ class TableFolder:
 
     @contextlib.contextmanager
     def guarded(self) -> Generator[None, None, None]:
-        """Mask secrets in errors that leave this block, and add advice if an object store refuses.
+        """Mask secrets in errors that leave this block, and raise a TableError with advice if the object store fails.
 
-        A disk's errors stay as they are.
-
-        Raises
-        ------
-        TableError
-            The store failed.
+        A disk's errors are unchanged.
         """
         try:
             yield
@@ -354,10 +290,7 @@ class TableFolder:
 
 
 def folder_at(place: str | TableFolder) -> TableFolder:
-    """Return the folder at a path or an address; a folder stays as it is.
-
-    For an address, the store's client finds credentials in the environment.
-    """
+    """Return the folder at a path or an address, whose store finds credentials in the environment."""
     return TableFolder(absolute_location(place)) if isinstance(place, str) else place
 
 
@@ -385,5 +318,5 @@ def _listing_of(filesystem: Any, where: str) -> list[Listed]:
 def _of_store(error: Exception) -> bool:
     from deltalake.exceptions import DeltaError
 
-    # What breaks between Spark and its Python processes is no word of the store.
+    # Connection errors are those between Spark and its Python processes, not the store's.
     return isinstance(error, (DeltaError, OSError)) and not isinstance(error, (ConnectionError, TimeoutError))

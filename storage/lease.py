@@ -1,9 +1,4 @@
-"""A lease on a folder: one holder at a time, which renews it, and whose end or silence frees it.
-
-A lease is a file with a number, and the newest number counts. Who takes the lease puts the next number, so of two that
-take it over at once one finds the number taken. The holder renews its own file alone: however late it does so, a later
-holder keeps the lease. The newest file stays when its lease is released, so that numbers only grow.
-"""
+"""Leases on folders, each with one holder at a time, which renews it. Its release, end or silence frees the lease."""
 
 from __future__ import annotations
 
@@ -30,30 +25,14 @@ _ATTEMPTS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Lease:
-    """A lease as its file has it.
+    """A lease as its file has it. Times are in microseconds since the epoch, by the holder's clock."""
 
-    Attributes
-    ----------
-    holder : str
-        The holder's id. Another start of the same holder has the lease at once.
-    process : Process
-        The holder's.
-    since_us : int
-        When the holder took it, by its own clock, in microseconds since the epoch.
-    renewed_us : int
-        When the holder took or renewed it last.
-    term_us : int
-        For how long then.
-    released : bool
-        Whether the holder gave it up.
-    """
-
-    holder: str
+    holder: str  # an id: a restart with the same id has the lease at once
     process: Process
-    since_us: int
-    renewed_us: int
-    term_us: int
-    released: bool = False
+    since_us: int  # when the holder took it
+    renewed_us: int  # when the holder took it or last renewed it
+    term_us: int  # the validity from then on
+    released: bool = False  # whether the holder gave it up
 
     @property
     def until_us(self) -> int:
@@ -61,20 +40,19 @@ class Lease:
         return self.renewed_us + self.term_us + self.term_us // _ALLOWANCE
 
     def has_ended(self, now_us: int) -> bool:
-        """Return whether it was released or has run out, or the holder's process is gone."""
+        """Return whether it was released or has expired, or the holder's process is gone."""
         return self.released or now_us >= self.until_us or self.process.is_gone()
 
     def is_due(self, now_us: int) -> bool:
-        """Return whether the holder is to renew it. A clock that was set back makes it due as well."""
+        """Return whether the holder must renew it, also because its clock was set back."""
         return abs(now_us - self.renewed_us) >= self.term_us // _RENEW_AFTER
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value, the inverse of :meth:`from_json`."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Lease:
-        """Return the lease that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
+        """Return the lease that :meth:`to_json` described, ignoring names of later versions."""
         known: dict[str, Any] = {field.name: value[field.name] for field in dataclasses.fields(cls)}
         process = {field.name: value["process"][field.name] for field in dataclasses.fields(Process)}
         known["process"] = Process(**process)
@@ -82,18 +60,12 @@ class Lease:
 
 
 class LeaseFolder(ABC):
-    """The lease on a folder.
+    """The lease on a folder, in numbered files of which the newest counts.
 
-    Parameters
-    ----------
-    folder
-        The folder.
-    below
-        The path below it of the folder with the lease's files.
-    exclusive
-        Whether a file is put only if its number is free, which not every object store can do. Otherwise of two that
-        take the lease at once, the one that wrote last has it, and the other finds out when it reads the file back, or
-        later.
+    To take the lease, a holder puts the next number, so one of two concurrent attempts fails. It renews its own file
+    alone, so even a delayed renewal never undoes a later holder's lease. The newest file outlives a release, so numbers
+    only grow. Without `exclusive`, in a store without conditional puts, the last writer wins and the other finds out
+    when it reads the file.
     """
 
     def __init__(self, folder: TableFolder, below: str, *, exclusive: bool) -> None:
@@ -103,30 +75,18 @@ class LeaseFolder(ABC):
         self._exclusive = exclusive
 
     def read(self) -> Lease | None:
-        """Return the lease; None if there is none, if it was released, or if its file is not whole."""
+        """Return the lease; None if there is none, if it was released, or if its file is incomplete."""
         found = self.newest()
         return None if found is None or found.released else found
 
     def newest(self) -> Lease | None:
-        """Return the newest lease, also if it was released; None if there is none, or if its file is not whole."""
+        """Return the newest lease, even if released; None if there is none, or if its file is incomplete."""
         return self._newest()[1]
 
     def hold(self, holder: str, process: Process, term_us: int, now_us: int) -> None:
-        """Take the lease, or renew it.
+        """Take the lease, or renew it; a term of 0 takes none and ignores others.
 
-        Parameters
-        ----------
-        holder, process
-            The id of who is to have it, and its process.
-        term_us
-            The lease's term; 0 takes none and ignores others.
-        now_us
-            The time.
-
-        Raises
-        ------
-        UpstreamError
-            Another holder has it, and its process is not known to be gone; or the file cannot be written.
+        An UpstreamError means that another holder, not known to be gone, has it, or that the file cannot be written.
         """
         if term_us == 0:
             return
@@ -140,7 +100,7 @@ class LeaseFolder(ABC):
             if found is not None and not found.has_ended(now_us):
                 raise self.held(found, now_us)
             if self._put(number + 1, Lease(holder, process, now_us, now_us, term_us)):
-                # A number whose file is gone can be put once more by who looked long ago. The newest counts.
+                # A slow process can put a number again whose file is gone, so only the newest counts.
                 last, winner = self._newest()
                 if last == number + 1 and winner is not None and winner.holder == holder:
                     self._place.remove(_name(each) for each in self._numbers() if each <= number)
@@ -148,7 +108,7 @@ class LeaseFolder(ABC):
         raise self.unwritable(f"other processes took it {_ATTEMPTS} times meanwhile")
 
     def release(self, holder: str | None = None) -> Lease | None:
-        """Release the lease of a holder, or without one whoever holds it; return what was released."""
+        """Release the lease of a holder, or of any holder by default; return it, or None."""
         number, found = self._newest()
         if found is None or found.released or holder not in (None, found.holder):
             return None
@@ -157,11 +117,11 @@ class LeaseFolder(ABC):
 
     @abstractmethod
     def held(self, lease: Lease, now_us: int) -> UpstreamError:
-        """Return the error that another holder has the lease."""
+        """Return the error for a lease that another holder has."""
 
     @abstractmethod
     def unwritable(self, problem: str) -> UpstreamError:
-        """Return the error that the lease cannot be written."""
+        """Return the error for a lease that cannot be written."""
 
     def _numbers(self) -> list[int]:
         try:
@@ -172,7 +132,7 @@ class LeaseFolder(ABC):
         return [int(stem) for stem, _, suffix in stems if suffix == "json" and stem.isdigit()]
 
     def _newest(self) -> tuple[int, Lease | None]:
-        """Return the newest number, 0 if there is none, and its lease."""
+        """Return the newest number and its lease; 0 and None if there is none."""
         number = 0
         for _ in range(_ATTEMPTS):
             number = max(self._numbers(), default=0)

@@ -1,8 +1,4 @@
-"""Objects put only if there is none of their name: an entry of a table's log has to be, and Arrow's file systems cannot
-say so.
-
-By obstore, a binding of the library that delta-rs uses too (object_store), so that both go by the same options.
-"""
+"""Conditional puts of objects by obstore, which takes delta-rs' options; Arrow's file systems cannot do them."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ _Options = tuple[tuple[str, str], ...]
 
 _TRIAL = "_upstream_put_if_absent"
 _TRIAL_RETRIES = 2
-# What a store can do it keeps; what it could not may have been mended.
+# Support is permanent, but a refusal may have been fixed since.
 _REFUSED_FOR_S = 60.0
 _DO_WITHOUT = "queries do without where the option engine is left out: then buckets are written anew"
 _CLOUDS = ("aws_", "google_", "azure_")
@@ -38,8 +34,8 @@ def _duration(value: str) -> dt.timedelta:
     return dt.timedelta(microseconds=parse_duration_us(value))
 
 
-# Of the options, as delta-rs names them, those that obstore wants apart from the store's own, among which it ends in a
-# panic over them: for its client for HTTP, as they are, and for its retries, as values of Python's.
+# Options, by delta-rs' names, that obstore takes apart from the store's own, where it would panic over them: for its
+# HTTP client as they are, for its retries as Python values.
 _OF_CLIENT = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type",
     "disable_system_certificates", "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout",
@@ -64,34 +60,18 @@ _tried: dict[tuple[str, _Options], _Tried] = {}
 
 
 def put_if_absent(location: str, storage: Mapping[str, str], path: str, content: bytes) -> bool:
-    """Put an object whole; return False if the store reports that there is one of its name.
+    """Put a whole object; return False if the store reports that its name is taken.
 
-    Parameters
-    ----------
-    location, storage
-        The address below which to put the object, and the options of its store.
-    path, content
-        The object's path and content.
-
-    Raises
-    ------
-    OSError
-        The object was not put, or the store has not confirmed whether it was.
+    An OSError means that the object was not put, or that the store did not confirm it.
     """
     return _put(_opened(location, _hashable(storage)), path, content)
 
 
 def puts_refused(location: str, storage: Mapping[str, str], masked: Callable[[object], str]) -> UpstreamError | None:
-    """Return why a store cannot put an object only if its name is free; None if it can.
+    """Return the reason why a store cannot put an object only if its name is free, or None.
 
     A process tries a store once, with three small requests. After a refusal it tries again, at most once a minute.
-
-    Parameters
-    ----------
-    location, storage
-        As of :func:`put_if_absent`.
-    masked
-        Takes secrets out of the store's messages.
+    `masked` removes secrets from the store's messages.
     """
     key = (location, _hashable(storage))
     known = before = _tried.get(key)
@@ -114,11 +94,11 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
         )
     try:
         store = _opened(location, options, retries=_TRIAL_RETRIES)
-        # Of two that try at once one is refused, which tells it what it wants to know.
+        # One of two concurrent puts fails, which proves support.
         first = _put(store, _TRIAL, b"first")
         second = first and _put(store, _TRIAL, b"second")
         if first:
-            with contextlib.suppress(Exception):  # one that stays is refused the next time, and does no harm
+            with contextlib.suppress(Exception):  # if it stays, the next trial is refused too, which is harmless
                 obstore.delete(store, _TRIAL)
     except OSError as error:
         return TableError(
@@ -196,7 +176,7 @@ def _is_known(location: str, name: str, value: str) -> bool:
         from_url(location, **settings)
     except UnknownConfigurationKeyError:
         return False
-    except BaseError:  # it wants more options, or has one more word to say when all are there
+    except BaseError:  # it needs more options, or objects only to all of them together
         return True
     return True
 
@@ -206,5 +186,5 @@ def _hashable(storage: Mapping[str, str]) -> _Options:
 
 
 def _said(error: Exception) -> str:
-    """Return an error's message without the details that the library adds for debugging."""
+    """Return an error's message without the library's debugging details."""
     return str(error).partition("\n\nDebug source")[0]
