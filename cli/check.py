@@ -1,4 +1,4 @@
-"""``upstream check`` and ``upstream repair``: what is wrong with a table, and what was done about it."""
+"""``upstream check`` and ``upstream repair``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["print_check", "print_repair"]
 
 
 def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bool:
-    """Check a table and print what was found; whether it is right."""
+    """Check a table, print the findings, and return whether it is in order."""
     from ..sink.admin.check import check_table
 
     report = check_table(path, storage=storage, source=source)

@@ -1,9 +1,4 @@
-"""``upstream demo``: an overloaded feed into two tables, side by side, and how old their rows are.
-
-Both queries read the same generated feed: five times as many rows as they can process, since each row waits for a
-service. One uses an update queue. The other is the usual recipe, ``foreachBatch`` that deduplicates and merges.
-A reader looks at both tables each second.
-"""
+"""``upstream demo``: an overloaded feed into two tables, and the ages of their rows."""
 
 from __future__ import annotations
 
@@ -44,36 +39,18 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 @dataclasses.dataclass(frozen=True)
 class AgeReading:
-    """What a reader saw of the tables at one moment.
+    """The ages of the tables' rows at one moment."""
 
-    Attributes
-    ----------
-    second : float
-        Since the first commit of either.
-    ages_s : mapping of str to float or None
-        By table: the mean age of its rows, in seconds; None while it has no row.
-    """
-
-    second: float
-    ages_s: Mapping[str, float | None]
+    second: float  # since the first commit of either table
+    ages_s: Mapping[str, float | None]  # by table: the mean age of its rows, in seconds; None while it has none
 
 
 def demo(seconds: float, to: Path, console: Console) -> None:
     """Run both queries, print the ages as they change, and plot them at the end.
 
-    Parameters
-    ----------
-    seconds
-        How long to look at the tables, from the first commit on.
-    to
-        The folder for the tables, the checkpoints and the plot. The demo replaces those of an earlier demo.
-    console
-        Where to print.
-
-    Raises
-    ------
-    Failure
-        A query failed, or the folder holds something else.
+    The feed has five times as many rows as the queries can process, since each row waits for a service. One query uses
+    an update queue; the other is the usual ``foreachBatch`` that deduplicates and merges. The folder `to` gets the
+    tables, the checkpoints and the plot, in place of an earlier demo's.
     """
     from ..conf.session import session
 
@@ -111,20 +88,7 @@ def demo(seconds: float, to: Path, console: Console) -> None:
 
 
 def mean_age_s(table: str, now: int) -> float | None:
-    """Return how old a table's rows are on average, as a reader of plain Delta sees it.
-
-    Parameters
-    ----------
-    table
-        Its folder, with the column ``time``.
-    now
-        Microseconds since the epoch.
-
-    Returns
-    -------
-    float or None
-        Seconds; None if there is no table or no row.
-    """
+    """Return the mean age of a table's rows at `now` (µs), as a reader of plain Delta sees it; None without rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from deltalake import DeltaTable
@@ -139,7 +103,7 @@ def mean_age_s(table: str, now: int) -> float | None:
 
 
 def sparkline(readings: Sequence[AgeReading]) -> list[str]:
-    """Return a line of bars for each table, all on one scale; blanks where there was no row."""
+    """Return a line of bars for each table, all on one scale; blanks while there is no row."""
     every = [age for each in readings for age in each.ages_s.values() if age is not None]
     if not every:
         return []
@@ -156,7 +120,7 @@ def sparkline(readings: Sequence[AgeReading]) -> list[str]:
 
 
 def draw(readings: Sequence[AgeReading], to: Path) -> Path | None:
-    """Draw the ages over time, if matplotlib is installed; a line ends where there is no row."""
+    """Plot the ages over time, if matplotlib is installed; a line has gaps while there is no row."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -200,7 +164,7 @@ def _parts(place: Path) -> tuple[str, str]:
 
 
 def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float) -> Iterator[AgeReading]:
-    """Look at the tables each second, from the first commit of either on."""
+    """Read the tables' ages each second, from the first commit of either."""
     began: float | None = None
     while began is None or time.monotonic() - began < seconds:
         for query in queries:
@@ -240,18 +204,8 @@ def start_merge(
 ) -> StreamingQuery:
     """Start the usual recipe: ``foreachBatch`` that deduplicates, works on each row, and merges.
 
-    Parameters
-    ----------
-    spark
-        A session with Delta.
-    feed
-        Options of the source for rows of `key`, `time` and `value`.
-    table, checkpoint
-        Folders; the table is made.
-    work
-        Adds the column `score`, as ``mapInArrow`` takes it.
-    lanes
-        How many tasks work at a time.
+    `feed` has the source's options for rows of `key`, `time` and `value`; `work` adds the column `score`. At most
+    `lanes` tasks run at a time.
     """
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F
@@ -281,7 +235,7 @@ def start_merge(
 
 
 def _score(batch: pa.RecordBatch) -> Any:
-    """Wait for the service, a while for each row."""
+    """Wait for the service, for a fixed time per row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""``upstream erase``: take a key out of a table, and say what remains of it, and until when. No JVM."""
+"""``upstream erase``: erase a key from a table, without a JVM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def print_erasure(
     index_location: str | None,
     dry_run: bool,
 ) -> None:
-    """Erase a key and print what was done."""
+    """Erase a key, and print the result."""
 
     def values(layout: Layout, location: str) -> list[pa.Array]:
         return text_key(layout, location, key)

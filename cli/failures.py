@@ -1,4 +1,4 @@
-"""From whatever went wrong to one sentence, an exit code and a log."""
+"""Errors as one sentence for the user, an exit code and a log."""
 
 from __future__ import annotations
 
@@ -27,17 +27,7 @@ _JAVA = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error):
 
 
 class Failure(Exception):  # noqa: N818 a message for the user, not an error of ours
-    """The message shown to the user.
-
-    Parameters
-    ----------
-    sentence : str
-        Without a trace.
-    code : int
-        The process's exit code.
-    details : str
-        The full story, for the log; empty if there is nothing to add.
-    """
+    """An error with one sentence for the user, the process's exit code, and details for the log, if any."""
 
     def __init__(self, sentence: str, code: int = FAILED, details: str = "") -> None:
         super().__init__(sentence)
@@ -47,7 +37,7 @@ class Failure(Exception):  # noqa: N818 a message for the user, not an error of 
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what the user sees of an error: UpStream's own message in it, if any, else its most telling line."""
+    """Return the failure to show for an error: UpStream's own message in it, if any, else its most informative line."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, UpstreamError):
@@ -64,7 +54,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def record(failure: Failure, log: Path) -> bool:
-    """Append the full story to the log; whether there was one to append."""
+    """Append the failure's details to the log; return False if it has none."""
     if not failure.details:
         return False
     with open(log, "a", encoding="utf-8") as file:
@@ -73,19 +63,9 @@ def record(failure: Failure, log: Path) -> bool:
 
 
 def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
-    """Do work that writes a log, and return its exit code.
+    """Run work that writes a log, and return its exit code; a Failure names the log if the details are there.
 
-    Parameters
-    ----------
-    chosen
-        The log; by default a file in the temporary folder, which is removed if nothing failed.
-    work
-        From the log to an exit code.
-
-    Raises
-    ------
-    Failure
-        The work has failed. The message names the log if the full story is there.
+    By default the log is a temporary file, which is removed if the work succeeds.
     """
     log = chosen or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
     try:

@@ -1,4 +1,4 @@
-"""Which feed holds the low-watermark back, for how long, and how far feeds are apart: for people."""
+"""Texts on the feeds that hold the low-watermark back."""
 
 from __future__ import annotations
 
@@ -13,22 +13,15 @@ from .live import bound_text
 
 __all__ = ["feed_lines", "waits_for"]
 
-# What is worth a word: feeds are never at quite the same point.
+# Smaller differences are not shown: feeds are never at quite the same point.
 _APART_US = 1_000_000
 _MOST = 20
 
 
 def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
-    """Return which feed the others wait for, from the source's last offset.
+    """Return the feed that holds the others back, from the source's offset in Spark's progress report.
 
     The text is empty for a single feed, and for feeds that are close together.
-
-    Parameters
-    ----------
-    offset
-        Of the source, as Spark's progress report has it.
-    now_us : int
-        The clock.
     """
     progress: Mapping[str, Any] = offset.get("progress", {})
     ended = set(offset.get("ended", ()))
@@ -56,14 +49,10 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
 
 
 def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
-    """Return a line for each feed of the last commit, first the one that holds the low-watermark back.
+    """Return a line for each feed of the last commit, those that hold the low-watermark back first.
 
-    That line includes how long the feed has been at its low-watermark.
-
-    Parameters
-    ----------
-    summaries
-        Of the last commits, oldest first; they say how long only as far as they go back.
+    Such a line includes how long the feed has been at its low-watermark, as far as the summaries (oldest first) go
+    back.
     """
     if not summaries:
         return []
@@ -87,7 +76,7 @@ def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
 
 
 def _turn(bound: Any, feed: str) -> tuple[int, Any, str]:
-    """Return a sort key: first feeds that hold the others back, last those that have ended."""
+    """Return a sort key: feeds that hold the others back come first, ended feeds last."""
     if bound == NOTHING_YET:
         return 0, 0, feed
     return (2, 0, feed) if bound is None else (1, bound, feed)

@@ -1,4 +1,4 @@
-"""``upstream latest``: follow a feed, keep the newest row per key in a table, say how it goes."""
+"""``upstream latest``: keep the newest row per key of a feed in a table, and report the progress."""
 
 from __future__ import annotations
 
@@ -44,62 +44,33 @@ _LINE_S = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What `upstream latest` was asked for.
+    """The arguments of `upstream latest`."""
 
-    Attributes
-    ----------
-    source : str or None
-        File, folder or glob; None for a connector that needs none.
-    key : tuple of str
-    time : str or None
-    sequence : tuple of str
-        The columns that order the rows of a key in place of the time.
-    delete_when : str or None
-        The condition under which a row deletes its key.
-    table, checkpoint, quarantine : str
-        Folders.
-    buckets : int or None
-    once : bool
-        End when what is there now has been read.
-    trigger : str or None
-        The least time between batches.
-    target, metrics : str or None
-        The bound for staleness, and the place of the table of metrics.
-    options, storage, conf : mapping
-        Options of the source, of the object store, and Spark's settings.
-    master : str or None
-    expected_keys : int or None
-        How many a new table is to hold: it gets buckets for them.
-    as_json : bool
-        Print a line of JSON for each commit to standard output, and no live line.
-    """
-
-    source: str | None
+    source: str | None  # file, folder or glob; None for a connector that needs none
     key: tuple[str, ...]
     time: str | None
     table: str
     checkpoint: str
     quarantine: str
     buckets: int | None
-    once: bool
-    trigger: str | None
-    target: str | None
-    metrics: str | None
-    options: Mapping[str, str]
-    storage: Mapping[str, str]
-    conf: Mapping[str, str]
+    once: bool  # end once the rows that are there now are read
+    trigger: str | None  # the least time between batches
+    target: str | None  # the bound for staleness
+    metrics: str | None  # the folder of the table of metrics
+    options: Mapping[str, str]  # of the source
+    storage: Mapping[str, str]  # options of the object store
+    conf: Mapping[str, str]  # Spark's settings
     master: str | None
-    expected_keys: int | None = None
-    as_json: bool = False
-    sequence: tuple[str, ...] = ()
-    delete_when: str | None = None
+    expected_keys: int | None = None  # a new table gets buckets for so many keys
+    as_json: bool = False  # print a line of JSON for each commit, and no live line
+    sequence: tuple[str, ...] = ()  # columns that order the rows of a key instead of the time
+    delete_when: str | None = None  # the condition under which a row deletes its key
 
 
 def follow(job: Job, console: Console, log: Path) -> int:
-    """Run the job until it ends, fails, or is stopped; the exit code.
+    """Run the job until it ends, fails, or is stopped; return the exit code.
 
-    Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on
-    where it was.
+    Results are exactly once: stopped at any moment and restarted, the job resumes.
     """
     from ..conf.session import session
     from ..datasource.early_checks import check_source
@@ -129,7 +100,7 @@ def follow(job: Job, console: Console, log: Path) -> int:
 
 
 def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[LiveLine, bool]:
-    """Run the query; what was seen of it, and whether it came to its own end."""
+    """Run the query; return its live line, and whether it ended by itself."""
     from ..sink.figures.summary import read_summaries
 
     seen = _version(job)
@@ -149,7 +120,7 @@ def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[
         batch, batch_s, left, reached = _progress(query, book)
         feeds = set(reached.get("progress", ()))
         ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
-        # A commit is seen before Spark tells of its batch: what is left and what is done must be of the same one.
+        # A commit is seen before Spark reports its batch: the backlog and the rows done must be of the same batch.
         if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
         line.waits_for = waits_for(reached, now_us())
@@ -177,7 +148,7 @@ def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[
 
 
 def _version(job: Job) -> int:
-    """Return the table's version before the run, or -1 if there is no table."""
+    """Return the table's version before the run; -1 if there is no table."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -190,7 +161,7 @@ def _version(job: Job) -> int:
 
 
 def _source_options(job: Job) -> dict[str, str]:
-    """Return the options of the source, as Spark hands them over."""
+    """Return the options of the source, by Spark's names."""
     from ..datasource.latest_stream import latest_options
 
     options = {
@@ -211,7 +182,7 @@ def _source_options(job: Job) -> dict[str, str]:
 
 
 def _stream(job: Job, spark: SparkSession) -> UpdateStream:
-    """Return the plan: a feed, and nothing between it and the table."""
+    """Return the stream: a feed, without a step before the table."""
     from ..api.stream import UpdateStream
 
     rows = spark.readStream.format("upstream").options(**_source_options(job)).load()
@@ -238,10 +209,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
 
 
 def _progress(query: StreamingQuery, book: OffsetBook) -> tuple[int, float | None, float | None, dict[str, Any]]:
-    """Return the last batch, its seconds, the source's backlog, and its offset after that batch.
-
-    The backlog is in bytes if the source counts them, else in rows.
-    """
+    """Return the last batch, its seconds, the source's backlog (bytes or else rows), and its offset after the batch."""
     last = query.lastProgress
     if last is None or not last.sources:
         return -1, None, None, {}
@@ -251,7 +219,7 @@ def _progress(query: StreamingQuery, book: OffsetBook) -> tuple[int, float | Non
     try:
         reached = book.whole(_json(last.sources[0].endOffset))
     except CheckpointError:
-        reached = {}  # the query has gone on meanwhile, and its list of feeds was written anew
+        reached = {}  # the query has moved on meanwhile, and rewritten its list of feeds
     return last.batchId, batch_s, None if left is None else float(left), reached
 
 
@@ -304,10 +272,9 @@ class _Stop:
             signal.signal(each, self._handle)
 
     def code(self, once: bool) -> int:
-        """Return the exit code of a run, interrupted or not.
+        """Return the exit code of a run: 0 if it follows a feed, which only a signal ends.
 
-        A query that follows a feed ends by a signal: 0. If a signal interrupts a run with `--once`, the code is the
-        shell's for that signal.
+        If a signal interrupts a run with `--once`, the code is the shell's for that signal.
         """
         if not once or self.signal is None:
             return 0
@@ -334,6 +301,6 @@ def _stop_on_signals() -> Generator[_Stop]:
 
 
 def _quietly(stop: Any) -> None:
-    """Stop something that may be gone already; what matters has been said."""
+    """Call `stop` on a query or session that may be gone already, ignoring errors."""
     with suppress(Exception):
         stop()

@@ -1,4 +1,4 @@
-"""What the live line says, from commit summaries; plain logic, the clock comes in."""
+"""The live line of a run, from commit summaries. All times are arguments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ _WINDOW_S = 5.0
 
 
 class LiveLine:
-    """Gathers the commits of one run and says in one line how it goes.
-
-    Parameters
-    ----------
-    started_s : float
-        The clock at the start, in seconds.
-    """
+    """A line that sums up the commits of one run; `started_s` is the clock at its start."""
 
     def __init__(self, started_s: float) -> None:
         self._before_s = started_s
@@ -38,7 +32,7 @@ class LiveLine:
         self.waits_for = ""
 
     def add(self, summary: CommitSummary, now_s: float) -> None:
-        """Take the summary of a commit that was seen at `now_s`."""
+        """Add the summary of a commit that was seen at `now_s`."""
         self.last = summary
         self.batches += 1
         self.rows += summary.updates
@@ -52,7 +46,7 @@ class LiveLine:
         self._recent.append((now_s, summary.updates))
 
     def rows_per_second(self, now_s: float) -> float:
-        """Return the rows taken in per second, over the commits of the last five seconds.
+        """Return the input rows per second of the commits of the last five seconds.
 
         The span begins at the commit before them, or at the start.
         """
@@ -61,15 +55,7 @@ class LiveLine:
         return sum(rows for _, rows in self._recent) / max(now_s - self._before_s, 1e-3)
 
     def text(self, now_s: float, batch_s: float | None) -> str:
-        """Return the line.
-
-        Parameters
-        ----------
-        now_s : float
-            The clock, in seconds.
-        batch_s : float or None
-            How long the last batch took from planning to commit.
-        """
+        """Return the line; `batch_s` is the last batch's time from planning to commit."""
         if self.last is None:
             return "waiting for the first rows"
         parts = [f"{short_count(self.rows_per_second(now_s))} rows/s in"]
@@ -130,7 +116,7 @@ class LiveLine:
 
 
 def how_rows_came(summary: CommitSummary) -> list[str]:
-    """Return how many rows have come late, and how many are suspect; nothing where there are none."""
+    """Return the counts of late and of suspect rows, if above 0."""
     counts = summary.sources
     if counts is None:
         return []
@@ -152,17 +138,16 @@ def has_ended(summary: CommitSummary) -> bool:
 
 @dataclasses.dataclass
 class Remaining:
-    """How much of a backlog is done, and how long the rest will take.
+    """An estimate of the finished share of a backlog, and of the time that the rest takes.
 
-    The source says what is left (in bytes or rows), the sink how many rows it has taken; after two reports the one is
-    known in terms of the other.
+    The source reports what is left (in bytes or rows), the sink how many rows it has taken. Two reports relate the two.
     """
 
     _first: tuple[float, int, float] | None = None
     _last: tuple[float, int, float] | None = None
 
     def report(self, left: float, rows_done: int, now_s: float) -> None:
-        """Take what is left and what is done at `now_s`."""
+        """Add a report of the backlog left and the rows done at `now_s`."""
         seen = (left, rows_done, now_s)
         if self._first is None:
             self._first = seen
@@ -170,7 +155,7 @@ class Remaining:
             self._last = seen
 
     def fraction(self) -> float | None:
-        """Return the share that is done, from 0 to 1, or None before an estimate is possible."""
+        """Return the finished share, from 0 to 1, or None before an estimate is possible."""
         if self._first is None or self._last is None:
             return None
         left, rows, _ = self._last
@@ -199,10 +184,7 @@ def short_count(number: float) -> str:
 
 
 def bound_text(value: Any) -> str:
-    """Return a bound as ISO text to the millisecond, rounded down, or a number as it is.
-
-    Trailing zeros are dropped.
-    """
+    """Return a bound as ISO text to the millisecond, rounded down without trailing zeros; a number is unchanged."""
     if not isinstance(value, str):
         return str(value)
     body, dot, fraction = value.replace("T", " ", 1).removesuffix("Z").partition(".")

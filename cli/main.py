@@ -1,8 +1,4 @@
-"""``upstream``: the newest row per key from the shell.
-
-Exit codes: 0 done (a followed feed ends by Ctrl-C, so that is 0 too); 1 it failed; 2 usage error; 130 or 143 a run
-that was to finish (``--once``) was interrupted, or a second Ctrl-C ended at once.
-"""
+"""The command line ``upstream``."""
 
 from __future__ import annotations
 
@@ -400,7 +396,7 @@ def _parameters() -> dict[str, dict[str, str]]:
 
 
 def main() -> None:
-    """Run the command line; every error is a sentence on standard error, and an exit code."""
+    """Run the command line; each error becomes a sentence on standard error, and an exit code."""
     try:
         app()  # ends the process by itself, except for what is caught here
     except Exception as error:  # noqa: BLE001 the last line of defence: a sentence, not a trace
@@ -410,7 +406,7 @@ def main() -> None:
 
 
 def _console() -> Console:
-    """Return standard error: a terminal wraps lines, and a file has them whole."""
+    """Return standard error: a terminal wraps lines, and a file gets them whole."""
     console = Console(stderr=True, highlight=False)
     console.soft_wrap = not console.is_terminal
     return console

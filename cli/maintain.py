@@ -1,4 +1,4 @@
-"""``upstream maintain``: what a query does for its table between batches, by hand. No JVM."""
+"""``upstream maintain``: a query's maintenance of its table, on demand and without a JVM."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ __all__ = ["maintain"]
 def maintain(
     path: str, *, retention_us: int | None, versions: int | None, dry: bool, compact: bool, storage: dict[str, str]
 ) -> None:
-    """Maintain a whole table, without a limit of time, and print what was done.
+    """Maintain a whole table, without a time limit, and print the result.
 
-    Parameters
-    ----------
-    path
-        The table.
-    retention_us, versions
-        How much of its past is kept; None is what the table records.
-    dry
-        Only say what would be done.
-    compact
-        Also rewrite buckets that have small files or dead rows. A query that is writing continues with the new files.
-    storage
-        Options for an object store.
-
-    Raises
-    ------
-    TableError
-        There is no such table, UpStream has not made it, or it cannot be read or written.
+    Without `retention_us` or `versions`, the table's own settings apply. `dry` changes nothing. `compact` also rewrites
+    buckets with small files or dead rows; a query that is writing continues with the new files.
     """
     done = maintain_table(
         path, storage=storage, retention_us=retention_us, versions=versions, dry_run=dry, compact=compact

@@ -1,4 +1,4 @@
-"""Options of the command line that are NAME=VALUE, and those of each command that starts Spark."""
+"""Options of the form NAME=VALUE, and options of every command that starts Spark."""
 
 from __future__ import annotations
 
@@ -18,25 +18,12 @@ _PREFIX = "storage."
 def with_pairs_of_the_file(
     context: typer.Context, parameter: typer.CallbackParam, given: list[str] | None
 ) -> list[str] | None:
-    """Return the pairs of ``upstream.toml``, then those of the command line, which win."""
+    """Return the pairs of ``upstream.toml``, overridden by those of the command line."""
     return [*(context.lookup_default(parameter.name or "") or []), *(given or [])] or None
 
 
 def name_values(given: Sequence[str] | None, name: str) -> dict[str, str]:
-    """Return the pairs of an option that may be repeated.
-
-    Parameters
-    ----------
-    given
-        Each as the user has it; None for no pair.
-    name
-        The option's own, for errors.
-
-    Raises
-    ------
-    Failure
-        One is no pair.
-    """
+    """Return the pairs of a repeatable option, or raise a Failure with the option's `name`."""
     pairs: dict[str, str] = {}
     for each in given or []:
         left, equals, right = each.partition("=")
@@ -47,13 +34,7 @@ def name_values(given: Sequence[str] | None, name: str) -> dict[str, str]:
 
 
 def storage_options(given: Sequence[str] | None) -> dict[str, str]:
-    """Return the options of an object store, without the prefix of their names.
-
-    Raises
-    ------
-    Failure
-        One is no pair, or its name lacks the prefix.
-    """
+    """Return the options of an object store, without the prefix of their names, or raise a Failure."""
     pairs = name_values(given, "--option")
     for name in pairs:
         if not name.startswith(_PREFIX):

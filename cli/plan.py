@@ -1,4 +1,4 @@
-"""``upstream plan``: what staleness to expect, before anything is built. No JVM."""
+"""``upstream plan``: predict staleness by simulation, without a JVM."""
 
 from __future__ import annotations
 
@@ -26,27 +26,17 @@ __all__ = ["BETTER", "FIRST", "Answer", "Effort", "Question", "duration", "predi
 # A run lasts until about so many batches were served, and every key could be served some times, within bounds.
 _BATCHES = 1_000
 _FINEST = 50
-"""Of the time in which every key is served once, the share that batches taken as one may last, at most: 1/50."""
+"""Batches simulated as one last at most 1/50 of the time in which every key is served once."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is simulated.
+    """Upper bounds for a simulation."""
 
-    Attributes
-    ----------
-    services, rows : int
-        Of a run, at most.
-    rounds : int
-        How often every key could be served.
-    seeds : int
-        Runs of each policy, at most.
-    """
-
-    services: int
+    services: int  # of a run, as are `rows`
     rows: int
-    rounds: int
-    seeds: int
+    rounds: int  # how often every key could be served
+    seeds: int  # runs of each policy
 
 
 FIRST = Effort(services=250, rows=400_000, rounds=4, seeds=1)
@@ -55,46 +45,21 @@ BETTER = Effort(services=2_000, rows=2_000_000, rounds=10, seeds=1_000)
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """The load to simulate, the policies, and the length."""
 
-    Attributes
-    ----------
-    rate : float
-        Rows per second.
-    keys : int
-    skew : float
-        Zipf's exponent; 0 is even.
-    cost_us, fixed_us : int
-        Of a row, of a batch.
-    budget : int or None
-        The most rows in a batch; None is everything that waits.
-    policies : sequence of str
-        None is all.
-    duration_us : int or None
-        How long to simulate; None chooses.
-    seeds : int
-        Runs.
-    """
-
-    rate: float
+    rate: float  # rows per second
     keys: int
-    skew: float
-    cost_us: float
+    skew: float  # Zipf's exponent; 0 is even
+    cost_us: float  # of a row; `fixed_us` is that of a batch
     fixed_us: float
-    budget: int | None
-    policies: Sequence[str] = ()
-    duration_us: int | None = None
+    budget: int | None  # the most rows in a batch; None is all that wait
+    policies: Sequence[str] = ()  # empty for all
+    duration_us: int | None = None  # the simulated time; None chooses one
     seeds: int = 3
 
 
 def duration(text: str, name: str) -> int:
-    """Return an option's value in microseconds.
-
-    Raises
-    ------
-    OptionError
-        It is not a duration.
-    """
+    """Return an option's value in microseconds, or raise an OptionError with the option's `name`."""
     try:
         return parse_duration_us(text)
     except ValueError as error:
@@ -103,7 +68,7 @@ def duration(text: str, name: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """Predictions, and what they rest on: runs of so long, so many of each policy."""
+    """Predictions, with the simulated time and the runs of each policy that they are based on."""
 
     predictions: Sequence[Prediction]
     until_us: int
@@ -111,20 +76,7 @@ class Answer:
 
 
 def predict(question: Question, effort: Effort = BETTER, ran: Callable[[], None] = lambda: None) -> Answer:
-    """Simulate a question.
-
-    Parameters
-    ----------
-    question : Question
-    effort : Effort
-    ran : callable
-        Called after each run.
-
-    Raises
-    ------
-    OptionError
-        A number makes no sense.
-    """
+    """Simulate a question, calling `ran` after each run."""
     server, until, grain = _extent(question, effort)
     seeds = min(question.seeds, effort.seeds)
 
@@ -141,7 +93,7 @@ def predict(question: Question, effort: Effort = BETTER, ran: Callable[[], None]
 def print_plan(
     question: Question, console: Console, target: StalenessTarget | None = None, *, quick: bool = False
 ) -> bool:
-    """Print what is to be expected, soon and roughly and then better; returns whether some policy meets the target."""
+    """Print a rough prediction, then a better one; return whether a policy meets the target."""
     capacity = Server(question.cost_us, question.fixed_us, question.budget).rows_per_second
     first, better = (_extent(question, effort) for effort in (FIRST, BETTER))
     console.print(
@@ -214,7 +166,7 @@ def _extent(question: Question, effort: Effort) -> tuple[Server, int, int]:
     batch_us = question.budget / server.rows_per_second * 1e6
     services = until / batch_us
     if question.rate < server.rows_per_second:
-        # Mostly one row waits, so that every row is a service, and soon all is as it will be.
+        # Mostly one row waits, so every row is a service, and the steady state comes soon.
         enough = round(effort.services / question.rate * 1e6)
         return server, until if question.duration_us is not None else min(until, max(enough, round(10 * batch_us))), 1
     grain = min(math.ceil(services / effort.services), max(1, question.keys // (_FINEST * question.budget)))

@@ -1,4 +1,4 @@
-"""``upstream queries``: the continuous queries of a checkpoint, whether their job runs or not. None needs Java."""
+"""``upstream queries``: the continuous queries of a checkpoint, with a running job or without. None needs Java."""
 
 from __future__ import annotations
 

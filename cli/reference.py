@@ -1,4 +1,4 @@
-"""Render the options reference from the declarations: docs/options.md, and `upstream options`."""
+"""The reference of all options, rendered from their declarations: docs/options.md, and ``upstream options``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""``upstream serve``: tables for BI tools, by Spark's own Thrift server, in views that hide what the sink keeps for
-itself.
-"""
+"""``upstream serve``: tables for BI tools by Spark's Thrift server, in views without the sink's own columns."""
 
 from __future__ import annotations
 
@@ -28,32 +26,16 @@ __all__ = ["ServeRequest", "serve"]
 
 @dataclasses.dataclass(frozen=True)
 class ServeRequest:
-    """What is to be served, and where.
+    """The tables to serve, and the address."""
 
-    Attributes
-    ----------
-    tables : mapping of str to str
-        Views' names, and the tables' folders or addresses.
-    metrics : str or None
-        The table of metrics: then each view has one beside it that says how fresh it is.
-    host, port : str, int
-        Where clients connect.
-    """
-
-    tables: Mapping[str, str]
-    metrics: str | None
-    host: str
+    tables: Mapping[str, str]  # the folder or address of each view's table, by the view's name
+    metrics: str | None  # the table of metrics; with it, each view gets another one with its freshness
+    host: str  # where clients connect, with `port`
     port: int
 
     @classmethod
     def of(cls, tables: Sequence[str], metrics: str | None, host: str, port: int) -> ServeRequest:
-        """Return what the command line requests: ``NAME=PATH``, or a path whose last part is the name.
-
-        Raises
-        ------
-        OptionError
-            Two have one name.
-        """
+        """Return the request of the command line: ``NAME=PATH``, or a path whose last part is the name."""
         named: dict[str, str] = {}
         for each in tables:
             name, equals, path = each.partition("=")
@@ -70,13 +52,7 @@ class ServeRequest:
 
 
 def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
-    """Serve until Ctrl-C or SIGTERM.
-
-    Raises
-    ------
-    Failure
-        A table is not there, or the port cannot be had.
-    """
+    """Serve until Ctrl-C or SIGTERM, or raise a Failure if a table is missing or the port is taken."""
     from ..conf.jars import delta_jars
     from ..conf.session import session
 

@@ -1,10 +1,4 @@
-"""Options of the command line from a file: ``upstream.toml``.
-
-A table for each command has its options by their long names, without the dashes, and sets their defaults: the command
-line wins. Options that are pairs (``--option``, ``--conf``) are tables; pairs on the command line are added to them.
-The table ``storage`` has the options of an object store, for every command that takes them. ``${NAME}`` stands for an
-environment variable, so that no secret is in the file or among a process's arguments; ``$$`` is a dollar sign.
-"""
+"""Options of the command line from a file, ``upstream.toml``."""
 
 from __future__ import annotations
 
@@ -25,7 +19,7 @@ else:
 __all__ = ["DEFAULT_FILE", "command_defaults", "read_settings"]
 
 DEFAULT_FILE = "upstream.toml"
-"""Read from the working directory when it exists and no other file is named."""
+"""The file that is read from the working directory, if it exists and no other one is named."""
 
 _VARIABLE = re.compile(r"\$(?:\$|\{([^}]*)\}|)")
 _PAIRS = {"option", "conf"}
@@ -33,24 +27,11 @@ _STORAGE = "storage"
 
 
 def read_settings(path: Path, environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Read the options of each command.
+    """Read the options of each command, by their long names without dashes; an invalid file raises a Failure.
 
-    Parameters
-    ----------
-    path
-        The file.
-    environment
-        What ``${NAME}`` stands for.
-
-    Returns
-    -------
-    dict
-        Values by option, by command.
-
-    Raises
-    ------
-    Failure
-        The file is missing or is no TOML, a part is no table, or a variable is not set.
+    Options that are pairs (``--option``, ``--conf``) are tables. The table ``storage`` applies to every command with an
+    object store. ``${NAME}`` is a variable of the `environment`, which keeps secrets out of the file; ``$$`` is a
+    dollar sign.
     """
     try:
         parsed = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -70,22 +51,10 @@ def read_settings(path: Path, environment: Mapping[str, str]) -> dict[str, dict[
 def command_defaults(
     settings: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Mapping[str, str]], path: Path
 ) -> dict[str, dict[str, Any]]:
-    """Return the defaults as Click takes them: by command, by parameter.
+    """Return the defaults for Click, by command and parameter; an unknown command or option raises a Failure.
 
-    Parameters
-    ----------
-    settings
-        As :func:`read_settings` gives them.
-    parameters
-        The commands, each with its options' long names and the parameters that these set. A command of a group has the
-        group's name before its own.
-    path
-        The file, for errors.
-
-    Raises
-    ------
-    Failure
-        The file names a command or an option that does not exist.
+    `parameters` has the parameter of each command's long options. A command of a group has the group's name before its
+    own. `path` is for errors.
     """
     stored = _as_given(
         "option", {f"{_STORAGE}.{name}": each for name, each in settings.get(_STORAGE, {}).items()}, path
@@ -115,7 +84,7 @@ def command_defaults(
 def _by_command(
     settings: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the options of each command; a table in that of a group is a command's."""
+    """Return the options of each command; a table within that of a group is a command's."""
     found: dict[str, dict[str, Any]] = {}
     for command, options in settings.items():
         if command == _STORAGE:
@@ -147,7 +116,7 @@ def _variable(found: re.Match[str], place: str, environment: Mapping[str, str]) 
 
 
 def _as_given(name: str, value: Any, path: Path) -> Any:
-    """Return a value in the form that it has on the command line."""
+    """Return a value in its form on the command line."""
     if name in _PAIRS:
         if not isinstance(value, dict):
             raise Failure(f'{path}: {name!r} is a table: write "NAME" = "VALUE" below [<command>.{name}].', 2)

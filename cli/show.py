@@ -1,4 +1,4 @@
-"""``upstream show``: the table, read by Polars. No JVM."""
+"""``upstream show``: rows of a table, read by Polars without a JVM."""
 
 from __future__ import annotations
 
@@ -34,29 +34,8 @@ def show(
 ) -> None:
     """Print rows of a table.
 
-    Parameters
-    ----------
-    path
-        The table.
-    limit
-        The most rows; 0 is all.
-    where, order_by
-        SQL over the table's columns.
-    columns
-        Those to print, in this order; none is all of the user's.
-    everything
-        Print the columns that belong to this project too.
-    output
-        One of `FORMATS`.
-    storage
-        Options for an object store.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    Failure
-        The SQL or a column does not fit it.
+    A `limit` of 0 prints all rows. `where` and `order_by` are SQL. Without `columns`, all of the user's are printed;
+    `everything` adds the package's own. An SQL or column that does not fit raises a Failure.
     """
     import polars as pl
 
@@ -106,7 +85,7 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dic
 
 
 def cell(value: Any) -> str:
-    """Return a value as it is printed; nothing for null."""
+    """Return a value as text; empty for null."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Where rows come from, in one word for the shell: a path, or the address of topics."""
+"""Sources of rows in one word for the shell: a path, or an address."""
 
 from __future__ import annotations
 
@@ -11,18 +11,10 @@ _LATEST = "latest:"
 
 
 def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return the path, if it is one, and the options that an address implies.
+    """Return the path, if `source` is one, and the options that an address implies.
 
-    Parameters
-    ----------
-    source
-        A path, ``kafka://host:port,host:port/topic,topic``, or ``latest:`` and the path of a table that another query
-        writes.
-
-    Raises
-    ------
-    OptionError
-        The address names no broker or no topic.
+    Addresses are ``kafka://host:port,host:port/topic,topic``, and ``latest:`` with the path of a table that another
+    query writes.
     """
     if source is not None and source.startswith(_LATEST):
         return source[len(_LATEST) :], {"connector": "latest"}

@@ -1,4 +1,4 @@
-"""``upstream sql``: run a continuous query from the shell, or type statements at a prompt."""
+"""``upstream sql``: run a continuous query from the shell, or statements at a prompt."""
 
 from __future__ import annotations
 
@@ -33,37 +33,17 @@ commands = typer.Typer()
 
 @dataclass(frozen=True)
 class SqlJob:
-    """What ``upstream sql`` was asked for.
-
-    Attributes
-    ----------
-    streams : tuple of StreamChoice
-    relations : dict of str to str
-        Delta tables by the names that queries give them.
-    query : str or None
-        The query; without one, statements come from the terminal or from standard input.
-    name : str
-        The query's, and its table's.
-    to, checkpoint : str
-        The folder of the tables, and the job's checkpoint.
-    once : bool
-        End when what is there now has been read.
-    storage : dict of str to str
-        Options of the object store with the tables and relations.
-    conf : dict of str to str
-        Spark's settings.
-    master : str or None
-    """
+    """The arguments of ``upstream sql``."""
 
     streams: tuple[StreamChoice, ...]
-    relations: dict[str, str]
-    query: str | None
-    name: str
-    to: str
+    relations: dict[str, str]  # Delta tables by the names that queries use
+    query: str | None  # without one, statements come from the terminal or from standard input
+    name: str  # of the query and its table
+    to: str  # the folder of the tables
     checkpoint: str
-    once: bool
-    storage: dict[str, str]
-    conf: dict[str, str]
+    once: bool  # end once the rows that are there now are read
+    storage: dict[str, str]  # options of the object store with the tables and relations
+    conf: dict[str, str]  # Spark's settings
     master: str | None
 
 
@@ -146,7 +126,7 @@ def sql(
 
 
 def run_sql(job: SqlJob, log: Path) -> int:
-    """Run the job until it ends, fails, or is stopped; the exit code."""
+    """Run the job until it ends, fails, or is stopped; return the exit code."""
     from ..api.queries import queries as open_queries
     from ..conf.session import session
     from .sql_shell import Shell
@@ -201,14 +181,7 @@ def _work(job: SqlJob, shell: Shell, messages: Console) -> None:
 
 
 class _SparkJob:
-    """The streaming query behind the queries, from when it is needed.
-
-    Parameters
-    ----------
-    queries : Queries
-    once : bool
-        Read what is there when it is needed, not what comes later.
-    """
+    """The streaming query that hosts the queries, started on demand. With `once` it stops at the rows there by then."""
 
     def __init__(self, queries: Queries, *, once: bool) -> None:
         self._queries = queries
@@ -216,7 +189,6 @@ class _SparkJob:
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
-        """See :class:`~.sql_shell.Job`."""
         if self._once and self._query is not None:
             self._query.awaitTermination()  # it may have begun before the newest query was registered
             self._query = None
@@ -225,7 +197,6 @@ class _SparkJob:
             self._query = self._queries.start(**trigger)
 
     def has_ended(self) -> bool:
-        """See :class:`~.sql_shell.Job`."""
         if self._query is None:
             return False
         error = self._query.exception()

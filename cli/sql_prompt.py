@@ -1,4 +1,4 @@
-"""The prompt of ``upstream sql``: lines until a statement is complete, with names completed by Tab."""
+"""The prompt of ``upstream sql``, with completion by Tab."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sql_statements import parse, split
 __all__ = ["Lines", "completions", "converse", "statements_of", "terminal"]
 
 Lines = Callable[[str], str]
-"""Asks for a line with a prompt; raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
+"""Reads a line after a prompt; raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
 
 _FIRST, _NEXT = "upstream=> ", "upstream-> "
 _WORDS = re.findall(
@@ -25,20 +25,14 @@ _WORDS = re.findall(
 
 
 def completions(begun: str, names: Iterable[str]) -> list[str]:
-    """Return the words of the language and the names that go on from what has been typed of a word.
-
-    Words come in the case in which they were begun.
-    """
+    """Return the words of the language (in the case begun) and the names that complete the beginning of a word."""
     words = _WORDS if begun[:1].isupper() else [each.lower() for each in _WORDS]
     every = [*names, *words]
     return sorted({each for each in every if begun and each.lower().startswith(begun.lower())})
 
 
 def converse(shell: Shell, lines: Lines, complain: Callable[[UpstreamError], object]) -> None:
-    """Run what is typed until the end, or until somebody quits.
-
-    What is refused is reported, and the conversation goes on. Ctrl-C forgets what has been typed of a statement.
-    """
+    """Run typed statements until the end or ``quit``, reporting errors. Ctrl-C discards an unfinished statement."""
     buffer = ""
     while True:
         try:
@@ -68,13 +62,7 @@ def statements_of(text: str) -> Iterator[str]:
 
 
 def terminal(names: Callable[[], Iterable[str]]) -> Lines:
-    """Return what asks at a terminal, with history and completion if this Python has readline.
-
-    Parameters
-    ----------
-    names : callable
-        What can be named now: streams, columns, queries, views.
-    """
+    """Return a prompt for a terminal, with history and completion of `names` if this Python has readline."""
     try:
         import readline
     except ImportError:  # not on every platform

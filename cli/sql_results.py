@@ -1,4 +1,4 @@
-"""The table of a continuous query as people see it: the rows that it has, and how they change."""
+"""The table of a continuous query as people see it: its rows, and their changes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,13 @@ Snapshot = tuple[int, "pl.DataFrame"]
 """A version of a table, and its rows."""
 
 Changes = list[tuple[str, tuple[Any, ...]]]
-"""``-`` and a row that has gone, or ``+`` and one that has come."""
+"""``-`` and a removed row, or ``+`` and an added one."""
 
 
 def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | None:
-    """Return the newest version of a table and its rows; None if there is no version after the one given.
+    """Return the newest version of a table and its rows; None if no version is newer than `after`.
 
-    Parameters
-    ----------
-    location : str
-    after : int
-        The version that is known.
-    added : str, optional
-        The column that the table has beside those of its query.
+    `added` is the column that identifies rows and is not the query's, if there is one.
     """
     from ..delta_format.scan import scan_table
     from ..sink.admin.scan import open_table
@@ -50,7 +44,7 @@ def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | 
 
 
 def changes(before: pl.DataFrame | None, after: pl.DataFrame) -> Changes:
-    """Return the rows that have gone, then those that have come, each as often as it did, in an order of their own."""
+    """Return the removed rows, then the added ones, each as often as it changed, in a fixed order."""
     had = collections.Counter() if before is None else collections.Counter(_hashable(row) for row in before.iter_rows())
     has = collections.Counter(_hashable(row) for row in after.iter_rows())
     gone = sorted((had - has).elements(), key=_order)
@@ -77,7 +71,7 @@ def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that can be in a set, and that is the same object whenever it is NaN."""
+    """Return a hashable form of a value, which is one and the same object for each NaN."""
     if isinstance(value, (list, dict)):
         return cell(value)
     return _NAN if _is_nan(value) else value
@@ -88,5 +82,5 @@ def _is_nan(value: Any) -> bool:
 
 
 def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Nulls come first, and NaN last."""
+    """Return a sort key: nulls come first, and NaN last."""
     return tuple((0,) if value is None else (2,) if _is_nan(value) else (1, _plain(value)) for value in row)

@@ -1,4 +1,4 @@
-"""What ``upstream sql`` does with each statement."""
+"""The execution of the statements of ``upstream sql``."""
 
 from __future__ import annotations
 
@@ -47,26 +47,14 @@ class Job(Protocol):
         """Start the job if it does not run."""
 
     def has_ended(self) -> bool:
-        """Return whether the job has come to its end; raise what it has failed of."""
+        """Return whether the job has ended; raise its error if it failed."""
         ...
 
 
 class Shell:
-    """Runs statements against a registry of queries, and the job that hosts them.
+    """An interpreter of statements, with the registry of queries and the job that hosts them.
 
-    Parameters
-    ----------
-    queries : Queries
-        The registry, with its streams.
-    console : Console
-        Where results go.
-    job : Job
-        What hosts the queries.
-
-    Attributes
-    ----------
-    passing : list of str
-        The tables of queries that were run to be looked at. Whoever stops the job can remove them.
+    `passing` has the tables of queries run by SELECT, which can be removed after the job has stopped.
     """
 
     def __init__(self, queries: Queries, console: Console, job: Job) -> None:
@@ -76,13 +64,7 @@ class Shell:
         self.passing: list[str] = []
 
     def run(self, statement: Statement) -> bool:
-        """Run a statement; whether to go on after it.
-
-        Raises
-        ------
-        UpstreamError
-            The statement is refused, or the job has failed.
-        """
+        """Run a statement; return whether to continue after it."""
         match statement:
             case Quit():
                 return False
@@ -119,15 +101,8 @@ class Shell:
     def look_at(self, name: str, text: str) -> None:
         """Register a query, and show its result whenever it changes, until the job ends or Ctrl-C.
 
-        At a terminal the whole result is shown, and replaced. Elsewhere each row that goes has a line with ``-``, and
-        each row that comes one with ``+``.
-
-        Raises
-        ------
-        OptionError
-            The query has been deactivated.
-        UpstreamError
-            The query is refused, or the job has failed.
+        A terminal shows the whole result. Other output has a line with ``-`` for each removed row, and one with ``+``
+        for each added row.
         """
         self._queries.register(name, text)
         try:
@@ -140,7 +115,7 @@ class Shell:
             self._say("")
 
     def names(self) -> list[str]:
-        """Return what can be named now: streams, relations, their columns, views, and queries."""
+        """Return all names that queries and statements can use now."""
         registry = self._registry()
         streams = registry.catalog.streams.values()
         columns = {column for each in streams for column in each.schema.names}
@@ -176,7 +151,7 @@ class Shell:
                 before = rows
 
     def _select(self, text: str) -> None:
-        """Register a query for as long as somebody looks at it."""
+        """Register a query while its result is shown, then drop it."""
         there = {each.lower() for each in self._registry().queries}
         name = next(each for number in range(1, len(there) + 2) if (each := f"select_{number}") not in there)
         try:
@@ -224,7 +199,7 @@ class Shell:
         return queries[known_name(name, queries, "query")]
 
     def _table(self, name: str) -> tuple[str, str | None]:
-        """Return where a query's table is, and the column that identifies its rows if the query has none."""
+        """Return the location of a query's table, and the column that identifies its rows if the query has none."""
         found = self._registered(name)
         return found.location, result_of(found.query.plan).row_key
 

@@ -1,4 +1,4 @@
-"""What can be typed at the prompt of ``upstream sql``, from text to what is to be done."""
+"""The statements of ``upstream sql``, and their parser."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Select:
 
 @dataclass(frozen=True)
 class Explain:
-    """Show what becomes of a query, or of the registered one of a name."""
+    """Show the plan of a query, or of a registered one."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Create:
-    """Register a query, or give it a name as a view."""
+    """Register a query, or create a view."""
 
     name: str
     text: str
@@ -71,7 +71,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Alter:
-    """Give a registered query another text or weight."""
+    """Change the text or the weight of a registered query."""
 
     name: str
     text: str | None = None
@@ -80,7 +80,7 @@ class Alter:
 
 @dataclass(frozen=True)
 class Activate:
-    """Let a registered query run, or rest."""
+    """Activate or deactivate a registered query."""
 
     name: str
     active: bool
@@ -103,12 +103,12 @@ class Describe:
 
 @dataclass(frozen=True)
 class Help:
-    """Show what can be typed."""
+    """Show the statements."""
 
 
 @dataclass(frozen=True)
 class Quit:
-    """End."""
+    """Leave the prompt."""
 
 
 Statement = Select | Explain | Create | Alter | Activate | Drop | Describe | Help | Quit
@@ -119,16 +119,10 @@ _OPTIONS = ("weight", "buckets")
 
 
 def split(buffer: str) -> tuple[list[str], str]:
-    """Return the complete statements in what has been typed, and the rest.
+    """Return the complete statements in the typed text, and the rest.
 
-    A statement ends with a semicolon that is in no text and no comment. A line that begins with a backslash, where a
-    statement could begin, is a statement by itself.
-
-    Examples
-    --------
-    >>> from upstream.cli.sql_statements import split
-    >>> split("SELECT ';' AS a FROM s; SELECT 2")
-    (["SELECT ';' AS a FROM s"], 'SELECT 2')
+    A statement ends with a semicolon outside of strings and comments. A line that begins with a backslash is a
+    statement by itself if no other is unfinished.
     """
     found: list[str] = []
     rest = buffer.lstrip()
@@ -147,15 +141,7 @@ def split(buffer: str) -> tuple[list[str], str]:
 
 
 def parse(text: str) -> Statement:
-    """Return what a statement asks for.
-
-    What is no statement of the prompt is a query, which is checked where it is run.
-
-    Raises
-    ------
-    OptionError
-        A statement of the prompt lacks something or goes on where it should end.
-    """
+    """Parse a statement. Text that is no statement of the prompt is a query, which is checked when it is run."""
     if text.startswith("\\"):
         return _command(text)
     # Before anything is read by tokens: after this word, sqlglot makes one of everything that follows.
@@ -220,7 +206,7 @@ def _alter(words: _Words) -> Alter:
 
 
 def _semicolon(text: str) -> int | None:
-    """Return the place of the first semicolon that ends a statement."""
+    """Return the position of the first semicolon that ends a statement."""
     try:
         tokens = Spark().tokenize(text)
     except TokenError:  # a text or a comment that has no end yet; semicolons before it still count
@@ -243,7 +229,7 @@ def _missing(text: str, expected: str) -> NoReturn:
 
 
 class _Words:
-    """The words of a statement, one after the other."""
+    """The words of a statement, in order."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -258,7 +244,7 @@ class _Words:
         return self._tokens[self._at].text.upper() if self._at < len(self._tokens) else None
 
     def before(self, places: int) -> str:
-        """Return the word so many places before the next one, in capitals."""
+        """Return the word `places` before the next one, in capitals."""
         return self._tokens[self._at - places].text.upper()
 
     def next_word(self) -> str | None:
@@ -302,13 +288,13 @@ class _Words:
         return found
 
     def rest(self, what: str) -> str:
-        """Take everything that follows, as it is written."""
+        """Take the remaining text as it is written."""
         if self._at >= len(self._tokens):
             self._unexpected(what)
         return self._text[self._tokens[self._at].start :].strip()
 
     def end(self, statement: _Statement) -> _Statement:
-        """Return the statement if nothing follows."""
+        """Return the statement if no word follows."""
         if self._at < len(self._tokens):
             self._unexpected("the end")
         return statement

@@ -1,4 +1,4 @@
-"""A stream in one word for the shell: ``buses=feed/;key=vehicle_id;time=timestamp``."""
+"""Streams in one word for the shell: ``buses=feed/;key=vehicle_id;time=timestamp``."""
 
 from __future__ import annotations
 
@@ -25,45 +25,19 @@ _NOT_OPTIONS = ("path", "event_time", "watermark", "watermark_delay", "coalesce"
 
 @dataclass(frozen=True)
 class StreamChoice:
-    """A stream as the shell names it.
+    """A stream of the command line."""
 
-    Attributes
-    ----------
-    name : str
-        What queries call it.
-    path : str or None
-        A file, a folder or a pattern; None for a connector that needs none.
-    key : tuple of str
-        The update key.
-    time : str or None
-        The column of the event time.
-    options : mapping of str to str
-        Options of the source.
-    """
-
-    name: str
-    path: str | None
+    name: str  # its name in queries
+    path: str | None  # a file, a folder or a pattern; None for a connector that needs none
     key: tuple[str, ...]
     time: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)  # of the source
 
     @classmethod
     def parse(cls, text: str) -> StreamChoice:
-        """Return the stream of a text: its name, its source, then ``key``, ``time`` and options of the source.
+        """Parse a stream: its name, its source, then ``key``, ``time`` and options of the source.
 
-        The source is a path, or an address as ``upstream latest --from`` takes it. Keys of several columns are
-        separated by commas.
-
-        Raises
-        ------
-        OptionError
-            The text has another form, lacks the key, or gives an option twice.
-
-        Examples
-        --------
-        >>> from upstream.cli.sql_streams import StreamChoice
-        >>> StreamChoice.parse("buses=feed/;key=vehicle_id;time=timestamp;progressDelay=5 s").options
-        {'progressDelay': '5 s'}
+        The source is a path, or an address as ``upstream latest --from`` takes it. Commas separate several key columns.
         """
         first, *others = (each.strip() for each in text.split(";"))
         name, equals, source = first.partition("=")
@@ -90,13 +64,6 @@ class StreamChoice:
         return cls(name.strip(), path, key, given.pop("time", None), {**implied, **given})
 
     def read(self, spark: SparkSession) -> UpdateStream:
-        """Return the stream.
-
-        Raises
-        ------
-        OptionError
-            An option is not the source's, or does not fit.
-        """
         from ..api.read import read
 
         options: dict[str, Any] = dict(self.options)

@@ -1,4 +1,4 @@
-"""``upstream status`` and ``upstream history``: what commits say of a table, for people and for programs."""
+"""``upstream status`` and ``upstream history``: the commits of a table, for people and for programs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def commit_line(version: int, summary: CommitSummary) -> str:
 
 
 def recent_commits(path: str, version: int, storage: Mapping[str, str]) -> list[tuple[int, CommitSummary]]:
-    """Return the last commits of queries up to a version, oldest first; if none of the last hundred is a query's, all
-    that the log has.
+    """Return the last commits of queries up to a version, oldest first.
+
+    If none of the last hundred commits is a query's, the whole log is searched.
     """
     from ..sink.figures.summary import read_summaries
 
@@ -37,24 +38,7 @@ def recent_commits(path: str, version: int, storage: Mapping[str, str]) -> list[
 
 
 def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
-    """Print the commits of queries, oldest first.
-
-    Parameters
-    ----------
-    path, storage
-        The table, and the options of its store.
-    limit
-        Only the last so many; 0 is all that the log has.
-    as_json
-        Print a line of JSON for each commit.
-    console
-        For standard output.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    """
+    """Print the last `limit` commits of queries, oldest first; 0 prints all that the log has."""
     from ..sink.admin.scan import open_table
     from ..sink.figures.summary import read_summaries
 
@@ -78,22 +62,7 @@ def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str,
 
 
 def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
-    """Print how fresh and how complete a table is, and who writes it.
-
-    Parameters
-    ----------
-    path, storage
-        The table, and the options of its store.
-    as_json
-        Print one object instead.
-    console
-        For standard output.
-
-    Raises
-    ------
-    TableError
-        There is no table, or it cannot be opened.
-    """
+    """Print how fresh and how complete a table is, and its writer."""
     from ..conf.locations import absolute_location
     from ..sink.admin.scan import open_table
     from ..sink.commit.lease import TableLease

@@ -1,4 +1,4 @@
-"""The commands that read or maintain a table: none of them needs Java."""
+"""The commands that read or maintain a table. None needs Java."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Table = Annotated[str, typer.Argument(help="The table's folder or address.")]
 
 
 class Format(str, enum.Enum):
-    """How `upstream show` prints rows."""
+    """The output formats of ``upstream show``."""
 
     TABLE = "table"
     CSV = "csv"
