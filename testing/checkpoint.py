@@ -1,4 +1,4 @@
-"""What a job keeps from one batch to the next, as bytes and plain values."""
+"""A job's state between batches, as bytes and plain values."""
 
 from __future__ import annotations
 
@@ -20,46 +20,29 @@ _BEGIN_US = 946_684_800_000_000
 
 @dataclasses.dataclass
 class Checkpoint:
-    """State, and the last reports of the shards.
+    """The state and the last reports of all shards, each by the operator's place and the shard's number."""
 
-    Attributes
-    ----------
-    batch : int
-        How many batches there have been.
-    clock_us : int
-        When the last one began.
-    states : dict
-        By place and shard what Spark's state store would hold.
-    reports : dict
-        The last report of each shard, by place and shard.
-    ticks : dict
-        By place the offset of the last tick.
-    tables : dict
-        The tables that the steps join, as they are now.
-    operators : tuple or None
-        The fingerprint of the plan that ran last; None before the first batch.
-    """
-
-    batch: int = 0
-    clock_us: int = _BEGIN_US - 1_000_000
+    batch: int = 0  # the number of batches so far
+    clock_us: int = _BEGIN_US - 1_000_000  # when the last batch began
+    # the content of Spark's state store
     states: dict[tuple[str, int], dict[tuple[str, int], bytes]] = dataclasses.field(default_factory=dict)
     reports: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
-    ticks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    tables: dict[str, pa.Table] = dataclasses.field(default_factory=dict)
-    operators: Fingerprint | None = None
+    ticks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # the offset of the last tick, by place
+    tables: dict[str, pa.Table] = dataclasses.field(default_factory=dict)  # the present tables that the steps join
+    operators: Fingerprint | None = None  # of the plan that ran last; None before the first batch
 
     def store(self, place: str, shard: int) -> DictStore:
-        """Return a shard's state: values put into it are kept here."""
+        """Return a shard's state; values put into it are stored here."""
         store = DictStore()
         store.values = self.states.setdefault((place, shard), {})
         return store
 
     def said(self, place: str) -> list[Any]:
-        """Return the last reports of the shards of a place, of those that have reported."""
+        """Return the last reports of the shards of a place."""
         return list(self.reports.get(place, {}).values())
 
     def copy(self) -> Checkpoint:
-        """Return a copy: a batch that fails leaves this checkpoint as it is."""
+        """Return a copy, so that a failed batch leaves this checkpoint unchanged."""
         return Checkpoint(
             self.batch,
             self.clock_us,

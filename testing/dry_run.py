@@ -1,6 +1,4 @@
-"""A plan in this process: the second thing that a plan is built to, beside Spark. Shards, frames and states are those
-of the queries.
-"""
+"""Plans compiled to run in this process, with the shards, frames and states of Spark queries."""
 
 from __future__ import annotations
 
@@ -72,33 +70,14 @@ Frames = dict[int, list[bytes]]
 
 @dataclasses.dataclass
 class Left:
-    """What leaves a batch.
+    """The output of a batch."""
 
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        With the system column, and punctuation.
-    late : list of pyarrow.Table
-        What operators left out, since it came too late.
-    """
-
-    rows: pa.Table
-    late: list[pa.Table]
+    rows: pa.Table  # with the system column, and punctuation
+    late: list[pa.Table]  # the late rows of operators
 
 
 class DryRun:
-    """A plan, to be run batch by batch.
-
-    Parameters
-    ----------
-    plan
-        The last step.
-
-    Raises
-    ------
-    OptionError
-        Two operators would keep their state in one place, or a step is none that runs without Spark.
-    """
+    """A plan that runs batch by batch. It refuses steps that need Spark, and operators that share a place for state."""
 
     def __init__(self, plan: Node) -> None:
         self._plan = plan
@@ -110,21 +89,13 @@ class DryRun:
         self._extra = {node: _extra_columns(node) for node in walk(plan) if isinstance(node, Queue)}
 
     def run(self, given: Mapping[str, pa.Table], checkpoint: Checkpoint) -> Left:
-        """Run a batch.
-
-        Parameters
-        ----------
-        given
-            The rows of each input, with the system column.
-        checkpoint
-            Is that after the batch, then.
-        """
+        """Run a batch of each input's rows, which have the system column, and update the checkpoint."""
         late: list[pa.Table] = []
         checkpoint.operators = self._operators
         return Left(self._after(self._plan, given, checkpoint, late), late)
 
     def due_us(self, checkpoint: Checkpoint) -> int | None:
-        """Return when another batch has something to do although no rows come; None if it has not."""
+        """Return when another batch has work without new rows; None if it has none."""
         found: list[int] = []
         for node, place in self._places.items():
             said = checkpoint.said(place)
@@ -136,12 +107,7 @@ class DryRun:
         return min(found, default=None)
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint of other operators.
-
-        Raises
-        ------
-        CheckpointError
-        """
+        """Refuse a checkpoint of other operators."""
         known = {place: node for node, place in self._places.items()}
         if checkpoint.operators is not None:
             check_same(checkpoint.operators, self._operators)
@@ -355,13 +321,13 @@ def _report(checkpoint: Checkpoint, place: str, shard: int, report: Any) -> None
 
 
 def _planner(node: Queue, plan: ShardPlan, reports: list[Any]) -> Planner:
-    """Return the planner of the queue's ticks, which reads the shards' reports from a list and not from a folder."""
+    """Return the planner of the queue's ticks, which takes the shards' reports from a list instead of a folder."""
     planner = Planner.of(tuple(range(plan.shards)), {**node.options, "feedback": ""})
     return dataclasses.replace(planner, reports=lambda: reports, served=list)
 
 
 def _shard_of(node: Operator, shard: int, store: Store) -> object:
-    """Return a shard, which checks its state as it begins."""
+    """Return a shard, which checks its state when it is made."""
     plan = node.specification
     if isinstance(plan, ShardPlan):
         return QueueShard(shard, plan, store)
@@ -405,7 +371,7 @@ def _numbers(computed: Computed, rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return seconds as microseconds: 0 where seconds are null or negative."""
+    """Return seconds as microseconds; 0 for a null or a negative value."""
     micros = pc.round(pc.multiply(pc.fill_null(seconds, 0.0), 1e6), round_mode="half_towards_infinity")
     return pc.max_element_wise(micros, 0.0).cast(pa.int64())
 

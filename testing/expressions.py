@@ -1,4 +1,4 @@
-"""SQL of a stream's steps, computed on Arrow: by the expressions that the source has for steps moved to it."""
+"""SQL of a stream's steps, computed on Arrow by the expressions of the source's pushdown."""
 
 from __future__ import annotations
 
@@ -21,21 +21,9 @@ _HINT = (
 
 
 class Computed:
-    """Columns that one piece of SQL gives.
+    """The columns of one piece of SQL: a column's name, or an expression with a name for its result.
 
-    Parameters
-    ----------
-    sql
-        A column's name, or SQL with a name for what it computes.
-    schema
-        Of the rows.
-
-    Raises
-    ------
-    OptionError
-        It is no text, or SQL that is not computed here.
-    SchemaError
-        It names a column that there is not.
+    It raises an OptionError for anything else than such text, and a SchemaError for an unknown column.
     """
 
     def __init__(self, sql: object, schema: pa.Schema) -> None:
@@ -60,13 +48,7 @@ class Computed:
         self.schema = self._selection.schema
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Return the columns of some rows.
-
-        Raises
-        ------
-        MalformedRowError
-            A value cannot be computed.
-        """
+        """Return the columns of some rows, or raise a MalformedRowError for a value that cannot be computed."""
         if self._selection is None:
             return rows.select([self._name])
         made, reasons = self._selection.evaluate(rows)
@@ -81,34 +63,18 @@ class Computed:
 
 
 def value_of(expression: object, schema: pa.Schema) -> Computed:
-    """Return the one column that an expression without a name gives.
-
-    Raises
-    ------
-    OptionError, SchemaError
-        See :class:`Computed`.
-    """
+    """Return the one column of an expression without a name; errors are those of :class:`Computed`."""
     if not isinstance(expression, str) or expression in schema.names:
         return Computed(expression, schema)
     return Computed(f"({expression}) AS value", schema)
 
 
 class RowEvaluation:
-    """A step on each row by itself.
+    """A step on single rows, computed on Arrow. The `fixed` columns are unchanged: the key, the time, the system
+    column.
 
-    Parameters
-    ----------
-    step
-        The step to evaluate.
-    schema
-        Of the rows before it.
-    fixed
-        Columns that stay as they are: the key, the time, the system column.
-
-    Raises
-    ------
-    OptionError, SchemaError
-        See :class:`Computed`; or the condition is none, or two columns have one name.
+    Errors are those of :class:`Computed`, and a SchemaError for a condition that is no boolean, or two columns of one
+    name.
     """
 
     def __init__(self, step: RowStep, schema: pa.Schema, fixed: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rows that a test gives, as rows of an update stream: by what does so for any streaming DataFrame."""
+"""A test's rows as rows of an update stream, by the code that reads any streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -40,38 +40,16 @@ Moment = dt.datetime | dt.date | float | str
 
 
 class Taken(NamedTuple):
-    """What a batch has of an input.
+    """The rows of an input in a batch."""
 
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        With the system column, and punctuation.
-    malformed : pyarrow.Table or None
-        Rows that cannot be used, with the reason.
-    """
-
-    rows: pa.Table
-    malformed: pa.Table | None = None
+    rows: pa.Table  # with the system column, and punctuation
+    malformed: pa.Table | None = None  # rows without a key or a readable time, with the reason; None without such rows
 
 
 class Input:
-    """One input of the steps.
+    """One input of the steps, with the parameters and errors of :func:`upstream.read`.
 
-    Parameters
-    ----------
-    name
-        Its own.
-    schema
-        Of its rows.
-    key, time, time_format, watermark
-        As of :func:`upstream.read`.
-    idle, ets_delay
-        As of :meth:`upstream.UpdateStream.from_dataframe`.
-
-    Raises
-    ------
-    OptionError, SchemaError
-        As of :func:`upstream.read`.
+    `idle` and `ets_delay` are those of :meth:`upstream.UpdateStream.from_dataframe`.
     """
 
     def __init__(
@@ -110,11 +88,11 @@ class Input:
             )
         check_types(self.plan)
         self.tables: dict[str, pa.Schema] = {}
-        """The columns of tables that the steps may join, by what they call them."""
+        """The columns of tables that the steps may join, by the path in the steps."""
 
     @property
     def node(self) -> Given:
-        """The rows as the first step of a plan."""
+        """The input as the first step of a plan."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         plan = self.plan
@@ -125,7 +103,7 @@ class Input:
 
     @property
     def place(self) -> str:
-        """The name of its state."""
+        """The key of its state in the checkpoint."""
         return f"input {self.plan.name}"
 
     def nothing(self) -> pa.Table:
@@ -133,14 +111,10 @@ class Input:
         return self.plan.leaving.empty_table()
 
     def take(self, rows: Rows, feed: str, punctuation: Moment | None, checkpoint: Checkpoint) -> Taken:
-        """Take a batch's rows of one feed, and the feed's punctuation after them.
+        """Return a batch's rows of one feed, followed by the feed's punctuation.
 
-        Raises
-        ------
-        OptionError
-            The punctuation is no time of this input.
-        SchemaError
-            The rows do not fit the schema.
+        A punctuation that is no time of this input raises an OptionError, rows that do not fit the schema a
+        SchemaError.
         """
         promises = self._promised(checkpoint)
         if punctuation is not None:
@@ -148,28 +122,21 @@ class Input:
         return self._run(self._table(rows, feed, checkpoint.clock_us), promises, checkpoint)
 
     def tick(self, checkpoint: Checkpoint) -> Taken | None:
-        """Take what the clock promises for silent feeds in a batch that has no rows of this input; None if that is
-        nothing.
-        """
+        """Return the punctuation that the clock implies for silent feeds, for a batch without rows here; else None."""
         promises = self._promised(checkpoint)
         return self._run(self._table([], "", checkpoint.clock_us), promises, checkpoint) if promises else None
 
     def end(self, checkpoint: Checkpoint) -> Taken:
-        """End each feed: no more rows follow."""
+        """Return the punctuation that ends each feed."""
         feeds = [] if self.plan.policy.name == "latent" else [each.feed for each in checkpoint.said(self.place)]
         return self._run(self._table([], "", checkpoint.clock_us), dict.fromkeys(feeds, AFTER_ALL), checkpoint)
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint of another input.
-
-        Raises
-        ------
-        CheckpointError
-        """
+        """Refuse a checkpoint of another input."""
         IntakeShard(self.plan, checkpoint.store(self.place, 0))
 
     def _promised(self, checkpoint: Checkpoint) -> dict[str, int]:
-        """Return what silent feeds promise in this batch, as the source of ticks beside a DataFrame plans it."""
+        """Return the bounds of silent feeds in this batch, as the source of ticks beside a DataFrame plans them."""
         plan = self.plan
         if plan.on_demand is None:
             return {}

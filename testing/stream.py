@@ -1,4 +1,4 @@
-"""An update stream of rows that a program gives."""
+"""An update stream of rows from a program, for tests."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ class GivenStream(UpdateStream):
     """An update stream whose steps need no session: this class computes what Spark would."""
 
     def write(self, *args: object, **options: object) -> NoReturn:
-        """Refuse to write: nothing writes a tested stream.
-
-        Raises
-        ------
-        OptionError
-            Always.
-        """
+        """Refuse to write: a tested stream has no table."""
         del args, options
         raise OptionError(
             "write(…) inside the steps that are tested",
@@ -39,13 +33,7 @@ class GivenStream(UpdateStream):
         )
 
     def _bound(self, plan: Node, checkpoint: str | None) -> NoReturn:
-        """Refuse to bind: a tested stream has no DataFrame.
-
-        Raises
-        ------
-        OptionError
-            Always.
-        """
+        """Refuse to bind: a tested stream has no DataFrame."""
         del plan, checkpoint
         raise OptionError(
             "a tested stream has no DataFrame",

@@ -1,4 +1,4 @@
-"""Rows and punctuation in, results out."""
+"""The tester of a stream's steps: rows and punctuation in, results out."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ class StreamTester:
         after = self._checkpoint.copy()
         after.batch += 1
         after.clock_us += _BATCH_US
-        if at is not None:  # a clock that jumps back stands still
+        if at is not None:  # a clock that is set back keeps its time
             after.clock_us = max(self._checkpoint.clock_us, _micros(at))
         taken = dict(taking(after))
         for name, each in self._inputs.items():
@@ -343,7 +343,7 @@ class StreamTester:
         return _dicts(rows)
 
     def _heard(self, given: Mapping[str, pa.Table]) -> None:
-        """Take the inputs' punctuation, as the operators do."""
+        """Update the low-watermarks from the inputs' punctuation, as the operators do."""
         if self._time is None:
             return
         for name, rows in given.items():
