@@ -72,7 +72,7 @@ class Node(abc.ABC):
         """True if the rows are changes of a table: only a key's newest row counts, and a tombstone retracts it.
 
         A step that takes changes then misses nothing, whatever :attr:`left_out` is; a step that needs every row refuses
-        them. Steps that pass rows on pass this on.
+        them.
         """
         return any(each.retracts for each in self.inputs)
 

@@ -12,7 +12,7 @@ __all__ = ["LeftOutFigures"]
 
 
 class LeftOutFigures:
-    """Counts failed writes in a row, and logs a warning at the first one and when writing works again.
+    """A counter of failed writes in a row, which logs a warning at the first one and when writing works again.
 
     `what` names the figures in the warnings, such as "the report of the queries".
     """

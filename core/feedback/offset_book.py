@@ -44,7 +44,7 @@ class _List:
 
 
 class OffsetBook:
-    """Converts offsets between the form that Spark journals and the whole form that the planner uses.
+    """A converter of offsets between the form that Spark journals and the whole form that the planner uses.
 
     With a feed per file, nearly all feeds are at rest, and a whole offset would grow with each file. The rule for
     silent feeds raises all their bounds to the same value, so one number in the offset covers the whole list. Offsets
