@@ -38,7 +38,7 @@ __all__ = ["Job", "follow"]
 # A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
 _BATCH_ROWS = 2_000_000
 _LOOK_S = 0.2
-# Where nobody looks at a terminal, a line every so often.
+# Seconds between lines if standard error is no terminal.
 _LINE_S = 5.0
 
 

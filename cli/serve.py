@@ -62,7 +62,7 @@ def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapp
     settings: dict[str, Any] = {
         "spark.hive.server2.thrift.bind.host": served.host,
         "spark.hive.server2.thrift.port": served.port,
-        # Views are kept in memory: they are made anew at each start, and no metastore's folder is left behind.
+        # Views are in memory: each start makes them again, and no metastore's folder remains.
         "spark.sql.catalogImplementation": "in-memory",
         # A client's session is made in a thread that does not see what spark.jars has brought.
         "spark.driver.extraClassPath": os.pathsep.join(delta_jars(conf)),

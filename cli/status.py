@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["commit_line", "print_history", "print_status", "recent_commits"]
 
-# How many commits are looked at to say how long a feed has held the others back.
+# The commits that are read to find how long a feed has held the others back.
 _LOOK_BACK = 100
 
 

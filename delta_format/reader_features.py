@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_readable"]
 
-_VARIANTS = {"variantType", "variantType-preview"}  # without such a column they ask nothing
+_VARIANTS = {"variantType", "variantType-preview"}  # without such a column they demand nothing
 _READ = _VARIANTS | {
     "columnMapping",
     "deletionVectors",

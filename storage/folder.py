@@ -61,7 +61,7 @@ class TableFolder:
         return TableFolder(f"{self.location}/{path}", self.storage, self.durable)
 
     def place(self, path: str) -> tuple[str, Any]:
-        """Return a file's path and file system for Arrow; None stands for the local file system."""
+        """Return a file's path and file system for Arrow, which is None for local files."""
         if self.is_local:
             return os.path.join(self.location, path), None
         return path, _connected(self.location, tuple(sorted(self.storage.items())))

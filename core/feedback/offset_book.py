@@ -1,4 +1,4 @@
-"""Compact offsets: the states of feeds at rest are in a list below the checkpoint, not in each offset."""
+"""Compact offsets: the states of inactive feeds are in a list below the checkpoint, not in each offset."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Offset = dict[str, Any]
 State = Mapping[str, Any]
 
 _WHOLE, _PARTED = 1, 2
-# The most feeds at rest that the offset itself holds.
+# The most inactive feeds that the offset itself holds.
 _OTHERS = 32
-# The most feeds that the offset itself holds, at rest or not.
+# The most feeds that the offset itself holds, inactive or not.
 _MOST = 1000
 # The list is rewritten once it has so many times more lines than there are feeds.
 _STALE, _SLACK = 4, 1000
@@ -46,7 +46,7 @@ class _List:
 class OffsetBook:
     """A converter of offsets between the form that Spark journals and the whole form that the planner uses.
 
-    With a feed per file, nearly all feeds are at rest, and a whole offset would grow with each file. The rule for
+    With a feed per file, nearly all feeds are inactive, and a whole offset would grow with each file. The rule for
     silent feeds raises all their bounds to the same value, so one number in the offset covers the whole list. Offsets
     stay whole without a checkpoint, or in an object store, where nothing can be appended.
     """

@@ -42,7 +42,7 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     archives: Sequence[str] = () if context is None else context._python_includes or ()
     try:
         option = SourceSteps.of(rows, schema.json(), run, archives).to_option()
-    except Exception:  # noqa: BLE001 of any kind, from any library: Spark, which tries next, may know how, or says what is wrong
+    except Exception:  # noqa: BLE001 of any kind, from any library: Spark tries next, and succeeds or reports the error
         return None
     if len(option) > _MOST_BYTES:
         return None
@@ -150,7 +150,7 @@ def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.
 def _arrow_schema(df: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # The zone is part of Arrow's type: a user's function that asks for the hour gets the session's.
+    # The zone is part of Arrow's type: a user's function that reads the hour gets the session's.
     return to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone"))
 
 

@@ -51,7 +51,7 @@ def split_punctuation(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     count = int(pc.sum(mark).as_py() or 0)
     rows = table.num_rows - count
     if count == 0 or int(pc.sum(mark.slice(rows)).as_py()) == count:
-        return table.slice(0, rows), table.slice(rows)  # it lies at the end, as a rule: nothing is copied
+        return table.slice(0, rows), table.slice(rows)  # usually it is at the end: nothing is copied
     return table.filter(pc.invert(mark)), table.filter(mark)
 
 

@@ -140,7 +140,7 @@ def _first_offset(zone: str, year: int) -> int:
 def _changes(zone: str, year: int) -> tuple[tuple[int, int], ...]:
     """Return the instants in a year at which the offset changes, each with the new one."""
     rules, found = zone_named(zone), list[tuple[int, int]]()
-    first = _second(max(year, 2))  # in the year 1 local times may lie outside of Python's
+    first = _second(max(year, 2))  # in the year 1 local times may be outside of Python's range
     last = _second(year + 1) if year < _YEARS[1] else _second(year) + 364 * _DAY_S
     before = _offset(rules, first)
     for day in range(first, last, _DAY_S):

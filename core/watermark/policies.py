@@ -244,7 +244,7 @@ class Progress:
             at, step = self._suspect_run(times, at + int(beyond[0])), _STEP
 
     def _first_confirmation(self, times: Int64s, at: int) -> int:
-        # Nothing is known yet: the median of the first few rows is taken for true, whatever one of them says.
+        # No time is confirmed yet: the median of the first few rows is believed, whatever a single row has.
         needed = self._policy.confirmations
         first = times[at : at + needed]
         if len(first) < needed:

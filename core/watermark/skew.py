@@ -10,7 +10,7 @@ __all__ = ["Skew"]
 # A span of time is over after so long, and not before so many batches: a feed of a row an hour has its days remembered.
 _SPAN_US = 600_000_000
 _SPAN_BATCHES = 32
-# With fewer batches than this, the differences among them say nothing of those to come.
+# The skews of fewer batches do not predict those of later ones.
 _ENOUGH = 8
 
 
