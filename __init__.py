@@ -144,18 +144,6 @@ _HOMES = {
     "with_system_ddl": ".core.rows.system_column",
 }
 
-# Names of earlier releases: where each is, and what to write for it. A later release removes them.
-_DEPRECATED = {
-    "change_keep": (".sink.admin.history_change", "LatestTable(path).keep_history(keep)"),
-    "check_table": (".sink.admin.check", "LatestTable(path).check()"),
-    "erase_key": (".sink.admin.erase", "LatestTable(path).erase(*key)"),
-    "key_bucket": (".sink.admin.key_bucket", "LatestTable(path).key_bucket(*key)"),
-    "read_summaries": (".sink.figures.summary", "LatestTable(path).history()"),
-    "rebucket_table": (".sink.admin.rebucket", "LatestTable(path).rebucket(buckets)"),
-    "repair_table": (".sink.admin.repair", "LatestTable(path).repair()"),
-    "run_staleness": (".sink.figures.run", "LatestTable(path).staleness()"),
-}
-
 _MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors", "queries": ".queries", "testing": ".testing"}
 
 
@@ -163,11 +151,6 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(_MODULES[name], __name__)
     home = _HOMES.get(name)
-    if name in _DEPRECATED:
-        from .conf.deprecation import warn_deprecated
-
-        home, instead = _DEPRECATED[name]
-        warn_deprecated(f"upstream.{name}", f"upstream.{instead}")
     if home is None and name in __all__:  # the functions
         home = ".operators.aggregates"
     if home is None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..conf.arguments import names_argument, text_argument
 from ..conf.column_names import listed
 from ..conf.connect_client import path_on_server
-from ..conf.deprecation import renamed_argument
 from ..conf.session import register_data_source
 
 if TYPE_CHECKING:
@@ -58,17 +57,12 @@ def latest(
     OptionError, SchemaError
         As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
 
-    Notes
-    -----
-    `time` is a deprecated name of `event_time`.
-
     Examples
     --------
     >>> updates = us.latest(spark, "feed/", key="vehicle_id", event_time="timestamp", where="speed > 0")
     >>> updates.columns
     ['vehicle_id', 'timestamp', 'speed', '_upstream']
     """
-    event_time = renamed_argument("latest", options, "time", "event_time", event_time)
     return load_source(spark, path, latest_options(key, event_time, sequence), options)
 
 

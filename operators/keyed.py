@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
 from ..conf.column_names import Tree, path_name, resolved
-from ..conf.deprecation import refuse_unknown, renamed_argument, warn_deprecated
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
 from ..core.pushdown.at_source import refuse_preimages, source_options
@@ -32,15 +31,9 @@ from .runtime.filters import arrow_step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
 __all__ = ["KeyedRows", "bound_together", "checkpoint_argument", "key_argument"]
-
-
-class EarlierTime(TypedDict, total=False):
-    """The former name of `event_time`."""
-
-    time: str | None
 
 
 class KeyedRows:
@@ -52,11 +45,7 @@ class KeyedRows:
         *,
         key: str | Sequence[str],
         event_time: str | None = None,
-        **deprecated: Unpack[EarlierTime],
     ) -> None:
-        others: dict[str, Any] = {**deprecated}
-        event_time = renamed_argument("UpdateStream", others, "time", "event_time", event_time)
-        refuse_unknown("UpdateStream", others)
         frame_argument("df", df)
         refuse_preimages(df, "an update stream")
         tree = _tree(df.schema)
@@ -119,12 +108,6 @@ class KeyedRows:
     def event_time(self) -> str | None:
         """The column of the event time; None if arrival decides which row is newer."""
         return self.plan.time
-
-    @property
-    def time(self) -> str | None:
-        """Deprecated name of :attr:`event_time`."""
-        warn_deprecated("UpdateStream.time", "event_time")
-        return self.event_time
 
     @property
     def schema(self) -> StructType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..conf.arguments import (
     column_argument,
@@ -14,7 +14,6 @@ from ..conf.arguments import (
     path_argument,
     text_argument,
 )
-from ..conf.deprecation import refuse_unknown
 from ..conf.errors import OptionError
 from ..core.rows.collations import check_collations
 from ..core.rows.event_times import check_time_zone
@@ -32,7 +31,6 @@ from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
 from .runtime.flush import flush_rows_each
 from .windowed import WindowedStream
-from .windows.earlier_names import EarlierNames, with_earlier_names
 from .windows.emission import Output, emit_for
 from .windows.parse import RowOrder, RowsOf, windows_asked
 from .windows.shards.plan import ResultsFlush, Tombstones, check_method, check_tombstones
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from pyspark.sql import Column
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
 __all__ = ["Stateful"]
 
@@ -169,7 +167,6 @@ class Stateful(KeyedRows):
             )
         )  # fmt: skip
 
-    @with_earlier_names
     def window(
         self,
         duration: str,
@@ -192,7 +189,6 @@ class Stateful(KeyedRows):
         flush_rows: int | None = None,
         flush_windows: int = 1,
         shards: int = 16,
-        **deprecated: Unpack[EarlierNames],
     ) -> WindowedStream[Self]:
         """Open windows of each key on the stream's time, to be aggregated by
         :meth:`~upstream.operators.windowed.WindowedStream.agg`.
@@ -284,9 +280,6 @@ class Stateful(KeyedRows):
         >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
         >>> last = stream.window("1000 rows", slide="100 rows", of="stream").agg(rows=us.count())
         """
-        others: dict[str, Any] = {**deprecated}
-        checkpoint = checkpoint_argument(others.pop("checkpoint_location", None))
-        refuse_unknown("UpdateStream.window", others)
         self._check_key_columns("window")
         group = self._group_argument("window", by)
         emit = emit_for(output, early=early)
@@ -307,7 +300,7 @@ class Stateful(KeyedRows):
                         f"of={of!r}": of != "key", f"order={order!r}": order is not None, "method": method != "auto",
                         "tombstones": tombstones != "fail", "flush": flush != "eager",
                     },
-                    group or self.key, shards, checkpoint,
+                    group or self.key, shards,
                 ),
             )  # fmt: skip
         check_complete(self.plan.left_out)
@@ -337,7 +330,6 @@ class Stateful(KeyedRows):
                 "by": group,
                 "time": not by_rows,
                 "of": of,
-                "checkpoint": checkpoint,
                 "emit": emit,
                 "method": method,
                 "lateness_us": duration_argument("allowed_lateness", allowed_lateness),
@@ -372,7 +364,6 @@ class Stateful(KeyedRows):
         others: dict[str, bool],
         group: tuple[str, ...],
         shards: int,
-        checkpoint: str | None,
     ) -> WindowedGroupsStream[Self]:
         """Return windows over windows that are revised."""
         given = ", ".join(name for name, given in others.items() if given)
@@ -382,7 +373,7 @@ class Stateful(KeyedRows):
                 expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
                 hint="leave them out",
             )
-        return group_windows(self, group, options, shards, checkpoint)
+        return group_windows(self, group, options, shards, None)
 
 
 def _seconds(name: str, value: str) -> float:

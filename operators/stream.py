@@ -14,7 +14,7 @@ from .combining import Combining
 from .describe import Description, live_places, source_feeds
 from .grouping import Grouping
 from .intake.dataframe import Idle, OnMalformed, plan_intake
-from .intake.progress import EarlierNames, chosen_earlier, policy_of
+from .intake.progress import policy_of
 from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
 from .latest_joining import LatestJoining
@@ -24,7 +24,7 @@ from .table_joining import TableJoining
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
     from ..core.watermark.choice import Watermark
 
@@ -76,7 +76,6 @@ class UpdateStream(Stateless, InSessions, Combining, Joining, LatestJoining, Tab
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
         name: str = "rows",
-        **deprecated: Unpack[EarlierNames],
     ) -> Self:
         """Make an update stream of any streaming DataFrame.
 
@@ -144,16 +143,12 @@ class UpdateStream(Stateless, InSessions, Combining, Joining, LatestJoining, Tab
         There is no ``atEnd`` as the source has it: Spark does not notify operators of the end of a bounded run. Windows
         that are open then stay open, and the next run continues them.
 
-        Deprecated: `time` is `event_time` now; `progress`, `delay`, `target_late`, `displacement`, `max_jump` and
-        `confirmations` are `watermark`. A checkpoint that was begun with the old names works with the new ones.
-
         Examples
         --------
         >>> rows = spark.readStream.format("rate").load()
         >>> late = us.Watermark.bounded("5 minutes")
         >>> stream = us.UpdateStream.from_dataframe(rows, key="value", event_time="timestamp", watermark=late)
         """
-        event_time, watermark = chosen_earlier(event_time, watermark, deprecated)
         intake = plan_intake(
             df,
             key=key_argument(key),

@@ -145,13 +145,13 @@ class WindowedStream(Generic[StreamT]):
             plan = dataclasses.replace(plan, schema=numbered)
             before = Numbering(
                 stream.key, None, from_arrow_schema(numbered), None, False, None,
-                inputs=(before,), specification=NumberingPlan(numbered), checkpoint=given["checkpoint"],
+                inputs=(before,), specification=NumberingPlan(numbered),
             )  # fmt: skip
         spark_schema: StructType = from_arrow_schema(result_schema(plan))
         return stream.__class__._of(
             Window(
                 key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
-                inputs=(before,), specification=plan, checkpoint=given["checkpoint"], revises=revises(plan),
+                inputs=(before,), specification=plan, revises=revises(plan),
                 late_location=given["late_location"], paced=plan.flush_rows is not None,
                 promises=not (by_rows or plan.by_number),
             )

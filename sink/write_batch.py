@@ -13,7 +13,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.connect_client import path_on_server
-from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import parse_options
@@ -100,8 +99,7 @@ def write_batch(
     Notes
     -----
     Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes
-    of a batch to one table are each applied once; a repeat of the batch has to make them in the same order. `time` is a
-    deprecated name of `event_time`.
+    of a batch to one table are each applied once; a repeat of the batch has to make them in the same order.
 
     Examples
     --------
@@ -111,7 +109,6 @@ def write_batch(
     [(1, 10, 0.5)]
     """
     path = path_argument("path", path)
-    event_time = renamed_argument("write_batch", options, "time", "event_time", event_time)
     key, time = names_argument("key", key), text_argument("event_time", event_time)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names

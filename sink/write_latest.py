@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
-from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location
 from ..conf.session import register_data_source
@@ -156,7 +155,7 @@ def write_latest(
 
     Notes
     -----
-    Guarantee: exactly once, given a source that replays its batches. `time` is a deprecated name of `event_time`.
+    Guarantee: exactly once, given a source that replays its batches.
 
     Examples
     --------
@@ -171,7 +170,6 @@ def write_latest(
     from .spark_writer import check_sink
 
     path = path_argument("path", path)
-    event_time = renamed_argument("write_latest", options, "time", "event_time", event_time)
     key, time = names_argument("key", key), text_argument("event_time", event_time)
     sequence = names_argument("sequence", sequence)
     target = text_argument("target", target)

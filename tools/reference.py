@@ -29,8 +29,8 @@ GROUPS = {
 }
 """Which names stand together. Modules have a part of their own, and a name that stands nowhere is an error."""
 
-NOT_FOR_USERS = {"UpdateStream.bound", "UpdateStream.time", "CommitSummary.to_json", "CommitSummary.from_json"}
-"""Methods that other parts of the package call, and names that are deprecated."""
+NOT_FOR_USERS = {"UpdateStream.bound", "CommitSummary.to_json", "CommitSummary.from_json"}
+"""Methods that other parts of the package call."""
 
 IN_MODULES = {"aggregates", "UpstreamError"}
 """Names at the top that have their part elsewhere on the page."""
@@ -92,12 +92,8 @@ class Entry:
                 texts.append("*")
             kind = each.kind
             stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
-            if each.name != "deprecated":
-                texts.append(
-                    stars
-                    + each.name
-                    + ("" if each.default is each.empty else "=" + repr(each.default).replace("'", '"'))
-                )
+            default = "" if each.default is each.empty else "=" + repr(each.default).replace("'", '"')
+            texts.append(f"{stars}{each.name}{default}")
         short = f"{self.shown}({', '.join(texts)})"
         return short if len(short) <= 100 else f"{self.shown}(\n    " + ",\n    ".join(texts) + ",\n)"
 

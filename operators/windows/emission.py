@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,8 @@ from .recent import latest_fully_arrived
 from .rows import expand
 
 __all__ = [
-    "Arguments",
     "Emit",
     "Output",
-    "arguments_for",
     "emit_for",
     "every_window",
     "most_recent",
@@ -27,13 +25,6 @@ __all__ = [
 ]
 
 Mask = npt.NDArray[np.bool_]
-
-
-class Arguments(TypedDict):
-    """A user's arguments for an emission."""
-
-    output: Output
-    early: bool
 
 
 def emit_for(output: str, *, early: object) -> Emit:
@@ -49,12 +40,6 @@ def emit_for(output: str, *, early: object) -> Emit:
             hint="leave early out, or take another output",
         )
     return next(emit for emit, asked in EMISSIONS.items() if asked == (output, early))
-
-
-def arguments_for(emit: Emit) -> Arguments:
-    """Return the user's arguments for an emission."""
-    output, early = EMISSIONS[emit]
-    return {"output": output, "early": early}
 
 
 def written(emit: Emit) -> str:

@@ -41,21 +41,6 @@ def test_errors_have_a_public_name():
         assert issubclass(getattr(upstream.errors, name), upstream.UpstreamError)
 
 
-DEPRECATED = {
-    "change_keep": "keep_history", "check_table": "check", "erase_key": "erase", "key_bucket": "key_bucket",
-    "read_summaries": "history", "rebucket_table": "rebucket", "repair_table": "repair", "run_staleness": "staleness",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "method"), DEPRECATED.items())
-def test_a_deprecated_name_works_and_its_warning_names_the_method(old, method):
-    with pytest.warns(DeprecationWarning, match=rf"upstream\.{old} is deprecated.*\.{method}\(") as seen:
-        assert getattr(upstream, old) is not None
-    assert getattr(upstream.LatestTable, method) is not None
-    assert old not in {*upstream.__all__, *dir(upstream)}
-    assert [each.filename for each in seen] == [__file__], "it points at who wrote the name"
-
-
 def test_the_package_alone_imports_nothing_heavy():
     """Spark's workers import it many times over."""
     program = (

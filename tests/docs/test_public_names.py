@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kit import modules
-from kit.places import ROOT
 from kit.sink import Sink
 
 import upstream as us
@@ -21,11 +20,6 @@ from upstream.operators.windowed import WindowedStream
 
 from . import docstrings
 from .docstrings import NAMES, ON_SPARK, free_names, needs_spark
-
-OLD = (
-    "change_keep", "check_table", "erase_key", "key_bucket", "read_summaries", "rebucket_table", "repair_table",
-    "run_staleness",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +64,7 @@ def test_each_documents_what_it_returns_and_has_an_example(public):
 def test_each_argument_is_described(public):
     for entry in public:
         if entry.is_made_by_users:
-            taken = {name for name in inspect.signature(entry.value).parameters if name not in ("self", "deprecated")}
+            taken = {name for name in inspect.signature(entry.value).parameters if name != "self"}
             heads = re.findall(r"^(\S[^:\n]*)", entry.parts.get("Parameters", ""), re.MULTILINE)
             described = {name.strip(" *") for head in heads for name in head.split(",")}
             assert taken == described, entry.name
@@ -137,25 +131,3 @@ def test_examples_without_spark_run(examples, tmp_path, monkeypatch):
         assert not done.failed, "".join(output)
         run += 1
     assert run > 25
-
-
-def test_no_deprecated_name_is_used_here():
-    """In the package, examples, benchmarks and tools: tests may use old names to test them."""
-    left_out = {"tests", "build", "dist"}
-    folders = [each for each in ROOT.iterdir() if each.is_dir() and each.name[0] != "." and each.name not in left_out]
-    renamed = {"UpdateStream", "write_latest", "write_batch", "latest"}
-    old = re.compile(rf"\b(?:us|upstream)\.(?:{'|'.join(OLD)})\b")
-    for file in [ROOT / "__init__.py", *(path for folder in folders for path in folder.rglob("*.py"))]:
-        text = file.read_text(encoding="utf-8")
-        assert not old.search(text) or file == ROOT / "__init__.py", file
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                given = {keyword.arg for keyword in node.keywords}
-                assert name not in renamed or "time" not in given, f"{file}:{node.lineno}"
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        text = page.read_text(encoding="utf-8")
-        assert not old.search(text), f"{page}: {old.search(text)}"
-        code = "".join(re.findall(r"```python.*?```|`[^`\n]+`", text, re.DOTALL))
-        for call in re.findall(rf"\b(?:{'|'.join(renamed)})\(.*?\)", code, re.DOTALL):
-            assert not re.search(r"\btime=", call), f"{page}: {call}"

@@ -77,10 +77,9 @@ def parquet(folder, name):
 
 
 def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(spark, tmp_path):
-    """It begins with the old names and goes on with the new ones, and dies in its fifth batch."""
+    """It dies in its fifth batch."""
     feed, late, broken = tmp_path / "feed", tmp_path / "late", tmp_path / "broken"
-    old = {"time": "t", "progress": "bounded", "delay": f"{DELAY_S} s", "max_jump": "1 day", "confirmations": 3}
-    new = {"watermark": upstream.Watermark.bounded(f"{DELAY_S} s").guarded(max_jump="1 day", confirmations=3)}
+    watermark = upstream.Watermark.bounded(f"{DELAY_S} s").guarded(max_jump="1 day", confirmations=3)
 
     def dies(batch):
         if broken.exists() and broken.read_text() in map(str, batch.column("n").to_pylist()):
@@ -88,14 +87,11 @@ def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(
         return batch.select(["v"]).rename_columns(["value"])
 
     write_files(feed, 0, 2)
-    with pytest.warns(DeprecationWarning, match=r"from_dataframe\((time|progress)=") as warned:
-        begun = stream_of(spark, feed, tmp_path, late_location=late, event_time=None, watermark=None, **old)
-    assert {each.filename for each in warned if "from_dataframe" in str(each.message)} == {__file__}
+    begun = stream_of(spark, feed, tmp_path, late_location=late, watermark=watermark)
     assert begun.df.columns == ["feed", "k", "s", "n", "v", "t", "_upstream"]
     run(begun.map(dies, "value BIGINT"), tmp_path)
     write_files(feed, 2, 8)
-    continued = stream_of(spark, feed, tmp_path, late_location=late, **new)
-    assert continued.plan.specification == begun.plan.specification
+    continued = stream_of(spark, feed, tmp_path, late_location=late, watermark=watermark)
     broken.write_text("250")
     with pytest.raises(Exception, match="the machine is gone"):
         run(continued.map(dies, "value BIGINT"), tmp_path)
