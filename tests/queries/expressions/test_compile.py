@@ -1,5 +1,3 @@
-import doctest
-import importlib
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
@@ -113,10 +111,3 @@ _ARGUMENTS: list[list[Field]] = [
     *([one, two] for one in _SINGLES for two in _SINGLES),
     *([_S, _S, _S], [_S, _A, _A], [_S, _S, _A], [_A, _A, _A], [Field("x", BOOLEAN), _A, _A]),
 ]
-
-
-@pytest.mark.parametrize("module", ["calendar", "coercion", "compile", "kinds", "patterns", "typing"])
-def test_examples_of_docstrings(module):
-    found = doctest.testmod(importlib.import_module(f"upstream.queries.expressions.{module}"))
-    assert found.attempted > 0
-    assert found.failed == 0
