@@ -24,7 +24,7 @@ mutants := .cache/mutants
 site := .cache/docs
 KERNELS ?=
 
-.PHONY: demo demo-kafka test test-all quick mutants lint reference docs railroads release format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test test-all quick mutants lint reference sizes docs railroads release format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -70,6 +70,10 @@ reference: $(VENV)/.installed
 	$(python) tools/reference.py command-line > docs/command-line.md
 	$(VENV)/bin/upstream options > docs/options.md
 	$(python) tools/functions.py > docs/functions.md
+
+# What the package weighs, beside the limits of a test; lowers the limits that it has fallen below.
+sizes: $(VENV)/.installed
+	$(python) tools/sizes.py
 
 # dist/site: open dist/site/index.html. A broken link or reference is an error.
 docs: $(site)/.locked

@@ -2,12 +2,15 @@
 
 import ast
 import functools
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from kit import modules
 from kit.places import ROOT
 
 import pyspark_upstream
@@ -203,3 +206,24 @@ def test_locks_name_no_place():
         assert "://" not in text
         assert "--hash=sha256:" in text
         assert not re.search(r"^(-|--)\w", text, re.MULTILINE)
+
+
+@functools.cache
+def sizes():
+    return modules.tool("sizes")
+
+
+def test_no_size_grows():
+    limits = json.loads((ROOT / "tests" / "sizes.json").read_text())
+    found = sizes().figures()
+    assert {name: value for name, value in found.items() if value > limits[name]} == {}, "see `make sizes`"
+
+
+@pytest.mark.parametrize("name", ["merging", "Joined", "_Received", "key_hashed"])
+def test_a_participle_is_found(name):
+    assert sizes().is_participle(name)
+
+
+@pytest.mark.parametrize("name", ["FeedBounds", "string", "StringFeed", "merge", "Ring"])
+def test_a_noun_is_no_participle(name):
+    assert not sizes().is_participle(name)
