@@ -66,7 +66,7 @@ def figures() -> dict[str, int]:
             total["names of modules that are participles"] += is_participle(path.stem)
     public = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
     listed = next(
-        node for node in public.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node.targets)
+        node for node in public.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node)
     )
     assert isinstance(listed.value, ast.List)
     words = sum(

@@ -22,6 +22,8 @@ _MOST = 1_000_000
 """The most rows that the multiples of a period may emit in one step."""
 _MOST_BYTES = 1 << 28
 """Their size limit. A step that cannot be split may emit four times as much."""
+_MOST_STEPS = 64
+"""How many full steps the results of one jump of event time may take, since other queries wait for them."""
 
 
 class Came(Operator):
@@ -49,6 +51,8 @@ class Everything(Operator):
         self._every = every_us
         self._values = state.values
         self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())))
+        self.is_behind = False
+        """Whether the next step ends before the low-watermark, because this or another operator has many periods."""
 
     forgets = True
 
@@ -104,7 +108,23 @@ class Everything(Operator):
                     hint="EMIT CHANGES gives what comes; or keep fewer rows, or make shorter ones",
                 )
             found.append(delta_frame(distinct[part.ids[wanted]], at, part.weights[wanted]))
+        if self._every is not None:
+            self._count(sum(frame.height for frame in found), width)
         return pl.concat(found) if found else self.nothing
+
+    def _count(self, rows: int, width: int) -> None:
+        """Refuse a jump of event time with so many results that other queries would wait for long."""
+        if not self.is_behind:
+            self._values["jump"] = 0
+            return
+        self._values["jump"] = self._values.get("jump", 0) + max(rows * width, rows * _MOST_BYTES // _MOST)
+        if self._values["jump"] > _MOST_STEPS * _MOST_BYTES:
+            raise QueryError(
+                f"a jump of event time has results of more than {_MOST_STEPS * _MOST_BYTES >> 30} GiB at the multiples "
+                f"of {self._every} µs",
+                expected=f"at most that, and at most {_MOST_STEPS * _MOST:,} rows",
+                hint="take a longer period, or EMIT CHANGES, which gives what comes",
+            )
 
     def _multiples(self, times: Int64s, span: Span, every: int) -> Int64s:
         """Return the multiples of the period in the span; in a first step, from the first change on."""

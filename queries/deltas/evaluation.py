@@ -249,8 +249,15 @@ class Evaluation:
         periodic = [each.operator for each in self._running.values() if isinstance(each.operator, Everything)]
         came = sum(frame.height for frame in (*streams.values(), *received.values()))
         lengths = [length for each in periodic if (length := each.reach(came, len(periodic))) is not None]
-        if not lengths:
-            return until
+        reach = self._until(lengths, streams, received, until) if lengths else until
+        for each in periodic:
+            each.is_behind = reach < until
+        return reach
+
+    def _until(
+        self, lengths: list[int], streams: Mapping[str, pl.DataFrame], received: Mapping[Node, pl.DataFrame], until: int
+    ) -> int:
+        """Return the low-watermark after the shortest of some lengths, from the last one or from the first row on."""
         start = self.low_watermark
         if start is None or start == LOWEST:
             firsts = [int(int64s(frame, TIME).min()) for frame in received.values() if frame.height]

@@ -45,6 +45,8 @@ def delete_table(location: str, name: str, host: str, dropped: int, options: Seq
     folder = target_at(location, options).folder
     with folder.guarded():
         incarnation = _looked_at(location, name, host, options)
+        if incarnation is None:
+            _remove_empty(folder)  # a query that fails in its first batch leaves such
         if incarnation is None or incarnation > dropped:
             return False
         folder.write(_GOING, json.dumps(_mark(host, name, incarnation)).encode())
@@ -102,11 +104,15 @@ def _delete(folder: TableFolder) -> tuple[str | None, str | None]:
     if (left := _one_left(folder, [path for path in log if path != _GOING])) is not None:
         return left, None
     folder.remove([_GOING])
+    _remove_empty(folder)
+    return _one_left(folder, [_GOING]), next(every_file(folder), None)
+
+
+def _remove_empty(folder: TableFolder) -> None:
     if folder.is_local:
         for place, _, _ in os.walk(folder.location, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(place)  # refused unless it is empty
-    return _one_left(folder, [_GOING]), next(every_file(folder), None)
 
 
 def _one_left(folder: TableFolder, removed: list[str]) -> str | None:

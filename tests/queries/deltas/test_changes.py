@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.runtime.store import DictStore
+from upstream.queries.deltas import changes
 from upstream.queries.deltas.zsets import TIME, WEIGHT
 from upstream.queries.relations.nodes import Aggregate, Changes, Project, Range, Rows, Sample, Windowed
 
@@ -101,3 +102,22 @@ def test_wide_rows_are_given_in_short_spans_or_not_at_all():
     assert evaluation.step({}, bound).failed == {}
     failed = evaluation.step({}, 90_000).failed["all"]
     assert "about 1000" in str(failed)
+
+
+def test_a_jump_with_too_many_results_fails_its_query_alone(monkeypatch):
+    monkeypatch.setattr(changes, "_MOST", 10)
+    monkeypatch.setattr(changes, "_MOST_STEPS", 3)
+    plans = {name: Changes(Windowed(S, Range(length)), "rstream", 1) for name, length in (("all", 10**6), ("few", 5))}
+    evaluation = added(plans, DictStore())
+    evaluation.step(rows_of_s(1, 1), 2)
+    failed, until = {}, 2
+    while until < 1_000 and len(failed) < 2:
+        until = evaluation.reach({}, {}, 1_000)
+        failed |= evaluation.step({}, until).failed
+    assert list(failed) == ["all"]
+    assert "jump of event time" in str(failed["all"])
+    evaluation = added(plans, DictStore())
+    evaluation.step(rows_of_s(1, 1), 2)
+    for until in range(3, 200):  # as much, but no jump
+        assert evaluation.reach({}, {}, until) == until
+        assert not evaluation.step({}, until).failed
