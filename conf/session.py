@@ -363,7 +363,7 @@ def _joined(given: str | None, *more: str) -> str:
 def _java_options(given: Mapping[str, str]) -> str:
     options = given.get("spark.driver.extraJavaOptions", "")
     # The JVM holds frames: large values, to which G1 gives regions of their own in a heap of this size:
-    # docs/decisions/0018.
+    # docs/decisions/0004.
     if _HEAP not in given and not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{_COLLECTOR} {options}".strip()
     quiet = Path(__file__).with_name("log4j2.properties")

@@ -44,7 +44,7 @@ class Observation(ABC):
     If a range is cheap to read twice, the driver looks before the batch runs. Otherwise (a broker) the tasks look, and
     leave reports below the checkpoint for the offset of the *next* batch.
 
-    Guarantee: both produce the same progress, the second one batch later. See docs/decisions/0015.
+    Guarantee: both produce the same progress, the second one batch later. See docs/decisions/0002.
     """
 
     @abstractmethod

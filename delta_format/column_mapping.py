@@ -1,4 +1,4 @@
-"""Delta's column mapping, for column names that plain Delta rejects (docs/decisions/0026)."""
+"""Delta's column mapping, for column names that plain Delta rejects (docs/decisions/0012)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ ROWS_OPTION = "upstreamRows"
 class Framing:
     """A step that turns a task's rows into frames, with figures of the rows beside them.
 
-    It pays off only if the rows are in Arrow before, in the source or in a Python step; see docs/decisions/0014.
+    It pays off only if the rows are in Arrow before, in the source or in a Python step; see docs/decisions/0004.
     """
 
     key: tuple[str, ...]  # the update key's columns

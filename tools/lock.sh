@@ -22,7 +22,7 @@ printf 'mutmut>=3.8,<4\n' | compile -c constraints.txt - -o tools/constraints-mu
 # What the extras `connect` and `pipelines` of pyspark add to constraints.txt.
 printf 'googleapis-common-protos>=1.71.0\ngrpcio>=1.76.0\ngrpcio-status>=1.76.0\npyyaml>=3.11\nzstandard>=0.25.0\n' |
     compile -c constraints.txt - -o tools/constraints-connect.txt
-# What tests ask as others do: docs/decisions/0002-dependencies.md. DuckDB's extension comes for one release alone.
+# What tests ask as others do: docs/decisions/0001-repository-and-dependencies.md. DuckDB's extension comes for one release alone.
 compile - -o tools/constraints-readers.txt <<'END'
 daft>=0.7
 datafusion>=55

@@ -1,4 +1,4 @@
-"""On-demand timestamps (ETS, Bai et al. §4-5) for silent feeds that hold results back; see docs/decisions/0016."""
+"""On-demand timestamps (ETS, Bai et al. §4-5) for silent feeds that hold results back; see docs/decisions/0011."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feed progress after a batch, reported by the tasks that read its times; see docs/decisions/0015."""
+"""Feed progress after a batch, reported by the tasks that read its times; see docs/decisions/0002."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that run in the source, if only a choice of columns is between (docs/decisions/0013)."""
+"""Steps that run in the source, if only a choice of columns is between (docs/decisions/0008)."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class StatisticsMonitor:
         A key is slow if all residents can be served once between two of its updates, ``c n < 1 / u_k``, in the time
         that remains after every key that updates no faster is served each time: ``u_k c n < 1 - c Σ u_j`` over all j
         with ``u_j <= u_k``. Without the sum, slow updaters that together overload the server would keep all others
-        waiting forever (docs/decisions/0006-linecutting.md). No key is slow while the cost is unknown.
+        waiting forever (docs/decisions/0005-linecutting.md). No key is slow while the cost is unknown.
         """
         cost = self.cost_s
         if cost is None:

@@ -25,7 +25,7 @@ class InShards:
     """The rows of an operator in shards, or of several operators in one stage.
 
     Spark takes a shard's output row by row, so rows leave it in frames, which another Python worker unpacks. Steps with
-    a few large results, such as the sink's, run in the shard's own worker instead: see docs/decisions/0014.
+    a few large results, such as the sink's, run in the shard's own worker instead: see docs/decisions/0004.
     """
 
     rows: pa.Schema  # the schema of the output

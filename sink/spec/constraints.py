@@ -24,7 +24,7 @@ def check_constraints(table: DeltaTable, location: str) -> None:
     """Refuse a table with constraints that this package does not evaluate; the error names each.
 
     Spark evaluates CHECK, NOT NULL, invariants, generated and identity columns in its own SQL; see
-    docs/decisions/0030.
+    docs/decisions/0012.
     """
     check_demands(json.loads(table.schema().to_json())["fields"], table.metadata().configuration, location)
 

@@ -12,7 +12,7 @@ __all__ = ["WORTH_MARKING", "advise", "check_allowed", "marks_allowed", "marks_f
 
 WORTH_MARKING = 100_000
 """From so many rows of a bucket on, marking costs so much less than writing it anew that slower reads are worth it
-(docs/decisions/0021).
+(docs/decisions/0006).
 """
 
 _LOG = logging.getLogger("upstream.sink")

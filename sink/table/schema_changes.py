@@ -41,7 +41,7 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
     """Give the table the layout's columns, if it has others; return True if it was changed.
 
     Only the log changes. Older files have narrower values or lack the column; every reader tested widens and
-    fills them (docs/decisions/0022). The sink does so when it next writes their bucket.
+    fills them (docs/decisions/0012). The sink does so when it next writes their bucket.
     """
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError
