@@ -20,7 +20,7 @@ from ..deltas.failures import FAILURES, attributed, reason_of
 from ..deltas.slices_shape import narrowest
 from ..deltas.zsets import BEGINNING, TIME
 from ..relations.clocks import Clock
-from ..relations.nodes import Node
+from ..relations.nodes import Hop, Node, Range, Windowed, walk
 from ..relations.sharing import in_words
 from .host_plan import Hosted, Piece
 from .stage_store import Part
@@ -159,7 +159,11 @@ class Evaluations:
         found.late = {stream: rows.height for stream, rows in outcome.late.items()}
         there = set(evaluation.queries)
         whole = _Whole({} if known is None else known["whole"], moment, first=begins)
-        found.begun = {job: whole.of(evaluation.whole_from(job)) for job in jobs if job in there and job not in before}
+        found.begun = {
+            name: whole.of(evaluation.whole_from(name), _slides(job.plan))
+            for name, job in jobs.items()
+            if name in there and name not in before
+        }
         evaluation.save()
         _kept.keep(evaluation)
         names = sorted(there)
@@ -257,8 +261,11 @@ class _Whole:
     def to_json(self) -> dict[str, Any]:
         return {"later": self._later, "unsure": self._unsure}
 
-    def of(self, whole_from: int | None) -> int | None:
-        """Return the time for a job that begins in this step; None if results are never certainly complete."""
+    def of(self, whole_from: int | None, slides_us: int) -> int | None:
+        """Return the time for a job that begins in this step; None if results are never certainly complete.
+
+        A result changes at the next multiple of a slide only.
+        """
         if whole_from is None or (whole_from == BEGINNING and self._unsure):
             return None
         if whole_from == BEGINNING:
@@ -266,4 +273,9 @@ class _Whole:
         before, newest = self._moment.before, self._moment.newest
         if before is not None and newest != LOWEST:
             self._later = max(self._later, newest + 1 - before)
-        return whole_from + self._later
+        return whole_from + self._later + (slides_us if self._later > 0 else 0)
+
+
+def _slides(plan: Node) -> int:
+    windows = (node.window for node in walk(plan) if isinstance(node, Windowed))
+    return sum(window.slide_us or 0 for window in windows if isinstance(window, Range | Hop))

@@ -178,3 +178,12 @@ def test_tombstones_are_forgotten_when_the_low_watermark_has_passed_them_also_wi
     assert {kind for kind, _ in store.values} == {"e/head", "e/operators", "e/queries"}
     with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
         evaluations.step("e", "arrival", newest, moment(9, 10), {}, {})
+
+
+def test_results_over_slides_are_complete_at_the_slide_after_the_rows_that_were_missed():
+    """A row of 00:16, missed at 00:14, is in the window of two minutes that shows until 00:20."""
+    minute = 60_000_000
+    moment = Moment(14 * minute, 14 * minute, 0, None, newest=16 * minute)
+    whole = evaluating._Whole({}, moment, first=True)
+    assert 20 * minute <= whole.of(16 * minute, 2 * minute) <= 21 * minute
+    assert evaluating._Whole({}, moment, first=True).of(16 * minute, 0) == 18 * minute + 1
