@@ -65,9 +65,7 @@ def figures() -> dict[str, int]:
             names.add(path.stem)
             total["names of modules that are participles"] += is_participle(path.stem)
     public = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
-    listed = next(
-        node for node in public.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node)
-    )
+    listed = next(node for node in public.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node))
     assert isinstance(listed.value, ast.List)
     words = sum(
         len(page.read_text(encoding="utf-8").split()) for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
