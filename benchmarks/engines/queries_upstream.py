@@ -57,7 +57,6 @@ def fluent(spark: Any, work: dict[str, Any]) -> Any:
         f"{query['range_s']} seconds",
         f"{query['slide_s']} seconds",
         output="latest",
-        checkpoint_location=checkpoint,
         shards=cores(),
     )
     table = windows.agg(v=aggregate() if query["function"] == "count" else aggregate(query["argument"]))

@@ -10,7 +10,7 @@ from benchmarks.harness import given_job, say
 SHARDS = 16
 
 
-def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
+def windowed(spark: Any, work: dict[str, Any]) -> Any:
     """Return a stream of windows over the feed at ``work["data"]``."""
     from upstream.operators.aggregates.approximate import approx_count_distinct, median
     from upstream.operators.aggregates.functions import count, sum_
@@ -38,7 +38,6 @@ def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
         f"{work['slide_s']} seconds",
         output=work["emit"],
         time_format="epoch_ms",
-        checkpoint_location=checkpoint,
         shards=SHARDS,
     )
     return windows.agg(**aggregates)
@@ -56,7 +55,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     spark = upstream.session("benchmark", master=f"local[{job['cores']}]")
 
     def writer(work: dict[str, Any], checkpoint: str) -> Any:
-        windows = windowed(spark, work, checkpoint)
+        windows = windowed(spark, work)
         return upstream.write_latest(windows, work["out"], checkpointLocation=checkpoint, **keyed_by(work))
 
     return works_done(spark, job, writer)

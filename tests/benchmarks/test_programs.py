@@ -116,7 +116,7 @@ def test_more_rows_than_the_law_allows_stop_it(benchmark_module, monkeypatch):
     ("part", "works"),
     [
         ("pure", 6),  # one for each policy
-        ("shard", 5),
+        ("shard", 9),
         pytest.param("pending", 4, marks=pytest.mark.long),
         ("order", 0),
     ],

@@ -34,11 +34,10 @@ def writer(spark: SparkSession, feed: str, table: str, checkpoint: str, late: st
             late_location=late,
             time_format="epoch_ms",
             shards=2,
-            checkpoint_location=checkpoint,
         )
         .agg(n=agg.count(), mean=agg.avg("v"), top=agg.max_("v"))
     )
-    every = upstream.UpdateStream(results.df, key=("k", "window_id"), event_time="window_end")
+    every = upstream.UpdateStream(results.dataframe(checkpoint), key=("k", "window_id"), event_time="window_end")
     return upstream.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
 
 

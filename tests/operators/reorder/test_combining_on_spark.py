@@ -53,7 +53,7 @@ def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spa
         right, checkpoint_location=tmp_path / "checkpoint", names=("ours", "theirs"), prefer="ours", shards=2
     )
     with pytest.raises(SchemaError, match=r"merge\(…, prefer=…\)"):
-        both.window("10 ms", checkpoint_location=tmp_path / "checkpoint")
+        both.window("10 ms")
     write_to_end(both, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms"), time="ms")
     newest = {}
     for name in "ba":  # whatever of a there is takes the place of what b has
