@@ -149,21 +149,6 @@ def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstrea
     return second.window("4 seconds", output="all", shards=2, **place).agg(total=agg.sum_("total"))
 
 
-def test_a_job_that_named_the_checkpoint_at_each_step_goes_on_without(spark, tmp_path):
-    feed, checkpoint = tmp_path / "feed", tmp_path / "checkpoint"
-    add(feed, "0", rows(0, 100))
-    named = windows_over_windows(read(spark, feed), checkpoint_location=checkpoint)
-    before = written(named, tmp_path)
-    assert named.reports == (f"{checkpoint}/upstream-windows/0", f"{checkpoint}/upstream-windows/1")
-
-    add(feed, "1", rows(100, 100))
-    stream = windows_over_windows(read(spark, feed))
-    assert stream.bound(checkpoint).reports == named.reports
-    after = written(stream, tmp_path)
-    assert answers(after) == sums(rows(0, 200), 16_000, 4000)
-    assert 0 < before.height < after.height
-
-
 def test_the_default_checkpoint_is_bound_too(spark, tmp_path):
     feed = tmp_path / "feed"
     add(feed, "0", rows(0, 20))
