@@ -44,7 +44,6 @@ def figures() -> dict[str, int]:
     total: Counter[str] = Counter()
     lengths: list[int] = []
     classes: Counter[str] = Counter()
-    names: set[str] = set()
     for path in modules():
         text = path.read_text(encoding="utf-8")
         lines, tree = text.splitlines(), ast.parse(text)
@@ -62,7 +61,6 @@ def figures() -> dict[str, int]:
         total += Counter({"lines": len(lines), "lines of docstrings": len(documented), "lines of code": sum(other)})
         if path.name != "__init__.py":
             lengths.append(len(lines))
-            names.add(path.stem)
             total["names of modules that are participles"] += is_participle(path.stem)
     public = ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8"))
     listed = next(node for node in public.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +26,10 @@ _SIZES = pa.schema([("__key", pa.int64()), (_ROWS, pa.int64()), (_BITS, pa.int64
 class BucketArrangement:
     """The rows of an operator's state by key; those of a large key are in buckets by their values.
 
-    A step calls :meth:`read` once, and :meth:`write` at most once.
+    A step calls :meth:`read` once, and :meth:`write` at most once. ``columns`` divide the rows of a key into buckets;
+    ``numbers_of`` returns the numbers of rows' keys.
 
     State: the rows, and the number of rows and of buckets of each large key.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the rows.
-    columns : sequence of str
-        Those by whose values the rows of a key are divided.
-    numbers_of : callable
-        Returns the numbers of rows' keys.
-    state : State
-    part : str
     """
 
     def __init__(
@@ -53,35 +44,27 @@ class BucketArrangement:
         self._numbers_of = numbers_of
         self._arrangement: Arrangement = state.arrangement(part, schema)
         self._sizes: Arrangement = state.arrangement(f"sizes of {part}", _SIZES)
-        self._last = _Read.nothing()
+        self._last: _Read
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return self._arrangement.rows
 
     def read_all(self) -> pl.DataFrame:
-        """Return all rows."""
         return self._arrangement.read_all()
 
     def read(self, changes: pl.DataFrame, own: Int64s, whole: Int64s) -> tuple[pl.DataFrame, Int64s]:
-        """Return the rows that may equal those that change, and all rows of some keys, with the numbers of their keys.
+        """Return the rows that may equal a change, and all rows of the ``whole`` keys, with the numbers of their keys.
 
-        Parameters
-        ----------
-        changes
-            The rows that change.
-        own : int64 array of length changes
-            The numbers of their keys.
-        whole : int64 array
-            The numbers of the keys of which all rows are needed.
+        ``own`` has the number of each change's key.
         """
         keys = np.unique(np.concatenate([own, whole]))
         rows, bits = np.zeros((2, len(keys)), dtype=np.int64)
         if not self._sizes.rows:
             found = self._arrangement.read(keys)
-            self._last = _Read(keys, rows, bits, np.ones(len(keys), dtype=np.bool_), found, self._arrangement.numbers)
-            return found, self._last.numbers
+            numbers, is_whole = self._arrangement.numbers, np.ones(len(keys), dtype=np.bool_)
+            self._last = _Read(keys, rows, bits, is_whole, found, numbers, np.ones(found.height, dtype=np.bool_))
+            return found, numbers
         sizes = self._sizes.read(keys)
         at = np.searchsorted(keys, self._sizes.numbers)
         rows[at], bits[at] = int64s(sizes, _ROWS), int64s(sizes, _BITS)
@@ -99,17 +82,7 @@ class BucketArrangement:
         return found.filter(pl.Series(mine)), numbers[mine]
 
     def write(self, rows: pl.DataFrame, numbers: Int64s, replaced: npt.NDArray[np.bool_]) -> None:
-        """Put rows in place of some of those that were read.
-
-        Parameters
-        ----------
-        rows
-            Those that were not there, or that differ.
-        numbers : int64 array of length rows
-            The numbers of their keys.
-        replaced : bool array
-            Which of the rows that were read they replace.
-        """
+        """Put new and changed rows, with the numbers of their keys, in place of some of the rows that were read."""
         last = self._last
         gone = last.mine.copy()
         gone[gone] = replaced
@@ -164,42 +137,17 @@ class BucketArrangement:
         return found
 
 
+@dataclass(frozen=True)
 class _Read:
-    """What the last call read: the keys, and the rows.
+    """The keys and rows of the last read. ``rows`` and ``bits`` are 0 for keys that are not large."""
 
-    Attributes
-    ----------
-    keys : int64 array
-        Numbers, in order.
-    rows, bits : int64 arrays of length keys
-        Of large keys; 0 of others.
-    is_whole : bool array of length keys
-        Whether all rows of the key were read.
-    found : polars.DataFrame
-    numbers : int64 array of length found
-        Of their keys.
-    mine : bool array of length found
-        Whether it was asked for; the others are at the place of a bucket by chance.
-    """
-
-    def __init__(
-        self,
-        keys: Int64s,
-        rows: Int64s,
-        bits: Int64s,
-        is_whole: npt.NDArray[np.bool_],
-        found: pl.DataFrame,
-        numbers: Int64s,
-        mine: npt.NDArray[np.bool_] | None = None,
-    ) -> None:
-        self.keys, self.rows, self.bits, self.is_whole = keys, rows, bits, is_whole
-        self.found, self.numbers = found, numbers
-        self.mine = np.ones(found.height, dtype=np.bool_) if mine is None else mine
-
-    @classmethod
-    def nothing(cls) -> _Read:
-        none = np.empty(0, dtype=np.int64)
-        return cls(none, none, none, np.empty(0, dtype=np.bool_), pl.DataFrame(), none)
+    keys: Int64s  # sorted numbers
+    rows: Int64s  # by key, before the step
+    bits: Int64s
+    is_whole: npt.NDArray[np.bool_]  # by key: all its rows were read
+    found: pl.DataFrame
+    numbers: Int64s  # by row
+    mine: npt.NDArray[np.bool_]  # by row: wanted, and not at the place of a wanted bucket by chance
 
     def keys_of(self, rows: npt.NDArray[np.bool_]) -> Int64s:
         """Return the positions of the keys of some rows."""

@@ -109,16 +109,21 @@ class Everything(Operator):
                 )
             found.append(delta_frame(distinct[part.ids[wanted]], at, part.weights[wanted]))
         if self._every is not None:
-            self._count(sum(frame.height for frame in found), width)
+            self._count(sum(frame.height for frame in found), width, span)
         return pl.concat(found) if found else self.nothing
 
-    def _count(self, rows: int, width: int) -> None:
-        """Refuse a jump of event time with so many results that other queries would wait for long."""
+    def _count(self, rows: int, width: int, span: Span) -> None:
+        """Refuse a jump of event time with so many results that other queries would wait for long.
+
+        A step that does not follow the last one of a jump begins another jump.
+        """
         if not self.is_behind:
-            self._values["jump"] = 0
+            self._values.pop("jump", None)
             return
-        self._values["jump"] = self._values.get("jump", 0) + max(rows * width, rows * _MOST_BYTES // _MOST)
-        if self._values["jump"] > _MOST_STEPS * _MOST_BYTES:
+        end, size = self._values.get("jump", (None, 0))
+        size = (size if end == span.before else 0) + max(rows * width, rows * _MOST_BYTES // _MOST)
+        self._values["jump"] = [span.until, size]
+        if size > _MOST_STEPS * _MOST_BYTES:
             raise QueryError(
                 f"a jump of event time has results of more than {_MOST_STEPS * _MOST_BYTES >> 30} GiB at the multiples "
                 f"of {self._every} µs",

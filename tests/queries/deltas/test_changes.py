@@ -121,3 +121,19 @@ def test_a_jump_with_too_many_results_fails_its_query_alone(monkeypatch):
     for until in range(3, 200):  # as much, but no jump
         assert evaluation.reach({}, {}, until) == until
         assert not evaluation.step({}, until).failed
+
+
+def test_results_of_several_jumps_do_not_add_up(monkeypatch):
+    monkeypatch.setattr(changes, "_MOST", 2)
+    monkeypatch.setattr(changes, "_MOST_STEPS", 3)
+    evaluation = added({"q": Changes(Windowed(S, Range(5)), "rstream", 1)}, DictStore())
+    given, until = 0, 0
+    for time in range(1, 1_000, 100):
+        rows, wanted = {**rows_of_s(time), "r": frame(R, [])}, time + 90
+        while until < wanted:
+            until = evaluation.reach(rows, {}, wanted)
+            outcome = evaluation.step(rows, until)
+            assert not outcome.failed
+            given += outcome.changes["q"].height
+            rows = {}
+    assert given == 50, "far more than one jump may have"
