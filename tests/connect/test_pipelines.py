@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pyspark
 import pytest
+from kit import golden
 from kit.connect import connect_environment
 from kit.places import BUSES, EXAMPLES
 from kit.programs import Done, run
@@ -45,6 +46,7 @@ def test_the_example(tmp_path):
     assert dict(newest.iter_rows()) == dict(rows.group_by("vehicle_id").agg(pl.col("timestamp").max()).iter_rows())
     speeds = upstream.LatestTable(tmp_path / "storage" / "speeds")
     assert speeds.rows().collect().height > 140
+    golden.check("examples", "pipeline", golden.tables(tmp_path / "storage"))
     # The operators report below the checkpoint that Spark gave the flow.
     checkpoint = tmp_path / "storage" / "_checkpoints" / "speeds" / "speeds_of_buses" / "0"
     assert (checkpoint / "commits").is_dir()

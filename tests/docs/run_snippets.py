@@ -1,4 +1,5 @@
-"""Run the examples of pages and of docstrings on Spark, in one session; each page begins with an empty folder.
+"""Run the examples of pages and of docstrings on Spark, in one session; each page begins with an empty folder, and
+what it leaves is kept in one of its name.
 
 It is a program, since Spark's own processes keep the directory that they began in: one that is made for it.
 
@@ -11,7 +12,6 @@ import io
 import json
 import os
 import re
-import shutil
 import sys
 import tempfile
 import traceback
@@ -82,9 +82,12 @@ def main() -> None:
     os.chdir(made)  # before Spark starts, whose processes stay where they began
     spark = us.session("snippets", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
     for name, page in given["pages"].items():
-        print(json.dumps({name: run_page(name, page, spark)}), flush=True)
-        for old in made.iterdir():
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        failed = run_page(name, page, spark)
+        kept = made.with_name(name)
+        kept.mkdir()
+        for each in made.iterdir():
+            each.rename(kept / each.name)
+        print(json.dumps({name: failed}), flush=True)
     print(json.dumps(run_examples(given["examples"], spark)), flush=True)
     spark.stop()
 

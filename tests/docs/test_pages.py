@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from kit import programs
+from kit import golden, programs
 from kit.places import ROOT
 
 from .docstrings import examples, needs_spark
@@ -42,6 +42,7 @@ def failures(tmp_path_factory):
                 known.update(json.loads(line) if line.startswith("{") else {})
             return {name: known[name] for name in names}
 
+        found.folder = folder
         yield found
         process.kill()
 
@@ -50,6 +51,7 @@ def failures(tmp_path_factory):
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_examples_run(failures, page):
     assert failures(page) == {page: ""}
+    golden.check("pages", page, golden.tables(failures.folder / page))
 
 
 @pytest.mark.spark
@@ -102,3 +104,4 @@ def test_the_tutorial(tmp_path):
     speeds = pl.read_delta(str(tmp_path / "speeds"))
     assert speeds["positions"].to_list() == [60] * 5
     assert {str(end)[:19] for end in speeds["window_end"]} == {"2024-01-01 00:50:00"}
+    golden.check("pages", "tutorial", golden.tables(tmp_path))

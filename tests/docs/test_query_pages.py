@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import typer
 from deltalake import write_deltalake
-from kit import modules
+from kit import golden, modules
 from kit.continuous import BUSES, CATALOG, DOMAINS, EPOCH, MOMENT, QUOTE, REQUESTS, TRADE
 from kit.evaluated import changes
 from kit.hosting import Versions, frame
@@ -70,6 +70,7 @@ def test_examples_are_evaluated(sql):
     if "SAMPLE" not in sql:
         assert any(any(value is not None for value in row[: len(names)]) for row in found), "it has rows"
     assert all(len(row) == len(names) + 2 for row in found)
+    golden.check("query language", " ".join(sql.split()), golden.digest(found))
 
 
 @pytest.mark.parametrize("window", re.findall(r"^\| `((?:s |s\[|LATEST|TUMBLE|HOP)[^`]*)`", LANGUAGE, re.MULTILINE))

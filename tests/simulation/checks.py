@@ -121,6 +121,10 @@ class Checks:
             if stage["op"] != "newest join":  # of which the table is what counts
                 getattr(self, stage["op"].replace(" ", "_"))(number, stage, read, lag)
 
+    def given(self) -> Iterator[dict[str, Any]]:
+        """All rows that left the last operator."""
+        return (row for batch in range(self.query.record.commits) for row in _rows(self.query.record.left[batch]))
+
     def low_watermark(self, read: Taken, lag: int) -> int | None:
         """How far the source must have come at least. Where tasks look at rows, it follows a batch later."""
         if self._stamped or not self.config["honest"]:
@@ -262,9 +266,7 @@ class Checks:
             return
         came: Iterable[Row] = (row for rows in read.values() for row in rows)
         if "ordered" in self._ops:
-            left = {
-                row["v"] for batch in range(self.query.record.commits) for row in _rows(self.query.record.left[batch])
-            }
+            left = {row["v"] for row in self.given()}
             came = [row for row in came if row.value in left]
         expected = oracle.newest(came)
         if got != expected or len(rows) != len(got):

@@ -9,6 +9,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from kit import golden
 
 from upstream.queries.hosting.host_plan import Hosted
 from upstream.queries.hosting.reports import QueryReport
@@ -220,6 +221,13 @@ class HostedChecks:
         if table.num_columns == 0:
             return Counter({(): table.num_rows}) if table.num_rows else Counter()
         return Counter(tuple(map(plain, row.values())) for row in table.to_pylist())
+
+    def answers(self) -> dict[str, Any]:
+        """What the tables hold, and which queries are active."""
+        # A process may have died before it gave its table a first version.
+        tables = sorted({log.parts[-3] for log in self._process.lake.glob("*/_delta_log/*.json")})
+        active = sorted(name for name, each in self._process.registry().queries.items() if each.active)
+        return {"active": active, **{name: golden.digest(self._contents(name).elements()) for name in tables}}
 
     def at_end(self) -> None:
         """Each table has each batch in one commit at most."""

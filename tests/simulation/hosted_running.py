@@ -24,17 +24,19 @@ class HostedRun:
         self._process = HostProcess(folder, scenario.config["shards"], self._inputs, scenario.seed)
         self._checks = HostedChecks(self._process, self._inputs)
 
-    def all(self) -> None:
-        """Do all actions, then whatever is left to do."""
+    def all(self) -> dict[str, Any]:
+        """Do all actions, then whatever is left to do; what the tables hold before their queries are dropped."""
         for action in self._actions:
             self._do(action)
         self._drain()
         self._checks.at_end()
+        answers = self._checks.answers()
         for name in list(self._process.registry().queries):
             self._process.change({"kind": "drop", "name": name})
         self._drain()
         if self._process.commits and (left := self._process.state_keys() - {str(("head", 0))}):
             raise MismatchError(f"the shards keep {sorted(left)} of queries that were dropped")
+        return answers
 
     def _do(self, action: Action) -> None:
         word, *given = action

@@ -5,8 +5,11 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from . import machine  # first of all: it replaces the clock  # isort: skip
+from kit import golden
+
 from upstream.conf.errors import CheckpointError, TableError
 from upstream.sink.maintenance import wear
 
@@ -23,20 +26,22 @@ _WEAR = wear.WORTH, wear.FILE
 _ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def run(scenario: Scenario) -> None:
-    """Run it; raises an AssertionError if something comes out that must not, and what the product raises."""
+def run(scenario: Scenario) -> dict[str, Any]:
+    """Run it and return what its tables hold; raises an AssertionError if something comes out that must not, and what
+    the product raises.
+    """
     folder = Path(tempfile.mkdtemp(prefix="simulated-", dir=_ROOM))
     MACHINE.begin(scenario.seed)
     # Of every second scenario buckets wear as if they were large; the others keep many files and dead rows.
     wear.WORTH, wear.FILE = (0, 1) if scenario.seed % 2 else _WEAR
     try:
-        HostedRun(scenario, folder).all() if scenario.profile == "hosted" else _run_query(scenario, folder)
+        return HostedRun(scenario, folder).all() if scenario.profile == "hosted" else _run_query(scenario, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         MACHINE.end()
 
 
-def _run_query(scenario: Scenario, folder: Path) -> None:
+def _run_query(scenario: Scenario, folder: Path) -> dict[str, Any]:
     inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "heartbeat")
     for word, *given in scenario.actions:
         if word == "rows":
@@ -46,7 +51,10 @@ def _run_query(scenario: Scenario, folder: Path) -> None:
         inputs.partitions(scenario.config["feeds"])  # of one that nobody knows no end is known
     try:
         with contextlib.suppress(building.RefusedError):
-            _Run(scenario, folder, inputs).all()
+            run = _Run(scenario, folder, inputs)
+            run.all()
+            return run.answers()
+        return {"refused": True}
     finally:
         inputs.close()
 
@@ -148,6 +156,21 @@ class _Run:
         else:
             raise AssertionError("there is always something more to do")
         self.checks.at_end()
+
+    def answers(self) -> dict[str, str]:
+        """What the last operator has given, and what the table holds."""
+        found: dict[str, str] = {}
+        if self.config["stages"]:
+            found["results"] = golden.digest(map(_answer, self.checks.given()))
+        if self.config["sink"]["kind"] != "none":
+            found["table"] = golden.digest(map(_answer, self.sink.rows()))
+        return found
+
+
+def _answer(row: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of a row what depends on the order of arrival."""
+    deleted = {"deleted": True} if (row.get("_upstream") or {}).get("deleted") else {}
+    return {name: value for name, value in row.items() if not golden.APART.fullmatch(name)} | deleted
 
 
 assert machine
