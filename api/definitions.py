@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..conf.errors import OptionError, QueryRefusedError, SchemaError
+from ..conf.locations import absolute_location
+from ..conf.options import path_argument
 from ..core.rows.system_column import SYSTEM
-from ..operators.plan_paths import places_read
+from ..expressions.zones import zone_of_session
+from ..hosting.placement.result_schema import result_of
+from ..hosting.registry.changes import Change, known_name
+from ..hosting.registry.edits import declare, define_stream, record, refresh
+from ..hosting.registry.registry import Registry, registry_now
+from ..hosting.table_merge import GivenForTables
+from ..operators.compile import places_read
+from ..operators.relations.plan.nodes import Stream
 from ..operators.stream import UpdateStream
-from ..queries.expressions.zones import zone_of_session
-from ..queries.language import bind
-from ..queries.placing.results import result_of
-from ..queries.registry.names import known_name
-from ..queries.registry.opening import define_stream
-from ..queries.registry.registry import Registry
-from ..queries.relations.nodes import Stream
 from ..sink.latest_table import LatestTable
+from ..sql import bind
 
 if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import SparkSession
-
-__all__ = ["define", "definition_of", "rows_of", "time_zone_of"]
 
 
 def define(checkpoint: str, name: str, stream: object, *, updates: bool) -> None:
@@ -102,3 +104,106 @@ def rows_of(name: str, registry: Registry, storage: Mapping[str, str]) -> pl.Laz
         return rows
     added = result_of(bound.plan).row_key
     return rows if added is None else rows.drop(added, strict=False)
+
+
+class StoredRelations:
+    """What :class:`~.queries.Queries` has for stored relations."""
+
+    checkpoint: str
+    _given: GivenForTables
+
+    def relation(self, name: str, table: str | os.PathLike[str]) -> None:
+        """Let queries name a Delta table as it is now. If the relation is there already, nothing changes.
+
+        Parameters
+        ----------
+        name
+            The relation's name in queries.
+        table
+            The table's folder or address. It may be a table that UpStream keeps.
+
+        Raises
+        ------
+        OptionError
+            The name cannot be one or is taken, or there is a relation of this name over another table.
+        TableError
+            There is no table, or it cannot be opened.
+        SchemaError
+            A column has a type that Spark does not have.
+
+        Notes
+        -----
+        Guarantee: queries read the version that the table has now, until :meth:`refresh` brings a later one. A batch
+        that runs again reads the same rows. The options of an object store are those with which the queries were
+        opened, here and where the job runs.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="relation_cp", to="lake")
+        >>> queries.stream("buses", stream)
+        >>> queries.relation("models", "vehicles")
+        >>> queries.register("known", "SELECT * FROM LATEST(buses) WHERE vehicle_id IN (SELECT vehicle_id FROM models)")
+        """
+        declare(self.checkpoint, name, absolute_location(path_argument("table", table)), self._given.storage)
+
+    def refresh(self, name: str) -> None:
+        """Let queries read the rows that a relation's table has now. Those that read the relation begin again.
+
+        Parameters
+        ----------
+        name
+            The relation's name.
+
+        Raises
+        ------
+        OptionError
+            There is no relation of this name, or a query that reads it does not fit the table as it is now.
+        TableError
+            The table is gone, or cannot be opened.
+
+        Notes
+        -----
+        If the table has no other version than before, nothing changes.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="refresh_cp", to="lake")
+        >>> queries.relation("models", "vehicles")
+        >>> queries.refresh("models")
+        """
+        refresh(self.checkpoint, name, self._given.storage)
+
+    def drop_relation(self, name: str) -> None:
+        """Forget a relation that no query and no view names. Its table stays as it is.
+
+        Parameters
+        ----------
+        name
+            The relation's name.
+
+        Raises
+        ------
+        OptionError
+            There is no relation of this name, or it is in use.
+
+        Examples
+        --------
+        >>> queries = us.queries(spark, checkpoint="drop_relation_cp", to="lake")
+        >>> queries.relation("models", "vehicles")
+        >>> queries.drop_relation("models")
+        """
+        record(self.checkpoint, Change("drop_relation", name))
+
+    def relations(self) -> dict[str, str]:
+        """Return the stored relations by name, each with its table and the version that queries read.
+
+        Returns
+        -------
+        dict of str to str
+
+        Examples
+        --------
+        >>> us.queries(checkpoint="relations_cp", to="lake").relations()
+        {}
+        """
+        return {name: str(each.table) for name, each in registry_now(self.checkpoint).catalog.relations.items()}

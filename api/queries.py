@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..conf.arguments import duration_argument, path_argument, whole_argument
-from ..conf.clock import now_us
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
-from ..queries.hosting.dropping import drop_query
-from ..queries.hosting.merging import GivenForTables
-from ..queries.hosting.reports import Reports
-from ..queries.hosting.shared_parts import explain_among
-from ..queries.registry.changes import Change
-from ..queries.registry.editing import record
-from ..queries.registry.listing import listed
-from ..queries.registry.opening import opened
-from ..queries.registry.registry import Registry, registry_now
+from ..conf.options import duration_argument, path_argument, whole_argument
+from ..conf.units import now_us
+from ..hosting.registry.changes import Change
+from ..hosting.registry.edits import opened, record
+from ..hosting.registry.registry import Registry, listed, registry_now
+from ..hosting.removal import drop_query
+from ..hosting.reports import Reports
+from ..hosting.shared_parts import explain_among
+from ..hosting.table_merge import GivenForTables
 from ..storage.folder import folder_at
-from .definitions import define, rows_of, time_zone_of
-from .relations import StoredRelations
+from .definitions import StoredRelations, define, rows_of, time_zone_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ..operators.stream import UpdateStream
-
-__all__ = ["Queries", "queries"]
 
 
 def queries(
@@ -420,7 +415,7 @@ class Queries(StoredRelations):
                 expected="a session that runs the job",
                 hint="us.queries(spark, checkpoint=…)",
             )
-        from ..queries.hosting.running import start
+        from ..hosting.job import start
 
         return start(self._streams, self.checkpoint, name=name, batch_s=batch_s, given=self._given, **trigger)
 

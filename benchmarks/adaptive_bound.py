@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import csv
 
-from upstream.core.watermark.policies import Policy, Progress
+from upstream.core.watermark.policies import FeedProgress, Policy
 
 from .shapes import Curve, Figure, Panel
 from .simulator import estimate
@@ -48,7 +48,7 @@ class PolicyOutcome:
 
 def outcome(times_us: Int64s, policy: Policy) -> PolicyOutcome:
     """Give a recording to a policy."""
-    progress, lags, learned = Progress(policy), list[int](), 0
+    progress, lags, learned = FeedProgress(policy), list[int](), 0
     half = len(times_us) // 2
     for low in range(0, len(times_us), _BATCH):
         progress.observe(times_us[low : low + _BATCH])

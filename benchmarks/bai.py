@@ -2,7 +2,7 @@
 it hears of silence.
 
 Rows are stamped on entry. The union releases in the order of time (§4.1: a row goes once every input has shown a time
-that is not earlier); what inputs have shown is kept by the classes of the source: :class:`Progress` with the policy
+that is not earlier); what inputs have shown is kept by the classes of the source: :class:`FeedProgress` with the policy
 ``heartbeat``, on-demand timestamps by :class:`OnDemandWatermark`.
 """
 
@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from upstream.core.feedback.on_demand_watermark import OnDemandWatermark
-from upstream.core.watermark.policies import Policy, Progress
+from upstream.core.watermark.policies import FeedProgress, Policy
 
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate
@@ -76,7 +76,7 @@ def events(seed: int, seconds: float, punctuations_per_second: float = 0.0) -> I
 
 def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0) -> UnionOutcome:
     """Run one of ``none``, ``periodic``, ``on demand`` or ``latent``."""
-    progress = {feed: Progress(Policy("heartbeat")) for feed in RATES}
+    progress = {feed: FeedProgress(Policy("heartbeat")) for feed in RATES}
     heard = dict.fromkeys(RATES, 0)
     for each in progress.values():
         each.close_batch(0)

@@ -15,25 +15,23 @@ import numpy as np
 import pyarrow as pa
 
 from upstream.core.feedback.on_demand_watermark import OnDemandWatermark
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.core.watermark.bounds import AFTER_ALL
-from upstream.core.watermark.policies import Policy, Progress
+from upstream.core.watermark.policies import FeedProgress, Policy
+from upstream.hosting.local_host import LocalHost
+from upstream.hosting.messages import Command
+from upstream.hosting.registry.changes import Settings
+from upstream.hosting.registry.registry import RegisteredQuery, Registry
+from upstream.hosting.results import result_rows
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.shard import JoinShard
+from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.state_head import read_head
-from upstream.operators.runtime.store import DictStore
-from upstream.queries.hosting.commands import Command
-from upstream.queries.hosting.local_host import LocalHost
-from upstream.queries.hosting.results import result_rows
-from upstream.queries.language import Catalog, bind
-from upstream.queries.registry.registry import Registered, Registry
-from upstream.queries.registry.settings import Settings
-from upstream.queries.relations.nodes import Stream
+from upstream.operators.state.store import DictStore, read_head
+from upstream.sql import Catalog, bind
 
 from .bai import COST_US, PASSES, RATES
 from .shapes import Curve, Figure, Panel
@@ -122,7 +120,7 @@ class SqlJoin:
         schema = pa.schema(list(_SCHEMA)[:-1])
         streams = tuple(Stream(name, schema, event_time="at") for name in _NAMES)
         catalog = Catalog({each.name: each for each in streams})
-        query = Registered(1, "q", _SQL, 1.0, True, None, 1, "", bind(_SQL, catalog))
+        query = RegisteredQuery(1, "q", _SQL, 1.0, True, None, 1, "", bind(_SQL, catalog))
         registry = Registry(1, catalog, {"q": query}, Settings("", 1, streams))
         self._host = LocalHost(lambda _: registry, 1)
         self._number = 0
@@ -150,7 +148,7 @@ def _micros(rows: pa.Table) -> np.ndarray:
 def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0, *, sql: bool = False) -> JoinOutcome:
     """Run one of ``none``, ``periodic`` or ``on demand``."""
     joined, results = SqlJoin() if sql else ShardJoin(), list[tuple[int, int]]()
-    progress = [Progress(Policy("heartbeat")) for _ in RATES]
+    progress = [FeedProgress(Policy("heartbeat")) for _ in RATES]
     for each in progress:
         each.close_batch(0)
     heard, on_demand = [0, 0], OnDemandWatermark(internal=True)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from upstream.operators.joins.release.choice import Mode, Release, ReleasePlan, choose, enters_up_to, load_of
-from upstream.operators.joins.release.rates import ArrivalRates
+from upstream.operators.joins.release.ordered_release import ArrivalRates
 
 from .shapes import Curve, Figure, Panel
 from .simulator import estimate

@@ -11,16 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.core.pushdown.ipc_frames import from_frame, to_frame
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import from_frame, split_punctuation, to_frame
 from upstream.core.rows.system_column import TIMESTAMP, system_field
-from upstream.operators.joins.band import SIDES, Band
+from upstream.operators.joins.band import SIDES, JoinTimeRange
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.shard import ReorderShard
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .window_query import SCHEMA
 
@@ -86,7 +85,7 @@ class JoinQuery:
         Processor time so far.
     """
 
-    band: Band
+    band: JoinTimeRange
     store: DictStore = dataclasses.field(default_factory=DictStore)
     cpu_s: float = 0.0
 

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.core.feedback.join_reports import JoinReport
+from upstream.core.feedback.reports import JoinReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, punctuation_mask, system_array
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.pack import join_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 __all__ = ["Cost", "JoinShards"]
 
@@ -71,7 +71,7 @@ class _CountedReads(DictStore):
         self._read = 0
 
     def get(self, kind: str, page: int) -> bytes | None:
-        """See :class:`~upstream.operators.runtime.store.Store`."""
+        """See :class:`~upstream.operators.state.store.Store`."""
         found = super().get(kind, page)
         self._read += len(found or b"")
         return found

@@ -283,7 +283,7 @@ def kernel(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[s
     """Measure the search for pairs of new rows with as many kept ones, in processor time."""
     from upstream.core.rows.buckets import bucket_of
     from upstream.operators.joins.band import LEFT, IntervalBand
-    from upstream.operators.joins.matching import matches, sorted_rows
+    from upstream.operators.joins.pair_kernel import matches, sorted_rows
 
     del wanted, report
     rows, keys = sizes.kernel_rows, sizes.kernel_keys

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from upstream.conf.options import parse_options
-from upstream.datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from upstream.datasource.connectors.synthetic.options import SyntheticOptions
+from upstream.datasource.connectors.synthetic.stream import synthetic_arrivals
 
 __all__ = ["Seen", "arrivals", "seen"]
 

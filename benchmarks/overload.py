@@ -89,8 +89,7 @@ def capacity_of(given: float | None) -> float:
 
 def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
     """Return the bounds of the mean by the table's own commits, or None if they lack it."""
-    from upstream.sink.figures.run import run_figures
-    from upstream.sink.figures.summary import read_summaries
+    from upstream.sink.figures.summary import read_summaries, run_figures
 
     began = began_us(checkpoint)
     summaries = [each for _, each in read_summaries(str(table))]

@@ -19,9 +19,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.sink.results.result_table import ResultTable
+from upstream.sink.results.result_table import ResultRows, ResultTable, stage
 from upstream.sink.results.result_tables import ResultTables
-from upstream.sink.results.staging import ResultRows, stage
 from upstream.sink.write_batch import batch_writer
 
 COLUMNS = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("share", pa.float64())])

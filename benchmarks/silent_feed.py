@@ -22,8 +22,7 @@ import numpy as np
 
 import upstream
 from upstream.core.feedback.checkpoint_layout import reorder_folder
-from upstream.core.feedback.reorder_reports import ReorderReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import ReorderReport, read_reports
 
 from .environments import CACHE
 from .harness import arguments, cores, fresh, introduce, progress
@@ -184,11 +183,11 @@ def commits(table: Path) -> dict[int, float]:
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
-    from upstream.delta_format.latest_table import Delivered
+    from upstream.delta_format.latest_table import CommitChanges
 
     found: dict[int, float] = {}
     for entry in DeltaTable(table).history():
-        delivered = Delivered.of_commit(entry)
+        delivered = CommitChanges.of_commit(entry)
         for path, rows in () if delivered is None else delivered.rows.items():
             keys = pq.read_table(table / path, columns=["key"]).column("key").to_pylist()
             assert delivered is not None

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from upstream.datasource.connectors.synthetic.arrivals import synthetic_arrivals
-from upstream.datasource.connectors.synthetic.stream import Recipe
-from upstream.operators.capacity.simulation import Arrivals, Outcome, Server, shed_share, simulate
+from upstream.datasource.connectors.synthetic.stream import Recipe, synthetic_arrivals
+from upstream.operators.capacity.simulation import ArrivalTrace, Server, SimulationFigures, shed_share, simulate
 from upstream.operators.queue.monitor import StatisticsMonitor
 
 __all__ = ["COST_S", "Estimate", "Workload", "estimate", "run"]
@@ -79,7 +78,7 @@ class Workload:
         """Work that comes per second, in seconds."""
         return self.rows_per_second * COST_S
 
-    def arrivals(self, seed: int, until_us: int) -> Arrivals:
+    def arrivals(self, seed: int, until_us: int) -> ArrivalTrace:
         """Return the rows of one seed."""
         recipe = Recipe(
             seed=seed,
@@ -89,12 +88,12 @@ class Workload:
             rates=self.rates,
             at_random=self.poisson,
         )
-        return Arrivals(*synthetic_arrivals(recipe, until_us), self.keys)
+        return ArrivalTrace(*synthetic_arrivals(recipe, until_us), self.keys)
 
 
 def run(
     workload: Workload, policy: str, seed: int, results: int, *, known_rates: bool = True, **options: int
-) -> Outcome:
+) -> SimulationFigures:
     """Simulate as long as `results` rows take; `options` go to
     :func:`~upstream.operators.capacity.simulation.simulate`.
     """

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.core.feedback.queue_reports import QueueReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.sink.figures.summary import read_summaries
 
 from .environments import CACHE

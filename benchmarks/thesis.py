@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from upstream.operators.aggregates.functions import count, max_, stddev_pop
+from upstream.operators.windows.emission import expand
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.rows import expand
 from upstream.operators.windows.shards.plan import Method
 
 from .shapes import Curve, Figure, Panel

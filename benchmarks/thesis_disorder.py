@@ -18,8 +18,8 @@ from pyarrow import csv
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.aggregates.functions import avg, count
 from upstream.operators.aggregates.parts import Aggregate
+from upstream.operators.windows.emission import expand
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.rows import expand
 
 from .shapes import Curve, Figure, Panel
 from .simulator import estimate

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from upstream.operators.capacity.simulation import Outcome
+from upstream.operators.capacity.simulation import SimulationFigures
 
 from .shapes import Curve, Figure, Panel
 from .simulator import COST_S, Estimate, Workload, estimate, run
@@ -200,7 +200,7 @@ def figure_17(quick: bool) -> Figure:
     return Figure("Memory of an update queue, over load", panels, _memory_bounds(runs))
 
 
-_MemoryRuns = dict[tuple[float, int], Outcome]
+_MemoryRuns = dict[tuple[float, int], SimulationFigures]
 """By the exponent of Zipf's law and rows per second."""
 
 

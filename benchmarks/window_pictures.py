@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from upstream.operators.windows.emission import ranks
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 from upstream.operators.windows.parse import window_by_time
-from upstream.operators.windows.rows import ranks
 
 from .shapes import pyplot
 

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.feedback.reports import WindowReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.operators.aggregates.algebra import Aggregates, Codes
 from upstream.operators.aggregates.functions import count
-from upstream.operators.aggregates.groups import Groups, Rows
-from upstream.operators.aggregates.parts import Aggregate, Part, State
+from upstream.operators.aggregates.groups import GroupedRows, Groups
+from upstream.operators.aggregates.parts import Aggregate, State, StatePart
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.pack import frames_of
 from upstream.operators.windows.shards.plan import ROWS, Method, WindowPlan
@@ -47,19 +47,19 @@ class CountedAggregates(Aggregates):
         self.operations += rows.num_rows
         return super().lift(rows, codes, groups)
 
-    def split(self, state: pa.Table) -> list[tuple[Part, State]]:
+    def split(self, state: pa.Table) -> list[tuple[StatePart, State]]:
         """See :class:`~upstream.operators.aggregates.algebra.Aggregates`."""
         most = next((part for part in self.parts if not part.exact), self.parts[0])
         return [(_CountedPart(part, self) if part is most else part, columns) for part, columns in super().split(state)]
 
 
-class _CountedPart(Part):
-    def __init__(self, part: Part, counted: CountedAggregates) -> None:
+class _CountedPart(StatePart):
+    def __init__(self, part: StatePart, counted: CountedAggregates) -> None:
         self.key, self.inputs, self.fields = part.key, part.inputs, part.fields
         self.differential, self.exact = part.differential, part.exact
         self._part, self._counted = part, counted
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         return self._part.lift(rows)
 
     def combine(self, state: State, groups: Groups) -> State:

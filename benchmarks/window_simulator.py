@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from upstream.operators.capacity.staleness import StalenessAccount
-from upstream.operators.queue.pages import Usage
+from upstream.operators.queue.cells import Usage
+from upstream.operators.windows.emission import NONE, latest_started, ranks
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.recent import NONE, latest_started
-from upstream.operators.windows.rows import ranks
 
 from .models.every_window import EveryWindow
 from .models.marks import Result, ServedTick

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from upstream.core.feedback.window_reports import WindowReport
-from upstream.core.rows.split import ROWS_AT_ONCE
+from upstream.core.feedback.reports import WindowReport
+from upstream.core.rows.frames import ROWS_AT_ONCE
 from upstream.core.rows.system_column import TIMESTAMP
 from upstream.operators import aggregates as agg
 from upstream.operators.aggregates.parts import Aggregate
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.emission import Emit
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.pack import frames_of

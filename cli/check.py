@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from rich.console import Console
 
-__all__ = ["print_check", "print_repair"]
-
 
 def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bool:
     """Check a table, print the findings, and return whether it is in order."""

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ..conf.clock import now_us
-from .failures import Failure
+from ..conf.units import now_us
+from .failures import CommandFailure
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["AgeReading", "demo", "draw", "mean_age_s", "sparkline", "start_merge"]
 
 UPSTREAM, MERGE = "UpStream", "foreachBatch + MERGE"
 ROWS_PER_SECOND = 5_000
@@ -148,11 +147,11 @@ def draw(readings: Sequence[AgeReading], to: Path) -> Path | None:
 def _places(to: Path) -> dict[str, Path]:
     """Return an empty folder for each query."""
     if to.exists() and not to.is_dir():
-        raise Failure(f"{to} is a file. Name a folder with --to.", 2)
+        raise CommandFailure(f"{to} is a file. Name a folder with --to.", 2)
     places = {UPSTREAM: to / "with_queue", MERGE: to / "with_merge"}
     for place in places.values():
         if place.exists() and not (place / "checkpoint").is_dir():
-            raise Failure(f"{place} is not from an earlier demo. Name another folder with --to.", 2)
+            raise CommandFailure(f"{place} is not from an earlier demo. Name another folder with --to.", 2)
         shutil.rmtree(place, ignore_errors=True)
         (place / "checkpoint").mkdir(parents=True)
     return places
@@ -185,7 +184,7 @@ def _line(reading: AgeReading) -> str:
 
 
 def _with_queue(spark: SparkSession, place: Path) -> StreamingQuery:
-    from ..api.read import read
+    from ..api.stream import read
 
     options: dict[str, Any] = {**_FEED}
     stream = read(spark, key="key", event_time="time", coalesce=True, schema=_DDL, **options)

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from ..conf.errors import OptionError, QueryRefusedError, UpstreamError
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "TERMINATED", "Failure", "failure_of", "record", "with_log"]
-
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
@@ -26,7 +24,7 @@ _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt): .
 _JAVA = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)")
 
 
-class Failure(Exception):  # noqa: N818 a message for the user, not an error of ours
+class CommandFailure(Exception):  # noqa: N818 a message for the user, not an error of ours
     """An error with one sentence for the user, the process's exit code, and details for the log, if any."""
 
     def __init__(self, sentence: str, code: int = FAILED, details: str = "") -> None:
@@ -36,24 +34,24 @@ class Failure(Exception):  # noqa: N818 a message for the user, not an error of 
         self.details = details
 
 
-def failure_of(error: BaseException) -> Failure:
+def failure_of(error: BaseException) -> CommandFailure:
     """Return the failure to show for an error: UpStream's own message in it, if any, else its most informative line."""
-    if isinstance(error, Failure):
+    if isinstance(error, CommandFailure):
         return error
     if isinstance(error, UpstreamError):
         misused = isinstance(error, (OptionError, QueryRefusedError))
-        return Failure(str(error), MISUSED if misused else FAILED, "" if misused else _story(error))
+        return CommandFailure(str(error), MISUSED if misused else FAILED, "" if misused else _story(error))
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
         kind, sentence = ours[-1]
-        return Failure(sentence.strip(), MISUSED if kind == "OptionError" else FAILED, _story(error))
+        return CommandFailure(sentence.strip(), MISUSED if kind == "OptionError" else FAILED, _story(error))
     lines = _PYTHON.findall(text) or _JAVA.findall(text)
     telling = lines[-1] if lines else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return Failure(telling.strip()[:500], FAILED, _story(error))
+    return CommandFailure(telling.strip()[:500], FAILED, _story(error))
 
 
-def record(failure: Failure, log: Path) -> bool:
+def record(failure: CommandFailure, log: Path) -> bool:
     """Append the failure's details to the log; return False if it has none."""
     if not failure.details:
         return False
@@ -75,7 +73,7 @@ def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
     except Exception as error:
         failure = failure_of(error)
         if record(failure, log):
-            raise Failure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
+            raise CommandFailure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
         raise failure from error
     if code == 0 and chosen is None:
         log.unlink(missing_ok=True)

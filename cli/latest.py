@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from ..conf.clock import now_us
 from ..conf.errors import CheckpointError
-from ..conf.units import format_duration_us
-from ..core.feedback.offset_book import OffsetBook
-from ..datasource.quarantine import count_quarantined
+from ..conf.units import format_duration_us, now_us
+from ..core.feedback.offsets import OffsetBook
+from ..datasource.task import count_quarantined
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
-from .feeds import waits_for
-from .live import LiveLine, Remaining
+from .live import LiveLine, TimeEstimate, waits_for
 from .status import commit_line
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
     from ..api.stream import UpdateStream
 
-__all__ = ["Job", "follow"]
 
 # A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
 _BATCH_ROWS = 2_000_000
@@ -43,7 +40,7 @@ _LINE_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class LatestJob:
     """The arguments of `upstream latest`."""
 
     source: str | None  # file, folder or glob; None for a connector that needs none
@@ -67,13 +64,13 @@ class Job:
     delete_when: str | None = None  # the condition under which a row deletes its key
 
 
-def follow(job: Job, console: Console, log: Path) -> int:
+def follow(job: LatestJob, console: Console, log: Path) -> int:
     """Run the job until it ends, fails, or is stopped; return the exit code.
 
     Results are exactly once: stopped at any moment and restarted, the job resumes.
     """
     from ..conf.session import session
-    from ..datasource.early_checks import check_source
+    from ..datasource.spark_reader import check_source
 
     with _stop_on_signals() as stop:
         with console.status("looking at the feed"):
@@ -99,14 +96,14 @@ def follow(job: Job, console: Console, log: Path) -> int:
         return 0 if ended else stop.code(job.once)
 
 
-def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[LiveLine, bool]:
+def _run(job: LatestJob, spark: SparkSession, console: Console, stop: _Stop) -> tuple[LiveLine, bool]:
     """Run the query; return its live line, and whether it ended by itself."""
     from ..sink.figures.summary import read_summaries
 
     seen = _version(job)
     with console.status("looking at the feed and the table"):
         query = _start(job, spark)
-    line, remaining, shown_s, ended = LiveLine(time.monotonic()), Remaining(), 0.0, False
+    line, remaining, shown_s, ended = LiveLine(time.monotonic()), TimeEstimate(), 0.0, False
     book = OffsetBook(TableFolder(job.checkpoint, job.storage))
 
     def look() -> str:
@@ -147,7 +144,7 @@ def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[
     return line, ended
 
 
-def _version(job: Job) -> int:
+def _version(job: LatestJob) -> int:
     """Return the table's version before the run; -1 if there is no table."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
@@ -160,7 +157,7 @@ def _version(job: Job) -> int:
         return -1
 
 
-def _source_options(job: Job) -> dict[str, str]:
+def _source_options(job: LatestJob) -> dict[str, str]:
     """Return the options of the source, by Spark's names."""
     from ..datasource.latest_stream import latest_options
 
@@ -181,7 +178,7 @@ def _source_options(job: Job) -> dict[str, str]:
     }
 
 
-def _stream(job: Job, spark: SparkSession) -> UpdateStream:
+def _stream(job: LatestJob, spark: SparkSession) -> UpdateStream:
     """Return the stream: a feed, without a step before the table."""
     from ..api.stream import UpdateStream
 
@@ -189,7 +186,7 @@ def _stream(job: Job, spark: SparkSession) -> UpdateStream:
     return UpdateStream(rows, key=job.key, event_time=job.time)
 
 
-def _start(job: Job, spark: SparkSession) -> StreamingQuery:
+def _start(job: LatestJob, spark: SparkSession) -> StreamingQuery:
     writer = _stream(job, spark).write(
         job.table,
         checkpoint=job.checkpoint,
@@ -244,7 +241,7 @@ def _bar(console: Console, once: bool, *, shown: bool) -> Progress:
     )
 
 
-def _show(bar: Progress, task: Any, text: str, remaining: Remaining | None, now_s: float) -> None:
+def _show(bar: Progress, task: Any, text: str, remaining: TimeEstimate | None, now_s: float) -> None:
     fraction = remaining.fraction() if remaining else None
     seconds = remaining.seconds(now_s) if remaining else None
     left = "" if seconds is None else f"{format_duration_us(seconds * 1e6)} left ·"
@@ -254,7 +251,7 @@ def _show(bar: Progress, task: Any, text: str, remaining: Remaining | None, now_
         bar.update(task, description=text, total=1, completed=fraction, left=left)
 
 
-def _say_what_was_set_aside(job: Job, console: Console) -> None:
+def _say_what_was_set_aside(job: LatestJob, console: Console) -> None:
     rows = count_quarantined(TableFolder(job.quarantine, job.storage))
     if rows:
         console.print(f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.quarantine}, with reasons.")

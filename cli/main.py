@@ -13,14 +13,20 @@ from rich.console import Console
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location, is_remote
 from ..conf.options import columns as column_names
-from .failures import Failure, failure_of, with_log
-from .option_pairs import Log, Master, SparkConf, name_values, with_pairs_of_the_file
+from .failures import CommandFailure, failure_of, with_log
+from .options import (
+    DEFAULT_FILE,
+    Log,
+    Master,
+    SparkConf,
+    command_defaults,
+    name_values,
+    read_settings,
+    with_pairs_of_the_file,
+)
 from .queries import app as queries
-from .settings_file import DEFAULT_FILE, command_defaults, read_settings
 from .sql import commands as sql_commands
 from .table_commands import commands
-
-__all__ = ["app", "main"]
 
 app = typer.Typer(
     name="upstream",
@@ -179,8 +185,8 @@ def latest(
     Then come the rows that conflict (same key and time, other content) and the staleness of the last commit. At the end
     are the time up to which the table is complete, and how long the last batch took.
     """
-    from .latest import Job, follow
-    from .sources import source_options
+    from .latest import LatestJob, follow
+    from .sql import source_options
 
     source, implied = source_options(source)
     options = {**implied, **name_values(option, "--option")}
@@ -192,8 +198,8 @@ def latest(
         options["where"] = where
     base = to.rstrip("/")
     if checkpoint is None and is_remote(to):
-        raise Failure("The table is in an object store: name a checkpoint with --checkpoint.", 2)
-    job = Job(
+        raise CommandFailure("The table is in an object store: name a checkpoint with --checkpoint.", 2)
+    job = LatestJob(
         source=source,
         key=tuple(_key(key)),
         time=time_column,
@@ -266,7 +272,7 @@ def plan(
 
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """
-    from ..conf.staleness_target import StalenessTarget
+    from ..conf.units import StalenessTarget
     from .plan import Question, duration, print_plan
 
     fixed_us = duration(fixed, "--fixed")
@@ -343,7 +349,7 @@ app.add_typer(queries, name="queries")
 @app.command()
 def options() -> None:
     """Print every option of the source and the sink as Markdown (docs/options.md)."""
-    from .reference import options_reference
+    from .options import options_reference
 
     sys.stdout.write(options_reference())
 

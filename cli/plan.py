@@ -13,15 +13,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from ..conf.errors import OptionError
-from ..conf.staleness_target import StalenessTarget
-from ..conf.units import format_duration_us, parse_duration_us
-from ..datasource.connectors.synthetic.arrivals import synthetic_arrivals
-from ..datasource.connectors.synthetic.stream import Recipe
+from ..conf.units import StalenessTarget, format_duration_us, parse_duration_us
+from ..datasource.connectors.synthetic.stream import Recipe, synthetic_arrivals
 from ..operators.capacity.planner import PLANNED, Prediction, plan
-from ..operators.capacity.simulation import Arrivals, Server
+from ..operators.capacity.simulation import ArrivalTrace, Server
 from ..operators.queue.queue import Policy
-
-__all__ = ["BETTER", "FIRST", "Answer", "Effort", "Question", "duration", "predict", "print_plan"]
 
 # A run lasts until about so many batches were served, and every key could be served some times, within bounds.
 _BATCHES = 1_000
@@ -80,11 +76,11 @@ def predict(question: Question, effort: Effort = BETTER, ran: Callable[[], None]
     server, until, grain = _extent(question, effort)
     seeds = min(question.seeds, effort.seeds)
 
-    def arrivals(seed: int, end_us: int) -> Arrivals:
+    def arrivals(seed: int, end_us: int) -> ArrivalTrace:
         recipe = Recipe(
             seed=seed, rows_per_second=question.rate, keys=question.keys, skew=question.skew, at_random=True
         )
-        return Arrivals(*synthetic_arrivals(recipe, end_us), question.keys)
+        return ArrivalTrace(*synthetic_arrivals(recipe, end_us), question.keys)
 
     found = plan(arrivals, server, until, policies=_policies(question), seeds=seeds, grain=grain, ran=ran)
     return Answer(found, until, seeds)

@@ -10,14 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..conf.locations import checkpoint_location
-from ..queries.registry.changes import Change
-from .option_pairs import StorageOptions, storage_options
+from ..hosting.registry.changes import Change
+from .options import StorageOptions, storage_options
 from .table_commands import Format
 
 if TYPE_CHECKING:
-    from ..queries.registry.registry import Registry
+    from ..hosting.registry.registry import Registry
 
-__all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -56,9 +55,9 @@ def list_queries(
     ] = Format.TABLE,
 ) -> None:
     """Print the queries, views and relations."""
-    from ..conf.clock import now_us
-    from ..queries.hosting.reports import Reports
-    from ..queries.registry.listing import listed
+    from ..conf.units import now_us
+    from ..hosting.registry.registry import listed
+    from ..hosting.reports import Reports
     from ..storage.folder import folder_at
 
     registry = _registry(context)
@@ -95,7 +94,7 @@ def register(
     time_zone: _TimeZone = "UTC",
 ) -> None:
     """Register a query. Its table has its name."""
-    from ..queries.expressions.zones import zone_of_session
+    from ..expressions.zones import zone_of_session
 
     zone = zone_of_session(time_zone)
     change = Change("register", name, _read(query), weight=weight, active=not inactive, buckets=buckets, time_zone=zone)
@@ -116,7 +115,7 @@ def alter(
     ] = None,
 ) -> None:
     """Give a query another text, another weight, or both."""
-    from ..queries.expressions.zones import zone_of_session
+    from ..expressions.zones import zone_of_session
 
     text = None if query is None else _read(query)
     zone = None if time_zone is None else zone_of_session(time_zone)
@@ -148,7 +147,7 @@ def drop(
     ] = False,
 ) -> None:
     """Forget a query. Its table stays as it is, unless it is to be deleted."""
-    from ..queries.hosting.dropping import drop_query
+    from ..hosting.removal import drop_query
 
     registry = drop_query(context.obj, name, delete_table=delete_table)
     typer.echo(f"drop {name}: version {registry.version}")
@@ -179,7 +178,7 @@ def relation(
 ) -> None:
     """Let queries name a Delta table as it is now."""
     from ..conf.locations import absolute_location
-    from ..queries.registry.declaring import declare
+    from ..hosting.registry.edits import declare
 
     before = _registry(context).version
     registry = declare(context.obj, name, absolute_location(table), storage_options(option))
@@ -189,7 +188,7 @@ def relation(
 @app.command()
 def refresh(context: typer.Context, name: _Relation, option: StorageOptions = None) -> None:
     """Let queries read the rows that a relation's table has now. Those that read it begin again."""
-    from ..queries.registry.declaring import refresh as refresh_relation
+    from ..hosting.registry.edits import refresh as refresh_relation
 
     before = _registry(context).version
     _say(before, refresh_relation(context.obj, name, storage_options(option)), f"refresh {name}")
@@ -212,19 +211,19 @@ def explain(
     ],
 ) -> None:
     """Print the plan of a query: its result, its operators, what each keeps, and which queries share it."""
-    from ..queries.hosting.shared_parts import explain_among
+    from ..hosting.shared_parts import explain_among
 
     typer.echo(explain_among(_read(query), _registry(context)))
 
 
 def _registry(context: typer.Context) -> Registry:
-    from ..queries.registry.registry import registry_now
+    from ..hosting.registry.registry import registry_now
 
     return registry_now(context.obj)
 
 
 def _record(context: typer.Context, change: Change) -> None:
-    from ..queries.registry.editing import record
+    from ..hosting.registry.edits import record
 
     before = _registry(context).version
     _say(before, record(context.obj, change), f"{change.kind.replace('_', ' ')} {change.name}")

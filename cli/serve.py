@@ -16,12 +16,10 @@ from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..delta_format.latest_table import BUCKET, SEQ
-from .failures import FAILED, Failure
+from .failures import FAILED, CommandFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["ServeRequest", "serve"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +89,7 @@ def _server(spark: SparkSession, served: ServeRequest) -> Generator[None, None, 
             java_session.sqlContext()
         )
     except Py4JJavaError as error:
-        raise Failure(
+        raise CommandFailure(
             f"Spark's Thrift server does not start on {served.host}:{served.port}: "
             f"{error.java_exception.getMessage()}. "
             "Is the port taken? Name another one with --port.",
@@ -107,7 +105,7 @@ def _server(spark: SparkSession, served: ServeRequest) -> Generator[None, None, 
 def _make_views(spark: SparkSession, name: str, location: str, metrics: str | None) -> None:
     from pyspark.errors import PySparkException
 
-    from ..sink.figures.freshness import freshness_view
+    from ..sink.figures.summary import freshness_view
 
     try:
         columns = spark.table(f"delta.{quoted(location)}").columns
@@ -119,7 +117,7 @@ def _make_views(spark: SparkSession, name: str, location: str, metrics: str | No
             _make_view(spark, f"{name}_freshness", freshness_view(metrics, location))
     except PySparkException as error:
         message = str(error).splitlines()[0]
-        raise Failure(f"{name} at {location} cannot be served: {message}", FAILED, str(error)) from error
+        raise CommandFailure(f"{name} at {location} cannot be served: {message}", FAILED, str(error)) from error
 
 
 def _make_view(spark: SparkSession, name: str, query: str) -> None:

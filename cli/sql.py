@@ -7,26 +7,105 @@ import signal
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..conf.errors import UpstreamError
+from ..conf.errors import OptionError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
-from .failures import MISUSED, Failure, with_log
-from .option_pairs import Log, Master, SparkConf, StorageOptions, name_values, storage_options
+from .failures import MISUSED, CommandFailure, with_log
+from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ..api.queries import Queries
+    from ..api.stream import UpdateStream
     from .sql_shell import Shell
-    from .sql_streams import StreamChoice
 
-__all__ = ["SqlJob", "commands", "run_sql"]
+
+_KAFKA = "kafka://"
+_LATEST = "latest:"
+
+
+def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return the path, if `source` is one, and the options that an address implies.
+
+    Addresses are ``kafka://host:port,host:port/topic,topic``, and ``latest:`` with the path of a table that another
+    query writes.
+    """
+    if source is not None and source.startswith(_LATEST):
+        return source[len(_LATEST) :], {"connector": "latest"}
+    if source is None or not source.startswith(_KAFKA):
+        return source, {}
+    servers, _, topics = source[len(_KAFKA) :].partition("/")
+    if not servers or not topics.strip("/"):
+        raise OptionError(
+            f"--from {source!r}",
+            expected="kafka://host:port/topic",
+            hint="name a broker and a topic; several of either are separated by commas",
+        )
+    return None, {"connector": "kafka", "kafka.bootstrap.servers": servers, "subscribe": topics.strip("/")}
+
+
+_FORM = "NAME=PATH;key=COLUMN;time=COLUMN, such as buses=feed/;key=vehicle_id;time=timestamp"
+
+# Arguments of `read` that are no options of the source.
+_NOT_OPTIONS = ("path", "event_time", "watermark", "watermark_delay", "coalesce")
+
+
+@dataclass(frozen=True)
+class StreamChoice:
+    """A stream of the command line."""
+
+    name: str  # its name in queries
+    path: str | None  # a file, a folder or a pattern; None for a connector that needs none
+    key: tuple[str, ...]
+    time: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)  # of the source
+
+    @classmethod
+    def parse(cls, text: str) -> StreamChoice:
+        """Parse a stream: its name, its source, then ``key``, ``time`` and options of the source.
+
+        The source is a path, or an address as ``upstream latest --from`` takes it. Commas separate several key columns.
+        """
+        first, *others = (each.strip() for each in text.split(";"))
+        name, equals, source = first.partition("=")
+        if not equals or not name.strip() or not source.strip():
+            raise OptionError(f"--stream {text!r}", expected=_FORM)
+        given: dict[str, str] = {}
+        for each in filter(None, others):
+            option, equals, value = (part.strip() for part in each.partition("="))
+            if not equals or not option or not value:
+                raise OptionError(f"--stream {text!r} has {each!r} after a semicolon", expected="OPTION=VALUE")
+            if option.lower() in _NOT_OPTIONS:
+                raise OptionError(
+                    f"--stream {text!r} has {option}",
+                    expected="key, time, and options of the source",
+                    hint="progress=… and progressDelay=… choose the watermark; `upstream options` lists all",
+                )
+            if option.lower() in {other.lower() for other in given}:
+                raise OptionError(f"--stream {text!r} has {option} twice", expected="each option once")
+            given[option] = value
+        key = tuple(each.strip() for each in given.pop("key", "").split(",") if each.strip())
+        if not key:
+            raise OptionError(f"--stream {text!r} has no key", expected=_FORM)
+        path, implied = source_options(source.strip())
+        return cls(name.strip(), path, key, given.pop("time", None), {**implied, **given})
+
+    def read(self, spark: SparkSession) -> UpdateStream:
+        from ..api.stream import read
+
+        options: dict[str, Any] = dict(self.options)
+        return read(spark, self.path, key=self.key, event_time=self.time, **options)
+
 
 commands = typer.Typer()
 
@@ -100,10 +179,8 @@ def sql(
     [bold]upstream sql --stream 'buses=feed/;key=vehicle_id;time=timestamp' "SELECT route_id, COUNT(*) AS n
     FROM LATEST(buses) GROUP BY route_id" --to ./lake[/bold]
     """
-    from .sql_streams import StreamChoice
-
     if checkpoint is None and to is not None and is_remote(to):
-        raise Failure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
+        raise CommandFailure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
     passing = tempfile.mkdtemp(prefix="upstream-sql-") if to is None else None
     base = absolute_location(to or f"{passing}/tables").rstrip("/")
     try:
@@ -163,7 +240,7 @@ def run_sql(job: SqlJob, log: Path) -> int:
 
 
 def _work(job: SqlJob, shell: Shell, messages: Console) -> None:
-    from .sql_prompt import converse, statements_of, terminal
+    from .sql_shell import converse, statements_of, terminal
     from .sql_statements import parse
 
     def complain(error: UpstreamError) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import re
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..conf.errors import OptionError
-from ..queries.language import bind
-from ..queries.placing.results import result_of
-from ..queries.registry.listing import text_of
-from ..queries.registry.names import known_name
-from ..queries.registry.registry import Registered, Registry, registry_now
-from .show import cell
-from .sql_results import changes, grid, snapshot
+from ..conf.errors import OptionError, TableError, UpstreamError
+from ..hosting.placement.result_schema import result_of
+from ..hosting.registry.changes import known_name
+from ..hosting.registry.registry import RegisteredQuery, Registry, registry_now, text_of
+from ..sql import bind
 from .sql_statements import (
     HELP,
     Activate,
@@ -25,22 +25,96 @@ from .sql_statements import (
     Quit,
     Select,
     Statement,
+    parse,
+    split,
 )
+from .status import cell
 
 if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from ..api.queries import Queries
 
-__all__ = ["Job", "Shell"]
+
+_OWN = "_upstream_"
+_NAN = float("nan")
+
+Snapshot = tuple[int, "pl.DataFrame"]
+"""A version of a table, and its rows."""
+
+Changes = list[tuple[str, tuple[Any, ...]]]
+"""``-`` and a removed row, or ``+`` and an added one."""
+
+
+def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | None:
+    """Return the newest version of a table and its rows; None if no version is newer than `after`.
+
+    `added` is the column that identifies rows and is not the query's, if there is one.
+    """
+    from ..delta_format.scan import scan_table
+    from ..sink.admin.scan import open_table
+
+    try:
+        table = open_table(location)
+    except TableError:
+        return None  # its query has had no batch yet
+    if table.version() <= after:
+        return None
+    frame = scan_table(table)
+    names = [name for name in frame.collect_schema().names() if not name.startswith(_OWN) and name != added]
+    return table.version(), frame.select(names).collect()
+
+
+def changes(before: pl.DataFrame | None, after: pl.DataFrame) -> Changes:
+    """Return the removed rows, then the added ones, each as often as it changed, in a fixed order."""
+    had = collections.Counter() if before is None else collections.Counter(_hashable(row) for row in before.iter_rows())
+    has = collections.Counter(_hashable(row) for row in after.iter_rows())
+    gone = sorted((had - has).elements(), key=_order)
+    come = sorted((has - had).elements(), key=_order)
+    return [*(("-", row) for row in gone), *(("+", row) for row in come)]
+
+
+def grid(rows: pl.DataFrame, most: int) -> RenderableType:
+    """Return a table for a terminal, with at most so many rows."""
+    from rich.console import Group
+    from rich.table import Table
+
+    found = Table(box=None, header_style="bold", pad_edge=False)
+    for name, kind in rows.schema.items():
+        found.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
+    ordered = sorted(rows.iter_rows(), key=_order)
+    for row in ordered[:most]:
+        found.add_row(*map(cell, row))
+    return Group(found, f"{most:,} of {len(ordered):,} rows") if len(ordered) > most else found
+
+
+def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_plain(value) for value in row)
+
+
+def _plain(value: Any) -> Any:
+    """Return a hashable form of a value, which is one and the same object for each NaN."""
+    if isinstance(value, (list, dict)):
+        return cell(value)
+    return _NAN if _is_nan(value) else value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value  # noqa: PLR0124 what NaN is
+
+
+def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a sort key: nulls come first, and NaN last."""
+    return tuple((0,) if value is None else (2,) if _is_nan(value) else (1, _plain(value)) for value in row)
+
 
 _LOOK_S = 0.2
 _MOST_ROWS = 40
 
 
-class Job(Protocol):
+class ShellJob(Protocol):
     """The job that hosts the queries."""
 
     def start(self) -> None:
@@ -57,7 +131,7 @@ class Shell:
     `passing` has the tables of queries run by SELECT, which can be removed after the job has stopped.
     """
 
-    def __init__(self, queries: Queries, console: Console, job: Job) -> None:
+    def __init__(self, queries: Queries, console: Console, job: ShellJob) -> None:
         self._queries = queries
         self._console = console
         self._job = job
@@ -194,7 +268,7 @@ class Shell:
     def _registry(self) -> Registry:
         return registry_now(self._queries.checkpoint)
 
-    def _registered(self, name: str) -> Registered:
+    def _registered(self, name: str) -> RegisteredQuery:
         queries = self._registry().queries
         return queries[known_name(name, queries, "query")]
 
@@ -217,3 +291,70 @@ class Shell:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)
+
+
+Lines = Callable[[str], str]
+"""Reads a line after a prompt; raises EOFError at the end, and KeyboardInterrupt on Ctrl-C."""
+
+_FIRST, _NEXT = "upstream=> ", "upstream-> "
+_WORDS = re.findall(
+    r"\w+",
+    "SELECT FROM WHERE GROUP BY HAVING QUALIFY ORDER LIMIT JOIN LEFT RIGHT FULL ON AS AND OR NOT IN EXISTS BETWEEN "
+    "CASE  WHEN THEN ELSE END DISTINCT UNION EXCEPT INTERSECT ALL WITH RANGE ROWS SLIDE PARTITION NOW UNBOUNDED "
+    "LATEST HOP  TUMBLE ISTREAM DSTREAM RSTREAM EMIT CHANGES WINDOW CLOSE PERIODIC INTERVAL SECONDS MINUTES HOURS "
+    "DAYS SAMPLE  COUNT SUM AVG MIN MAX CREATE MATERIALIZED VIEW ALTER SET DROP ACTIVATE DEACTIVATE EXPLAIN",
+)
+
+
+def completions(begun: str, names: Iterable[str]) -> list[str]:
+    """Return the words of the language (in the case begun) and the names that complete the beginning of a word."""
+    words = _WORDS if begun[:1].isupper() else [each.lower() for each in _WORDS]
+    every = [*names, *words]
+    return sorted({each for each in every if begun and each.lower().startswith(begun.lower())})
+
+
+def converse(shell: Shell, lines: Lines, complain: Callable[[UpstreamError], object]) -> None:
+    """Run typed statements until the end or ``quit``, reporting errors. Ctrl-C discards an unfinished statement."""
+    buffer = ""
+    while True:
+        try:
+            buffer += lines(_NEXT if buffer else _FIRST) + "\n"
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            buffer = ""
+            continue
+        found, buffer = split(buffer)
+        for text in found:
+            try:
+                if not shell.run(parse(text)):
+                    return
+            except UpstreamError as error:
+                complain(error)
+                buffer = ""
+                break
+
+
+def statements_of(text: str) -> Iterator[str]:
+    """Yield the statements of a script. The last one needs no semicolon."""
+    found, rest = split(text)
+    yield from found
+    if rest.strip():
+        yield rest.strip()
+
+
+def terminal(names: Callable[[], Iterable[str]]) -> Lines:
+    """Return a prompt for a terminal, with history and completion of `names` if this Python has readline."""
+    try:
+        import readline
+    except ImportError:  # not on every platform
+        return input
+
+    def complete(begun: str, state: int) -> str | None:
+        found = completions(begun, names())
+        return found[state] + " " if state < len(found) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(re.sub(r"[\w-]", "", readline.get_completer_delims()))
+    readline.parse_and_bind("tab: complete")
+    return input

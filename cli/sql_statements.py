@@ -13,21 +13,6 @@ from sqlglot.tokenizer_core import TokenType as T
 
 from ..conf.errors import OptionError
 
-__all__ = [
-    "HELP",
-    "Activate",
-    "Alter",
-    "Create",
-    "Describe",
-    "Drop",
-    "Explain",
-    "Help",
-    "Quit",
-    "Select",
-    "parse",
-    "split",
-]
-
 HELP = """\
 SELECT …;                                     run a query, and show its result as it changes, until Ctrl-C
 CREATE MATERIALIZED VIEW name AS query;       register a query; its table is FOLDER/name

@@ -10,9 +10,7 @@ import typer
 from rich.console import Console
 
 from ..conf.options import columns as column_names
-from .option_pairs import StorageOptions, storage_options
-
-__all__ = ["commands"]
+from .options import StorageOptions, storage_options
 
 commands = typer.Typer()
 
@@ -60,7 +58,7 @@ def show(
 
     [bold]upstream show ./latest --where "speed > 10" --order-by "speed DESC" --limit 5[/bold]
     """
-    from .show import show as print_table
+    from .status import show as print_table
 
     print_table(
         table,
@@ -153,7 +151,7 @@ def rebucket(
 
     [bold]upstream rebucket ./latest 64[/bold]
     """
-    from ..sink.admin.rebucket import rebucket_table
+    from ..sink.admin.layout_change import rebucket_table
 
     version = rebucket_table(table, buckets, storage=storage_options(option))
     typer.echo(f"{table} has {buckets} buckets from version {version} on")
@@ -173,7 +171,7 @@ def keep(
 
     [bold]upstream keep ./latest 'latest 3'[/bold]
     """
-    from ..sink.admin.history_change import change_keep
+    from ..sink.admin.layout_change import change_keep
 
     version = change_keep(table, rows, storage=storage_options(option))
     typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
@@ -219,7 +217,7 @@ def erase(
 
     [bold]upstream erase ./latest --key region=eu --key id=4711[/bold]
     """
-    from .erase import print_erasure
+    from .maintenance import print_erasure
 
     print_erasure(
         table, key, storage_options(option), outputs=output or (), index_location=index_location, dry_run=dry_run
@@ -265,7 +263,7 @@ def maintain(
 
     [bold]upstream maintain ./latest --compact[/bold], each night for instance.
     """
-    from .maintain import maintain as look_after
+    from .maintenance import maintain as look_after
     from .plan import duration
 
     retention_us = None if retention is None else duration(retention, "--retention")

@@ -6,8 +6,6 @@ import functools
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-__all__ = ["Tree", "columns_of", "listed", "parts_of", "path_name", "quoted", "resolved", "spark_name", "split_list"]
-
 Tree = Mapping[str, "Tree | None"]
 """The names of a schema's columns, each with those of its fields; None where it is no struct."""
 

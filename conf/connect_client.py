@@ -12,7 +12,6 @@ from .locations import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_client_packages", "is_client", "path_on_server"]
 
 _PACKAGES = ("grpc", "grpc_status", "zstandard")
 

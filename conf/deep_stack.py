@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["on_deep_stack"]
-
 _FRAMES = 30_000
 _BYTES = 256 << 20
 """Bytes of address space; the system allocates memory only for the used part."""

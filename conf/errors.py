@@ -2,21 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AggregateOverflowError",
-    "CheckpointError",
-    "EnvironmentMissingError",
-    "FeedChangedError",
-    "MalformedRowError",
-    "OptionError",
-    "QueryError",
-    "QueryRefusedError",
-    "SchemaError",
-    "StateLimitError",
-    "TableError",
-    "UpstreamError",
-]
-
 
 class UpstreamError(Exception):
     """All errors that this package raises on purpose. Catch it to take any of them.

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from .errors import EnvironmentMissingError
 
-__all__ = ["EXCLUDES", "JARS", "PACKAGE", "delta_jars", "fetch", "ivy_home"]
-
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Globs of PACKAGE's dependencies that Spark has or that are unused here (Unity Catalog): 31 of 33 jars, 78 of 87 MB.
 # A test runs Delta's commands without them. Ivy refuses `*:*`: it would exclude the package itself.

@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 
-__all__ = ["SUPPORTED_JAVA", "SUPPORTED_PYTHON", "java_problem", "python_problem"]
-
 SUPPORTED_JAVA = (17, 21)
 SUPPORTED_PYTHON = ((3, 10), (3, 13))  # from, up to but not including
 

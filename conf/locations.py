@@ -10,17 +10,6 @@ from urllib.parse import unquote
 
 from .errors import OptionError
 
-__all__ = [
-    "absolute_location",
-    "check_apart",
-    "checkpoint_location",
-    "is_remote",
-    "local_path",
-    "real_location",
-    "relation_of_places",
-    "scheme_of",
-]
-
 # A word of at least two letters, so that no drive of Windows is one.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 # The stores that the library of the sink reaches, by the names that Hadoop and the library give them.

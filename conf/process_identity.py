@@ -9,8 +9,6 @@ import socket
 import uuid
 from typing import NamedTuple
 
-__all__ = ["Process", "boot_name", "cores", "driver_process", "same_boot"]
-
 # Fields of /proc/PID/stat after the name in brackets: the parent's number, and the start in ticks since the machine
 # came up.
 _PARENT, _STARTED = 1, 19

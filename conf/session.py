@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
 import re
 import sys
+import threading
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -17,14 +20,54 @@ from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
 from .process_identity import cores as cores_here
-from .python_warmup import warm_workers
-from .state_store import PROVIDER, ROCKSDB
 from .worker_python import environment_of_workers, python_of, use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "missing", "preset", "register_data_source", "session"]
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+# Spark's default, and the only other provider that Spark has. Platforms have their own, which may do.
+_WITHOUT_FAMILIES = "HDFSBackedStateStoreProvider"
+
+
+def check_state_store(spark: SparkSession, step: str) -> None:
+    """Raise EnvironmentMissingError if the state store is Spark's default, which cannot hold a stateful step's state.
+
+    Spark refuses it only in the query's first batch. `step` is the first stateful step, for the message.
+    """
+    found = str(spark.conf.get(PROVIDER))
+    if not found.endswith(_WITHOUT_FAMILIES):
+        return
+    raise EnvironmentMissingError(
+        f"the session keeps state with {found}, and this step cannot: {step}",
+        expected=f"{PROVIDER}={ROCKSDB}",
+        hint=f'call spark.conf.set("{PROVIDER}", "{ROCKSDB}") before the query starts',
+    )
+
+
+_PATIENCE_S = 20
+
+
+def warm_workers(spark: SparkSession) -> threading.Thread:
+    """Read a few synthetic rows in a background thread, which never raises, and return the thread.
+
+    Spark starts its Python processes one by one before a first batch is done; this starts most of them early.
+    """
+
+    def read() -> None:
+        # The session may be stopped meanwhile, or the format not be installed where Spark looks: nothing is lost then.
+        with contextlib.suppress(Exception):
+            rows = spark.read.format("upstream").options(connector="synthetic", rows="8", rowsPerSecond="8").load()
+            rows.repartition(2).write.format("noop").mode("overwrite").save()
+
+    thread = threading.Thread(target=read, name="upstream-warm-workers", daemon=True)
+    thread.start()
+    # A program that ends at once would take the workers away in the middle of the batch, which Spark reports as errors.
+    atexit.register(thread.join, _PATIENCE_S)
+    return thread
+
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

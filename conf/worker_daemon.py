@@ -7,9 +7,6 @@ import sys
 import traceback
 from typing import Any
 
-__all__ = ["FreezingCollector", "main"]
-
-
 # Tasks between two full collections. What the state of a thousand queries consists of takes 150 ms to look through.
 _EVERY = 8
 

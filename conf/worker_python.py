@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["environment_of_workers", "python_of", "use_installed_pyspark"]
-
 _VARIABLE = "UPSTREAM_PYTHON"
 
 

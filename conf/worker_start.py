@@ -11,8 +11,6 @@ import sys
 from collections.abc import Generator
 from io import IOBase
 
-__all__ = ["main"]
-
 _QUIET = "pyspark.sql.streaming.transform_with_state_driver_worker"
 
 

@@ -12,7 +12,6 @@ from ..core.rows.system_column import TIMESTAMP
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["arrow_schema", "arrow_type"]
 
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.arguments import names_argument, text_argument
 from ..conf.column_names import listed
 from ..conf.connect_client import path_on_server
+from ..conf.options import names_argument, text_argument
 from ..conf.session import register_data_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["latest", "latest_options", "load_source"]
 
 
 def latest(

@@ -10,29 +10,111 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..conf.column_names import parts_of
+from ..conf.errors import SchemaError
 from ..core.feedback.checkpoint_layout import times_folder
-from ..core.feedback.report_files import remove_values, write_value
-from ..core.feedback.time_reports import batch_name, reported_states
+from ..core.feedback.reports import batch_name, remove_values, reported_states, write_value
+from ..core.rows.columns import column_at
 from ..core.rows.event_times import NO_TIME, event_time_us
-from ..core.watermark.embedded import embedded_punctuation
-from ..core.watermark.policies import Policy, Progress
+from ..core.rows.exact_integers import Int64s
+from ..core.watermark.bounds import embedded_punctuation
+from ..core.watermark.policies import FeedProgress, Policy
 from ..storage.folder import TableFolder
 from .connectors.contract import Chunk, Connector, Range
-from .first_rows import check_usable
 from .options import SourceOptions
 
-__all__ = [
-    "DriverLooks",
-    "Observation",
-    "TaskLook",
-    "TasksReport",
-    "observation_of",
-    "task_states",
-]
 
-Int64s = npt.NDArray[np.int64]
+def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[Range]) -> None:
+    """Raise SchemaError if every row of a first batch is malformed; the query would end as if it had no input."""
+    seen = _Unusable(options)
+    columns = None if options.progress == "embedded" else seen.columns(connector.schema().names)
+    for part in ranges if seen.judges else ():
+        for chunk in connector.read(part, columns, seen):
+            if seen.usable(chunk):
+                return
+    seen.refuse()
+
+
+class _Unusable:
+    """Rows that cannot be used, with a sample for the error."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._time = options.time if options.looks() else None
+        self._null = dict.fromkeys(options.key, True)
+        self._timed = False
+        self._rows = self._lines = 0
+        self._wrong = ""
+
+    @property
+    def judges(self) -> bool:
+        return bool(self._options.key) or self._time is not None
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        wanted = [name if name in names else parts_of(name)[0] for name in self._options.key]
+        return list(dict.fromkeys([*wanted, *([] if self._time is None else [self._time])]))
+
+    def usable(self, chunk: Chunk) -> bool:
+        """Return whether any row has a key and a time, or is punctuation of the feed's own."""
+        options, rows = self._options, chunk.rows
+        good = np.ones(rows.num_rows, dtype=np.bool_)
+        for name in options.key:
+            there = column_at(rows, name).is_valid().to_numpy()
+            self._null[name] &= not there.any()
+            good &= there
+        if self._time is not None:
+            timed = event_time_us(rows.column(self._time), options.time_format, options.time_zone) != NO_TIME
+            timed = timed if chunk.deleted is None else timed | chunk.deleted
+            self._timed |= bool(timed.any())
+            good &= timed
+        if chunk.misfits is not None:
+            good &= np.array([reason is None for reason in chunk.misfits])
+            if not self._wrong and chunk.misfits[0] is not None:
+                self._wrong = f"of the first one {chunk.misfits[0]}"
+        if options.progress == "embedded":
+            good |= embedded_punctuation(rows, options.key, options.time, chunk.deleted)
+        if not self._wrong and rows.num_rows:
+            self._wrong = f"the first reads {str(rows.slice(0, 1).to_pylist()[0])[:200]}"
+        self._rows += rows.num_rows
+        return bool(good.any())
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        if not self._wrong:
+            where = place + (f", line {line}" if line is not None else "")
+            self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"
+        self._lines += 1
+
+    def refuse(self) -> None:
+        count = self._rows + self._lines
+        if not count:
+            return
+        if not self._rows:
+            raise SchemaError(
+                f"none of the {count} rows of the first batch can be read; {self._wrong}",
+                hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or "
+                "wait until there are rows "
+                "that can be read",
+            )
+        if self._time is not None and not self._timed:
+            raise SchemaError(
+                f"none of the {count} rows of the first batch has a time in the column {self._time!r} that can be "
+                f"read; {self._wrong}",
+                expected="times from the year 1 to 9999",
+                hint="correct the option `time`, or say with `timeFormat` how it is written",
+            )
+        null = [name for name, always in self._null.items() if always]
+        where = f"in the column {', '.join(map(repr, null or self._options.key))}"
+        both = "" if null or self._time is None else f" and a time in the column {self._time!r}"
+        raise SchemaError(
+            f"none of the {count} rows of the first batch has a key {where}{both}; {self._wrong}",
+            expected="a value in each column of the key: a row without one updates nothing",
+            hint="correct the option `key`, or the options that say how the data is written (`schema`, `select`, "
+            "`header`, `sep`), or wait until "
+            "there are rows with a key",
+        )
+
+
 State = Mapping[str, Any]
 Promises = Mapping[str, Mapping[str, int | None]]
 """Feeds whose rows of a batch are not observed yet, with the low-watermarks promised before these rows."""
@@ -49,7 +131,7 @@ class Observation(ABC):
 
     @abstractmethod
     def observe(
-        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, FeedProgress]
     ) -> Promises:
         """Update `progress` when the batch after `start` is planned, and return the new offset's ``unseen``.
 
@@ -70,7 +152,7 @@ class DriverLooks(Observation):
         self._policy = options.policy()
 
     def observe(
-        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, FeedProgress]
     ) -> Promises:
         self.catch_up(start, start.get("unseen", {}), progress)
         self.check_first(start, ranges)
@@ -82,19 +164,19 @@ class DriverLooks(Observation):
         if start.get("batch") == 0:
             check_usable(self._connector, self._options, ranges)
 
-    def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:
+    def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, FeedProgress]) -> None:
         """Observe the rows of `unseen` feeds in the batch that ended at `start`."""
         if not unseen:
             return
         now = {feed: _promised(progress[feed]) for feed in unseen}
         for feed, before in unseen.items():
-            progress[feed] = Progress(self._policy, {**progress[feed].snapshot(), **before})
+            progress[feed] = FeedProgress(self._policy, {**progress[feed].snapshot(), **before})
         ranges = [Range.from_json(value) for value in start["ranges"]]
         self._look([part for part in ranges if part.feed in unseen], progress)
         for feed, promise in now.items():
             progress[feed] = _closed(self._policy, {**progress[feed].snapshot(), **promise}, start)
 
-    def _look(self, ranges: Sequence[Range], progress: Mapping[str, Progress]) -> None:
+    def _look(self, ranges: Sequence[Range], progress: Mapping[str, FeedProgress]) -> None:
         if not self._options.looks():
             return
         with ThreadPoolExecutor(self._options.tasks()) as pool:
@@ -112,13 +194,13 @@ class DriverLooks(Observation):
         options = self._options
         assert options.time is not None
         columns = None if self._policy.name == "embedded" else [options.time]
-        for chunk in self._connector.read(part, columns, _Unreported()):
+        for chunk in self._connector.read(part, columns, _SilentReceiver()):
             times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
             # All that is kept of the rows is what shows embedded punctuation.
             yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
 
 
-class _Unreported:
+class _SilentReceiver:
     """Ignores malformed rows: the task that delivers the rows reports them."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
@@ -138,7 +220,7 @@ class TasksReport(Observation):
         self._folder = folder
 
     def observe(
-        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, FeedProgress]
     ) -> Promises:
         unseen: Promises = start.get("unseen", {})
         self._looks.check_first(start, ranges)
@@ -162,7 +244,7 @@ class TaskLook:
 
     def __init__(self, options: SourceOptions, states: Mapping[str, State]) -> None:
         self._options = options
-        self._progress = {feed: Progress(options.policy(), state) for feed, state in states.items()}
+        self._progress = {feed: FeedProgress(options.policy(), state) for feed, state in states.items()}
 
     def see(self, feed: str, chunk: Chunk, times_us: Int64s | None) -> None:
         """Observe further rows of a feed with their times, as read, before any condition."""
@@ -206,7 +288,7 @@ def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, 
     return times[~marks], times[feed_wide]
 
 
-def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOptions) -> None:
+def _take(progress: FeedProgress, chunk: Chunk, times: Int64s, options: SourceOptions) -> None:
     """Observe a chunk's rows; tombstones without a time of the feed's own only count as received."""
     if chunk.deleted is not None:
         progress.received += int(np.count_nonzero(chunk.deleted & (times == NO_TIME)))
@@ -216,14 +298,14 @@ def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOption
         progress.observe_punctuation(int(claims.max()))
 
 
-def _promised(progress: Progress) -> dict[str, int | None]:
+def _promised(progress: FeedProgress) -> dict[str, int | None]:
     """Return the parts of a state that decide whether a row is late, and that depend on promises alone."""
     state = progress.snapshot()
     return {name: state[name] for name in ("bound", "own")}
 
 
-def _closed(policy: Policy, state: State, start: Mapping[str, Any]) -> Progress:
+def _closed(policy: Policy, state: State, start: Mapping[str, Any]) -> FeedProgress:
     """Return the progress at the end of the batch that ended at `start`, by that batch's clock."""
-    progress = Progress(policy, state)
+    progress = FeedProgress(policy, state)
     progress.close_batch(int(start["now_us"]))
     return progress

@@ -13,16 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..conf.errors import CheckpointError
-from ..core.feedback.time_reports import batch_name
+from ..core.feedback.reports import batch_name
 from ..core.watermark.bounds import AFTER_ALL, is_finite
-from ..core.watermark.policies import Policy, Progress
+from ..core.watermark.policies import FeedProgress, Policy
 from .connectors.contract import Connector, Limit, Range
-from .idle_feeds import heard_now
 from .observed_times import observation_of, task_states
-from .options import SourceOptions
-from .schema import Shape
-
-__all__ = ["OFFSET_VERSION", "Planner", "Task"]
+from .options import SourceOptions, heard_now
+from .schema import FeedShape
 
 _log = logging.getLogger("upstream.source")
 
@@ -46,7 +43,7 @@ class Task:
     entered: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
-class Planner:
+class BatchPlanner:
     """A planner of one stream's batches.
 
     :meth:`plan` may use clocks, listings and limits. All that it finds goes into the end offset, which Spark journals
@@ -60,7 +57,7 @@ class Planner:
         self,
         connector: Connector,
         options: SourceOptions,
-        shape: Shape,
+        shape: FeedShape,
         *,
         clock: Callable[[], int],
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
@@ -103,9 +100,9 @@ class Planner:
         heard: Mapping[str, int] = start.get("heard", {})
         if quiet and not removed and not self._idle.asked(known, heard, ended, now):
             return start
-        before = {feed: Progress(self._policy, state) for feed, state in known.items()}
+        before = {feed: FeedProgress(self._policy, state) for feed, state in known.items()}
         for feed in self._connector.feeds(step.position):
-            before.setdefault(feed, Progress(self._policy))
+            before.setdefault(feed, FeedProgress(self._policy))
         bounds = {feed: progress.bound for feed, progress in before.items()}
         unseen = self._observation.observe(start, step.ranges, before)
         for feed, bound in step.promised.items():

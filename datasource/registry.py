@@ -13,8 +13,6 @@ from ..conf.options import documented, parse_options
 from .connectors.contract import Connector
 from .options import STORAGE_PREFIX, SourceOptions
 
-__all__ = ["CONNECTORS", "ConnectorEntry", "make_connector", "parse_source_options"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ConnectorEntry:
@@ -46,8 +44,7 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
     entry = CONNECTORS[common.connector]
     if common.select is None:
         return entry.make(own, common, None)
-    from .selected_columns import SelectingConnector
-    from .selection import copied_column
+    from .selection import SelectingConnector, copied_column
 
     if raw is None and common.schema is not None:
         from .ddl import arrow_schema

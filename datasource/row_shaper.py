@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, SchemaError
-from ..core.rows.columns import column_at, null_rows
-from ..core.rows.event_times import NO_TIME, event_time_us, times_as
+from ..core.rows.columns import column_at, columns_at, null_rows
+from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, times_as
+from ..core.rows.exact_integers import Int64s
+from ..core.rows.newest import NewestPerKey, key_codes
+from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
-from ..core.rows.time_zones import in_utc
-from ..core.watermark.embedded import embedded_punctuation
+from ..core.watermark.bounds import embedded_punctuation
 from .connectors.contract import Chunk, MalformedRows, Range
 from .observed_times import TaskLook
 from .options import SourceOptions
-from .schema import Shape
+from .schema import FeedShape
 
-__all__ = ["Condition", "RowShaper", "Rows"]
-
-Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 # Malformed rows are shown as text so many at a time.
@@ -33,7 +32,7 @@ _TOGETHER = 4096
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ShapedRows:
     """Rows in arrival order, with arrays of one element per row."""
 
     table: pa.Table  # the user's columns, as they leave
@@ -56,10 +55,10 @@ class Rows:
             deleted=self.deleted,
         )
 
-    def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
+    def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> ShapedRows:
         mask = chosen.dtype == np.bool_
         picked = pa.array(chosen)
-        return Rows(
+        return ShapedRows(
             self.table.filter(picked) if mask else self.table.take(picked),
             None if self.time_us is None else self.time_us[chosen],
             self.seq[chosen],
@@ -74,7 +73,7 @@ class Rows:
 class RowShaper:
     """A converter of chunks to rows; it reports those that have no key or no readable time."""
 
-    def __init__(self, shape: Shape, options: SourceOptions) -> None:
+    def __init__(self, shape: FeedShape, options: SourceOptions) -> None:
         self._shape = shape
         self._options = options
         self._condition = Condition(options.where, shape.user) if options.where else None
@@ -88,7 +87,7 @@ class RowShaper:
         malformed: MalformedRows,
         look: TaskLook | None = None,
         entered_us: int | None = None,
-    ) -> Rows:
+    ) -> ShapedRows:
         """Return the rows of a chunk that may leave; report rows without a key or a readable time.
 
         Rows of embedded punctuation pass. `first_seq` is the sequence number of the range's row 0. `look` sees the
@@ -108,7 +107,7 @@ class RowShaper:
         if times is not None and chunk.tombstone_us is not None and chunk.deleted is not None:
             times = np.where(chunk.deleted & (times == NO_TIME), chunk.tombstone_us, times)
         leaving = self._leaving(chunk, times)
-        rows = Rows(leaving, times, first_seq + index, arrivals, part.feed, deleted=chunk.deleted)
+        rows = ShapedRows(leaving, times, first_seq + index, arrivals, part.feed, deleted=chunk.deleted)
         rows = self._without_malformed(rows, chunk, index, part, malformed)
         if self._condition is not None and rows.table.num_rows:
             holds = self._condition.holds(rows.table)
@@ -143,8 +142,8 @@ class RowShaper:
         return pa.table(columns, schema=self._shape.user)
 
     def _without_malformed(
-        self, rows: Rows, chunk: Chunk, index: Int64s, part: Range, malformed: MalformedRows
-    ) -> Rows:
+        self, rows: ShapedRows, chunk: Chunk, index: Int64s, part: Range, malformed: MalformedRows
+    ) -> ShapedRows:
         raw = chunk.rows if chunk.origin is None else chunk.origin
         bad = np.zeros(rows.table.num_rows, dtype=np.bool_)
         reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
@@ -276,3 +275,79 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.Chunke
     if pa.types.is_timestamp(column.type) and column.type.tz is None and time_zone != "UTC":
         column = in_utc(column, time_zone)
     return column.cast(field.type)
+
+
+# Rows of one feed held before they are brought down to one per key.
+_BRING_TOGETHER = 500_000
+
+
+def newest_rows(rows: ShapedRows, key: tuple[str, ...], sequence: tuple[str, ...] = ()) -> ShapedRows:
+    """Return each key's newest row by sequence or time, with the oldest arrival and the count of the rows it covers."""
+    if not rows.table.num_rows:
+        return rows
+    codes, size = key_codes(columns_at(rows.table, key))
+    first = rows.arrival_us if rows.first_arrival_us is None else rows.first_arrival_us
+    if len(first) and (first == first[0]).all():
+        first = int(first[0])
+    time = places(columns_at(rows.table, sequence)) if sequence else rows.time_us
+    newest = NewestPerKey(codes, size, time, first, 1 if rows.covered is None else rows.covered)
+    kept = rows.take(newest.rows)
+    return dataclasses.replace(kept, first_arrival_us=newest.first_arrival_us, covered=newest.covered)
+
+
+def coalesced(
+    chunks: Iterable[ShapedRows], key: tuple[str, ...], sequence: tuple[str, ...] = ()
+) -> Iterator[ShapedRows]:
+    """Yield the newest rows per key of all chunks, one item per feed; chunks come in arrival order.
+
+    Memory is bounded by the keys, not by the rows.
+    """
+    feeds: dict[str, _Held] = {}
+    for rows in chunks:
+        if rows.table.num_rows:
+            feeds.setdefault(rows.source, _Held(key, sequence)).add(newest_rows(rows, key, sequence))
+    for held in feeds.values():
+        yield held.newest()
+
+
+class _Held:
+    """The newest rows of one feed, combined only once they have doubled, so that a chunk does not cost all keys."""
+
+    def __init__(self, key: tuple[str, ...], sequence: tuple[str, ...]) -> None:
+        self._key = key
+        self._sequence = sequence
+        self._parts: list[ShapedRows] = []
+        self._count = 0
+        self._limit = _BRING_TOGETHER
+
+    def add(self, rows: ShapedRows) -> None:
+        self._parts.append(rows)
+        self._count += rows.table.num_rows
+        if self._count > self._limit:
+            kept = self.newest()
+            self._parts, self._count = [kept], kept.table.num_rows
+            self._limit = max(_BRING_TOGETHER, 2 * self._count)
+
+    def newest(self) -> ShapedRows:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        return newest_rows(_concatenated(self._parts), self._key, self._sequence)
+
+
+def _concatenated(parts: list[ShapedRows]) -> ShapedRows:
+    times = [part.time_us for part in parts if part.time_us is not None]
+    firsts = [part.first_arrival_us for part in parts if part.first_arrival_us is not None]
+    covered = [part.covered for part in parts if part.covered is not None]
+    deleted = [
+        np.zeros(part.table.num_rows, dtype=np.bool_) if part.deleted is None else part.deleted for part in parts
+    ]
+    return ShapedRows(
+        pa.concat_tables([part.table for part in parts]),
+        np.concatenate(times) if times else None,
+        np.concatenate([part.seq for part in parts]),
+        np.concatenate([part.arrival_us for part in parts]),
+        parts[0].source,
+        np.concatenate(firsts),
+        np.concatenate(covered),
+        None if all(part.deleted is None for part in parts) else np.concatenate(deleted),
+    )

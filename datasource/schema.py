@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..conf.column_names import path_name, resolved
-from ..conf.errors import SchemaError
-from ..core.rows.collations import check_collations
+from ..conf.errors import CheckpointError, SchemaError
+from ..core.feedback.checkpoint_layout import OWN_SCHEMA, SHARED_SCHEMA
 from ..core.rows.columns import tree_of, type_at
 from ..core.rows.event_times import check_time_type, is_pattern
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
+from ..core.rows.text import check_collations
+from ..storage.atomic_write import write_whole
+from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .options import SourceOptions
 
-__all__ = ["Shape", "feed_schema", "leaving_schema", "shape_of", "with_feed_schema", "with_key"]
 
 # Metadata of the system column, which Spark hands on and the checkpoint records with the schema.
 _FEED = "upstream.feed"
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class FeedShape:
     """The schemas of rows as they are read and as they leave."""
 
     rows: pa.Schema  # requested from the connector
@@ -80,7 +84,7 @@ def feed_schema(schema: StructType) -> pa.Schema | None:
     return None if noted is None else to_arrow_schema(StructType.fromJson(json.loads(noted)), timezone="UTC")
 
 
-def shape_of(schema: StructType, options: SourceOptions) -> Shape:
+def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
     """Return how to read rows that are to leave as `schema`; raise SchemaError for an absent or unfit column."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -105,10 +109,10 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
             continue
         text = field.name == options.time and is_pattern(options.time_format)
         rows.append(pa.field(field.name, pa.string() if text else field.type))
-    return Shape(pa.schema(rows), arrow, stamped)
+    return FeedShape(pa.schema(rows), arrow, stamped)
 
 
-def with_key(options: SourceOptions, shape: Shape) -> SourceOptions:
+def with_key(options: SourceOptions, shape: FeedShape) -> SourceOptions:
     """Return the options, with the key and the sequence spelled as the columns and fields that they mean."""
     sequence = _paths(shape.leaving, options.sequence, "sequence")
     return dataclasses.replace(options, key=_key(shape.leaving, options), sequence=sequence)
@@ -167,3 +171,76 @@ def _absent(role: str, name: str, names: list[str]) -> SchemaError:
         expected="one of " + ", ".join(names),
         hint=f"correct the option `{role}`",
     )
+
+
+# Where rows come from, and what becomes of their time. The rest may change while a checkpoint lives.
+_NAMING = (
+    "connector",
+    "path",
+    "paths",
+    "pathglobfilter",
+    "subscribe",
+    "subscribepattern",
+    "assign",
+    "time",
+    "progress",
+    "select",
+    "selectduplicates",
+)
+
+
+def schema_name(given: Mapping[str, str]) -> str:
+    """Return the name of a source's record, which distinguishes it from the query's other sources."""
+    lowered = {name.lower(): value for name, value in given.items()}
+    named = [[name, lowered[name]] for name in _NAMING if name in lowered]
+    return f"{OWN_SCHEMA}{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.json"
+
+
+def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:
+    """Return the schema that a source's first run inferred; None if there is none.
+
+    A record of an earlier release belongs to the source that first reads one. Raise CheckpointError if it is
+    unreadable.
+    """
+    if checkpoint is None:
+        return None
+    from pyspark.sql.types import StructType
+
+    try:
+        with checkpoint.guarded():
+            kept = _read(checkpoint, name) or _adopted(checkpoint, name)
+        if kept is None:
+            return None
+        return StructType.fromJson(json.loads(kept))
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"the recorded schema {checkpoint.location}/{name} cannot be read: {error}",
+            hint="restore the file, or give the option `schema`",
+        ) from error
+
+
+def keep_schema(checkpoint: TableFolder | None, name: str, schema: StructType) -> None:
+    """Record a source's schema, atomically."""
+    if checkpoint is not None:
+        with checkpoint.guarded():
+            write_whole(checkpoint, name, lambda stream: stream.write(schema.json().encode()))
+
+
+def _read(checkpoint: TableFolder, name: str) -> bytes | None:
+    try:
+        return checkpoint.read(name)
+    except FileNotFoundError:
+        return None
+
+
+def _adopted(checkpoint: TableFolder, name: str) -> bytes | None:
+    """Give this source the record of an earlier release, shared by all sources, unless another source has taken it."""
+    shared = _read(checkpoint, SHARED_SCHEMA)
+    if shared is None:
+        return None
+    owned = [each for each in checkpoint.names("") if each.startswith(OWN_SCHEMA)]
+    mine = shared not in checkpoint.each(checkpoint.read, owned)
+    if mine:
+        write_whole(checkpoint, name, lambda stream: stream.write(shared))
+    checkpoint.remove([SHARED_SCHEMA])
+    return shared if mine else None

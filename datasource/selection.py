@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..conf.errors import OptionError
+from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import TIMESTAMP
+from .connectors.contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .sql_expressions import OPTION, Translation, as_written, column_at_path, given_arguments, name_parts, resolved_path
 
 if TYPE_CHECKING:
     import polars as pl
     from sqlglot.expressions.core import Expression
 
-__all__ = ["SelectedColumn", "Selection", "copied_column", "referenced_columns", "selected_paths"]
 
 _EXPECTED = "columns in Spark's SQL, such as data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid"
 
@@ -218,3 +218,118 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_null(dtype):
         return pa.string()
     return dtype
+
+
+_Path = Sequence[str]
+
+
+def with_unseen_fields(text: str, raw: pa.Schema) -> pa.Schema:
+    """Return an inferred schema without columns of nulls.
+
+    Change data has an object before and one after each change; in the first rows, which insert, the one before is null.
+    Where the selection `text` names fields of a null column, it becomes a struct of these, with the types that another
+    struct beside it has for them. All others become text.
+    """
+    return pa.schema(_seen(list(raw), selected_paths(text)))
+
+
+def _seen(fields: Sequence[pa.Field], paths: Sequence[_Path]) -> list[pa.Field]:
+    beside = [field.type for field in fields if pa.types.is_struct(field.type)]
+    return [field.with_type(_kind(field.type, _within(field.name, paths), beside)) for field in fields]
+
+
+def _kind(kind: pa.DataType, paths: Sequence[_Path], beside: Sequence[pa.StructType] = ()) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct(_seen(list(kind), paths))
+    if pa.types.is_list(kind):
+        return pa.list_(_kind(kind.value_type, []))
+    if not pa.types.is_null(kind):
+        return kind
+    if not paths:
+        return pa.string()
+    names = {path[0].casefold(): path[0] for path in paths}
+    for other in beside:
+        same = {field.name.casefold(): field for field in other}
+        if names.keys() <= same.keys():
+            return pa.struct(_seen([same[name] for name in names], paths))
+    return pa.struct([pa.field(name, _kind(kind, _within(name, paths))) for name in names.values()])
+
+
+def _within(name: str, paths: Sequence[_Path]) -> list[_Path]:
+    return [path[1:] for path in paths if len(path) > 1 and path[0].casefold() == name.casefold()]
+
+
+class SelectingConnector(Connector):
+    """A connector that computes columns where rows are read, so that key, time and condition may be any of them.
+
+    Guarantee: that of `inner`. A row whose columns cannot be computed is malformed, with the reason; it is never
+    dropped.
+
+    `time_zone` is for times in text that name none. Without `raw`, `inner` infers the feed's schema.
+    """
+
+    name = "select"
+
+    def __init__(
+        self, inner: Connector, text: str, time_zone: str, raw: pa.Schema | None = None, duplicates: str = "refuse"
+    ) -> None:
+        self._inner = inner
+        self._text = text
+        self._time_zone = time_zone
+        self._raw = raw
+        self._duplicates = duplicates
+        self._selection: Selection | None = None
+        self._schema: pa.Schema | None = None
+        self.smallest_task = inner.smallest_task
+        self.tasks_report = inner.tasks_report
+
+    @property
+    def raw(self) -> pa.Schema:
+        if self._raw is None:
+            self._raw = with_unseen_fields(self._text, self._inner.schema())
+        return self._raw
+
+    def schema(self) -> pa.Schema:
+        return self._bound().schema if self._schema is None else self._schema
+
+    def fix_schema(self, schema: pa.Schema) -> None:
+        self._inner.fix_schema(self.raw)
+        made = self._bound().schema
+        if made.names != schema.names:
+            raise SchemaError(
+                f"select gives the columns {', '.join(made.names)}, and the schema names {', '.join(schema.names)}",
+                hint="give the feed's own schema with the option `schema`, and none with readStream.schema(…)",
+            )
+        self._schema = schema
+
+    def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
+        selection = self._bound()
+        for chunk in self._inner.read(part, selection.reads(columns), malformed):
+            made, misfits = selection.evaluate(chunk.rows, columns)
+            yield dataclasses.replace(chunk, rows=made, misfits=misfits, origin=chunk.rows)
+
+    def feeds(self, position: Position | None) -> Sequence[str]:
+        return self._inner.feeds(position)
+
+    def freeze(self, now_us: int) -> None:
+        self._inner.freeze(now_us)
+
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        return self._inner.advance(position, now_us, limit)
+
+    def limit(self, common: Limit) -> Limit:
+        return self._inner.limit(common)
+
+    def quarantine_folder(self) -> str:
+        return self._inner.quarantine_folder()
+
+    def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
+        return self._inner.backlog(position, now_us)
+
+    def commit(self, position: Position) -> None:
+        self._inner.commit(position)
+
+    def _bound(self) -> Selection:
+        if self._selection is None:
+            self._selection = Selection.bound(self._text, self.raw, self._time_zone, self._duplicates)
+        return self._selection

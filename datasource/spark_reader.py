@@ -17,23 +17,30 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..conf.clock import now_us
+from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..core.feedback.offset_book import OffsetBook
+from ..conf.units import now_us
+from ..core.feedback.offsets import OffsetBook
 from ..core.pushdown.source_steps import parse_steps
 from ..storage.folder import TableFolder
 from .connectors.contract import Limit
-from .planner import Offset, Planner, Task
-from .recorded_schema import keep_schema, recorded_schema, schema_name
+from .planner import BatchPlanner, Offset, Task
 from .registry import make_connector, parse_source_options
-from .schema import feed_schema, leaving_schema, shape_of, with_feed_schema, with_key
+from .schema import (
+    feed_schema,
+    keep_schema,
+    leaving_schema,
+    recorded_schema,
+    schema_name,
+    shape_of,
+    with_feed_schema,
+    with_key,
+)
 from .task import Reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-__all__ = ["UpstreamBatchReader", "UpstreamStreamReader", "source_schema"]
 
 
 def source_schema(given: Mapping[str, str]) -> StructType | str:
@@ -53,7 +60,7 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
     connector = make_connector(common, own)
     schema = leaving_schema(connector.schema(), common)
     if common.select is not None:
-        from .selected_columns import SelectingConnector
+        from .selection import SelectingConnector
 
         assert isinstance(connector, SelectingConnector)
         schema = with_feed_schema(schema, connector.raw)
@@ -97,12 +104,12 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._steps, given = parse_steps(given)
         self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
-        self._planner: Planner | None = None
+        self._planner: BatchPlanner | None = None
         self._book = OffsetBook(self._reading.options.checkpoint)
-        self._last: Offset = Planner.initial()
+        self._last: Offset = BatchPlanner.initial()
 
     def initialOffset(self) -> dict[str, Any]:
-        return Planner.initial()
+        return BatchPlanner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the first limit set: Spark's interface holds one, `latestOffset` adds the others."""
@@ -132,7 +139,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         # Of the start only its number counts.
-        start = {**start, "version": Planner.initial()["version"]}
+        start = {**start, "version": BatchPlanner.initial()["version"]}
         return [_TaskPartition(task) for task in self._plan().tasks(start, self._book.whole(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -144,11 +151,11 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan().commit(end)
         self._book.forget(end)
 
-    def _plan(self) -> Planner:
+    def _plan(self) -> BatchPlanner:
         # Made on first use: the copies of this reader that go to tasks need none.
         if self._planner is None:
             reading = self._reading
-            self._planner = Planner(reading.connector, reading.options, reading.shape, clock=now_us)
+            self._planner = BatchPlanner(reading.connector, reading.options, reading.shape, clock=now_us)
         return self._planner
 
     def _limit(self) -> Limit:
@@ -167,7 +174,7 @@ class UpstreamBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         reading = self._reading
         # Named after the content, so that reading the same twice leaves malformed rows in the quarantine once.
-        planner = Planner(
+        planner = BatchPlanner(
             reading.connector,
             reading.options,
             reading.shape,
@@ -175,9 +182,24 @@ class UpstreamBatchReader(DataSourceReader):
             new_id=lambda: "batch-" + hashlib.sha256(repr(reading.options).encode()).hexdigest()[:12],
         )
         planner.freeze()
-        end = planner.plan(Planner.initial(), Limit())
-        tasks: list[InputPartition] = [_TaskPartition(task) for task in planner.tasks(Planner.initial(), end)]
+        end = planner.plan(BatchPlanner.initial(), Limit())
+        tasks: list[InputPartition] = [_TaskPartition(task) for task in planner.tasks(BatchPlanner.initial(), end)]
         return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reading.read(cast("_TaskPartition", partition).task)
+
+
+def check_source(given: Mapping[str, str]) -> None:
+    """Check the feed as a query would, with its errors, and record the inferred schema in the checkpoint."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from .ddl import arrow_schema
+
+    schema = source_schema(given)
+    if isinstance(schema, str):
+        try:
+            schema = from_arrow_schema(arrow_schema(schema))
+        except OptionError:
+            return  # Spark knows types that are not known here, and says what is wrong with the others
+    UpstreamStreamReader(given, schema)

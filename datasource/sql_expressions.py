@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from sqlglot import exp
     from sqlglot.expressions.core import Expression
 
-__all__ = [
-    "OPTION",
-    "Translation",
-    "as_written",
-    "column_at_path",
-    "given_arguments",
-    "name_parts",
-    "resolved_path",
-    "unsupported",
-]
 
 OPTION = "select"
 # What counts of a number make a second.

@@ -2,27 +2,100 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from ..conf.errors import MalformedRowError, UpstreamError
 from ..core.feedback.checkpoint_layout import times_folder
 from ..core.rows.event_times import time_scalar
 from ..core.rows.system_column import SYSTEM, system_array
-from ..core.watermark.bounds import times_of_bounds
-from ..core.watermark.embedded import embedded_punctuation
-from ..storage.folder import TableFolder
-from .coalesce import coalesced
+from ..core.watermark.bounds import embedded_punctuation, times_of_bounds
+from ..storage.atomic_write import write_whole
+from ..storage.folder import TableFolder, folder_at
 from .connectors.contract import Connector, MalformedRows
 from .observed_times import TaskLook
 from .options import SourceOptions
 from .planner import Task
-from .quarantine import Failing, Quarantine
-from .row_shaper import Rows, RowShaper
-from .schema import Shape
+from .row_shaper import RowShaper, ShapedRows, coalesced
+from .schema import FeedShape
 
-__all__ = ["Reading"]
+# A line of a broken binary file can be long; what is kept of it is enough to recognise it.
+_MOST_TEXT = 65_536
+_BLOCK = 1 << 20
+# What is held of malformed rows until it is written, so that memory does not grow with them.
+_MOST_BYTES = 8 << 20
+
+
+class FirstFailure:
+    """Raises MalformedRowError on the first malformed row (`onMalformed=fail`)."""
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        where = place + (f", line {line}" if line is not None else "")
+        raise MalformedRowError(
+            f"malformed row at {where}: {reason}; it reads {text[:200]!r}",
+            hint="mend the row and restart, or set onMalformed=quarantine to put such rows aside",
+        )
+
+
+class Quarantine:
+    """A writer of one task's malformed rows, in files of some megabytes.
+
+    All machines of a cluster share the folder. A replay uses the same names for the same rows and replaces the files,
+    so each row is there once. `name` is the first file's; the next are numbered.
+    """
+
+    def __init__(self, folder: str | TableFolder, name: str) -> None:
+        self._folder = folder_at(folder)
+        self._name = name
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._files = 0
+        self._rows = 0
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        row = {"place": place, "line": line, "reason": reason, "text": text[:_MOST_TEXT]}
+        # A name or a text of any bytes can be written.
+        self._lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+        self._size += len(self._lines[-1])
+        self._rows += 1
+        if self._size >= _MOST_BYTES:
+            self._put()
+
+    def write(self) -> int:
+        """Write the rest atomically, and return the number of rows. Without rows there is no file."""
+        if self._lines:
+            self._put()
+        return self._rows
+
+    def _put(self) -> None:
+        name = self._name if not self._files else f"{self._name.removesuffix('.jsonl')}-{self._files:04d}.jsonl"
+        lines = self._lines
+        try:
+            with self._folder.guarded():
+                write_whole(self._folder, name, lambda stream: stream.write(b"".join(lines)))
+        except OSError as error:
+            raise UpstreamError(
+                f"{len(lines)} malformed rows cannot be written to {self._folder.location}: {error}",
+                hint="set quarantineLocation to a folder that every worker can write to, or onMalformed=fail",
+            ) from error
+        self._lines, self._size, self._files = [], 0, self._files + 1
+
+
+def count_quarantined(folder: TableFolder) -> int:
+    """Return the number of rows in a quarantine folder."""
+    names = [name for name in folder.names("") if name.endswith(".jsonl")]
+    return sum(folder.each(lambda name: _lines(folder, name), names))
+
+
+def _lines(folder: TableFolder, name: str) -> int:
+    lines = low = 0
+    while block := folder.read_range(name, low, _BLOCK):
+        lines, low = lines + block.count(b"\n"), low + len(block)
+    return lines
+
 
 # Rows per Arrow batch handed to the JVM: large enough to cost nothing, small enough to bound its buffers.
 _ROWS_PER_BATCH = 100_000
@@ -32,7 +105,7 @@ class Reading:
     """A reader of a batch's tasks. `quarantine` is the folder for malformed rows."""
 
     def __init__(
-        self, options: SourceOptions, shape: Shape, connector: Connector, quarantine: str | TableFolder
+        self, options: SourceOptions, shape: FeedShape, connector: Connector, quarantine: str | TableFolder
     ) -> None:
         self.options = options
         self.shape = shape
@@ -41,10 +114,10 @@ class Reading:
         RowShaper(shape, options)  # a wrong condition is refused here, on the driver
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        malformed: MalformedRows = Failing()
+        malformed: MalformedRows = FirstFailure()
         if self.options.on_malformed == "quarantine":
             malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")
-        marks: list[Rows] = []
+        marks: list[ShapedRows] = []
         look = TaskLook(self.options, task.states)
         rows = self._rows(task, malformed, marks, look)
         if self.options.coalesce:
@@ -60,7 +133,9 @@ class Reading:
                 yield from self._batches(each, punctuation=True)
             yield from self._punctuation(task)
 
-    def _rows(self, task: Task, malformed: MalformedRows, marks: list[Rows], look: TaskLook) -> Iterator[Rows]:
+    def _rows(
+        self, task: Task, malformed: MalformedRows, marks: list[ShapedRows], look: TaskLook
+    ) -> Iterator[ShapedRows]:
         shaper = RowShaper(self.shape, self.options)
         for first_seq, part in task.ranges:
             for chunk in self.connector.read(part, None, malformed):
@@ -76,7 +151,7 @@ class Reading:
                     rows = self._without_marks(rows, marks)
                 yield rows
 
-    def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
+    def _without_marks(self, rows: ShapedRows, marks: list[ShapedRows]) -> ShapedRows:
         # The feed's own punctuation: that for all keys is the planner's, that for some keys passes as it is.
         mask = embedded_punctuation(rows.table, self.options.key, self.options.time, rows.deleted)
         if not mask.any():
@@ -89,7 +164,7 @@ class Reading:
             marks.append(rows.take(keyed))
         return rows.take(~mask)
 
-    def _batches(self, rows: Rows, *, punctuation: bool = False) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: ShapedRows, *, punctuation: bool = False) -> Iterator[pa.RecordBatch]:
         system = rows.system(punctuation=punctuation)
         columns = [system if name == SYSTEM else rows.table.column(name) for name in self.shape.leaving.names]
         yield from pa.table(columns, schema=self.shape.leaving).to_batches(max_chunksize=_ROWS_PER_BATCH)

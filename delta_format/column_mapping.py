@@ -14,26 +14,6 @@ from ..conf.errors import TableError
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = [
-    "FEATURE",
-    "MODE",
-    "Ids",
-    "check_mapping",
-    "field_ids",
-    "ids_in",
-    "ids_of",
-    "is_mapped",
-    "kinds_in",
-    "last_id",
-    "mapped",
-    "mapping_properties",
-    "mapping_protocol",
-    "needs_mapping",
-    "physical_name",
-    "physical_number",
-    "plain_protocol",
-    "with_field_ids",
-]
 
 Json = Any
 Path = tuple[str, ...]

@@ -17,18 +17,6 @@ import numpy.typing as npt
 from ..conf.errors import TableError
 from ..storage.folder import TableFolder
 
-__all__ = [
-    "COPIES",
-    "VECTORS",
-    "DeletionVector",
-    "copy_of",
-    "decode_vector",
-    "encode_vector",
-    "pack_vectors",
-    "put_back",
-    "read_vector",
-]
-
 VECTORS = "upstreamvectors"
 """The folder of deletion vectors. Trino (476) accepts only letters in its name, so VACUUM sees the folder; Spark's
 VACUUM keeps vectors that are in use.

@@ -7,24 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "BUCKET",
-    "BUCKETS_PROPERTY",
-    "DELIVERED_KEY",
-    "KEEP_PROPERTY",
-    "KEY_PROPERTY",
-    "LAYOUT_PROPERTY",
-    "METADATA_KEY",
-    "NOTHING_YET",
-    "SEQ",
-    "SEQUENCE_PROPERTY",
-    "TIME_PROPERTY",
-    "Delivered",
-    "kept_count",
-    "known_fields",
-    "recorded_under",
-]
-
 BUCKET = "_upstream_bucket"
 """The partition column: the bucket of a row's key."""
 
@@ -45,11 +27,11 @@ NOTHING_YET = ""
 """The low-watermark of a feed that has rows but no low-watermark yet: it holds back that of the table."""
 
 DELIVERED_KEY = "upstreamDelivered"
-"""The key of the :class:`Delivered` record in a commit's metadata."""
+"""The key of the :class:`CommitChanges` record in a commit's metadata."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Delivered:
+class CommitChanges:
     """The changes that one commit applied to the table."""
 
     committed_at_us: int  # microseconds since the epoch
@@ -63,11 +45,11 @@ class Delivered:
         return {**vars(self), "rows": dict(self.rows), "deletions": dict(self.deletions)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Delivered:
+    def from_json(cls, value: Mapping[str, Any]) -> CommitChanges:
         return cls(**known_fields(cls, value))
 
     @classmethod
-    def of_commit(cls, commit_info: Mapping[str, Any]) -> Delivered | None:
+    def of_commit(cls, commit_info: Mapping[str, Any]) -> CommitChanges | None:
         """Return the record of a commit; None for another writer's commit, or one of an earlier release without
         records.
         """

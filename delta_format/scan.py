@@ -3,22 +3,201 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import unquote, urlsplit
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from .column_mapping import is_mapped
-from .data_files import has_early_times
-from .file_rows import read_rows
-from .reader_features import check_readable
+from ..conf.errors import TableError
+from ..storage.folder import TableFolder
+from .column_mapping import MODE, is_mapped, kinds_in, physical_name, physical_number
+from .deletion_vectors import read_vector
+from .log import LiveFiles, LogReplay, has_early_times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import polars as pl
     from deltalake import DeltaTable
+    from pyarrow.parquet import FileMetaData, ParquetFile
 
-__all__ = ["scan_table"]
+
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: bool = False) -> ParquetFile:
+    """Open a Parquet file with INT96 times, Spark's default, as microseconds.
+
+    Arrow's default of nanoseconds silently wraps times beyond the year 2262.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(where, filesystem=filesystem, memory_map=memory_map, coerce_int96_timestamp_unit="us")
+
+
+def rows_at(file: ParquetFile, positions: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    """Return some columns of the rows at increasing positions, reading only their row groups."""
+    sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)], np.int64)
+    ends = np.cumsum(sizes)
+    group = np.searchsorted(ends, positions, side="right")
+    chosen = np.unique(group)
+    before = np.cumsum(sizes[chosen]) - sizes[chosen]
+    within = positions - (ends - sizes)[group] + before[np.searchsorted(chosen, group)]
+    rows = file.read_row_groups(chosen.tolist(), columns=list(columns), use_threads=False)
+    return rows.take(pa.array(within))
+
+
+def has_old_calendar(footer: FileMetaData) -> bool:
+    """Return whether Spark wrote a file's dates and times in its calendar before version 3, with other early days."""
+    return any(name in (footer.metadata or {}) for name in _OLD_CALENDAR)
+
+
+Json = Any
+Alive = npt.NDArray[np.bool_]
+_BATCH = 1 << 17
+_NUMBER = b"PARQUET:field_id"
+
+
+def read_rows(table: DeltaTable, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a loaded table in its types, without dead rows, in batches of at most `size` rows."""
+    whole = pa.schema(table.schema().to_arrow())
+    fields = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
+    wanted = whole if columns is None else pa.schema([whole.field(name) for name in columns])
+    metadata = table.metadata()
+    divided = metadata.partition_columns
+    folder, live = _folder_of(table), LiveFiles.of(table)
+    values = {name: live.partition(name) for name in wanted.names if name in divided}
+    read = [fields[name] for name in wanted.names if name not in divided]
+    by_number = metadata.configuration.get(MODE, "none").lower() == "id"
+    alive_in = _alive_rows(table, folder)
+    for at, path in enumerate(live.paths):
+        where, filesystem = folder.place(path.removeprefix("file:"))
+        with open_parquet(where, filesystem) as file:
+            alive = alive_in(path, file.metadata.num_rows)
+            found = _matched(read, list(file.schema_arrow), by_number=by_number)
+            start = 0
+            for batch in file.iter_batches(size or _BATCH, columns=[physical.name for physical, _ in found.values()]):
+                of_table = [
+                    pa.repeat(pa.scalar(values[field.name][at], field.type), len(batch))
+                    if field.name in values
+                    else batch.column(found[field.name][0].name).view(found[field.name][1]).cast(field.type)
+                    if field.name in found
+                    else pa.nulls(len(batch), field.type)
+                    for field in wanted
+                ]
+                # Polars counts the rows of a frame by its columns.
+                rows = pa.table(of_table or [pa.nulls(len(batch))], schema=wanted if of_table else _NO_COLUMN)
+                yield rows if alive is None else rows.filter(pa.array(alive[start : start + len(batch)]))
+                start += len(batch)
+
+
+_NO_COLUMN = pa.schema([("", pa.null())])
+
+
+def _folder_of(table: DeltaTable) -> TableFolder:
+    uri = urlsplit(table.table_uri)
+    storage = table._storage_options or {}  # pyright: ignore[reportPrivateUsage]
+    return TableFolder(unquote(uri.path) if uri.scheme == "file" else table.table_uri.rstrip("/"), storage)
+
+
+def _alive_rows(table: DeltaTable, folder: TableFolder) -> Callable[[str, int], Alive | None]:
+    """Return a function from a file's path and row count to the mask of its live rows; None if all are alive."""
+    features = set(table.protocol().reader_features or ())
+    if "deletionVectors" not in features:
+        return lambda *_: None
+    if "vacuumProtocolCheck" in features:  # delta-rs (1.6) does not read rows under it
+        log = LogReplay(folder)
+        log.follow(table.version())
+        vectors = log.vectors()
+        return lambda path, rows: ~read_vector(folder, vectors[path], rows) if path in vectors else None
+    kept = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
+    places = {unquote(urlsplit(uri).path): at for at, uri in enumerate(kept.column("filepath").to_pylist())}
+    root = unquote(urlsplit(table.table_uri).path).rstrip("/")
+
+    def alive(path: str, rows: int) -> Alive | None:
+        at = places.get(path if path.startswith("/") else f"{root}/{path}")
+        if at is None:
+            return None
+        told = kept.column("selection_vector")[at].values.to_numpy(zero_copy_only=False)
+        return np.concatenate([told, np.ones(rows - len(told), dtype=bool)])
+
+    return alive
+
+
+def _matched(
+    fields: Sequence[Json], physical: Sequence[pa.Field], *, by_number: bool
+) -> dict[str, tuple[pa.Field, pa.DataType]]:
+    """Return the file's field for each of the table's that it has, and its type with the table's names."""
+    held = {_identity(field, by_number): field for field in physical}
+    found: dict[str, tuple[pa.Field, pa.DataType]] = {}
+    for field in fields:
+        one = held.get(physical_number(field) if by_number else physical_name(field))
+        if one is not None:
+            found[field["name"]] = one, _renamed(one.type, field["type"], by_number=by_number)
+    return found
+
+
+def _identity(field: pa.Field, by_number: bool) -> str | int | None:
+    if not by_number:
+        return field.name
+    number = (field.metadata or {}).get(_NUMBER)
+    return None if number is None else int(number)
+
+
+def _renamed(kind: pa.DataType, described: Json, *, by_number: bool) -> pa.DataType:
+    """Return a file's type with the names of the table's fields; a field that left the table gets none of them."""
+    if pa.types.is_struct(kind):
+        matched = _matched(described["fields"], list(kind), by_number=by_number)
+        names = {field.name: (name, inner) for name, (field, inner) in matched.items()}
+        gone = [(f"\0{field.name}", field.type) for field in kind]
+        return pa.struct([names.get(field.name, other) for field, other in zip(kind, gone, strict=True)])
+    if pa.types.is_list(kind):
+        return pa.list_(_renamed(kind.value_type, described["elementType"], by_number=by_number))
+    if pa.types.is_map(kind):
+        key = _renamed(kind.key_type, described["keyType"], by_number=by_number)
+        return pa.map_(key, _renamed(kind.item_type, described["valueType"], by_number=by_number))
+    return kind
+
+
+_VARIANTS = {"variantType", "variantType-preview"}  # without such a column they demand nothing
+_READ = _VARIANTS | {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+
+
+def check_readable(table: DeltaTable) -> None:
+    """Refuse a table that this package would misread; the error names the feature or the column."""
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    unknown = sorted(features - _READ)
+    if protocol.min_reader_version > 3:
+        unknown.append(f"version {protocol.min_reader_version} of the reader's protocol")
+    if {"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"} <= features:
+        unknown.append("deletionVectors with v2Checkpoint and vacuumProtocolCheck together")
+    if unknown:
+        raise TableError(
+            f"the table at {table.table_uri} needs a reader that knows {', '.join(unknown)}",
+            expected=f"no reader features but {', '.join(sorted(_READ - _VARIANTS))}",
+            hint="drop it from Spark (ALTER TABLE … DROP FEATURE …), or write the rows to another table",
+        )
+    fields = json.loads(table.schema().to_json())["fields"]
+    variants = [field["name"] for field in fields if "variant" in kinds_in(field["type"])]
+    if variants:
+        raise TableError(
+            f"the table at {table.table_uri} has columns of type VARIANT: {', '.join(variants)}",
+            expected="columns of types that Arrow has",
+            hint="write the rows to another table with the columns as text: to_json(…)",
+        )
+
 
 _OF_POLARS = {"deletionVectors", "timestampNtz"}
 

@@ -17,18 +17,20 @@ Examples
 delay='soon' -> a duration such as '10 minutes'
 """
 
-from ..conf.errors import AggregateOverflowError as AggregateOverflowError
-from ..conf.errors import CheckpointError as CheckpointError
-from ..conf.errors import EnvironmentMissingError as EnvironmentMissingError
-from ..conf.errors import FeedChangedError as FeedChangedError
-from ..conf.errors import MalformedRowError as MalformedRowError
-from ..conf.errors import OptionError as OptionError
-from ..conf.errors import QueryError as QueryError
-from ..conf.errors import QueryRefusedError as QueryRefusedError
-from ..conf.errors import SchemaError as SchemaError
-from ..conf.errors import StateLimitError as StateLimitError
-from ..conf.errors import TableError as TableError
-from ..conf.errors import UpstreamError as UpstreamError
+from ..conf.errors import (
+    AggregateOverflowError,
+    CheckpointError,
+    EnvironmentMissingError,
+    FeedChangedError,
+    MalformedRowError,
+    OptionError,
+    QueryError,
+    QueryRefusedError,
+    SchemaError,
+    StateLimitError,
+    TableError,
+    UpstreamError,
+)
 
 __all__ = [
     "AggregateOverflowError",

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import upstream as us
 from upstream.cli.failures import failure_of, record
-from upstream.cli.latest import Job, follow
+from upstream.cli.latest import LatestJob, follow
 
 BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
 RECORDED_S = 17 * 3600
@@ -40,7 +40,7 @@ def main() -> int:
     console.print(
         f"[bold]1.[/bold] Buses of Austin, 24 November 2016, midnight to 17:00, {speed:,.0f} times as fast as it was."
     )
-    job = Job(
+    job = LatestJob(
         source=str(BUSES),
         key=("vehicle_id",),
         time="timestamp",

@@ -22,7 +22,7 @@ from rich.console import Console
 
 import upstream as us
 from upstream.cli.failures import failure_of, record
-from upstream.cli.latest import Job, follow
+from upstream.cli.latest import LatestJob, follow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.kafka import Broker
@@ -91,9 +91,9 @@ def main() -> int:
     return 0
 
 
-def job(folder: Path, options: dict[str, str]) -> Job:
+def job(folder: Path, options: dict[str, str]) -> LatestJob:
     """Return the job that `upstream latest` would run."""
-    return Job(
+    return LatestJob(
         source=None,
         key=("vehicle",),
         time="at",

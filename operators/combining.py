@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..conf.arguments import path_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
-from ..plan.completeness import LeftOut
-from ..plan.nodes import Reorder
-from ..plan.promises import check_promised
-from ..plan.retractions import check_final
+from ..conf.options import path_argument, text_argument
+from ..plan.nodes import IncompleteInput, Reorder
+from ..plan.properties import check_final, check_promised
 from .keyed import KeyedRows, checkpoint_argument
 from .reorder.build import check_inputs, check_ordered
 from .reorder.plan import Late, ReorderPlan, Repeats
-from .runtime.flush import Flush, flush_rows_each
+from .runtime.ticks import Flush, flush_rows_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
     from ..plan.nodes import Node
 
-__all__ = ["Combining"]
 
 _OUT_OF_ORDER = "would hold back results that are to be given early"
 
@@ -93,9 +90,9 @@ class Combining(KeyedRows):
         plan = ReorderPlan(
             "union", self.key, self.key, self.event_time, names, repeats=repeats, prefer=prefer, shards=shards
         )
-        left_out: LeftOut | None = None
+        left_out: IncompleteInput | None = None
         if prefer is not None:
-            left_out = LeftOut(
+            left_out = IncompleteInput(
                 "union(prefer=…) lets the preferred row follow another one with its key and time, and both would count",
                 "use merge(…, prefer=…), which waits until both have come",
             )
@@ -284,7 +281,7 @@ class Combining(KeyedRows):
         plan: ReorderPlan,
         checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
-        left_out: LeftOut | None,
+        left_out: IncompleteInput | None,
     ) -> Self:
         if not isinstance(other, KeyedRows):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
             raise OptionError(f"{plan.name} with {other!r}", expected="an UpdateStream")
@@ -320,7 +317,7 @@ class Combining(KeyedRows):
         inputs: tuple[Node, ...],
         checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
-        left_out: LeftOut | None,
+        left_out: IncompleteInput | None,
     ) -> Self:
         return self._of(
             Reorder(

@@ -9,52 +9,142 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
-from ..conf.locations import Place, checkpoint_location
-from ..conf.state_store import check_state_store
-from ..core.feedback.checkpoint_layout import quarantine_folder
-from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
-from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
-from ..plan.fusion import fusable
-from ..plan.newest_nodes import Grouped, LatestJoin, Versions, WindowedGroups, WindowVersions
+from ..conf.locations import Place, check_apart, checkpoint_location, real_location
+from ..conf.session import check_state_store
+from ..core.feedback.checkpoint_layout import has_begun, quarantine_folder, read_plan_record, write_plan_record
+from ..core.pushdown.at_source import paths_read, source_options
+from ..core.rows.system_column import SYSTEM
+from ..plan.explain import fusable
+from ..plan.fingerprint import (
+    check_late_locations,
+    check_same,
+    fingerprint,
+    from_json,
+    fused_as,
+    operators,
+    places,
+    to_json,
+)
+from ..plan.newest_nodes import GroupBy, LatestJoin, Versions, WindowedGroups, WindowVersions
 from ..plan.nodes import (
+    Choice,
+    Filter,
+    InputRows,
     Intake,
-    Join,
+    ManyStreams,
     Map,
     Node,
-    Operator,
+    NumberRows,
     Queue,
     Reorder,
-    Rows,
+    RowStep,
+    StatefulNode,
+    TableJoin,
+    TimeJoin,
     Transform,
     Window,
+    joins_tables,
+    walk,
 )
-from ..plan.numbering_node import Numbering
-from ..plan.places import check_late_locations, operators, places
-from ..plan.table_node import TableJoin, joins_tables
-from ..plan.together import Together
 from .grouped.build import build_groups, build_window_groups, build_window_versions
-from .intake.build import build_intake
+from .ingest.build import build_intake
 from .joins.build import build_join, build_latest_join, build_versions
-from .plan_paths import check_aside, places_aside, places_read
 from .queue.build import build_queue
 from .reorder.build import build_reorder
-from .row_steps import on_spark
-from .runtime.compiled import Compiled
 from .runtime.feeds import without_single_keys
+from .runtime.steps import PhysicalStep
 from .tables.build import build_table_join
+from .tables.lookup import TableJoinPlan
 from .windows.shards.build import build_numbering, build_windows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from ..core.pushdown.source_steps import ArrowStep
 
-__all__ = ["BoundStream", "bind", "bind_together", "in_stages"]
+
+def places_read(plan: Node) -> tuple[Place, ...]:
+    """Return the paths and patterns that a plan's sources read, and the tables that it joins."""
+    found: dict[str, str] = {}
+    for node in walk(plan):
+        if isinstance(node, InputRows | Intake):
+            found |= dict.fromkeys(paths_read(node.frame), "the source")
+        elif isinstance(node, TableJoin) and isinstance(node.specification, TableJoinPlan):
+            found[node.specification.location] = "the joined table"
+    return tuple((name, place) for place, name in found.items())
+
+
+def places_aside(plan: Node) -> tuple[Place, ...]:
+    """Return the distinct folders for late and malformed rows, as operators and sources received them."""
+    found: dict[str, Place] = {}
+    for node in walk(plan):
+        given: dict[str, str | None] = {}
+        if isinstance(node, StatefulNode):
+            given["late_location"] = node.late_location
+        if isinstance(node, Intake):
+            given["quarantine_location"] = node.quarantine_location
+        if isinstance(node, InputRows):
+            given["quarantineLocation"] = (source_options(node.frame) or {}).get("quarantinelocation")
+        found |= {real_location(place): (name, place) for name, place in given.items() if place is not None}
+    return tuple(found.values())
+
+
+def check_aside(plan: Node, checkpoint: str | os.PathLike[str] | None) -> None:
+    """Raise OptionError if a folder of late or malformed rows overlaps with a checkpoint or a path that is read."""
+    aside = places_aside(plan)
+    if aside:
+        known = () if checkpoint is None else (("the checkpoint", os.fspath(checkpoint)),)
+        for each in aside:
+            check_apart([each], [*known, *places_read(plan)])
+
+
+_PASSES = "__upstream_passes"
+
+
+def on_spark(step: RowStep, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
+    """Return the rows after a step. The columns `fixed` are always kept: the key, the time, the system column."""
+    return _filtered(step, df, fixed) if isinstance(step, Filter) else _chosen(step, df, fixed)
+
+
+def _filtered(step: Filter, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    condition = step.condition
+    chosen = F.expr(condition) if isinstance(condition, str) else condition
+    marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
+    passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
+    if step.on_leave == "keep":
+        return df.where(passes)
+    stays, marked = F.col(_PASSES), F.col(SYSTEM).withField("deleted", F.lit(True))
+
+    def leaving(name: str) -> Column:
+        """Return the column, null in tombstones: computations that the condition guards must not see their values."""
+        column = F.col(quoted(name))
+        if name in fixed and name != SYSTEM:
+            return column
+        return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
+
+    # The condition becomes a column first, so that it is computed once, even if it is costly or random.
+    return df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns])
+
+
+def _chosen(step: Choice, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    def column(given: str | Column) -> Column:
+        if not isinstance(given, str):
+            return given
+        return F.col(quoted(given)) if given in df.columns else F.expr(given)
+
+    kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
+    own = [column(each) for each in step.columns if not (isinstance(each, str) and each in fixed)]
+    return df.select(*kept, *own, F.col(SYSTEM))
+
 
 # The compiled form of each node, by the folders and stages of the operators before it. Later steps find a column that a
 # user took from a stream's DataFrame only if they build on the same DataFrame.
-_BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[tuple[str, bool], ...], Compiled]] = weakref.WeakKeyDictionary()
+_BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[tuple[str, bool], ...], PhysicalStep]] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +152,7 @@ class BoundStream:
     """A stream on Spark, with one checkpoint."""
 
     plan: Node
-    rows: Compiled
+    rows: PhysicalStep
     reports: tuple[str, ...]  # the folders to which its operators report
 
     @property
@@ -105,7 +195,7 @@ class BoundStream:
 def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
     """Build a plan on Spark, as :func:`bind_together`."""
     found, fused = _bound_to(plan, checkpoint)
-    return BoundStream(plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found.values()))
+    return BoundStream(plan, _build(plan, _PlanFolders(found, fused, checkpoint)), tuple(found.values()))
 
 
 def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | None) -> list[BoundStream]:
@@ -116,10 +206,10 @@ def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | No
     EnvironmentMissingError if the state store cannot hold their state.
     """
     first = plans[0]
-    found, fused = _bound_to(Together(first.key, first.time, first.schema, inputs=tuple(plans)), checkpoint)
+    found, fused = _bound_to(ManyStreams(first.key, first.time, first.schema, inputs=tuple(plans)), checkpoint)
     return [
         BoundStream(
-            plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found[each] for each in operators(plan))
+            plan, _build(plan, _PlanFolders(found, fused, checkpoint)), tuple(found[each] for each in operators(plan))
         )
         for plan in plans
     ]
@@ -127,7 +217,7 @@ def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | No
 
 def _bound_to(
     plan: Node, checkpoint: str | os.PathLike[str] | None
-) -> tuple[Mapping[Operator, str], Collection[Operator]]:
+) -> tuple[Mapping[StatefulNode, str], Collection[StatefulNode]]:
     """Return each operator's folder, and the operators that share a stage; record them in the checkpoint."""
     found = places(plan, checkpoint)
     if found:
@@ -142,22 +232,22 @@ def _bound_to(
 
 
 def in_stages(
-    plan: Node, folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None
-) -> tuple[Collection[Operator], Any]:
+    plan: Node, folders: Mapping[StatefulNode, str], checkpoint: str | os.PathLike[str] | None
+) -> tuple[Collection[StatefulNode], Any]:
     """Return the operators that run in the stage before them, and the record to write to the checkpoint, if any.
 
     Spark numbers its stateful stages, so a query that has begun keeps its stages. Without a known checkpoint, every
     operator has a stage. Raise CheckpointError if the checkpoint belongs to other operators.
     """
     # Without operators, a single stream does not read the checkpoint: this process may have no access to it.
-    if checkpoint is None or not (folders or isinstance(plan, Together)):
-        return frozenset[Operator](), None
+    if checkpoint is None or not (folders or isinstance(plan, ManyStreams)):
+        return frozenset[StatefulNode](), None
     place = os.fspath(checkpoint)
     if not folders:
         record = read_plan_record(place) if has_begun(place) else None
         if record is not None:
             check_same(from_json(record), ())
-        return frozenset[Operator](), None
+        return frozenset[StatefulNode](), None
     fused, record = fusable(plan), None
     if has_begun(place):
         record = read_plan_record(place)
@@ -170,15 +260,15 @@ def in_stages(
     return fused, None
 
 
-class _Binding(NamedTuple):
+class _PlanFolders(NamedTuple):
     """The operators' folders, those that share a stage, and the query's checkpoint."""
 
-    folders: Mapping[Operator, str]
-    fused: Collection[Operator]
+    folders: Mapping[StatefulNode, str]
+    fused: Collection[StatefulNode]
     checkpoint: str | os.PathLike[str] | None
 
 
-def _build(node: Node, binding: _Binding) -> Compiled:
+def _build(node: Node, binding: _PlanFolders) -> PhysicalStep:
     before = [_build(each, binding) for each in node.inputs]
     known = _BUILT.setdefault(node, {})
     name = tuple((binding.folders[each], each in binding.fused) for each in operators(node))
@@ -189,13 +279,13 @@ def _build(node: Node, binding: _Binding) -> Compiled:
     return known[name]
 
 
-def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
+def _built(node: Node, before: list[PhysicalStep], binding: _PlanFolders) -> PhysicalStep:
     folders = binding.folders
     match node:
-        case Rows():
-            return Compiled(node.frame, node.schema)
+        case InputRows():
+            return PhysicalStep(node.frame, node.schema)
         case Transform():
-            return Compiled(on_spark(node.step, before[0].df, node.fixed), node.schema)
+            return PhysicalStep(on_spark(node.step, before[0].df, node.fixed), node.schema)
         case Map():
             return before[0].then(node.step, node.schema)
         case Intake():
@@ -207,19 +297,19 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             return build_queue(node, before[0], folders[node])
         case Window():
             return build_windows(node, before[0], folders[node], fused=node in binding.fused)
-        case Numbering():
+        case NumberRows():
             return build_numbering(node, before[0], folders[node])
         case Reorder():
             return build_reorder(
                 node, [_as_named(each, node.schema) for each in before], folders[node], fused=node in binding.fused
             )
-        case Join():
+        case TimeJoin():
             return build_join(node, before, folders[node])
         case Versions():
             return build_versions(node, before[0], folders[node])
         case LatestJoin():
             return build_latest_join(node, before, folders[node])
-        case Grouped():
+        case GroupBy():
             return build_groups(node, before[0], folders[node])
         case TableJoin():
             return build_table_join(node, before[0], _checkpoint(binding))
@@ -231,15 +321,15 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 
 
-def _checkpoint(binding: _Binding) -> str | None:
+def _checkpoint(binding: _PlanFolders) -> str | None:
     return None if binding.checkpoint is None else os.fspath(binding.checkpoint)
 
 
-def _as_named(rows: Compiled, schema: StructType) -> Compiled:
+def _as_named(rows: PhysicalStep, schema: StructType) -> PhysicalStep:
     """Return the same rows with their columns in the order of a schema."""
     if rows.schema.names == schema.names:
         return rows
     from pyspark.sql import functions as F
 
     df = rows.df.select(*[F.col(quoted(name)) for name in schema.names])
-    return Compiled(df, df.schema)
+    return PhysicalStep(df, df.schema)

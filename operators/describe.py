@@ -12,17 +12,17 @@ import numpy as np
 
 from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
-from ..core.feedback.feed_reports import read_feed_reports
-from ..core.feedback.join_reports import JoinReport
-from ..core.feedback.latest_join_reports import LatestJoinReport
-from ..core.feedback.offset_book import whole_offset
-from ..core.feedback.reorder_reports import ReorderReport
-from ..core.feedback.report_files import read_reports
-from ..core.feedback.window_reports import WindowReport
+from ..core.feedback.offsets import whole_offset
+from ..core.feedback.reports import (
+    JoinReport,
+    LatestJoinReport,
+    ReorderReport,
+    WindowReport,
+    read_feed_reports,
+    read_reports,
+)
 from ..core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
 from ..storage.folder import folder_at
-
-__all__ = ["Description", "FeedState", "Place", "live_places", "source_feeds"]
 
 _OFFSETS = re.compile(r"[0-9]+")
 

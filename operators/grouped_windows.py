@@ -6,24 +6,20 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Generic, TypeVar, get_args
 
-from ..conf.arguments import count_argument, duration_argument, path_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
+from ..conf.options import count_argument, duration_argument, path_argument, text_argument
 from ..core.rows.event_times import check_time_type, check_time_zone
 from ..core.rows.system_column import SYSTEM
-from ..plan.completeness import LeftOut, check_complete
 from ..plan.newest_nodes import Versions, WindowedGroups, WindowVersions
-from ..plan.promises import check_promised
-from ..plan.revisions import identity_of
+from ..plan.nodes import IncompleteInput, check_complete
+from ..plan.properties import check_promised, identity_of
 from .aggregates.algebra import Aggregates
-from .aggregates.checks import check_named
-from .aggregates.parts import Aggregate
-from .grouped.window_plan import GroupWindowPlan, Newest
+from .aggregates.parts import Aggregate, check_named
+from .grouped.plan import GroupWindowPlan, Newest
 from .joins.latest_plan import VersionPlan
 from .keyed import KeyedRows
-from .windows.calendars import CalendarWindows
-from .windows.kinds import SlidingWindows
-from .windows.limits import check_size
-from .windows.panes import paned
+from .windows.kinds import CalendarWindows, SlidingWindows
+from .windows.panes import check_size, paned
 from .windows.parse import windows_asked
 from .windows.shards.plan import WindowPlan
 
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
     from ..plan.nodes import Node
 
-__all__ = ["WindowOptions", "WindowedGroupsStream", "group_windows"]
 
 StreamT = TypeVar("StreamT", bound=KeyedRows)
 
@@ -166,7 +161,7 @@ class WindowedGroupsStream(Generic[StreamT]):
                     self.key, None, versioned, None, False, self.shards,
                     inputs=(before,), specification=VersionPlan(plan.side, self.shards), checkpoint=self.checkpoint,
                 )  # fmt: skip
-        left_out = LeftOut(
+        left_out = IncompleteInput(
             "group_by(…).window(…) gives a window again when it changes",
             "leave early out"
             if ends

@@ -6,27 +6,23 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ..conf.arguments import count_argument, text_argument
 from ..conf.errors import OptionError
+from ..conf.options import count_argument, text_argument
 from ..core.rows.system_column import SYSTEM
-from ..plan.completeness import LeftOut
-from ..plan.newest_nodes import Grouped, Versions
-from .aggregates.checks import check_named
-from .aggregates.parts import Aggregate
-from .group_columns import check_group_columns
-from .grouped.plan import GroupPlan
-from .grouped.window_plan import Newest
+from ..plan.newest_nodes import GroupBy, Versions
+from ..plan.nodes import IncompleteInput
+from .aggregates.parts import Aggregate, check_named
+from .grouped.plan import GroupPlan, Newest
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .joins.latest_plan import LatestSide, VersionPlan
 from .keyed import KeyedRows, checkpoint_argument
-from .remembering import time_span
+from .step_arguments import check_group_columns, time_span
 
 if TYPE_CHECKING:
     import datetime as dt
 
     from typing_extensions import Self
 
-__all__ = ["GroupedStream", "Grouping"]
 
 StreamT = TypeVar("StreamT", bound=KeyedRows)
 
@@ -106,12 +102,12 @@ class GroupedStream(Generic[StreamT]):
                 side.key, None, from_arrow_schema(side.versioned), None, False, self.shards,
                 inputs=(before,), specification=VersionPlan(side, self.shards), checkpoint=self.checkpoint,
             )  # fmt: skip
-        left_out = LeftOut(
+        left_out = IncompleteInput(
             "group_by(…) gives the newest value of each group, in place of the one before",
             "group_by(…).window(…) opens windows over the newest rows of each group",
         )
         return stream.__class__._of(
-            Grouped(
+            GroupBy(
                 self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
                 inputs=(before,), specification=plan, checkpoint=self.checkpoint,
             )

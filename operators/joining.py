@@ -6,11 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from ..conf.arguments import bytes_argument, count_argument, path_argument, text_argument
 from ..conf.errors import OptionError
-from ..plan.completeness import LeftOut
-from ..plan.nodes import Join
-from .join_arguments import (
+from ..conf.options import bytes_argument, count_argument, path_argument, text_argument
+from ..plan.nodes import IncompleteInput, TimeJoin
+from .joins.band import LEFT, Interval, band_of, distance_of, reach_back, unit_of
+from .joins.pairs import pair_condition
+from .joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, JoinSide, OnLimit
+from .joins.release.choice import OutputOrder, Release, release_plan
+from .keyed import KeyedRows, checkpoint_argument
+from .step_arguments import (
     check_early,
     check_early_as_of,
     check_on_limit,
@@ -20,19 +24,9 @@ from .join_arguments import (
     schemas_of,
     time_of,
 )
-from .joins.as_of_plan import AsOfHow, AsOfPlan
-from .joins.band import LEFT, reach_back
-from .joins.pairs import pair_condition
-from .joins.plan import How, JoinOutput, JoinPlan, JoinSide, OnLimit
-from .joins.release.arguments import OutputOrder, release_plan
-from .joins.release.choice import Release
-from .joins.within import Interval, band_of, distance_of, unit_of
-from .keyed import KeyedRows, checkpoint_argument
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = ["Joining"]
 
 
 class Joining(KeyedRows):
@@ -273,14 +267,14 @@ class Joining(KeyedRows):
             raise OptionError(f"tolerance={tolerance!r}", expected="a duration, not negative", hint="correct tolerance")
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        left_out: LeftOut | None = None
+        left_out: IncompleteInput | None = None
         if early:
-            left_out = LeftOut(
+            left_out = IncompleteInput(
                 "join_as_of(early=True) gives rows with the partner that is newest so far, and revises them",
                 "leave out early: a row then waits until its partner is final",
             )
         return self._of(
-            Join(
+            TimeJoin(
                 (*self.key, *plan.own_key), self.event_time, from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if self.key == plan.left.on and not early else None,
                 inputs=(self.plan, other.plan), specification=plan,
@@ -308,14 +302,14 @@ class Joining(KeyedRows):
     def _joined(self, other: KeyedRows, plan: JoinPlan, checkpoint: str | None, late: str | None) -> Self:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        left_out: LeftOut | None = None
+        left_out: IncompleteInput | None = None
         if plan.output == "latest":
-            left_out = LeftOut(
+            left_out = IncompleteInput(
                 "join(output='latest') gives the newest pair of each key only",
                 "join with output='all'",
             )
         elif plan.early:
-            left_out = LeftOut(
+            left_out = IncompleteInput(
                 "join(early=True) gives rows without a partner at once, and takes them back when they meet one",
                 "leave out early: such a row then comes once no partner can come",
             )
@@ -323,7 +317,7 @@ class Joining(KeyedRows):
         if plan.left_alone:
             check_row_number(plan.own_key, self.key)
         return self._of(
-            Join(
+            TimeJoin(
                 key, plan.time, self.schema if as_it_is else from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if key == plan.sides[LEFT].on else None,
                 inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint, keeping=plan.keeps,

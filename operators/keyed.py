@@ -7,33 +7,36 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
-from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
 from ..conf.column_names import Tree, path_name, resolved
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
+from ..conf.options import frame_argument, names_argument, path_argument, text_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options
 from ..core.pushdown.source_steps import ArrowStep
-from ..core.rows.collations import check_collations
 from ..core.rows.system_column import SYSTEM
-from ..plan.completeness import LeftOut, left_out_by_source, source_text
-from ..plan.drawing import draw_plan
-from ..plan.explain import explain_plan
-from ..plan.fusion import fusable
-from ..plan.nodes import Map, Node, Operator, Rows, Transform
-from ..plan.places import needs_checkpoint, number_along, places
-from ..plan.retractions import check_table_key
+from ..core.rows.text import check_collations
+from ..plan.explain import draw_plan, explain_plan, fusable
+from ..plan.fingerprint import needs_checkpoint, number_along, places
+from ..plan.nodes import (
+    IncompleteInput,
+    InputRows,
+    Map,
+    Node,
+    RowStep,
+    StatefulNode,
+    Transform,
+    left_out_by_source,
+    source_text,
+)
+from ..plan.properties import check_table_key
 from ..plan.rewrites import rewritten
-from ..plan.row_steps import RowStep
-from .compile import BoundStream, bind, bind_together, in_stages
-from .row_steps import on_spark
-from .runtime.filters import arrow_step
+from .compile import BoundStream, bind, bind_together, in_stages, on_spark
+from .runtime.steps import arrow_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
     from typing_extensions import Self
-
-__all__ = ["KeyedRows", "bound_together", "checkpoint_argument", "key_argument"]
 
 
 class KeyedRows:
@@ -52,7 +55,7 @@ class KeyedRows:
         keys = tuple(_spelt(name, tree) for name in key_argument(key))
         event_time = text_argument("event_time", event_time)
         given = source_options(df)
-        self.plan: Node = Rows(
+        self.plan: Node = InputRows(
             keys,
             event_time,
             df.schema,
@@ -81,7 +84,7 @@ class KeyedRows:
                 expected=f"the key, the time and {SYSTEM}, as the source made it",
                 hint=_NO_SYSTEM if SYSTEM in absent else _absent(self.schema.names),
             )
-        if isinstance(self.plan, Operator):
+        if isinstance(self.plan, StatefulNode):
             self._check_key_columns(self.plan.word)
 
     def _check_key_columns(self, what: str) -> None:
@@ -248,7 +251,7 @@ class KeyedRows:
 
         return cast("StructType", StructType.fromDDL(ddl))
 
-    def _transformed(self, step: RowStep, left_out: LeftOut | None = None) -> Self:
+    def _transformed(self, step: RowStep, left_out: IncompleteInput | None = None) -> Self:
         """Return the stream after a step on rows or columns that leaves keys in their tasks."""
         plan = self.plan
         return self._of(

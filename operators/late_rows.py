@@ -9,9 +9,7 @@ from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..core.rows.system_column import SYSTEM
-from ..plan.nodes import Intake, Node, Operator
-
-__all__ = ["LateFeed", "late_feed"]
+from ..plan.nodes import Intake, Node, StatefulNode
 
 
 class LateFeed(NamedTuple):
@@ -30,7 +28,7 @@ def late_feed(plan: Node) -> LateFeed:
     Raise OptionError if there is none.
     """
     node = plan
-    while not (isinstance(node, Operator) and not isinstance(node, Intake) and node.late_location is not None):
+    while not (isinstance(node, StatefulNode) and not isinstance(node, Intake) and node.late_location is not None):
         if len(node.inputs) != 1:
             raise OptionError(
                 f"late_rows() of a stream that keeps none: {plan.text}",

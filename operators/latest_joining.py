@@ -6,22 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from ..conf.arguments import count_argument, text_argument
 from ..conf.errors import OptionError
-from ..plan.completeness import LeftOut
+from ..conf.options import count_argument, text_argument
 from ..plan.newest_nodes import LatestJoin, Versions
-from .join_arguments import check_partner, columns_of_on, latest_limit, schemas_of
+from ..plan.nodes import IncompleteInput
 from .joins.band import SIDES
-from .joins.key_texts import check_key_texts
+from .joins.latest_changes import check_key_texts
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.plan import OnLimit
 from .keyed import KeyedRows, checkpoint_argument
-from .remembering import TimeToLive, of_both, time_span
+from .step_arguments import TimeToLive, check_partner, columns_of_on, latest_limit, of_both, schemas_of, time_span
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = ["LatestJoining"]
 
 
 class LatestJoining(KeyedRows):
@@ -151,7 +148,7 @@ class LatestJoining(KeyedRows):
             )
             for side, stream in zip(plan.sides, (self, other), strict=True)
         )  # fmt: skip
-        left_out = LeftOut(
+        left_out = IncompleteInput(
             "join_latest() gives pairs of newest rows, and takes them back",
             "put the window before the join",
         )

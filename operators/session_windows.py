@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ..conf.arguments import count_argument, duration_argument, path_argument, text_argument
 from ..conf.errors import OptionError
+from ..conf.options import count_argument, duration_argument, path_argument, text_argument
 from ..core.rows.event_times import check_time_zone
-from ..plan.completeness import check_complete
-from ..plan.promises import check_promised
+from ..plan.nodes import check_complete
+from ..plan.properties import check_promised
 from .stateful import Stateful
 from .windowed import WindowedStream
 from .windows.emission import emit_for
@@ -19,8 +19,6 @@ from .windows.shards.plan import Tombstones, check_tombstones
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = ["InSessions"]
 
 
 class InSessions(Stateful):

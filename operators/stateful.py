@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from ..conf.arguments import (
+from ..conf.errors import OptionError
+from ..conf.options import (
     column_argument,
     count_argument,
     duration_argument,
@@ -14,22 +15,18 @@ from ..conf.arguments import (
     path_argument,
     text_argument,
 )
-from ..conf.errors import OptionError
-from ..core.rows.collations import check_collations
 from ..core.rows.event_times import check_time_zone
-from ..plan.completeness import LeftOut, check_complete
-from ..plan.nodes import Queue
-from ..plan.promises import check_promised
-from ..plan.retractions import check_final
-from ..plan.revisions import identity_of
-from .group_columns import check_group_columns
+from ..core.rows.text import check_collations
+from ..plan.nodes import IncompleteInput, Queue, check_complete
+from ..plan.properties import check_final, check_promised, identity_of
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .keyed import KeyedRows, checkpoint_argument
-from .queue.budget import check_budget
 from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
-from .runtime.flush import flush_rows_each
+from .queue.tick_planner import check_budget
+from .runtime.ticks import flush_rows_each
+from .step_arguments import check_group_columns
 from .windowed import WindowedStream
 from .windows.emission import Output, emit_for
 from .windows.parse import RowOrder, RowsOf, windows_asked
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from typing_extensions import Self
 
-__all__ = ["Stateful"]
 
 _FIRST_BUDGET = 2_000
 
@@ -155,7 +151,7 @@ class Stateful(KeyedRows):
             )
         left_out = self.plan.left_out
         if policy != "append":
-            left_out = LeftOut(
+            left_out = IncompleteInput(
                 f"queue(policy={policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",
                 'put the window before the queue, or give the queue policy="append"',
             )
@@ -285,7 +281,9 @@ class Stateful(KeyedRows):
         emit = emit_for(output, early=early)
         check_method(method)
         check_tombstones(tombstones)
-        revised = identity_of(self.plan) if isinstance(self.plan.left_out, LeftOut) and output == "all" else None
+        revised = (
+            identity_of(self.plan) if isinstance(self.plan.left_out, IncompleteInput) and output == "all" else None
+        )
         if revised is not None and set(revised) > set(self.key):
             return WindowedStream(
                 self,

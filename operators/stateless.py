@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from ..conf.arguments import column_argument, count_argument
 from ..conf.errors import OptionError, SchemaError
+from ..conf.options import column_argument, count_argument
 from ..core.pushdown.at_source import reads_coalesced
 from ..core.rows.system_column import SYSTEM
-from ..plan.completeness import LeftOut
-from ..plan.nodes import Rows, walk
-from ..plan.retractions import check_final
-from ..plan.row_steps import Choice, Filter
+from ..plan.nodes import Choice, Filter, IncompleteInput, InputRows, walk
+from ..plan.properties import check_final
 from .keyed import KeyedRows
-from .runtime.arrow_steps import mapped
+from .runtime.steps import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
     from typing_extensions import Self
-
-__all__ = ["Stateless"]
 
 
 class Stateless(KeyedRows):
@@ -85,7 +81,7 @@ class Stateless(KeyedRows):
             return self._transformed(Filter(condition, on_leave))
         return self._transformed(
             Filter(condition, on_leave),
-            LeftOut(
+            IncompleteInput(
                 'where(…, on_leave="delete") makes tombstones of rows, which have no values',
                 'filter with on_leave="keep" before a window, or count each key once by group_by(…).window(…)',
             ),
@@ -95,7 +91,7 @@ class Stateless(KeyedRows):
 
     def _check_whole(self, condition: str | Column) -> None:
         """Refuse a filter after coalescing: in its batch, a newer row that fails may have replaced one that passes."""
-        if any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
+        if any(isinstance(each, InputRows) and reads_coalesced(each.frame) for each in walk(self.plan)):
             raise OptionError(
                 f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",
                 expected="the filter before coalescing",

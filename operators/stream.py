@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..conf.arguments import path_argument, text_argument
-from ..plan.places import needs_checkpoint, places
+from ..conf.options import path_argument, text_argument
+from ..plan.fingerprint import needs_checkpoint, places
 from .combining import Combining
 from .describe import Description, live_places, source_feeds
 from .grouping import Grouping
-from .intake.dataframe import Idle, OnMalformed, plan_intake
-from .intake.progress import policy_of
+from .ingest.dataframe import Idle, OnMalformed, plan_intake
+from .ingest.plan import policy_of
 from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
 from .latest_joining import LatestJoining
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ..core.watermark.choice import Watermark
-
-__all__ = ["UpdateStream"]
 
 
 class UpdateStream(Stateless, InSessions, Combining, Joining, LatestJoining, TableJoining, Grouping):

@@ -6,22 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
-from ..conf.arguments import names_argument, path_argument, text_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
+from ..conf.options import names_argument, path_argument, text_argument
 from ..core.pushdown.at_source import reads_coalesced
-from ..plan.nodes import Rows, walk
-from ..plan.table_node import TableJoin
-from .join_arguments import columns_of_on
+from ..plan.nodes import InputRows, TableJoin, walk
 from .keyed import KeyedRows
-from .tables.plan import TableHow, planned
+from .step_arguments import columns_of_on
+from .tables.lookup import TableHow, planned
 from .tables.reading import columns_of_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
-
-__all__ = ["TableJoining"]
 
 
 class TableJoining(KeyedRows):
@@ -87,7 +84,9 @@ class TableJoining(KeyedRows):
         if how not in get_args(TableHow):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(TableHow)), hint="correct how")
         chosen = names_argument("columns", columns)
-        if how != "left" and any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
+        if how != "left" and any(
+            isinstance(each, InputRows) and reads_coalesced(each.frame) for each in walk(self.plan)
+        ):
             raise OptionError(
                 f"join_table(…, how={how!r}) behind a source that coalesces: what it drops depends on the batches",
                 expected="how='left', or a source that gives every row",

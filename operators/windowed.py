@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.event_times import check_time_type
 from ..core.rows.system_column import SYSTEM
-from ..plan.nodes import Window
-from ..plan.numbering_node import Numbering
+from ..plan.nodes import NumberRows, Window
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
-from .windows.limits import check_size
-from .windows.panes import paned
+from .windows.panes import check_size, paned
 from .windows.sessions import SessionWindows
-from .windows.shards.completeness import left_out_by_windows, revises
-from .windows.shards.plan import NUMBER, WindowPlan
+from .windows.shards.plan import NUMBER, WindowPlan, left_out_by_windows, revises
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from .grouped_windows import WindowedGroupsStream
     from .keyed import KeyedRows
 
-__all__ = ["WindowedStream"]
 
 StreamT = TypeVar("StreamT", bound="KeyedRows")
 
@@ -85,8 +81,8 @@ class WindowedStream(Generic[StreamT]):
         if self.over_revised is not None:
             return self.over_revised.agg(**aggregates)
         from .windows.shards.adaptive_keys import with_automatic_method
-        from .windows.shards.numbering import NumberingPlan
         from .windows.shards.results import RESULT_COLUMNS, result_schema
+        from .windows.shards.stream_numbers import NumberingPlan
 
         stream, given = self.stream, self.options
         key: tuple[str, ...] = given["by"] or stream.key
@@ -143,7 +139,7 @@ class WindowedStream(Generic[StreamT]):
         if plan.by_number:
             numbered = pa.schema([plan.schema.field(name).with_nullable(True) for name in plan.columns])
             plan = dataclasses.replace(plan, schema=numbered)
-            before = Numbering(
+            before = NumberRows(
                 stream.key, None, from_arrow_schema(numbered), None, False, None,
                 inputs=(before,), specification=NumberingPlan(numbered),
             )  # fmt: skip

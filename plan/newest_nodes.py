@@ -6,15 +6,13 @@ import dataclasses
 from typing import ClassVar
 
 from ..core.feedback.checkpoint_layout import Kind
-from .nodes import Operator
-
-__all__ = ["Grouped", "LatestJoin", "Versions", "WindowVersions", "WindowedGroups"]
+from .nodes import StatefulNode
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Versions(Operator):
+class Versions(StatefulNode):
     """The newest row of each key, sent to the shard of its partners or its group: before :class:`LatestJoin` and
-    :class:`Grouped`.
+    :class:`GroupBy`.
     """
 
     kind: ClassVar[Kind | None] = "latest"
@@ -29,7 +27,7 @@ class Versions(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class LatestJoin(Operator):
+class LatestJoin(StatefulNode):
     """Pairs of the newest rows of two streams: the left is the first input."""
 
     kind: ClassVar[Kind | None] = "latest"
@@ -48,7 +46,7 @@ class LatestJoin(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Grouped(Operator):
+class GroupBy(StatefulNode):
     """Aggregates over the newest row of each key, by group."""
 
     kind: ClassVar[Kind | None] = "latest"
@@ -67,7 +65,7 @@ class Grouped(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class WindowVersions(Operator):
+class WindowVersions(StatefulNode):
     """The newest row of each key in each window, sent to its group's shard: before :class:`WindowedGroups`."""
 
     kind: ClassVar[Kind | None] = "latest"
@@ -82,7 +80,7 @@ class WindowVersions(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class WindowedGroups(Operator):
+class WindowedGroups(StatefulNode):
     """Windows over the newest row of each key, by group."""
 
     ends: bool = True  # whether windows become final

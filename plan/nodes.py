@@ -5,37 +5,150 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from ..conf.column_names import columns_of
-from ..conf.errors import OptionError
+from ..conf.errors import OptionError, SchemaError
 from ..core.feedback.checkpoint_layout import Kind
+from ..core.pushdown.at_source import reads_coalesced
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.system_column import SYSTEM
-from .row_steps import Filter, RowStep
-from .specification import Specification, described
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from .completeness import LeftOut
 
-__all__ = [
-    "Given",
-    "Intake",
-    "Join",
-    "Map",
-    "Node",
-    "Operator",
-    "Queue",
-    "Reorder",
-    "Rows",
-    "Transform",
-    "Window",
-    "walk",
-]
+class IncompleteInput(NamedTuple):
+    """The reason why a stream does not have every row once."""
+
+    problem: str  # the step that drops or repeats rows, and how
+    hint: str  # what to do instead
+
+
+def check_complete(left_out: IncompleteInput | None, otherwise: str = "a window would count wrongly here") -> None:
+    """Refuse an operator on a stream that does not have every row once; `otherwise` is the operator's wrong result."""
+    if left_out is not None:
+        raise SchemaError(f"{otherwise}: {left_out.problem}", expected="every row, once", hint=left_out.hint)
+
+
+def left_out_by_source(df: DataFrame) -> IncompleteInput | None:
+    """Return why a window would miscount the rows of a DataFrame as it is read, or None."""
+    if not reads_coalesced(df):
+        return None
+    return IncompleteInput(
+        "the source coalesces (coalesce=true): in each batch it leaves out all rows of a key but the newest",
+        'read with spark.readStream.format("upstream") without coalesce; upstream.latest always coalesces',
+    )
+
+
+def source_text(given: Mapping[str, str] | None) -> str:
+    """Return the input of a DataFrame in a few words, without secrets, from
+    :func:`~upstream.core.pushdown.at_source.source_options`.
+    """
+    if given is None:
+        return "a DataFrame"
+    named = next(
+        (given[name] for name in ("path", "paths", "subscribe", "subscribepattern", "assign") if name in given), ""
+    )
+    return f"{given.get('connector', 'files')} {named}".strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    """A filter of rows."""
+
+    condition: str | Column
+    # the row that fails is dropped (``keep``) or becomes a tombstone (``delete``)
+    on_leave: Literal["keep", "delete"] = "keep"
+
+    @property
+    def opaque(self) -> bool:
+        """True if it has a Column of the user's, which may belong to a DataFrame of an earlier step."""
+        return not isinstance(self.condition, str)
+
+    @property
+    def text(self) -> str:
+        return f"where {_shown(self.condition)}" + (", else delete the key" if self.on_leave == "delete" else "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A choice of columns to keep or compute, besides the key, the time and the system column."""
+
+    columns: tuple[str | Column, ...]
+
+    @property
+    def opaque(self) -> bool:
+        """True if it has a Column of the user's, as in :class:`Filter`."""
+        return not all(isinstance(each, str) for each in self.columns)
+
+    @property
+    def text(self) -> str:
+        return "select " + ", ".join(map(_shown, self.columns))
+
+
+RowStep = Filter | Choice
+
+
+def _shown(expression: str | Column) -> str:
+    """Return an expression as it was written, or as Spark prints it."""
+    if isinstance(expression, str):
+        return expression
+    return str(expression).removeprefix("Column<'").removesuffix("'>")
+
+
+_SHOWN_ELSEWHERE = ("key", "time", "shards")
+
+Emit = Literal["all", "lazy", "eager", "early", "all+early"]
+"""The windows that give a result, in the words of checkpoints. ``all``: every window with a row, when it closes.
+``lazy``: each key's latest complete window. ``eager``: its latest started window, and no other until that closes.
+``early``: ``lazy``, with interim results of the open window; ``all+early`` likewise."""
+
+Output = Literal["latest", "all", "eager"]
+"""The windows that give a result, in the user's words; early results are a setting of their own."""
+
+EMISSIONS: Mapping[Emit, tuple[Output, bool]] = {
+    "lazy": ("latest", False),
+    "all": ("all", False),
+    "eager": ("eager", False),
+    "early": ("latest", True),
+    "all+early": ("all", True),
+}
+"""The user's words, and whether there are early results, by the word of checkpoints."""
+
+_TODAY = {emit: output + (", early=True" if early else "") for emit, (output, early) in EMISSIONS.items()}
+
+
+class Specification(Protocol):
+    """The settings of an operator."""
+
+    def identity(self) -> Mapping[str, str]:
+        """Return the settings to which a checkpoint is bound, in words."""
+        ...
+
+    def changeable(self) -> Mapping[str, str]:
+        """Return the other settings, in words, which may change from run to run."""
+        ...
+
+
+def in_words_of_today(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return an operator's settings in the user's words: checkpoints keep the words of earlier releases."""
+    return dict(
+        ("output", str(_TODAY.get(value, value))) if word == "emit" else (word, value)
+        for word, value in settings.items()
+    )
+
+
+def described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
+    """Return an operator's name and settings in one line."""
+    said = {
+        word: value
+        for word, value in {**in_words_of_today(specification.identity()), **specification.changeable()}.items()
+        if word not in _SHOWN_ELSEWHERE and word not in hidden and value
+    }
+    return ", ".join([name, *(f"{word} {value}" for word, value in said.items())])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,7 +161,7 @@ class Node(abc.ABC):
     key: tuple[str, ...]  # the update key's columns, and fields of structs in columns
     time: str | None  # the event time's column
     schema: StructType  # of the rows after the step, including the system column
-    left_out: LeftOut | None = None  # why rows are missing or repeated; None if each row is there once
+    left_out: IncompleteInput | None = None  # why rows are missing or repeated; None if each row is there once
     in_order: bool = False  # whether the rows of a key come in the order of time
     shards: int | None = None  # parts of the keys by ``pmod(hash(key), shards)``, one task each; None if undivided
     inputs: tuple[Node, ...] = ()
@@ -88,7 +201,7 @@ class Node(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Rows(Node):
+class InputRows(Node):
     """A DataFrame that has the system column."""
 
     frame: DataFrame
@@ -160,7 +273,7 @@ class Map(Node):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Operator(Node):
+class StatefulNode(Node):
     """A step that keeps state in shards, and writes reports below the checkpoint."""
 
     specification: Specification
@@ -189,7 +302,7 @@ class Operator(Node):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Intake(Operator):
+class Intake(StatefulNode):
     """Any streaming DataFrame, to which feeds and low-watermarks are added."""
 
     frame: DataFrame  # without the system column
@@ -220,7 +333,7 @@ class Intake(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Queue(Operator):
+class Queue(StatefulNode):
     """An update queue: rows beyond a batch's budget wait."""
 
     options: Mapping[str, str]  # of the ticks that drain it
@@ -243,7 +356,7 @@ class Queue(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Window(Operator):
+class Window(StatefulNode):
     """Aggregates over windows of each key."""
 
     revises: bool = False  # whether all windows give results, and some again: early results, corrections
@@ -268,7 +381,7 @@ class Window(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Reorder(Operator):
+class Reorder(StatefulNode):
     """A union, a merge, an ordered release or a distinct."""
 
     name: Literal["union", "merge", "ordered", "distinct"]
@@ -295,7 +408,7 @@ class Reorder(Operator):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Join(Operator):
+class TimeJoin(StatefulNode):
     """A join of two streams by time: the left is the first input."""
 
     keeping: str  # the state, and how long it is kept
@@ -335,3 +448,46 @@ def walk(node: Node) -> Iterator[Node]:
         yield each
 
     return visit(node)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class NumberRows(StatefulNode):
+    """Each row with its number in the stream, by arrival. One task gets all rows."""
+
+    kind: ClassVar[Kind | None] = "numbering"
+
+    @property
+    def word(self) -> str:
+        return "row numbers"
+
+    @property
+    def keeps(self) -> str:
+        return "one number: how many rows there have been"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class TableJoin(Node):
+    """Each row with the row of a table that has its key. It has no state: the batch's offsets name the version."""
+
+    specification: Any
+
+    @property
+    def text(self) -> str:
+        return self.specification.text
+
+
+def joins_tables(plan: Node) -> bool:
+    """Return whether a step joins a table, and so needs the query's checkpoint."""
+    return any(isinstance(each, TableJoin) for each in walk(plan))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ManyStreams(Node):
+    """Streams that one query reads; the inputs are their last steps, and the checkpoint is bound to all of them.
+
+    Key, time and schema are those of the first: no rows leave this step.
+    """
+
+    @property
+    def text(self) -> str:
+        return f"{len(self.inputs)} streams in one query"

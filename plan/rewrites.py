@@ -6,17 +6,43 @@ import dataclasses
 from collections.abc import Callable
 
 from ..core.pushdown.source_steps import ArrowStep
-from .demand import newest_demanded
-from .nodes import Map, Node, Operator, Reorder, Rows, Transform, walk
+from .newest_nodes import GroupBy, LatestJoin, Versions
+from .nodes import Filter, InputRows, Map, Node, Queue, Reorder, StatefulNode, Transform, walk
 
-__all__ = ["Translate", "rewritten"]
+
+def newest_demanded(plan: Node, newest: bool) -> dict[Node, bool]:
+    """Return for each step whether the steps after it need only the newest row of each key.
+
+    `newest` is the answer for the consumer of the plan's rows.
+    """
+    found = {plan: newest}
+    for node in reversed(list(walk(plan))):
+        for each in node.inputs:
+            found[each] = found.get(each, True) and _demands_newest(node, found[node])
+    return found
+
+
+def _demands_newest(node: Node, behind: bool) -> bool:
+    """Return whether a step needs only the newest row of each key, given whether the steps behind it do."""
+    match node:
+        case Versions() | LatestJoin() | GroupBy():
+            return True
+        case Queue():  # two policies give every row
+            return behind or node.specification.changeable()["policy"] not in ("append", "shed")
+        case Reorder():  # a distinct gives the first of equal rows
+            return behind and node.name != "distinct"
+        case Transform():  # where a filter drops a newer row, the older one counts
+            return behind and not (isinstance(node.step, Filter) and node.step.on_leave == "keep")
+        case _:
+            return False
+
 
 Translate = Callable[[Transform], ArrowStep | None]
 """Returns the Arrow step with Spark's results, or None if they could differ."""
 
 
 def rewritten(plan: Node, translate: Translate, *, newest: bool = False) -> Node:
-    """Apply the rules to each step, inputs first; `newest` is as for :func:`~upstream.plan.demand.newest_demanded`.
+    """Apply the rules to each step, inputs first; `newest` is as for :func:`~upstream.plan.rewrites.newest_demanded`.
 
     Steps before one with a Column of the user's stay: the Column belongs to a DataFrame that the user has seen.
     """
@@ -47,7 +73,7 @@ def _in_arrow(node: Node, translate: Translate) -> Node:
     if not isinstance(node, Transform) or node.step.opaque:
         return node
     (before,) = node.inputs
-    if not (isinstance(before, Map | Operator) or (isinstance(before, Rows) and before.ours)):
+    if not (isinstance(before, Map | StatefulNode) or (isinstance(before, InputRows) and before.ours)):
         return node
     step = translate(node)
     if step is None:

@@ -6,27 +6,23 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..conf.arguments import duration_argument, path_argument
 from ..conf.locations import absolute_location
+from ..conf.options import duration_argument, path_argument
 from ..storage.folder import TableFolder
-from .admin.check import Report, check_table
+from .admin.check import CheckReport, check_table
 from .admin.erase import Erasure, erase_key
-from .admin.history_change import change_keep
-from .admin.key_bucket import key_bucket
+from .admin.keys import key_bucket
+from .admin.layout_change import change_keep, rebucket_table
 from .admin.maintain import maintain_table
-from .admin.rebucket import rebucket_table
 from .admin.repair import Repairs, repair_table
 from .admin.scan import open_table, scan_columns
 from .commit.lease import TableLease
-from .figures.run import RunFigures, run_staleness
-from .figures.summary import CommitSummary, read_summaries
+from .figures.summary import CommitSummary, RunFigures, read_summaries, run_staleness
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from .spec.maintenance_rules import Maintained
-
-__all__ = ["LatestTable"]
+    from .spec.maintenance_rules import MaintenanceResult
 
 
 class LatestTable:
@@ -92,7 +88,7 @@ class LatestTable:
         """
         return scan_columns(open_table(self.path, self._storage), columns)
 
-    def check(self, *, source: str | None = None) -> Report:
+    def check(self, *, source: str | None = None) -> CheckReport:
         """Check that the table has what the sink guarantees: one row per key, each in its bucket, none that a deletion
         overrules; files, log and counts as recorded.
 
@@ -167,7 +163,7 @@ class LatestTable:
 
     def maintain(
         self, *, retention: str | None = None, versions: int | None = None, dry_run: bool = False
-    ) -> Maintained:
+    ) -> MaintenanceResult:
         """Remove files that no version within the retention needs, and make a checkpoint of the log.
 
         Parameters
@@ -204,7 +200,7 @@ class LatestTable:
             dry_run=dry_run,
         )
 
-    def compact(self) -> Maintained:
+    def compact(self) -> MaintenanceResult:
         """Rewrite files that are small or have dead rows, then :meth:`maintain`.
 
         A query that is writing to the table continues with the new files.

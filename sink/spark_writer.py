@@ -8,41 +8,36 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ..conf.clock import now_us
 from ..conf.errors import OptionError, SchemaError
 from ..conf.process_identity import driver_process
+from ..conf.units import now_us
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from .commit.arrival_order import Numbering
+from .commit.arrival_order import RowNumberOffset
 from .commit.commit import BatchCommit
-from .commit.last_commit import version_remembered
+from .commit.last_commit import version_remembered, writer_id
 from .commit.lease import TableLease
 from .commit.metrics_table import check_metrics, offer_metrics
-from .commit.writer_id import writer_id
 from .figures.summary import CommitSummary, last_summary
-from .framing import parse_rows, unframed
+from .frames import parse_rows, unframed
 from .merge.bucket import BucketMerger
-from .merge.engine import Engine
+from .merge.engines import Engine
 from .merge.history_merge import merger_of
 from .merge.outputs import Outputs, write_outputs
 from .merge.task import TaskResult, run_task
 from .spec import steps
 from .spec.layout import Layout
 from .spec.options import SinkTarget, parse_sink_options
-from .spec.steps import Step
-from .table.engine_choice import advise, check_allowed, marks_allowed, marks_from_the_start
+from .spec.steps import CommitStep
+from .table.contents import check_free
 from .table.files import DataFiles
 from .table.log_entry import may_put_entries
-from .table.mapped_table import check_place
-from .table.own_files import check_free
-from .table.schema_changes import change_schema, with_table_columns
-from .table.table import Snapshot, load_table, take_snapshot
+from .table.mapped_table import change_schema, check_place, with_table_columns
+from .table.table import Snapshot, advise, check_allowed, load_table, marks_allowed, marks_from_the_start, take_snapshot
 from .table.tombstones import check_retention, forget_below, tombstone_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.types import StructType
-
-__all__ = ["LatestStreamWriter", "check_sink", "stream_writer", "writer_for"]
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
@@ -81,8 +76,8 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
         last = _last_summary(target, table) if target.late else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
-        base = Numbering.of(target, writer_id(target), table, snapshot, files).base
-        steps.reached(Step.READ)
+        base = RowNumberOffset.of(target, writer_id(target), table, snapshot, files).base
+        steps.reached(CommitStep.READ)
         return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed, base=base)
 
 
@@ -195,7 +190,7 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
             result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs, self._base)
             # Here, since a task may run on another machine than the commit.
             self._target.folder.sync(file.path for file in result.staged)
-            steps.reached(Step.HANDED_OVER)
+            steps.reached(CommitStep.HANDED_OVER)
             return result
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
@@ -206,9 +201,9 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
             if summary is None or summary.late or summary.conflicts or summary.no_text:  # else it has named no files
                 near = version_remembered(self._target)
                 write_outputs(self._outputs, load_table(self._target), writer_id(self._target), near)
-            steps.reached(Step.PUT_OUT)
+            steps.reached(CommitStep.PUT_OUT)
             offer_metrics(self._target)
-            steps.reached(Step.MEASURED)
+            steps.reached(CommitStep.MEASURED)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Remove what this attempt staged (beside the driver)."""

@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import parse_options
+from ..conf.options import names_argument, parse_options, path_argument, text_argument, whole_argument
 from ..conf.session import register_data_source
-from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in
-from .commit.running_batch import named_write
+from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in, named_write
 from .foreign.delta_merge import check_merge
 from .spark_writer import LatestStreamWriter, check_sink, writer_for
-from .spec.delete_condition import with_deletions
 from .spec.history import keeps_all
+from .spec.key_names import with_deletions
 from .spec.options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
 from .spec.placement import buckets_for, key_option, to_buckets
-from .table.recorded_options import recorded_options
+from .table.table import recorded_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
-
-__all__ = ["LatestBatchWriter", "batch_writer", "write_batch"]
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestBatchWriter:

@@ -8,24 +8,24 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
 from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location
+from ..conf.options import names_argument, path_argument, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
-from .commit.lease_keeper import keep_lease
+from .commit.lease import keep_lease
 from .figures.summary import CommitSummary, last_summary
-from .framing import ROWS_OPTION, Framing
-from .framing import observed as framed_metrics
-from .spec.delete_condition import DELETED, with_deletions
+from .frames import ROWS_OPTION, FrameStep
+from .frames import observed as framed_metrics
 from .spec.history import Keep, keeps_all
+from .spec.key_names import DELETED, with_deletions
 from .spec.options import parse_sink_options
 from .spec.placement import buckets_for, key_option, to_buckets
-from .table.recorded_options import recorded_options
+from .table.table import recorded_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ..core.pushdown.source_steps import ArrowStep
     from .spec.layout import Layout
 
-__all__ = ["METRICS", "BatchMetrics", "batch_metrics", "write_latest"]
 
 METRICS = "upstream"
 """The name of the observed metrics in Spark's query progress."""
@@ -54,10 +53,10 @@ class KeyedStream(Protocol):
     def key(self) -> tuple[str, ...]: ...
     @property
     def event_time(self) -> str | None: ...
-    def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> BoundStream: ...
+    def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> CheckpointStream: ...
 
 
-class BoundStream(Protocol):
+class CheckpointStream(Protocol):
     """A stream on Spark, with the query's checkpoint."""
 
     @property
@@ -180,7 +179,7 @@ def write_latest(
     checkpoint = _checkpoint(session, path, options)
     checkpoint = None if checkpoint is None else path_on_server(session, checkpoint)
     placed: int | None = None
-    bound: BoundStream | None = None
+    bound: CheckpointStream | None = None
     recorded: Mapping[str, str] | None = None
     reports: tuple[str, ...] = ()
     if isinstance(updates, DataFrame):
@@ -248,7 +247,9 @@ def write_latest(
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
-def _bound(updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None, newest: bool) -> BoundStream:
+def _bound(
+    updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None, newest: bool
+) -> CheckpointStream:
     """Return the stream on Spark, without punctuation of single keys if the table has another key.
 
     Otherwise the table would take it for punctuation of all keys. With `newest`, the table keeps only the newest row of
@@ -381,11 +382,13 @@ def _check_reports(folders: Sequence[str], place: str) -> None:
         )
 
 
-def _in_frames(updates: DataFrame | BoundStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
+def _in_frames(
+    updates: DataFrame | CheckpointStream, layout: Layout, rows: StructType, *, parted: bool
+) -> DataFrame | None:
     """Return the stream as frames of rows; None if Spark has converted the rows before."""
     from pyspark.sql import DataFrame
 
-    framing, schema = Framing.of(layout, rows, parted=parted)
+    framing, schema = FrameStep.of(layout, rows, parted=parted)
     if isinstance(updates, DataFrame):
         return at_source(updates, framing, schema)
     return updates.in_arrow(framing, schema)

@@ -9,8 +9,6 @@ from typing import Any
 
 from ..conf.errors import CheckpointError
 
-__all__ = ["append_to", "read_appended"]
-
 
 def append_to(folder: str, reference: Mapping[str, Any], data: bytes) -> dict[str, Any]:
     """Append data to a list and sync it to disk; return the reference to the longer list.

@@ -13,8 +13,6 @@ from typing import Any
 from .durable import sync_file, sync_paths
 from .folder import TableFolder, folder_at
 
-__all__ = ["write_whole"]
-
 _STAGED = ".staged"
 # A file unchanged for so long is from a killed writer. A twin of this writer may be active: Spark may run a task twice.
 _LEFT_SECONDS = 3600

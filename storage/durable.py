@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["sync_file", "sync_paths"]
-
 # A disk combines concurrent syncs.
 _AT_ONCE = 16
 

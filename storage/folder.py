@@ -17,8 +17,6 @@ from ..conf.locations import absolute_location, is_remote
 from .durable import sync_file, sync_paths
 from .object_store import put_if_absent, puts_refused
 
-__all__ = ["Listed", "TableFolder", "folder_at"]
-
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -34,7 +32,7 @@ _PLAIN = re.compile(
 _CAUSE = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m\s*")
 
 
-class Listed(NamedTuple):
+class FolderEntry(NamedTuple):
     """An entry of a folder."""
 
     name: str
@@ -197,18 +195,18 @@ class TableFolder:
             return [entry.name for entry in entries if not entry.is_dir()]  # without a look at each file
         return []
 
-    def listing(self, path: str = "") -> list[Listed]:
+    def listing(self, path: str = "") -> list[FolderEntry]:
         """Return the direct content of a folder, in no order; none if there is no such folder."""
         where, filesystem = self.place(path)
         if filesystem is not None:
             return _listing_of(filesystem, where.rstrip("/"))
-        found: list[Listed] = []
+        found: list[FolderEntry] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(where) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # another process has just removed it
                     status = entry.stat()
                     listed = (True, 0, 0) if entry.is_dir() else (False, status.st_size, status.st_mtime_ns // 1000)
-                    found.append(Listed(entry.name, *listed))
+                    found.append(FolderEntry(entry.name, *listed))
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -303,15 +301,15 @@ def _connected(location: str, storage: tuple[tuple[str, str], ...]) -> Any:
     return pa_fs.PyFileSystem(DeltaStorageHandler(location, dict(storage)))
 
 
-def _listing_of(filesystem: Any, where: str) -> list[Listed]:
+def _listing_of(filesystem: Any, where: str) -> list[FolderEntry]:
     import pyarrow.fs as pa_fs
 
-    found: list[Listed] = []
+    found: list[FolderEntry] = []
     for info in filesystem.get_file_info(pa_fs.FileSelector(where, allow_not_found=True)):
         if info.type == pa_fs.FileType.Directory:
-            found.append(Listed(info.base_name, True, 0, 0))
+            found.append(FolderEntry(info.base_name, True, 0, 0))
         elif info.type == pa_fs.FileType.File:
-            found.append(Listed(info.base_name, False, info.size, (info.mtime_ns or 0) // 1000))
+            found.append(FolderEntry(info.base_name, False, info.size, (info.mtime_ns or 0) // 1000))
     return found
 
 

@@ -13,8 +13,6 @@ from ..conf.process_identity import Process
 from .atomic_write import write_whole
 from .folder import TableFolder
 
-__all__ = ["Lease", "LeaseFolder"]
-
 # Renewed when a third is over: two renewals may be lost.
 _RENEW_AFTER = 3
 # Clocks of two machines may differ by a quarter of the term without a lease being taken too early.

@@ -16,7 +16,6 @@ from ..conf.units import parse_duration_us
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["put_if_absent", "puts_refused"]
 
 _LOG = logging.getLogger("upstream.object_store")
 
@@ -51,12 +50,12 @@ _OF_BACKOFF: dict[str, Callable[[str], Any]] = {
 }
 
 
-class _Tried(NamedTuple):
+class _PutAttempt(NamedTuple):
     refusal: UpstreamError | None
     at_s: float
 
 
-_tried: dict[tuple[str, _Options], _Tried] = {}
+_tried: dict[tuple[str, _Options], _PutAttempt] = {}
 
 
 def put_if_absent(location: str, storage: Mapping[str, str], path: str, content: bytes) -> bool:
@@ -77,7 +76,7 @@ def puts_refused(location: str, storage: Mapping[str, str], masked: Callable[[ob
     known = before = _tried.get(key)
     now_s = time.monotonic()
     if known is None or (known.refusal is not None and now_s - known.at_s > _REFUSED_FOR_S):
-        known = _tried[key] = _Tried(_refusal(*key, masked), now_s)
+        known = _tried[key] = _PutAttempt(_refusal(*key, masked), now_s)
     if before is None and known.refusal is not None:
         _LOG.warning("%s", known.refusal)
     return known.refusal

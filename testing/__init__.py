@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .tester import StreamTester as StreamTester
+from .tester import StreamTester
 
 __all__ = ["StreamTester"]

@@ -13,63 +13,55 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
-from ..operators.grouped.plan import GroupPlan
+from ..operators.grouped.plan import GroupPlan, GroupWindowPlan
 from ..operators.grouped.shard import GroupShard
-from ..operators.grouped.version_shard import WindowVersionShard
-from ..operators.grouped.window_plan import GroupWindowPlan
-from ..operators.grouped.window_shard import WindowGroupShard
-from ..operators.joins.as_of_plan import AsOfPlan
+from ..operators.grouped.window_shard import WindowGroupShard, WindowVersionShard
 from ..operators.joins.band import LEFT, SIDES
 from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
 from ..operators.joins.latest_shard import LatestJoinShard, VersionShard
 from ..operators.joins.pack import join_pack, newest_pack, own_pack
-from ..operators.joins.plan import JoinPlan
+from ..operators.joins.plan import AsOfPlan, JoinPlan
 from ..operators.joins.processor import join_shard
 from ..operators.joins.release.tick_planner import ReleasePlanner
 from ..operators.joins.shard import JoinShard
 from ..operators.queue.build import is_duration, queue_pack
 from ..operators.queue.control import Control, ShardPlan
 from ..operators.queue.shard import QueueShard
-from ..operators.queue.tick_planner import Planner
+from ..operators.queue.tick_planner import QueuePlanner
 from ..operators.reorder.build import named
 from ..operators.reorder.plan import ReorderPlan
 from ..operators.reorder.shard import ReorderShard
-from ..operators.runtime.arrivals import INTERVAL, WEIGHT
-from ..operators.runtime.pack import pack
-from ..operators.runtime.store import Store
-from ..operators.tables.lookup import indexed, joined
-from ..operators.tables.plan import TableJoinPlan
-from ..operators.windows.shards.numbering import NumberingPlan, NumberingShard, numbering_pack
+from ..operators.runtime.pack import INTERVAL, WEIGHT, pack
+from ..operators.state.store import Store
+from ..operators.tables.lookup import TableJoinPlan, indexed, joined
 from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
-from ..plan.fingerprint import check_same, fingerprint
-from ..plan.newest_nodes import Grouped, LatestJoin, Versions, WindowedGroups, WindowVersions
+from ..operators.windows.shards.stream_numbers import NumberingPlan, NumberingShard, numbering_pack
+from ..plan.fingerprint import check_late_locations, check_same, fingerprint, places
+from ..plan.newest_nodes import GroupBy, LatestJoin, Versions, WindowedGroups, WindowVersions
 from ..plan.nodes import (
     Given,
-    Join,
     Map,
     Node,
-    Operator,
+    NumberRows,
     Queue,
     Reorder,
+    StatefulNode,
+    TableJoin,
+    TimeJoin,
     Transform,
     Window,
     walk,
 )
-from ..plan.numbering_node import Numbering
-from ..plan.places import check_late_locations, places
-from ..plan.table_node import TableJoin
-from .checkpoint import Checkpoint
-from .expressions import Computed, RowEvaluation, value_of
-
-__all__ = ["DryRun", "Left"]
+from .expressions import ComputedColumn, RowEvaluation, value_of
+from .inputs import Checkpoint
 
 Frames = dict[int, list[bytes]]
 
 
 @dataclasses.dataclass
-class Left:
+class BatchOutput:
     """The output of a batch."""
 
     rows: pa.Table  # with the system column, and punctuation
@@ -82,17 +74,17 @@ class DryRun:
     def __init__(self, plan: Node) -> None:
         self._plan = plan
         # Folders as a query's, of which only the names are needed.
-        self._places: Mapping[Operator, str] = places(plan, "checkpoint")
+        self._places: Mapping[StatefulNode, str] = places(plan, "checkpoint")
         check_late_locations(plan)
         self._operators = fingerprint(plan, self._places, (), checkpoint_location("checkpoint"))
         self._rows = {node: _evaluation(node) for node in walk(plan) if isinstance(node, Transform)}
         self._extra = {node: _extra_columns(node) for node in walk(plan) if isinstance(node, Queue)}
 
-    def run(self, given: Mapping[str, pa.Table], checkpoint: Checkpoint) -> Left:
+    def run(self, given: Mapping[str, pa.Table], checkpoint: Checkpoint) -> BatchOutput:
         """Run a batch of each input's rows, which have the system column, and update the checkpoint."""
         late: list[pa.Table] = []
         checkpoint.operators = self._operators
-        return Left(self._after(self._plan, given, checkpoint, late), late)
+        return BatchOutput(self._after(self._plan, given, checkpoint, late), late)
 
     def due_us(self, checkpoint: Checkpoint) -> int | None:
         """Return when another batch has work without new rows; None if it has none."""
@@ -131,11 +123,11 @@ class DryRun:
                 found = self._queued(node, before[0], checkpoint)
             case Window():
                 found = self._windowed(node, before[0], checkpoint, late)
-            case Numbering():
+            case NumberRows():
                 found = self._numbered(node, before[0], checkpoint)
             case Reorder():
                 found = self._reordered(node, before, checkpoint, late)
-            case Join():
+            case TimeJoin():
                 found = self._joined(node, before, checkpoint, late)
             case Versions():
                 found = self._versions(node, before[0], checkpoint)
@@ -145,7 +137,7 @@ class DryRun:
                 found = [
                     pa.Table.from_batches(list(joined(iter(before[0].to_batches()), indexed(rows, plan), plan)), schema)
                 ]
-            case LatestJoin() | Grouped():
+            case LatestJoin() | GroupBy():
                 found = self._newest(node, before, checkpoint)
             case WindowVersions() | WindowedGroups():
                 found = self._windowed_groups(node, before[0], checkpoint, late)
@@ -191,7 +183,7 @@ class DryRun:
             _report(checkpoint, place, shard, report)
             yield result
 
-    def _numbered(self, node: Numbering, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+    def _numbered(self, node: NumberRows, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
         plan = node.specification
         assert isinstance(plan, NumberingPlan)
         packing = numbering_pack(0)
@@ -218,7 +210,7 @@ class DryRun:
             yield result
 
     def _joined(
-        self, node: Join, before: list[pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
+        self, node: TimeJoin, before: list[pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
     ) -> Iterable[pa.Table | None]:
         plan = node.specification
         assert isinstance(plan, JoinPlan | AsOfPlan)
@@ -231,7 +223,7 @@ class DryRun:
         return self._joined_in_order(node, plan, frames, checkpoint, late)
 
     def _joined_in_order(
-        self, node: Join, plan: JoinPlan, frames: list[Frames], checkpoint: Checkpoint, late: list[pa.Table]
+        self, node: TimeJoin, plan: JoinPlan, frames: list[Frames], checkpoint: Checkpoint, late: list[pa.Table]
     ) -> Iterable[pa.Table | None]:
         place, mode = self._places[node], None
         assert plan.release is not None
@@ -259,7 +251,7 @@ class DryRun:
         return self._in_shards(node, [_frames(packing(iter(rows.select(side.schema.names).to_batches())))], checkpoint)
 
     def _newest(
-        self, node: LatestJoin | Grouped, before: list[pa.Table], checkpoint: Checkpoint
+        self, node: LatestJoin | GroupBy, before: list[pa.Table], checkpoint: Checkpoint
     ) -> Iterable[pa.Table | None]:
         plan = node.specification
         assert isinstance(plan, LatestJoinPlan | GroupPlan)
@@ -287,7 +279,7 @@ class DryRun:
             _report(checkpoint, place, shard, report)
             yield result
 
-    def _in_shards(self, node: Operator, frames: list[Frames], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+    def _in_shards(self, node: StatefulNode, frames: list[Frames], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
         """Run each shard that has frames of a side."""
         place = self._places[node]
         for shard in sorted(set[int]().union(*frames)):
@@ -320,13 +312,13 @@ def _report(checkpoint: Checkpoint, place: str, shard: int, report: Any) -> None
     checkpoint.reports.setdefault(place, {})[shard] = report
 
 
-def _planner(node: Queue, plan: ShardPlan, reports: list[Any]) -> Planner:
+def _planner(node: Queue, plan: ShardPlan, reports: list[Any]) -> QueuePlanner:
     """Return the planner of the queue's ticks, which takes the shards' reports from a list instead of a folder."""
-    planner = Planner.of(tuple(range(plan.shards)), {**node.options, "feedback": ""})
+    planner = QueuePlanner.of(tuple(range(plan.shards)), {**node.options, "feedback": ""})
     return dataclasses.replace(planner, reports=lambda: reports, served=list)
 
 
-def _shard_of(node: Operator, shard: int, store: Store) -> object:
+def _shard_of(node: StatefulNode, shard: int, store: Store) -> object:
     """Return a shard, which checks its state when it is made."""
     plan = node.specification
     if isinstance(plan, ShardPlan):
@@ -366,7 +358,7 @@ def _extra_columns(node: Queue) -> dict[str, Callable[[pa.Table], pa.Array | pa.
     return found
 
 
-def _numbers(computed: Computed, rows: pa.Table) -> pa.ChunkedArray:
+def _numbers(computed: ComputedColumn, rows: pa.Table) -> pa.ChunkedArray:
     return computed.of(rows).column(0).cast(pa.float64())
 
 

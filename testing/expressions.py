@@ -10,9 +10,7 @@ import pyarrow.compute as pc
 from ..conf.errors import MalformedRowError, OptionError, SchemaError, UpstreamError
 from ..core.rows.system_column import SYSTEM, deleted_mask, passing_mask, with_system_fields
 from ..datasource.selection import Selection
-from ..plan.row_steps import Choice, Filter, RowStep
-
-__all__ = ["Computed", "RowEvaluation", "value_of"]
+from ..plan.nodes import Choice, Filter, RowStep
 
 _HINT = (
     "test this step on Spark, and leave it out of the function that you give to StreamTester; "
@@ -20,7 +18,7 @@ _HINT = (
 )
 
 
-class Computed:
+class ComputedColumn:
     """The columns of one piece of SQL: a column's name, or an expression with a name for its result.
 
     It raises an OptionError for anything else than such text, and a SchemaError for an unknown column.
@@ -62,19 +60,19 @@ class Computed:
         return made.cast(self.schema)
 
 
-def value_of(expression: object, schema: pa.Schema) -> Computed:
-    """Return the one column of an expression without a name; errors are those of :class:`Computed`."""
+def value_of(expression: object, schema: pa.Schema) -> ComputedColumn:
+    """Return the one column of an expression without a name; errors are those of :class:`ComputedColumn`."""
     if not isinstance(expression, str) or expression in schema.names:
-        return Computed(expression, schema)
-    return Computed(f"({expression}) AS value", schema)
+        return ComputedColumn(expression, schema)
+    return ComputedColumn(f"({expression}) AS value", schema)
 
 
 class RowEvaluation:
     """A step on single rows, computed on Arrow. The `fixed` columns are unchanged: the key, the time, the system
     column.
 
-    Errors are those of :class:`Computed`, and a SchemaError for a condition that is no boolean, or two columns of one
-    name.
+    Errors are those of :class:`ComputedColumn`, and a SchemaError for a condition that is no boolean, or two columns
+    of one name.
     """
 
     def __init__(self, step: RowStep, schema: pa.Schema, fixed: Sequence[str]) -> None:
@@ -84,7 +82,7 @@ class RowEvaluation:
             self._own = [_condition(step, schema)]
             self.schema = schema
         else:
-            self._own = [Computed(sql, schema) for sql in _computed(step, fixed)]
+            self._own = [ComputedColumn(sql, schema) for sql in _computed(step, fixed)]
             kept = [schema.field(name) for name in fixed if name != SYSTEM]
             own = [field for each in self._own for field in each.schema]
             self.schema = pa.schema([*kept, *own, schema.field(SYSTEM)])
@@ -117,7 +115,7 @@ def _computed(step: Choice, fixed: Sequence[str]) -> list[object]:
     return [each for each in step.columns if not (isinstance(each, str) and each in fixed)]
 
 
-def _condition(step: Filter, schema: pa.Schema) -> Computed:
+def _condition(step: Filter, schema: pa.Schema) -> ComputedColumn:
     condition = value_of(step.condition, schema)
     kind = condition.schema.field(0).type
     if not pa.types.is_boolean(kind):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,10 +12,8 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import parse_options
-from ..core.feedback.join_reports import JoinReport
 from ..core.feedback.on_demand_watermark import DownstreamReport, DownstreamReports
-from ..core.feedback.reorder_reports import ReorderReport
-from ..core.feedback.window_reports import WindowReport
+from ..core.feedback.reports import JoinReport, ReorderReport, WindowReport
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
@@ -22,18 +22,62 @@ from ..core.watermark.choice import Watermark
 from ..datasource.ddl import arrow_schema
 from ..datasource.latest_stream import latest_options
 from ..datasource.options import SourceOptions
-from ..operators.intake.dataframe import Idle, check_types, on_demand_watermark
-from ..operators.intake.pack import frames_of
-from ..operators.intake.plan import ARRIVAL, DELETED, FEED, IntakePlan
-from ..operators.intake.shard import REASON, IntakeShard
-from ..operators.intake.tick_planner import SilentFeedPlanner
+from ..operators.ingest.dataframe import Idle, check_types, on_demand_watermark
+from ..operators.ingest.pack import frames_of
+from ..operators.ingest.plan import ARRIVAL, DELETED, FEED, IntakePlan
+from ..operators.ingest.shard import REASON, IntakeShard
+from ..operators.ingest.tick_planner import SilentFeedPlanner
+from ..operators.state.store import DictStore
+from ..plan.fingerprint import Fingerprint
 from ..plan.nodes import Given
-from .checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Input", "Moment", "Rows", "Taken"]
+
+_BEGIN_US = 946_684_800_000_000
+"""The clock of the first batch: 2000-01-01 00:00 in UTC."""
+
+
+@dataclasses.dataclass
+class Checkpoint:
+    """The state and the last reports of all shards, each by the operator's place and the shard's number."""
+
+    batch: int = 0  # the number of batches so far
+    clock_us: int = _BEGIN_US - 1_000_000  # when the last batch began
+    # the content of Spark's state store
+    states: dict[tuple[str, int], dict[tuple[str, int], bytes]] = dataclasses.field(default_factory=dict)
+    reports: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
+    ticks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # the offset of the last tick, by place
+    tables: dict[str, pa.Table] = dataclasses.field(default_factory=dict)  # the present tables that the steps join
+    operators: Fingerprint | None = None  # of the plan that ran last; None before the first batch
+
+    def store(self, place: str, shard: int) -> DictStore:
+        """Return a shard's state; values put into it are stored here."""
+        store = DictStore()
+        store.values = self.states.setdefault((place, shard), {})
+        return store
+
+    def said(self, place: str) -> list[Any]:
+        """Return the last reports of the shards of a place."""
+        return list(self.reports.get(place, {}).values())
+
+    def copy(self) -> Checkpoint:
+        """Return a copy, so that a failed batch leaves this checkpoint unchanged."""
+        return Checkpoint(
+            self.batch,
+            self.clock_us,
+            {name: dict(values) for name, values in self.states.items()},
+            {place: dict(each) for place, each in self.reports.items()},
+            dict(self.ticks),
+            dict(self.tables),
+            self.operators,
+        )
+
+    def as_another_process(self) -> Checkpoint:
+        """Return the checkpoint as another process reads it."""
+        return pickle.loads(pickle.dumps(self))  # noqa: S301 written on this very line
+
 
 Rows = Sequence[Mapping[str, Any]] | pa.Table
 Moment = dt.datetime | dt.date | float | str

@@ -5,36 +5,90 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.arguments import names_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
+from ..conf.options import names_argument, text_argument
 from ..core.rows.event_times import event_time_us
+from ..core.rows.frames import split_punctuation
 from ..core.rows.newest import key_codes, newest_per_key
 from ..core.rows.sort_keys import in_order, ordered
-from ..core.rows.split import split_punctuation
 from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
 from ..core.watermark.bounds import bounds_in, is_finite
 from ..core.watermark.choice import Watermark
-from ..operators.intake.dataframe import Idle
+from ..datasource.ddl import arrow_schema
+from ..operators.ingest.dataframe import Idle
 from ..operators.runtime.feeds import FeedBounds, key_mask
 from ..operators.stream import UpdateStream
 from ..operators.tables.reading import in_spark_types
-from .checkpoint import Checkpoint
-from .dry_run import DryRun, Left
-from .inputs import Input, Moment, Rows, Taken
-from .stream import GivenStream
+from ..plan.nodes import Given, walk
+from .dry_run import BatchOutput, DryRun
+from .expressions import RowEvaluation, value_of
+from .inputs import Checkpoint, Input, Moment, Rows, Taken
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from ..plan.nodes import Node, RowStep
+
+if TYPE_CHECKING:
     Schema = str | StructType | pa.Schema
 
-__all__ = ["StreamTester"]
+
+class GivenStream(UpdateStream):
+    """An update stream whose steps need no session: this class computes what Spark would."""
+
+    def write(self, *args: object, **options: object) -> NoReturn:
+        """Refuse to write: a tested stream has no table."""
+        del args, options
+        raise OptionError(
+            "write(…) inside the steps that are tested",
+            expected="what the job has between read and write",
+            hint="return the stream; tester.latest() gives what the table would hold",
+        )
+
+    def _bound(self, plan: Node, checkpoint: str | None) -> NoReturn:
+        """Refuse to bind: a tested stream has no DataFrame."""
+        del plan, checkpoint
+        raise OptionError(
+            "a tested stream has no DataFrame",
+            expected="steps of the stream",
+            hint="leave what needs the DataFrame out of the function that you give to StreamTester",
+        )
+
+    def _table(self, path: str, storage: object) -> tuple[str, pa.Schema]:
+        del storage
+        tables = next((each.tables for each in walk(self.plan) if isinstance(each, Given)), {})
+        if path not in tables:
+            raise OptionError(
+                f"join_table({path!r}), and the test has no such table",
+                expected="a table for each that the steps join: " + (", ".join(tables) or "none is given"),
+                hint="give it to the tester: StreamTester(…, tables={path: rows})",
+            )
+        return path, tables[path]
+
+    def _arrow(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _after(self, step: RowStep) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(RowEvaluation(step, self._arrow(), self.plan.fixed).schema)
+
+    def _check_expression(self, text: str) -> None:
+        value_of(text, self._arrow())
+
+    def _parsed(self, ddl: str) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(arrow_schema(ddl))
+
 
 _BATCH_US = 1_000_000
 
@@ -336,7 +390,7 @@ class StreamTester:
         self._malformed += [each.malformed for each in taken.values() if each.malformed is not None]
         return self._taken(left)
 
-    def _taken(self, left: Left) -> list[dict[str, Any]]:
+    def _taken(self, left: BatchOutput) -> list[dict[str, Any]]:
         rows, _ = split_punctuation(left.rows)
         self._late += left.late
         self._left.append(rows)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from upstream.conf.errors import SchemaError
-from upstream.queries.expressions.kinds import (
+from upstream.expressions.kinds import (
     BOOLEAN,
     BYTE,
     DATE,
@@ -26,21 +26,21 @@ from upstream.queries.expressions.kinds import (
     TIMESTAMP,
     spark_name,
 )
-from upstream.queries.expressions.nodes import Constant, Expression, Field
+from upstream.expressions.nodes import Constant, Expression, Field
 
 __all__ = ["OPERATORS", "page"]
 
 # Their private parts are meant: the tables of rules.
-typing: Any = import_module("upstream.queries.expressions.typing")
-arithmetic_types: Any = import_module("upstream.queries.expressions.arithmetic_types")
-digests: Any = import_module("upstream.queries.expressions.digests")
-doubles: Any = import_module("upstream.queries.expressions.doubles")
-encodings: Any = import_module("upstream.queries.expressions.encodings")
-hashing: Any = import_module("upstream.queries.expressions.hashes")
-bits: Any = import_module("upstream.queries.expressions.bits")
-months: Any = import_module("upstream.queries.expressions.months")
-Signature: Any = import_module("upstream.queries.expressions.signatures").Signature
-aggregates: Any = import_module("upstream.queries.relations.aggregates")
+typing: Any = import_module("upstream.expressions.types")
+arithmetic_types: Any = import_module("upstream.expressions.arithmetic_types")
+digests: Any = import_module("upstream.expressions.digests")
+doubles: Any = import_module("upstream.expressions.doubles")
+encodings: Any = import_module("upstream.expressions.encodings")
+hashing: Any = import_module("upstream.expressions.hashes")
+bits: Any = import_module("upstream.expressions.numbers")
+months: Any = import_module("upstream.expressions.times")
+Signature: Any = import_module("upstream.expressions.coercion").Signature
+aggregates: Any = import_module("upstream.operators.relations.plan.aggregates")
 
 OPERATORS: Mapping[str, str] = {
     "add": "a + b",

@@ -40,11 +40,11 @@ LIVED = (0, 5, 33, None)  # no test failed; none was found; none runs the line; 
 KERNELS: dict[str, tuple[list[str], list[str]]] = {
     "newest": (["core/rows/newest.py"], ["tests/core/rows/test_newest.py"]),
     "progress": (
-        ["core/watermark/policies.py", "core/watermark/lateness.py", "core/watermark/skew.py"],
+        ["core/watermark/policies.py", "core/watermark/policies.py", "core/watermark/policies.py"],
         [
             "tests/core/watermark/test_policies.py",
-            "tests/core/watermark/test_lateness.py",
-            "tests/core/watermark/test_skew.py",
+            "tests/core/watermark/test_policies_lateness.py",
+            "tests/core/watermark/test_policies_skew.py",
         ],
     ),
     "vectors": (
@@ -60,20 +60,24 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "windows": (
-        ["operators/windows/shards/shard.py", "operators/windows/shards/kept.py", "operators/windows/recent.py"],
         [
-            "tests/operators/windows/test_recent.py",
+            "operators/windows/shards/shard.py",
+            "operators/windows/shards/kept_state.py",
+            "operators/windows/emission.py",
+        ],
+        [
+            "tests/operators/windows/test_emission_recent.py",
             "tests/operators/windows/shards/test_shard.py",
-            "tests/operators/windows/test_eager.py",
-            "tests/operators/windows/test_groupwise.py",
-            "tests/operators/windows/shards/test_held_results.py",
-            "tests/operators/windows/shards/test_changed_aggregates.py",
+            "tests/operators/windows/test_operator.py",
+            "tests/operators/windows/test_operator_groupwise.py",
+            "tests/operators/windows/shards/test_kept_state.py",
+            "tests/operators/windows/shards/test_results_changed_aggregates.py",
             # Hundreds of batches.
             "--deselect=tests/operators/windows/shards/test_shard.py::test_a_batch_reads_and_writes_what_comes_and_goes",
         ],
     ),
     "reorder": (
-        ["operators/reorder/shard.py", "operators/reorder/repeats.py"],
+        ["operators/reorder/shard.py", "operators/reorder/shard.py"],
         [f"tests/operators/reorder/test_{name}.py" for name in ("repeats", "shard")],
     ),
     "queue": (

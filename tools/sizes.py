@@ -21,7 +21,7 @@ _APART = {"tests", "benchmarks", "tools", "docs", "examples", "build", "dist"}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _NOUNS = {
     "feed", "seed", "speed", "string", "timing", "landing", "hosting", "mapping", "setting", "thing", "casing",
-    "testing", "finding", "reading", "ending", "heading", "beginning",
+    "recording", "testing", "finding", "reading", "ending", "heading", "beginning",
 }  # fmt: skip
 
 

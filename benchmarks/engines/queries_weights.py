@@ -19,7 +19,7 @@ _FREE_FILES = 3
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Run the job's queries twice, over the first files of the feed and over the others."""
     import upstream as us
-    from upstream.queries.hosting.reports import Reports
+    from upstream.hosting.reports import Reports
     from upstream.storage.folder import folder_at
 
     spark = us.session("benchmark", master=f"local[{job['cores']}]")

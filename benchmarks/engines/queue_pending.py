@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from benchmarks.harness import given_job, say
 from benchmarks.memory import peak_mb
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard

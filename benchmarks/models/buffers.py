@@ -13,8 +13,8 @@ import collections
 import functools
 
 from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.windows.emission import NONE, latest_started
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.recent import NONE, latest_started
 
 from .marks import DISALLOW, NO_STARTER, MarkedRow
 

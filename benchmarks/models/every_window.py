@@ -13,8 +13,8 @@ import numpy as np
 
 from upstream.conf.errors import OptionError
 from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.windows.emission import NONE, latest_started
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.recent import NONE, latest_started
 
 from .marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow, Result, ServedTick
 from .transitions import check_cost, check_tick

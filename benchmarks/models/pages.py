@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 
 from upstream.conf.errors import OptionError
-from upstream.operators.queue.pages import OnDemandPages
+from upstream.operators.queue.cells import OnDemandPages
 
 __all__ = ["WindowPages"]
 

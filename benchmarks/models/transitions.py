@@ -15,8 +15,8 @@ import numpy as np
 
 from upstream.conf.errors import MalformedRowError, OptionError
 from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.windows.emission import NONE, latest_per_key, latest_started
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.recent import NONE, latest_per_key, latest_started
 
 from .buffers import EagerWindowBuffer, LazyWindowBuffer, WindowBuffer
 from .marks import Aggregate, Commit, Result, ServedTick

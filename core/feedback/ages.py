@@ -7,11 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["Ages", "Staleness"]
-
-Int64s = npt.NDArray[np.int64]
+from ..rows.exact_integers import Int64s
 
 # Bins to the octave above the first, which is for all below a millisecond: quantiles are right to 4.5 %.
 _PER_OCTAVE = 8

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Literal
+from typing import Any, Literal
 
+from ...conf.errors import CheckpointError
 from ...conf.locations import checkpoint_location
-from ...storage.folder import TableFolder
-
-__all__ = [
-    "FEED_LISTS",
-    "FILE_LISTS",
-    "OWN_SCHEMA",
-    "PLAN",
-    "SHARED_SCHEMA",
-    "SINK",
-    "Kind",
-    "feeds_folder",
-    "joins_folder",
-    "latest_folder",
-    "numbering_folder",
-    "operator_folder",
-    "quarantine_folder",
-    "queue_folder",
-    "reorder_folder",
-    "stage_folder",
-    "times_folder",
-    "windows_folder",
-]
+from ...storage.atomic_write import write_whole
+from ...storage.folder import TableFolder, folder_at
 
 Kind = Literal["queue", "windows", "reorder", "joins", "latest", "numbering"]
 """The kinds of operators whose folders are numbered."""
@@ -108,3 +90,35 @@ _OF_KIND = {
     "latest": latest_folder,
     "numbering": numbering_folder,
 }
+
+
+_LAYOUT = 1
+_NAME = "operators.json"
+
+
+def has_begun(checkpoint: str) -> bool:
+    """Return whether Spark has journaled a batch below a checkpoint."""
+    return any(name.isdigit() for name in folder_at(checkpoint_location(checkpoint)).names("offsets"))
+
+
+def read_plan_record(checkpoint: str) -> Any:
+    """Return the last record, or None; raise a CheckpointError for another version's."""
+    place = folder_at(checkpoint_location(checkpoint)).below(PLAN)
+    try:
+        found: Any = json.loads(place.read(_NAME))
+    except FileNotFoundError:
+        return None
+    if found["layout"] != _LAYOUT:
+        raise CheckpointError(
+            f"the record of the job in {place.location} has layout {found['layout']}",
+            expected=f"layout {_LAYOUT}",
+            hint="run the version of the package that began the checkpoint, or start with a new checkpoint location",
+        )
+    return found["stages"]
+
+
+def write_plan_record(checkpoint: str, stages: Any) -> None:
+    """Replace the checkpoint's record by `stages`, a JSON value."""
+    place = folder_at(checkpoint_location(checkpoint)).below(PLAN)
+    content = json.dumps({"layout": _LAYOUT, "stages": stages}, indent=1).encode()
+    write_whole(place, _NAME, lambda stream: stream.write(content))

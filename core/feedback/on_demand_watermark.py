@@ -7,15 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ...storage.folder import TableFolder
-from ..watermark.policies import Progress
+from ..watermark.policies import FeedProgress
 from .checkpoint_layout import joins_folder, reorder_folder, stage_folder, windows_folder
-from .join_reports import JoinReport
-from .reorder_reports import ReorderReport
-from .report_files import read_reports
-from .stage_reports import StageReport
-from .window_reports import WindowReport
-
-__all__ = ["DownstreamReport", "DownstreamReports", "OnDemandWatermark", "reports_below"]
+from .reports import JoinReport, ReorderReport, StageReport, WindowReport, read_reports
 
 # The source does not see batches without rows of its own, which change reports too.
 _LOOK_US = 1_000_000
@@ -29,7 +23,7 @@ class OnDemandWatermark:
     delay_us: int | None = None  # δ, the largest skew; None: the measured spread, at least the policy's delay
     start_delay_us: int = 0  # δ until enough is measured
 
-    def timestamp(self, progress: Progress, heard_us: int, now_us: int) -> int | None:
+    def timestamp(self, progress: FeedProgress, heard_us: int, now_us: int) -> int | None:
         """Return the low-watermark at `now_us` of a feed silent since `heard_us`; None if there is none.
 
         It is t + τ - δ: t is the largest confirmed time (the last row's may be any), τ the clock since `heard_us`.
@@ -48,7 +42,7 @@ class OnDemandWatermark:
         return likely + (now_us - heard_us) - delay_us
 
     def enable(
-        self, progress: Mapping[str, Progress], heard: Mapping[str, int], needs: Collection[int], now_us: int
+        self, progress: Mapping[str, FeedProgress], heard: Mapping[str, int], needs: Collection[int], now_us: int
     ) -> bool:
         """Raise the bounds of silent feeds if that releases something; return whether it does.
 

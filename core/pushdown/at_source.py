@@ -11,16 +11,65 @@ import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError
 from ...conf.options import boolean
-from .client_plan import is_client_frame, source_alone, sources_within
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["at_source", "check_coalesced", "paths_read", "reads_coalesced", "refuse_preimages", "source_options"]
 
-_SOURCE = "upstream"
+_SOURCE = "spark.connect.Read.DataSource"
+
+
+def is_client_frame(df: DataFrame) -> bool:
+    """Return whether a DataFrame belongs to a client of Spark Connect."""
+    return getattr(df, "_jdf", None) is None and getattr(df, "_plan", None) is not None
+
+
+def source_alone(df: DataFrame, name: str) -> Mapping[str, str] | None:
+    """Return the options of the source of that format if `df` reads it and does nothing more; else None.
+
+    None also for a source with a schema or a name that the user set, or with several paths.
+    """
+    root = _relation(df)
+    if root.WhichOneof("rel_type") != "read" or not root.read.is_streaming or not root.read.HasField("data_source"):
+        return None
+    source = root.read.data_source
+    named = getattr(root.read, "source_name", "") or getattr(source, "source_name", "")
+    if source.format != name or source.schema or named or len(source.paths) > 1:
+        return None
+    return _options(source)
+
+
+def sources_within(df: DataFrame, name: str | None) -> list[Mapping[str, str]]:
+    """Return the options of each source of a format, or of any, at any depth; views of the server hide theirs."""
+    return [_options(source) for source in _messages(_relation(df), _SOURCE) if name in (None, source.format)]
+
+
+def _relation(df: DataFrame) -> Any:
+    plan: Any = df._plan  # pyright: ignore[reportAttributeAccessIssue] PySpark has no public name for it
+    client: Any = df.sparkSession.client
+    # Not the whole message, which the client may compress.
+    return plan.plan(client)
+
+
+def _options(source: Any) -> dict[str, str]:
+    # A path given to `load` is an option too, as on a classic session.
+    return {**dict(source.options), **({"path": str(source.paths[0])} if source.paths else {})}
+
+
+def _messages(message: Any, kind: str) -> Iterator[Any]:
+    """Iterate over the messages of a kind within a message, itself included."""
+    if message.DESCRIPTOR.full_name == kind:
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for each in [value] if hasattr(value, "DESCRIPTOR") else value:
+            yield from _messages(each, kind)
+
+
+_SOURCE_AT_SOURCE = "upstream"
 _MOST_BYTES = 200_000
 """Longer programs (a map with a model) are not passed as an option, which Spark sends with each task."""
 
@@ -46,7 +95,7 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
         return None
     if len(option) > _MOST_BYTES:
         return None
-    return df.sparkSession.readStream.format(_SOURCE).options(**options, **{STEPS_OPTION: option}).load()
+    return df.sparkSession.readStream.format(_SOURCE_AT_SOURCE).options(**options, **{STEPS_OPTION: option}).load()
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
@@ -101,7 +150,7 @@ def refuse_preimages(df: DataFrame, what: str) -> None:
             )
 
 
-def _sources(df: DataFrame, name: str | None = _SOURCE) -> list[Mapping[str, str]]:
+def _sources(df: DataFrame, name: str | None = _SOURCE_AT_SOURCE) -> list[Mapping[str, str]]:
     """Return the options of each streaming source in a plan, or of those with a name.
 
     A source of Spark's older API shows its path alone.
@@ -154,7 +203,7 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
     return to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone"))
 
 
-class _Read(NamedTuple):
+class _SourceChoice(NamedTuple):
     """The source of a plan that only chooses columns. The schema is Spark's JSON."""
 
     options: Mapping[str, str]
@@ -162,19 +211,19 @@ class _Read(NamedTuple):
     places: Sequence[int]  # the positions of the chosen columns in the source
 
 
-def _chosen(df: DataFrame) -> _Read | None:
+def _chosen(df: DataFrame) -> _SourceChoice | None:
     """Return the source of a plan that only chooses columns; None for any other plan."""
     if is_client_frame(df):
         # Columns that the client chooses have names, which only the server resolves.
-        options = source_alone(df, _SOURCE)
-        return None if options is None else _Read(options, df.schema.json(), range(len(df.columns)))
+        options = source_alone(df, _SOURCE_AT_SOURCE)
+        return None if options is None else _SourceChoice(options, df.schema.json(), range(len(df.columns)))
     known: Any = getattr(df, "_jdf", None)
     if known is None:
         return None
     whole = plan = known.queryExecution().analyzed()
     while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
         plan = plan.child()
-    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != _SOURCE:
+    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != _SOURCE_AT_SOURCE:
         return None
     # A source that the user named in the checkpoint keeps its name, which a new one would not have.
     if not plan.sourceIdentifyingName().getClass().getSimpleName().startswith("Unassigned"):
@@ -182,7 +231,9 @@ def _chosen(df: DataFrame) -> _Read | None:
     # Not by name: Spark's names go in any case, and keep the one in which they were asked for.
     places = {column.exprId().id(): place for place, column in enumerate(_each(plan.output()))}
     options = dict(plan.extraOptions().asCaseSensitiveMap())
-    return _Read(options, plan.schema().json(), [places[column.exprId().id()] for column in _each(whole.output())])
+    return _SourceChoice(
+        options, plan.schema().json(), [places[column.exprId().id()] for column in _each(whole.output())]
+    )
 
 
 def _chooses(columns: Any) -> bool:

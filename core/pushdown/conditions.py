@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
 
-__all__ = ["Condition", "arrow_condition"]
 
 Condition = Callable[[pa.RecordBatch], pa.Array]
 """From a batch to a boolean for each row: true, false or null."""
@@ -21,7 +20,7 @@ Condition = Callable[[pa.RecordBatch], pa.Array]
 _FLOAT_EXACT = 1 << 24
 
 
-class _Unsupported(Exception):  # noqa: N818 it never leaves this module
+class _ForeignSyntax(Exception):  # noqa: N818 it never leaves this module
     pass
 
 
@@ -41,7 +40,7 @@ def arrow_condition(text: str, schema: pa.Schema) -> Condition | None:
     try:
         parsed: Any = sqlglot.parse_one(text, read="spark")
         return _translated(parsed, _Columns(schema))
-    except (SqlglotError, _Unsupported):
+    except (SqlglotError, _ForeignSyntax):
         return None
 
 
@@ -57,10 +56,10 @@ class _Columns:
         from sqlglot import exp
 
         if not isinstance(node, exp.Column) or len(node.parts) != 1:
-            raise _Unsupported
+            raise _ForeignSyntax
         found = self._fields.get(node.name.casefold(), [])
         if len(found) != 1:
-            raise _Unsupported
+            raise _ForeignSyntax
         return found[0]
 
 
@@ -86,7 +85,7 @@ def _translated(node: Expression, columns: _Columns) -> Condition:
     if isinstance(node, exp.Column):
         field = columns.field(node)
         if not pa.types.is_boolean(field.type):
-            raise _Unsupported
+            raise _ForeignSyntax
         return _column(field)
     name = type(node).__name__
     if name in _TURNED:
@@ -96,7 +95,7 @@ def _translated(node: Expression, columns: _Columns) -> Condition:
         if isinstance(left, exp.Column):
             return _compared(name, left, right, columns)
         return _compared(_TURNED[name], right, left, columns)
-    raise _Unsupported
+    raise _ForeignSyntax
 
 
 _COMPARED: Mapping[str, Callable[..., pa.Array]] = {
@@ -130,14 +129,14 @@ def _compared(operator: str, left: Expression, right: Expression, columns: _Colu
         common = pa.int64()
     elif pa.types.is_floating(kind) and number:
         if pa.types.is_float32(kind) and isinstance(constant, int) and abs(constant) > _FLOAT_EXACT:
-            raise _Unsupported
+            raise _ForeignSyntax
         common = pa.float64()
     elif (pa.types.is_string(kind) and isinstance(constant, str)) or (
         pa.types.is_boolean(kind) and isinstance(constant, bool) and operator in ("EQ", "NEQ")
     ):
         common = kind
     else:
-        raise _Unsupported
+        raise _ForeignSyntax
     value, other, compare = _column(field, common), pa.scalar(constant, common), _COMPARED[operator]
     if pa.types.is_floating(common) and operator in ("GT", "GTE"):
         return lambda batch: pc.or_kleene(compare(found := value(batch), other), pc.is_nan(found))
@@ -158,7 +157,7 @@ def _two_columns(operator: str, left: pa.Field, right: pa.Field) -> Condition:
     ):
         common = kinds[0]
     else:
-        raise _Unsupported
+        raise _ForeignSyntax
     return _of(_COMPARED[operator], _column(left, common), _column(right, common))
 
 
@@ -190,7 +189,7 @@ def _constant(node: Expression) -> Any:
         return -_number(str(node.this.this))
     if isinstance(node, exp.Literal):
         return str(node.this) if node.is_string else _number(str(node.this))
-    raise _Unsupported
+    raise _ForeignSyntax
 
 
 def _number(text: str) -> int | float:
@@ -199,5 +198,5 @@ def _number(text: str) -> int | float:
     except ValueError:
         return float(text)
     if not -(1 << 62) < value < 1 << 62:
-        raise _Unsupported
+        raise _ForeignSyntax
     return value

@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from ...conf.options import internal_option
 
-__all__ = ["STEPS_OPTION", "ArrowStep", "SourceSteps", "parse_steps"]
-
 STEPS_OPTION = "upstreamSteps"
 """An internal option: its value is a program."""
 

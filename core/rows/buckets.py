@@ -11,11 +11,8 @@ import pyarrow as pa
 
 from ...conf.errors import SchemaError
 
-__all__ = ["bucket_of", "integers_with_hash", "spark_hash"]
-
 UInt32s = npt.NDArray[np.uint32]
 Int32s = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
 
 _SEED = 42
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)

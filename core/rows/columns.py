@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from ...conf.column_names import Tree, parts_of
 
-__all__ = ["column_at", "columns_at", "null_rows", "tree_of", "type_at"]
-
 
 def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
     """Return the column or field with this path name; null where a struct on the way to the field is null."""
@@ -52,3 +50,22 @@ def null_rows(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 def tree_of(fields: pa.Schema | pa.StructType) -> Tree:
     """Return the names of a schema's columns, and of the fields of structs."""
     return {field.name: tree_of(field.type) if pa.types.is_struct(field.type) else None for field in fields}
+
+
+def covers(schema: pa.Schema, kept: pa.Schema) -> bool:
+    """Return whether a schema has each kept column with its type, so that kept rows only gain null columns."""
+    return all(
+        schema.get_field_index(field.name) >= 0 and schema.field(field.name).type == field.type for field in kept
+    )
+
+
+def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the rows with the columns of a schema, in its order; columns that they lack are null."""
+    if table.schema.names == schema.names:
+        return table
+    has = set(table.schema.names)
+    columns = [
+        table.column(field.name) if field.name in has else pa.nulls(table.num_rows, field.type) for field in schema
+    ]
+    fields = [table.schema.field(field.name) if field.name in has else field.with_nullable(True) for field in schema]
+    return pa.table(columns, schema=pa.schema(fields))

@@ -9,9 +9,8 @@ import numpy.typing as npt
 
 from ...conf.errors import OptionError, SchemaError
 
-__all__ = ["HIGHEST", "LOWEST", "Int64s", "Whole", "affine", "as_int64", "fits", "floor_div"]
-
 Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Whole = int | np.integer[Any] | npt.NDArray[np.integer[Any]]
 """A whole number, or an array of them; results have its shape."""
 

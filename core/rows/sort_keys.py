@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["in_order", "ordered", "places", "places_of_both"]
-
-Int64s = npt.NDArray[np.int64]
+from .exact_integers import Int64s
 
 _MOST = 1 << 62
 

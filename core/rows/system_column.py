@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = [
-    "SYSTEM",
-    "SYSTEM_DDL",
-    "SYSTEM_TYPE",
-    "TIMESTAMP",
-    "deleted_mask",
-    "passing_mask",
-    "punctuation_mask",
-    "standing_for",
-    "system_array",
-    "system_field",
-    "with_system_ddl",
-    "with_system_fields",
-]
+from .exact_integers import Int64s, Mask
 
 SYSTEM = "_upstream"
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -40,9 +26,6 @@ SYSTEM_DDL = (
     f"`{SYSTEM}` STRUCT<punctuation: BOOLEAN, source: STRING, seq: BIGINT, "
     "arrival: TIMESTAMP, first_arrival: TIMESTAMP, covered: BIGINT, deleted: BOOLEAN>"
 )
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def with_system_ddl(ddl: str) -> str:

@@ -10,9 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["AFTER_ALL", "BEFORE_ALL", "beginning", "bounds_in", "is_finite", "times_of_bounds"]
-
-Int64s = npt.NDArray[np.int64]
+from ..rows.exact_integers import Int64s
 
 BEFORE_ALL = int(np.iinfo(np.int64).min)
 """The bound of a feed that has shown a row but has no low-watermark yet: it holds back all others."""
@@ -70,3 +68,23 @@ def bounds_in(column: pa.Array | pa.ChunkedArray, finite: Callable[[pa.ChunkedAr
     if points.any():
         found[points] = finite(column.filter(pa.array(points)))
     return found
+
+
+def embedded_punctuation(
+    table: pa.Table, key: Sequence[str], time: str | None, deleted: npt.NDArray[np.bool_] | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return which rows are punctuation of the feed itself.
+
+    Such a row is no tombstone, and has a time if there is a time column. Columns beside the key and the time are null;
+    if there are none, the key is null.
+    """
+    others = [name for name in table.column_names if name != time and name not in key]
+    mask = np.ones(table.num_rows, dtype=np.bool_) if deleted is None else ~deleted
+    for name in others:
+        mask &= table.column(name).is_null().to_numpy()
+    if time is not None:
+        mask &= table.column(time).is_valid().to_numpy()
+    if not others:
+        for name in key:
+            mask &= table.column(name).is_null().to_numpy()
+    return mask

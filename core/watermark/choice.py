@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_args
 
-from ...conf.arguments import count_argument, duration_argument
 from ...conf.errors import OptionError
+from ...conf.options import count_argument, duration_argument
 from .policies import PolicyName
-
-__all__ = ["Watermark", "check_watermark"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,16 +8,119 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ..rows.event_times import NO_TIME
+from ..rows.exact_integers import Int64s
 from .bounds import AFTER_ALL, BEFORE_ALL
-from .lateness import Lags
-from .skew import Skew
 
-__all__ = ["Policy", "PolicyName", "Progress"]
+# Bins to the octave: a quantile is right to 9 %, and never too small.
+_PER_OCTAVE = 8
 
-Int64s = npt.NDArray[np.int64]
+
+class Lags:
+    """A histogram of lags with logarithmic bins, in which a row's weight halves with each `half_life` further rows.
+
+    It decays at fixed row numbers, so the result does not depend on how the rows were split into calls.
+    """
+
+    def __init__(self, half_life: int, saved: Mapping[str, Any] | None = None) -> None:
+        self._half_life = half_life
+        self.rows: int = saved["rows"] if saved else 0
+        self._counts = np.zeros(64 * _PER_OCTAVE + 1)
+        for number, count in saved["bins"] if saved else ():
+            self._counts[number] = count
+
+    def to_json(self) -> dict[str, Any]:
+        return {"rows": self.rows, "bins": [[int(n), float(self._counts[n])] for n in np.flatnonzero(self._counts)]}
+
+    def add(self, lag_us: Int64s) -> None:
+        """Add the lags of further rows, none below 0, in the order of arrival."""
+        at = 0
+        while at < len(lag_us):
+            part = lag_us[at : at + self._half_life - self.rows % self._half_life]
+            octaves = np.log2(np.maximum(part, 1))
+            number = np.where(part > 0, np.floor(octaves * _PER_OCTAVE).astype(np.int64) + 1, 0)
+            self._counts += np.bincount(number, minlength=len(self._counts))
+            self.rows += len(part)
+            at += len(part)
+            if self.rows % self._half_life == 0:
+                self._counts /= 2  # exact: what is halved are whole numbers and halves of them
+
+    def exceeded_by(self, share: float) -> int:
+        """Return the least delay in microseconds that at most this share of rows exceeds, to the width of a bin.
+
+        Before the first row it is 0.
+        """
+        beyond = np.cumsum(self._counts[::-1])[::-1]  # with a lag in this bin or a later one
+        allowed = share * beyond[0]
+        number = int(np.argmax(beyond[1:] <= allowed))  # the last bins are beyond all int64
+        return math.ceil(2 ** (number / _PER_OCTAVE)) - 1
+
+
+# A span of time is over after so long, and not before so many batches: a feed of a row an hour has its days remembered.
+_SPAN_US = 600_000_000
+_SPAN_BATCHES = 32
+# The skews of fewer batches do not predict those of later ones.
+_ENOUGH = 8
+
+
+class Skew:
+    """The measured skew of one feed: the clock of the batch that saw a row, less the row's time.
+
+    The batch's clock counts, not the arrival in the row: only a row that is *seen* after a watermark can be late for
+    it. The extremes cover the present span and the one before, so outages and backlogs are forgotten, but quiet feeds
+    are not. The skew is negative if the feed's clock is ahead.
+    """
+
+    def __init__(self, saved: Mapping[str, Any] | None = None) -> None:
+        saved = saved or {}
+        self.latest: int | None = saved.get("latest")
+        self._since: int = saved.get("since", 0)
+        self._batches: int = saved.get("batches", 0)
+        self._now: list[int] | None = saved.get("now")
+        self._before: list[int] | None = saved.get("before")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value, with ``smallest``, ``largest`` and ``latest`` for people."""
+        return {
+            "smallest": self.smallest,
+            "largest": self.largest,
+            "latest": self.latest,
+            "since": self._since,
+            "batches": self._batches,
+            "now": self._now,
+            "before": self._before,
+        }
+
+    def observe(self, least_us: int, greatest_us: int, now_us: int) -> None:
+        """Add the least and the greatest time of the rows in a batch whose clock reads `now_us`."""
+        if self._now is not None and now_us - self._since >= _SPAN_US and self._batches >= _SPAN_BATCHES:
+            self._before, self._now, self._batches = self._now, None, 0
+        if self._now is None:
+            self._since, self._now = now_us, [now_us - greatest_us, now_us - least_us]
+        else:
+            self._now = [min(self._now[0], now_us - greatest_us), max(self._now[1], now_us - least_us)]
+        self.latest = now_us - greatest_us
+        self._batches += 1
+
+    @property
+    def smallest(self) -> int | None:
+        """The smallest skew in microseconds."""
+        return min((each[0] for each in (self._now, self._before) if each is not None), default=None)
+
+    @property
+    def largest(self) -> int | None:
+        """The largest skew in microseconds."""
+        return max((each[1] for each in (self._now, self._before) if each is not None), default=None)
+
+    @property
+    def spread(self) -> int | None:
+        """The largest skew less the smallest: δ of on-demand timestamps; None until enough batches are measured."""
+        if self.smallest is None or self.largest is None or (self._before is None and self._batches < _ENOUGH):
+            return None
+        return self.largest - self.smallest
+
+
 PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"]
 
 # Rows looked at in one step while outliers are about; doubled while there are none, as far as the cache likes it.
@@ -49,7 +152,7 @@ class Policy:
     target_late: float = 0.001  # the share of rows that ``adaptive`` leaves late
 
 
-class Progress:
+class FeedProgress:
     """The progress of one feed. It does not depend on how the rows were split into calls.
 
     `bound` is exclusive and never decreases: as far as the policy can judge, every row with an earlier time has

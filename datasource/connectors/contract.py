@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Advance", "Chunk", "Connector", "Limit", "MalformedRows", "Position", "Range"]
-
 Position = Mapping[str, Any]
 
 

@@ -10,27 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .approximate import approx_count_distinct as approx_count_distinct
-    from .approximate import heavy_hitters as heavy_hitters
-    from .approximate import median as median
-    from .approximate import quantile as quantile
-    from .custom import aggregate as aggregate
-    from .functions import any_value as any_value
-    from .functions import avg as avg
-    from .functions import collect as collect
-    from .functions import count as count
-    from .functions import first as first
-    from .functions import last as last
+    from .approximate import approx_count_distinct, heavy_hitters, median, quantile
+    from .custom import aggregate
+    from .functions import (
+        any_value,
+        avg,
+        collect,
+        count,
+        first,
+        last,
+        max_,
+        min_,
+        stddev_pop,
+        stddev_samp,
+        sum_,
+        var_pop,
+        var_samp,
+    )
     from .functions import max_ as max  # noqa: A004 PySpark's names
-    from .functions import max_ as max_
     from .functions import min_ as min  # noqa: A004 PySpark's names
-    from .functions import min_ as min_
-    from .functions import stddev_pop as stddev_pop
-    from .functions import stddev_samp as stddev_samp
     from .functions import sum_ as sum  # noqa: A004 PySpark's names
-    from .functions import sum_ as sum_
-    from .functions import var_pop as var_pop
-    from .functions import var_samp as var_samp
 
 # Fetched when asked for: Spark's workers import this package for the algebra alone.
 _HOMES = {

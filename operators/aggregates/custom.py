@@ -8,11 +8,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-from .checks import names_of, type_of
-from .groups import Groups, Rows, as_array
-from .parts import Aggregate, Part, Plan, State
-
-__all__ = ["Combine", "CustomPart", "Lift", "Lower", "Retract", "aggregate"]
+from .groups import GroupedRows, Groups, as_array
+from .parts import Aggregate, Plan, State, StatePart, names_of, type_of
 
 Columns: TypeAlias = Mapping[str, pa.Array]
 Lift: TypeAlias = Callable[[Sequence[pa.Array], Groups], Columns]
@@ -105,7 +102,7 @@ def aggregate(
     return Aggregate(text, plan)
 
 
-class CustomPart(Part):
+class CustomPart(StatePart):
     """State that a user's functions compute. Parts of one name, version and columns share it."""
 
     def __init__(
@@ -124,7 +121,7 @@ class CustomPart(Part):
         self.differential = retract is not None
         self.functions = (lift, combine, retract)
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         made = self.functions[0]([rows.column(name) for name in self.inputs], rows.groups)
         return self._checked(made, rows.groups.size, "lift")
 

@@ -15,20 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import AggregateOverflowError
+from ...core.rows.exact_integers import Int64s
 from .groups import Groups
 
-__all__ = [
-    "divided",
-    "doubles",
-    "limbs_of",
-    "minus",
-    "overflow",
-    "packed",
-    "summed",
-    "unscaled",
-]
-
-Int64s = npt.NDArray[np.int64]
 Limbs = Sequence[Int64s]
 
 _BITS, _MASK = 32, (1 << 32) - 1

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from .groups import Groups
 
-__all__ = ["Pair", "minus", "over", "plus", "squares", "summed", "times"]
-
 Doubles = npt.NDArray[np.float64]
 Pair = tuple[Doubles, Doubles]
 

@@ -10,11 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-
-__all__ = ["Groups", "Rows", "as_array", "valid_mask"]
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from ...core.rows.exact_integers import Int64s, Mask
 
 
 class Groups:
@@ -40,7 +36,7 @@ class Groups:
             raise ValueError(f"codes from {self.codes.min()} to {self.codes.max()}, but there are {self.size} groups")
 
 
-class Rows:
+class GroupedRows:
     """Rows to be lifted, by group. Several parts share the result of dropping a column's nulls."""
 
     def __init__(self, columns: Mapping[str, pa.Array], groups: Groups) -> None:

@@ -8,14 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.rows.exact_integers import Int64s
 from . import exact, floats
-from .groups import Groups, Rows
-from .parts import Part, State
-
-__all__ = ["SCALE", "Count", "ExactSum", "FloatSum", "Squares", "as_doubles", "float_pair"]
+from .groups import GroupedRows, Groups
+from .parts import State, StatePart
 
 Doubles = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 SCALE = 2.0**-64
 """The factor of stored sums of doubles: they overflow only when lowered, and a retraction can still prevent that."""
@@ -25,7 +23,7 @@ _HUGE = 2.0**450  # beyond it a square, or what is computed with it, might overf
 _DOUBLE, _LONG = pa.float64(), pa.int64()
 
 
-class Count(Part):
+class Count(StatePart):
     """The number of rows if `column` is None, else of a column's values that are not null."""
 
     differential = True
@@ -36,7 +34,7 @@ class Count(Part):
         self.inputs = () if column is None else (column,)
         self.fields = (pa.field("rows", _LONG),)
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         groups = rows.valid(self.inputs[0])[1] if self.inputs else rows.groups
         return [pa.array(groups.counts)]
 
@@ -56,7 +54,7 @@ class Count(Part):
         return [pa.array(running[0][high] - running[0][low])]
 
 
-class ExactSum(Part):
+class ExactSum(StatePart):
     """The exact sum of integers, as DECIMAL(38, 0), or of decimals DECIMAL(p, s), as DECIMAL(76, s)."""
 
     differential = True
@@ -68,7 +66,7 @@ class ExactSum(Part):
         self.type = pa.decimal128(38, 0) if pa.types.is_integer(kind) else pa.decimal256(76, kind.scale)
         self.fields = (pa.field("sum", self.type),)
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         values, groups = rows.valid(self.inputs[0])
         return [exact.packed(exact.summed(values, groups), self.type)]
 
@@ -86,7 +84,7 @@ class ExactSum(Part):
         return [exact.packed([each[high] - each[low] for each in running], self.type)]
 
 
-class FloatSum(Part):
+class FloatSum(StatePart):
     """The sum of numbers as doubles to about 100 bits, and counts of the infinities of each sign.
 
     A NaN counts as one infinity of each sign, which add up to NaN. So two counts determine a sum that is not finite,
@@ -101,7 +99,7 @@ class FloatSum(Part):
         names = {"high": _DOUBLE, "low": _DOUBLE, "positive": _LONG, "negative": _LONG}
         self.fields = tuple(pa.field(name, kind) for name, kind in names.items())
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         array, groups = rows.valid(self.inputs[0])
         values = as_doubles(array)
         finite = np.isfinite(values)
@@ -123,7 +121,7 @@ class FloatSum(Part):
         return [*_pair(pair), _less(state[2], other[2]), _less(state[3], other[3])]
 
 
-class Squares(Part):
+class Squares(StatePart):
     """The sum of squares of numbers as doubles to about 100 bits. A FloatSum beside it counts NaN and infinities.
 
     Values beyond 2^450 are only counted, because their squares may not be finite.
@@ -136,7 +134,7 @@ class Squares(Part):
         self.inputs = (column,)
         self.fields = (pa.field("high", _DOUBLE), pa.field("low", _DOUBLE), pa.field("huge", _LONG))
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         array, groups = rows.valid(self.inputs[0])
         values = as_doubles(array)
         usual = np.abs(values) <= _HUGE

@@ -8,17 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .groups import Groups, Rows, valid_mask
-from .keys import has_keys, outermost, sort_keys, taken
-from .overlapping import Overlapping
-from .parts import Part, State
-
-__all__ = ["Collected", "Extreme", "Outermost"]
-
-Int64s = npt.NDArray[np.int64]
+from .groups import GroupedRows, Groups, valid_mask
+from .parts import RangeExtremes, State, StatePart, has_keys, outermost, sort_keys, taken
 
 
-class Extreme(Part):
+class Extreme(StatePart):
     """The least or greatest value of a column of an ordered type."""
 
     def __init__(self, column: str, kind: pa.DataType, greatest: bool) -> None:
@@ -27,21 +21,21 @@ class Extreme(Part):
         self.fields = (pa.field("value", kind),)
         self._greatest = greatest
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         return self._of(*rows.valid(self.inputs[0]))
 
     def combine(self, state: State, groups: Groups) -> State:
         array = state[0]
         return self._of(array.drop_null(), groups.at(valid_mask(array)))
 
-    def overlapping(self, state: State) -> Overlapping | None:
-        return Overlapping(state[0], self._greatest) if has_keys(state[0].type) else None
+    def overlapping(self, state: State) -> RangeExtremes | None:
+        return RangeExtremes(state[0], self._greatest) if has_keys(state[0].type) else None
 
     def _of(self, array: pa.Array, groups: Groups) -> State:
         return [taken(array, outermost(groups, [sort_keys(array)], self._greatest))]
 
 
-class Outermost(Part):
+class Outermost(StatePart):
     """The value of the first or last row, and its place in the order, so that the order of arrival does not matter.
 
     `by` has the most important column first.
@@ -57,7 +51,7 @@ class Outermost(Part):
         )
         self._last, self._ignore_nulls = last, ignore_nulls
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         column, *by = self.inputs
         arrays = [rows.column(column), *(rows.complete(name, f"what {self.key} orders by") for name in by)]
         if self._ignore_nulls and arrays[0].null_count:
@@ -74,7 +68,7 @@ class Outermost(Part):
         return [taken(array, place) for array in arrays]
 
 
-class Collected(Part):
+class FirstValues(StatePart):
     """The first `limit` values that are not null. `by` orders them, the most important column first."""
 
     def __init__(self, column: str, by: Sequence[str], schema: pa.Schema, limit: int) -> None:
@@ -86,7 +80,7 @@ class Collected(Part):
         )
         self._limit = limit
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         column, *by = self.inputs
         arrays = [rows.column(column), *(rows.complete(name, f"what {self.key} orders by") for name in by)]
         if arrays[0].null_count:

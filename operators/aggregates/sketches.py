@@ -12,19 +12,14 @@ from itertools import starmap
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import EnvironmentMissingError
+from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
-from .groups import Groups, Rows, valid_mask
-from .keys import from_keys, has_keys, outermost, sort_keys
-from .parts import Part, State
-
-__all__ = ["DistinctSketch", "FrequentItems", "distinct_counts", "heavy", "heavy_type", "library", "sketchable"]
-
-Int64s = npt.NDArray[np.int64]
+from .groups import GroupedRows, Groups, valid_mask
+from .parts import State, StatePart, from_keys, has_keys, outermost, sort_keys
 
 # The library ignores empty strings; this placeholder, of no language, replaces them.
 _EMPTY = "\ue000\uf8ff\ue000"
@@ -47,7 +42,7 @@ def sketchable(kind: pa.DataType) -> bool:
     return has_keys(kind) or pa.types.is_decimal128(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-class DistinctSketch(Part):
+class DistinctSketch(StatePart):
     """The HyperLogLog sketch of a column's values, with up to 2^lg_k registers of a byte; null for a group without
     values.
 
@@ -61,7 +56,7 @@ class DistinctSketch(Part):
         self.fields = (pa.field("sketch", pa.binary()),)
         self._lg_k = lg_k
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         sketches, out = library(), _nothing(rows.groups)
         for group, values, _ in _distinct(rows, self.inputs[0]):
             sketch = sketches.hll_sketch(self._lg_k, sketches.HLL_8)
@@ -105,7 +100,7 @@ def distinct_counts(state: State, lg_k: int) -> pa.Array:
     return pa.array(out)
 
 
-class FrequentItems(Part):
+class FrequentItems(StatePart):
     """The Misra-Gries sketch of a column's values (as text); null for a group without values.
 
     It counts up to 0.75 · 2^lg_size values. No count is wrong by more than 3.5 / 2^lg_size of the rows.
@@ -117,7 +112,7 @@ class FrequentItems(Part):
         self.fields = (pa.field("sketch", pa.binary()),)
         self._lg_size = lg_size
 
-    def lift(self, rows: Rows) -> State:
+    def lift(self, rows: GroupedRows) -> State:
         sketches, out = library(), _nothing(rows.groups)
         for group, values, counts in _distinct(rows, self.inputs[0]):
             sketch = sketches.frequent_strings_sketch(self._lg_size)
@@ -158,7 +153,7 @@ def heavy(state: State, limit: int, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)), rows)
 
 
-def _distinct(rows: Rows, column: str) -> Iterator[tuple[int, list[Any], list[int]]]:
+def _distinct(rows: GroupedRows, column: str) -> Iterator[tuple[int, list[Any], list[int]]]:
     """Yield each group's distinct values, as the library takes them, and their counts."""
     array, groups = rows.valid(column)
     if len(array) == 0:

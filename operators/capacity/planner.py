@@ -10,10 +10,7 @@ import numpy as np
 from ...conf.errors import OptionError
 from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import POLICIES, Policy
-from .in_order_server import InOrderOutcome, simulate_in_order
-from .simulation import Arrivals, Outcome, Server, shed_share, simulate
-
-__all__ = ["PLANNED", "Prediction", "plan"]
+from .simulation import ArrivalTrace, InOrderOutcome, Server, SimulationFigures, shed_share, simulate, simulate_in_order
 
 PLANNED: tuple[Policy, ...] = tuple(policy for policy in POLICIES if policy != "auto")
 """The default policies to compare; `auto` always acts as one of them."""
@@ -35,7 +32,7 @@ class Prediction:
 
 
 def plan(
-    arrivals: Callable[[int, int], Arrivals],
+    arrivals: Callable[[int, int], ArrivalTrace],
     server: Server,
     end_us: int,
     *,
@@ -60,9 +57,9 @@ def plan(
 
 
 def _predict(
-    policy: Policy, came: Sequence[Arrivals], server: Server, end_us: int, grain: int, ran: Callable[[], None]
+    policy: Policy, came: Sequence[ArrivalTrace], server: Server, end_us: int, grain: int, ran: Callable[[], None]
 ) -> Prediction:
-    runs: list[Outcome | InOrderOutcome] = []
+    runs: list[SimulationFigures | InOrderOutcome] = []
     for seed, each in enumerate(came):
         runs.append(_run(policy, each, server, end_us, seed, grain))
         ran()
@@ -84,8 +81,8 @@ def _predict(
 
 
 def _run(
-    policy: Policy, came: Arrivals, server: Server, end_us: int, seed: int, grain: int
-) -> Outcome | InOrderOutcome:
+    policy: Policy, came: ArrivalTrace, server: Server, end_us: int, seed: int, grain: int
+) -> SimulationFigures | InOrderOutcome:
     seconds = end_us / 1e6
     load = int(np.searchsorted(came.at_us, end_us, side="right")) / seconds / server.rows_per_second
     served = server.coarser(grain)

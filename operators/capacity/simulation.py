@@ -8,22 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import OptionError
-from ..queue.cells import RESTING, Cells, Updates
+from ...core.rows.exact_integers import Int64s
+from ..queue.cells import RESTING, Cells, Updates, Usage
 from ..queue.keys import NumberedKeys
 from ..queue.monitor import StatisticsMonitor
-from ..queue.pages import Usage
 from ..queue.queue import Policy, UpdateQueue
 from .staleness import Ramps, RunStaleness, StalenessAccount
-
-__all__ = ["Arrivals", "Outcome", "Perceived", "Server", "perceived", "shed_share", "simulate"]
-
-Int64s = npt.NDArray[np.int64]
 
 _US = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
-class Arrivals:
+class ArrivalTrace:
     """Arriving rows, in the order of arrival."""
 
     at_us: Int64s  # never decreasing, from 0
@@ -66,7 +62,7 @@ class Server:
 
 
 @dataclasses.dataclass(frozen=True)
-class Perceived:
+class RunAges:
     """Staleness of a simulated run, up to the commit or up to the dequeue."""
 
     run: RunStaleness  # averages over time by key
@@ -83,11 +79,11 @@ class Perceived:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class SimulationFigures:
     """The figures of a simulated run, up to its end."""
 
-    application: Perceived  # until the result is committed
-    queue: Perceived  # until the row is dequeued
+    application: RunAges  # until the result is committed
+    queue: RunAges  # until the row is dequeued
     arrived: int
     delivered: int  # results
     batches: int
@@ -105,7 +101,7 @@ def shed_share(load: float) -> float:
 
 
 def simulate(
-    arrivals: Arrivals,
+    arrivals: ArrivalTrace,
     server: Server,
     policy: Policy,
     end_us: int,
@@ -115,7 +111,7 @@ def simulate(
     seed: int = 0,
     page_slots: int = 1024,
     looks: int = 1,
-) -> Outcome:
+) -> SimulationFigures:
     """Run the production queue with one server from time 0 to `end_us`.
 
     Arrivals and service times are given, so nothing else affects the results. Without `monitor`, rates and costs are
@@ -162,7 +158,7 @@ def simulate(
 class _Feed:
     """The arrivals still to be enqueued, and the queue's memory usage over time."""
 
-    def __init__(self, queue: UpdateQueue, arrivals: Arrivals, drop: float, end_us: int) -> None:
+    def __init__(self, queue: UpdateQueue, arrivals: ArrivalTrace, drop: float, end_us: int) -> None:
         self.queue = queue
         self.arrivals = arrivals
         self.end_us = end_us
@@ -202,7 +198,7 @@ class _Feed:
 
 def _outcome(
     feed: _Feed, served: list[Cells], starts: list[int], commits: list[int], end_us: int, busy: int
-) -> Outcome:
+) -> SimulationFigures:
     feed.enqueue(end_us)  # what has come by then is stale, even if nobody looked
     none = np.empty(0, dtype=np.int64)
     rows = [len(cells) for cells in served]
@@ -216,7 +212,7 @@ def _outcome(
     done = commit <= end_us
     keys = feed.arrivals.keys
     results = key, first, commit
-    return Outcome(
+    return SimulationFigures(
         application=perceived(keys, end_us, results, waiting),
         queue=_perceived(keys, end_us, (key, first, start), waiting),
         arrived=feed.arrived,
@@ -233,7 +229,7 @@ def _outcome(
 
 def perceived(
     keys: int, until_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
-) -> Perceived:
+) -> RunAges:
     """Return the staleness up to a time, from results of a run that may have continued after it.
 
     `results` are (key, first arrival, commit) of the whole run; `waiting` are (key, first arrival) without a result.
@@ -247,8 +243,85 @@ def perceived(
 
 def _perceived(
     keys: int, end_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
-) -> Perceived:
+) -> RunAges:
     account = StalenessAccount(keys)
     closed = account.deliver(*results)
     _, opened = account.open_ramps(end_us, *waiting)
-    return Perceived(account.finish(end_us, *waiting), Ramps.together([closed, opened]))
+    return RunAges(account.finish(end_us, *waiting), Ramps.together([closed, opened]))
+
+
+@dataclasses.dataclass(frozen=True)
+class InOrderOutcome:
+    """A simulated run; see :class:`SimulationFigures` for its attributes."""
+
+    application: RunAges
+    halfway: float
+    delivered: int
+    pending: int
+    busy: float
+
+
+def simulate_in_order(
+    arrivals: ArrivalTrace, server: Server, end_us: int, *, drop: float = 0.0, seed: int = 0
+) -> InOrderOutcome:
+    """Run one server from time 0 to `end_us`, with results that equal those of ``simulate``.
+
+    The order of service is that of arrival, so a batch is a slice of the arrivals. `drop` is the share of arrivals that
+    are dropped at random (AQ-RLS).
+    """
+    came = int(np.searchsorted(arrivals.at_us, end_us, side="right"))
+    at, key = arrivals.at_us[:came], arrivals.key[:came]
+    stays = np.random.default_rng(seed).random(came) >= drop if drop else np.ones(came, dtype=np.bool_)
+    first, dropped = _covering(at, key, stays)
+    at, key = at[stays], key[stays]
+    commit, busy = _commits(at, server, end_us)
+    served = len(commit)
+    # What was dropped since its key's last admitted row keeps the key stale, as what waits does.
+    waiting = np.concatenate([key[served:], dropped[0]]), np.concatenate([first[served:], dropped[1]])
+    results = key[:served], first[:served], commit
+    return InOrderOutcome(
+        application=perceived(arrivals.keys, end_us, results, waiting),
+        halfway=perceived(arrivals.keys, end_us // 2, results, waiting).mean,
+        delivered=int(np.count_nonzero(commit <= end_us)),
+        pending=len(key) - served,
+        busy=busy / end_us,
+    )
+
+
+def _covering(at: Int64s, key: Int64s, stays: npt.NDArray[np.bool_]) -> tuple[Int64s, tuple[Int64s, Int64s]]:
+    """Return the oldest arrival of each admitted row's run, and key and arrival of runs that no admitted row ends."""
+    if stays.all():
+        return at, (key[:0], at[:0])
+    order = np.argsort(key, kind="stable")
+    by_key, kept = key[order], stays[order]
+    # A run is some dropped rows of a key and the admitted one that ends it, or dropped rows at the key's end.
+    begins = np.concatenate([[True], (by_key[1:] != by_key[:-1]) | kept[:-1]])
+    run = np.flatnonzero(begins)
+    last = np.append(run[1:], len(order)) - 1
+    ends_kept = kept[last]
+    first = np.zeros(len(at), dtype=np.int64)
+    first[order[last[ends_kept]]] = at[order[run[ends_kept]]]
+    alone = run[~ends_kept]
+    return first[stays], (by_key[alone], at[order[alone]])
+
+
+def _commits(at: Int64s, server: Server, end_us: int) -> tuple[Int64s, int]:
+    """Return the commit times of the rows that are served before the end, and the server's working time until then."""
+    sizes: list[int] = []
+    commits: list[int] = []
+    now = taken = busy = 0
+    rows = len(at)
+    while taken < rows:
+        stop = int(np.searchsorted(at, now, side="right"))
+        if stop <= taken:
+            now = int(at[taken])
+            continue
+        if now >= end_us:
+            break
+        size = stop - taken if server.budget is None else min(server.budget, stop - taken)
+        commit = now + server.batch_us(size)
+        busy += min(commit, end_us) - now
+        sizes.append(size)
+        commits.append(commit)
+        taken, now = taken + size, commit
+    return np.repeat(np.array(commits, dtype=np.int64), sizes), busy

@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IntervalStaleness", "Ramps", "RunStaleness", "StalenessAccount"]
+from ...core.rows.exact_integers import Int64s
 
-Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _US = 1e6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Literal
 
 import pyarrow as pa
 
@@ -13,8 +14,7 @@ from ..aggregates.algebra import Aggregates
 from ..aggregates.functions import count
 from ..aggregates.parts import Aggregate
 from ..joins.latest_plan import LatestSide
-
-__all__ = ["ROWS", "GroupPlan"]
+from ..windows.shards.plan import WindowPlan
 
 ROWS = "__upstream_rows"
 """The aggregate that every plan adds: the number of keys in a group."""
@@ -75,3 +75,90 @@ class GroupPlan:
     def changeable(self) -> dict[str, str]:
         """Return the settings that may change between runs, as text."""
         return self.side.changeable()
+
+
+WINDOW = "__upstream_window"
+"""The column of a row's window."""
+
+Newest = Literal["window", "table"]
+"""The row of a key that counts in a window: the newest in that window, or only the newest of all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupWindowPlan:
+    """Windows by group. A checkpoint rejects another plan."""
+
+    window: WindowPlan  # the windows; its key is the group, and its time assigns rows to windows
+    key: tuple[str, ...]  # the update key: of several rows with one key, only the newest counts
+    newest_by: str | None  # the column that orders rows of a key; None for the order of arrival
+    newest: Newest = "window"
+    early: bool = False  # whether windows also emit results before they are final
+
+    @property
+    def shards(self) -> int:
+        return self.window.shards
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        return self.window.key
+
+    @property
+    def stays(self) -> bool:
+        """Whether a key never changes its group, because the group is part of it."""
+        return set(self.group) <= set(self.key)
+
+    @property
+    def ends(self) -> bool:
+        """Whether windows become final."""
+        return self.newest == "window"
+
+    @cached_property
+    def placed(self) -> pa.Schema:
+        """The columns of rows with their window."""
+        return pa.schema([*self.window.schema, pa.field(WINDOW, pa.int64())])
+
+    @cached_property
+    def side(self) -> LatestSide:
+        """The input of the newest rows; once for each of a row's windows if the newest of each window counts."""
+        inputs = self.window.algebra.inputs
+        if self.ends:
+            on, key = (*self.group, WINDOW), (*self.key, WINDOW)
+            return LatestSide(on, "", self.placed, key, self.newest_by, inputs)
+        assert self.window.time is not None
+        values = tuple(dict.fromkeys([*inputs, self.window.time]))
+        return LatestSide(self.group, "", self.window.schema, self.key, self.newest_by, values)
+
+    @property
+    def taken(self) -> pa.Schema:
+        """The columns of the input of the groups' shards."""
+        return self.window.schema if self.stays else self.side.versioned
+
+    @cached_property
+    def groups(self) -> GroupPlan:
+        side = LatestSide((*self.group, WINDOW), "", self.placed, (*self.key, WINDOW), self.newest_by)
+        return GroupPlan(side, self.window.aggregates, self.shards)
+
+    @property
+    def segment(self) -> int:
+        """The number of windows that share pages of state, which are removed when all are final."""
+        return self.window.paned.most_windows or 1
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings to which a checkpoint is bound, as text."""
+        own = {"group by": ", ".join(self.group), "key": ", ".join(self.key), "newest": self.newest}
+        window = {
+            name: value
+            for name, value in self.window.identity().items()
+            if name in ("time", "window", "allowed lateness")
+        }
+        return {
+            **own,
+            **window,
+            "early": str(self.early).lower(),
+            "aggregates": self.window.aggregates_text,
+            "shards": str(self.shards),
+        }
+
+    def changeable(self) -> dict[str, str]:
+        """Return the settings that may change between runs, as text."""
+        return {}

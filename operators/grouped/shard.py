@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...core.feedback.latest_join_reports import LatestJoinReport
+from ...core.feedback.reports import LatestJoinReport
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
-from ..joins.arriving import rows_in, without_key
+from ..joins.side import rows_in, without_key
 from ..joins.versions import LatestVersions
-from ..runtime.arrivals import micros
-from ..runtime.run_files import RunFiles
-from ..runtime.state_head import check_identity, other_layout, read_head
-from ..runtime.store import CountingStore, Store
-from .kept_groups import KeptGroups
+from ..runtime.pack import micros
+from ..state.runs import RunFiles
+from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from .groups import KeptGroups
 from .plan import GroupPlan
-
-__all__ = ["GroupShard"]
 
 _LAYOUT = 2
 

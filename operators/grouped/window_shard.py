@@ -3,30 +3,205 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ...core.feedback.latest_join_reports import LatestJoinReport
-from ...core.rows.exact_integers import Int64s
-from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
-from ..joins.arriving import checked_rows, rows_in, without_key
+from ...core.feedback.reports import LatestJoinReport
+from ...core.rows.columns import with_nulls
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.system_column import SYSTEM, deleted_mask, system_array, system_field
+from ...core.watermark.bounds import bounds_in
+from ..joins.side import checked_rows, rows_in, without_key
 from ..joins.versions import LatestVersions
-from ..runtime.arrivals import micros
-from ..runtime.pack import check_keys
-from ..runtime.state_head import check_identity, other_layout, read_head
-from ..runtime.store import CountingStore, Store
+from ..runtime.feeds import ENDED, FeedBounds, key_mask
+from ..runtime.pack import check_keys, micros
+from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from ..windows.emission import expand
 from ..windows.shards.results import punctuation_before, result_schema, window_columns
-from .kept_groups import KeptGroups
-from .open_windows import Finals, OpenWindows, by_segment
-from .version_shard import WindowVersions
-from .window_plan import WINDOW, GroupWindowPlan
+from .groups import KeptGroups
+from .plan import WINDOW, GroupWindowPlan
 
-__all__ = ["WindowGroupShard"]
+
+class Finals(NamedTuple):
+    """The windows ``before < w <= through``, which become final in a batch."""
+
+    before: int
+    through: int
+    ended: bool  # whether all input partitions have ended
+
+
+class OpenWindows:
+    """A shard's progress through windows: those up to `final` are final.
+
+    `late` counts rows of a final window, `outside` those in no window. `missed` holds the late rows of this batch.
+    """
+
+    def __init__(self, plan: GroupWindowPlan, saved: Any) -> None:
+        self._plan = plan
+        self._feeds = FeedBounds(saved.get("feeds"))
+        self.final = int(saved.get("final", LOWEST))
+        self.late = int(saved.get("late", 0))
+        self.outside = int(saved.get("outside", 0))
+        self.missed: pa.Table | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"feeds": self._feeds.to_json(), "final": self.final, "late": self.late, "outside": self.outside}
+
+    def placed(self, rows: pa.Table) -> pa.Table:
+        """Return each row once for each of its windows that is not final, with a column of the window."""
+        if rows.num_rows == 0:
+            return rows.append_column(WINDOW, pa.array([], pa.int64()))
+        windows = self._plan.window.windows
+        first, last = windows.wids(self._plan.window.times(rows))
+        nowhere = last < first
+        self.outside += int(np.count_nonzero(nowhere))
+        late = (first <= self.final) & ~nowhere
+        if late.any():
+            missed = self.missed = rows.filter(pa.array(late))
+            self.late += missed.num_rows
+            first = np.where(late, self.final + 1, first)
+        row, window = expand(first, last)
+        return rows.take(pa.array(row)).append_column(WINDOW, pa.array(window))
+
+    def still_open(self, rows: pa.Table) -> pa.Table:
+        """Return placed rows without those of final windows, which are counted as late."""
+        late = rows.column(WINDOW).to_numpy() <= self.final
+        if not late.any():
+            return rows
+        self.late += int(np.count_nonzero(late))
+        return rows.filter(pa.array(~late))
+
+    def hear(self, punctuation: pa.Table) -> Finals:
+        """Raise the bounds of input partitions by punctuation; return the windows that become final."""
+        plan = self._plan.window
+        if punctuation.num_rows:
+            # Punctuation of one key makes no window of a group final.
+            names = dict.fromkeys([*self._plan.key, *self._plan.group])
+            punctuation = punctuation.filter(
+                pa.array(~key_mask(punctuation, [name for name in names if name != plan.time]))
+            )
+        if punctuation.num_rows:
+            assert plan.time is not None
+            name = plan.time
+            bounds = bounds_in(punctuation.column(name), lambda times: plan.times(pa.table([times], [name])))
+            self._feeds.hear(system_field(punctuation, "source").to_pylist(), bounds.tolist())
+        bound, before = self._feeds.low_watermark, self.final
+        if bound == ENDED:
+            self.final = max(before, int(plan.windows.last_complete(ENDED)))
+        elif bound is not None and bound > LOWEST + plan.lateness_us:
+            self.final = max(before, int(plan.windows.last_complete(bound - plan.lateness_us)))
+        return Finals(before, self.final, bound == ENDED)
+
+
+def by_segment(plan: GroupWindowPlan, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of each segment of windows; one segment has all if windows never become final."""
+    if not plan.ends:
+        yield 0, rows
+        return
+    segments: Int64s = rows.column(WINDOW).to_numpy() // plan.segment
+    for segment in np.unique(segments).tolist():
+        yield segment, rows.filter(pa.array(segments == segment)).combine_chunks()
+
 
 _LAYOUT = 1
+
+
+class WindowVersionState:
+    """The newest row of each key in each window that is not final."""
+
+    def __init__(self, store: Store, plan: GroupWindowPlan, saved: Any) -> None:
+        self._store = store
+        self._plan = plan
+        self._saved: dict[str, Any] = dict(saved)
+
+    def to_json(self) -> dict[str, Any]:
+        return self._saved
+
+    @property
+    def rows(self) -> int:
+        """The number of keys of windows in the state."""
+        return sum(self._segment(name).rows for name in self._saved)
+
+    def changes(self, rows: pa.Table) -> pa.Table:
+        """Return changes of keys in windows, as :meth:`~upstream.operators.joins.versions.LatestVersions.changes`."""
+        found = [self._plan.side.versioned.empty_table()]
+        for segment, part in by_segment(self._plan, rows):
+            versions = self._segment(str(segment))
+            found.append(versions.changes(part))
+            self._saved[str(segment)] = versions.to_json()
+        return pa.concat_tables(found).combine_chunks()
+
+    def forget(self, final: int) -> None:
+        """Remove the segments whose windows are all final."""
+        for name in [each for each in self._saved if (int(each) + 1) * self._plan.segment - 1 <= final]:
+            self._segment(name).clear()
+            del self._saved[name]
+
+    def _segment(self, name: str) -> LatestVersions:
+        return LatestVersions(self._store, f"keys.{name}", self._plan.side, self._saved.get(name, {}))
+
+
+class WindowVersionShard:
+    """One batch of one shard. Raises CheckpointError for state of another plan or version.
+
+    After :meth:`run`, `late` holds the rows of a final window.
+    """
+
+    def __init__(self, number: int, plan: GroupWindowPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        head = read_head(store)
+        if head:
+            check_identity(
+                head["plan"],
+                plan.identity(),
+                "the windows of newest rows in this checkpoint were begun",
+                "windows, group, key, aggregates and number of shards",
+                other_layout(head["layout"], _LAYOUT),
+            )
+        self._windows = OpenWindows(plan, head.get("windows", {}))
+        self._versions = WindowVersionState(self._store, plan, head.get("keys", {}))
+        self.late: pa.Table | None = None
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
+        """Return the newest rows of keys with new ones, and tombstones of the rows they replace.
+
+        Shard 0 forwards the punctuation.
+        """
+        plan = self._plan
+        rows, punctuation = rows_in(frames, plan.window.schema)
+        check_keys(checked_rows(rows, tombstones=True, step="window"), plan.key, "window")
+        changes = self._versions.changes(self._windows.placed(rows))
+        self.late = self._windows.missed
+        finals = self._windows.hear(punctuation)
+        self._versions.forget(finals.through)
+        given = [changes]
+        if self._number == 0 and punctuation.num_rows:
+            given.append(with_nulls(punctuation, changes.schema).cast(changes.schema))
+        result = pa.concat_tables(given)
+        head = {
+            "layout": _LAYOUT,
+            "plan": plan.identity(),
+            "windows": self._windows.to_json(),
+            "keys": self._versions.to_json(),
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+        report = LatestJoinReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=int(micros(rows, "arrival").max(initial=0)),
+            left_rows=rows.num_rows,
+            results=changes.num_rows,
+            left_kept=self._versions.rows,
+            late=self._windows.late,
+            outside=self._windows.outside,
+            state_bytes=self._store.written,
+        )
+        return (result if result.num_rows else None), report
 
 
 class WindowGroupShard:
@@ -51,7 +226,7 @@ class WindowGroupShard:
         self._windows = OpenWindows(plan, head.get("windows", {}))
         self._segments: dict[str, Any] = dict(head.get("segments", {}))
         keys = head.get("keys", {})
-        self._newest = WindowVersions(self._store, plan, keys) if plan.stays and plan.ends else None
+        self._newest = WindowVersionState(self._store, plan, keys) if plan.stays and plan.ends else None
         self._table = LatestVersions(self._store, "keys", plan.side, keys) if plan.stays and not plan.ends else None
         self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "results", "retracted", "without_key")}
         self.late: pa.Table | None = None

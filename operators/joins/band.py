@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
+from ...conf.errors import OptionError, SchemaError, StateLimitError
+from ...conf.options import duration_argument
+from ...core.rows.event_times import EPOCH_UNITS, check_time_type
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
-
-__all__ = ["LEFT", "RIGHT", "SIDES", "Band", "IntervalBand", "TumblingBand", "reach_back", "shifted", "shifted_bound"]
 
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
 """The sides' names in states and errors, which also begin those of their input partitions: ``left/partition``."""
 
 
-class Band(Protocol):
+class JoinTimeRange(Protocol):
     """The times of the two sides that meet, as pure arithmetic on int64 times of any unit.
 
     A bound of a side is inclusive for its later rows: each has this time or a later one.
@@ -91,7 +94,7 @@ class TumblingBand:
         return np.where(bounds == AFTER_ALL, bounds, self.partners(side, bounds)[0])
 
 
-def reach_back(band: Band) -> float:
+def reach_back(band: JoinTimeRange) -> float:
     """Return how far a row looks back on the other side, averaged over both sides: half of the band's width."""
     least, greatest = band.partners(LEFT, np.zeros(1, dtype=np.int64))
     return (int(greatest[0]) - int(least[0])) / 2
@@ -109,3 +112,147 @@ def shifted_bound(bound: int, by: int) -> int:
     if bound in (BEFORE_ALL, AFTER_ALL):
         return bound
     return min(max(bound + by, BEFORE_ALL + 1), AFTER_ALL - 1)
+
+
+STANDS_STILL = (
+    "or drop rows with on_limit='drop_oldest'; a stream whose watermark stands still makes the join keep all rows of "
+    "the other one"
+)
+"""The remedy for a join by time that exceeds its limit."""
+
+
+def cut_time(sides: Sequence[tuple[Int64s, int]], segment: int, least: int) -> int:
+    """Return a time such that the rows before it have about `least` bytes or more.
+
+    `sides` has the times of each side's rows and their bytes; there must be a row. The time is the end of a segment,
+    unless no row would be left.
+    """
+    times = np.concatenate([times for times, _ in sides])
+    each = np.concatenate([np.full(len(times), size / max(len(times), 1)) for times, size in sides])
+    order = np.argsort(times, kind="stable")
+    last = min(int(np.searchsorted(np.cumsum(each[order]), least)), len(times) - 1)
+    time = int(times[order[last]])
+    whole = (time // segment + 1) * segment
+    return whole if whole <= int(times[order[-1]]) else time + 1
+
+
+def over_limit(shard: int, size: int, on: Sequence[str], state_limit: int, parts: int, hint: str) -> StateLimitError:
+    """Return the error of a shard that keeps more bytes than its part of the limit; `hint` adds a remedy."""
+    part = state_limit // parts
+    return StateLimitError(
+        f"shard {shard} of the join on {', '.join(on)} keeps {size:,} bytes",
+        expected=f"at most {part:,}, which is its part of state_limit={state_limit} among {parts} shards",
+        hint=f"raise state_limit, which may change from run to run; {hint}",
+    )
+
+
+_DAY_US = 86_400_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The time by which a row of the right may precede and follow a row of the left. Made by :func:`interval`."""
+
+    before: str | int  # a duration; or a whole number, in the unit of a time column of numbers
+    after: str | int  # likewise
+
+
+def interval(*, before: str | int = "0 s", after: str | int = "0 s") -> Interval:
+    """Say how far apart in time two rows may be that meet in a join.
+
+    Parameters
+    ----------
+    before
+        How much earlier the row of the right may be than that of the left.
+    after
+        How much later it may be. ``interval(before="-1 minute", after="5 minutes")`` is from one minute to five minutes
+        later.
+
+    Returns
+    -------
+    Interval
+        For ``left.join(right, within=…)``.
+
+    Examples
+    --------
+    >>> us.interval(before="2 minutes", after="3 minutes")
+    Interval(before='2 minutes', after='3 minutes')
+    """
+    return Interval(before, after)
+
+
+def unit_of(name: str, kind: pa.DataType, time_format: str | None) -> int | None:
+    """Return the microseconds of one unit of a time column; None for numbers without a format."""
+    if pa.types.is_timestamp(kind):
+        return 1
+    if pa.types.is_date(kind):
+        return _DAY_US
+    if not pa.types.is_integer(kind):
+        raise SchemaError(
+            f"a join by the time {name!r}, which is of type {kind}",
+            expected="a timestamp, a date or whole numbers",
+            hint="compute such a column where the rows are read, and name it as the event time",
+        )
+    if time_format is None:
+        return None
+    check_time_type(name, kind, time_format, "time_format")
+    per_second = EPOCH_UNITS[time_format]
+    if per_second > 1_000_000:
+        raise OptionError(
+            f"time_format={time_format!r} in a join",
+            expected="epoch_s, epoch_ms or epoch_us",
+            hint="give before and after as whole numbers, in the column's unit, and no time_format",
+        )
+    return 1_000_000 // per_second
+
+
+def band_of(within: Any, tumbling: Any, unit_us: int | None) -> JoinTimeRange:
+    """Return the band of `within` or `tumbling`, in units of the time column; refuse both and neither."""
+    if (within is None) == (tumbling is None):
+        raise OptionError(
+            "a join without a bound in time" if within is None else "a join with both within and tumbling",
+            expected="within=us.interval(before=…, after=…), or tumbling='1 minute'",
+            hint="say how far apart the rows may be that meet: without a bound all rows would be kept for ever",
+        )
+    if tumbling is not None:
+        size = distance_of("tumbling", tumbling, unit_us)
+        if size < 1:
+            raise OptionError(
+                f"tumbling={tumbling!r}", expected="at least one unit of the time column", hint="take a longer window"
+            )
+        return TumblingBand(size)
+    if not isinstance(within, Interval):
+        raise OptionError(
+            f"within={within!r}",
+            expected="us.interval(before='2 minutes', after='3 minutes')",
+            hint="give both directions by name",
+        )
+    before, after = distance_of("before", within.before, unit_us), distance_of("after", within.after, unit_us)
+    if before + after < 0:
+        raise OptionError(
+            f"within={within!r}: no time is that far before and that far after",
+            expected="before and after whose sum is not negative",
+            hint="a negative `before` means later: interval(before='-1 minute', after='5 minutes') is one to five "
+            "minutes later",
+        )
+    return IntervalBand(before, after)
+
+
+def distance_of(name: str, value: Any, unit_us: int | None) -> int:
+    """Return a distance in units of the time column; refuse a duration if the unit is unknown."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if unit_us not in (None, 1) or abs(value) >= 1 << 61:
+            raise OptionError(
+                f"{name}={value!r}", expected="a duration such as '2 minutes'", hint=f"say in which unit {name} is"
+            )
+        return value
+    if unit_us is None:
+        raise OptionError(
+            f"{name}={value!r}, and the time column holds numbers",
+            expected="a whole number in its unit, or time_format=… such as 'epoch_ms'",
+            hint="say what the numbers count: join(…, time_format='epoch_ms')",
+        )
+    text = value.strip() if isinstance(value, str) else value
+    negative = str(text).startswith("-")
+    us = duration_argument(name, str(text)[1:] if negative else text, such_as="'2 minutes', or '-2 minutes'")
+    return (-us if negative else us) // unit_us

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from ...conf.session import register_data_source
 from ...core.rows.buckets import integers_with_hash
-from ..runtime.compiled import Compiled
-from ..runtime.rows_aside import late_rows_of
-from ..runtime.sharded import InShards
-from .as_of_plan import AsOfPlan
+from ..runtime.dead_letters import late_rows_of
+from ..runtime.steps import InShards, PhysicalStep
 from .band import LEFT, SIDES
 from .latest_plan import LatestJoinPlan, VersionPlan
 from .pack import join_pack, newest_pack, own_pack
-from .plan import JoinPlan
+from .plan import AsOfPlan, JoinPlan
 from .release.choice import ReleasePlan
 from .release.tick_planner import ReleaseTicks
 
@@ -22,12 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ...plan.newest_nodes import LatestJoin, Versions
-    from ...plan.nodes import Join
-
-__all__ = ["build_join", "build_latest_join", "build_versions"]
+    from ...plan.nodes import TimeJoin
 
 
-def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
+def build_join(node: TimeJoin, before: Sequence[PhysicalStep], folder: str) -> PhysicalStep:
     """Return the results of a join of the left's and the right's rows, whose shards report to `folder`."""
     from .processor import JoinProcessor
 
@@ -42,7 +38,7 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
     packed = left.union(right)
     if isinstance(plan, JoinPlan) and plan.release is not None and plan.release.adaptive:
         packed = packed.union(_choices(packed, plan.release, folder, slots))
-    return Compiled(InShards(plan.schema, packed, tuple(slots), JoinProcessor(plan, folder, late)), node.schema)
+    return PhysicalStep(InShards(plan.schema, packed, tuple(slots), JoinProcessor(plan, folder, late)), node.schema)
 
 
 def _choices(packed: DataFrame, release: ReleasePlan, folder: str, slots: Sequence[int]) -> DataFrame:
@@ -54,7 +50,7 @@ def _choices(packed: DataFrame, release: ReleasePlan, folder: str, slots: Sequen
     return session.readStream.format("upstream_release").options(**options).load()
 
 
-def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:
+def build_versions(node: Versions, before: PhysicalStep, folder: str) -> PhysicalStep:
     """Return the newest rows of one side's keys, for :func:`build_latest_join`."""
     from .latest_processor import VersionProcessor
 
@@ -63,10 +59,10 @@ def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:
     side, slots = plan.side, integers_with_hash(range(plan.shards))
     packing = own_pack(side, side.key, slots, SIDES[LEFT])
     packed = before.packed(packing, side.schema.names)
-    return Compiled(InShards(side.versioned, packed, tuple(slots), VersionProcessor(plan, folder)), node.schema)
+    return PhysicalStep(InShards(side.versioned, packed, tuple(slots), VersionProcessor(plan, folder)), node.schema)
 
 
-def build_latest_join(node: LatestJoin, before: Sequence[Compiled], folder: str) -> Compiled:
+def build_latest_join(node: LatestJoin, before: Sequence[PhysicalStep], folder: str) -> PhysicalStep:
     """Return the results of a join of newest rows, whose shards report to `folder`.
 
     The rows of a side whose keys may move come from :func:`build_versions`.
@@ -82,4 +78,4 @@ def build_latest_join(node: LatestJoin, before: Sequence[Compiled], folder: str)
         packed.append(rows.packed(step, columns))
     left, right = packed
     processor = LatestJoinProcessor(plan, folder)
-    return Compiled(InShards(plan.schema, left.union(right), tuple(slots), processor), node.schema)
+    return PhysicalStep(InShards(plan.schema, left.union(right), tuple(slots), processor), node.schema)

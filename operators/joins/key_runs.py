@@ -11,17 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.pushdown.ipc_frames import from_frame, to_frame
-from ...core.rows.exact_integers import Int64s
-from ...core.rows.widening import with_nulls
-from ..runtime.run_files import RunFiles
-from ..runtime.store import Store
-from .matching import key_numbers
-
-__all__ = ["Found", "KeyRuns", "ranges"]
+from ...core.rows.columns import with_nulls
+from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.frames import from_frame, to_frame
+from ..state.runs import RunFiles
+from ..state.store import Store
+from .pair_kernel import key_numbers
 
 UInt64s = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 _ROWS = 1024  # of a page of a run
 _MANY = 4  # runs that are merged, at least
@@ -32,7 +29,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _PLACE, _NONE = "__upstream_place", "__upstream_none"
 
 
-class _Run(NamedTuple):
+class _KeyRun(NamedTuple):
     """A run in the store."""
 
     number: int
@@ -80,7 +77,7 @@ class KeyRuns:
         self._forget = forget
         nullable = [field.with_nullable(True) for field in schema]
         self._stored = pa.schema([*nullable, pa.field(_PLACE, pa.uint64()), pa.field(_NONE, pa.bool_())])
-        self._runs = [_Run(*each) for each in saved.get("runs", ())]
+        self._runs = [_KeyRun(*each) for each in saved.get("runs", ())]
         self._next = int(saved.get("next", 0))
         self._whole: dict[str, pa.Table] = {}
         self.rows = int(saved.get("rows", 0))
@@ -185,7 +182,7 @@ class KeyRuns:
         self.rows -= int(np.count_nonzero(forgotten))
         return forgotten
 
-    def _remove(self, runs: Sequence[_Run]) -> None:
+    def _remove(self, runs: Sequence[_KeyRun]) -> None:
         for run in runs:
             for page in range(1 << run.bits):
                 self._store.remove(f"{self._kind}/{run.number}", page)
@@ -202,14 +199,14 @@ class KeyRuns:
             frame = to_frame(table.slice(begin, end - begin))
             self._store.put(f"{self._kind}/{self._next}", int(pages[begin]), frame)
             size += len(frame)
-        run = _Run(self._next, secrets.token_hex(16), len(places), bits, size)
+        run = _KeyRun(self._next, secrets.token_hex(16), len(places), bits, size)
         self._next += 1
         if self._files is not None:
             self._files.put(run.name, table)
         self._runs.append(run)
         self._whole[run.name] = table
 
-    def _load(self, run: _Run, first: UInt64s | None, last: UInt64s | None) -> tuple[pa.Table, UInt64s]:
+    def _load(self, run: _KeyRun, first: UInt64s | None, last: UInt64s | None) -> tuple[pa.Table, UInt64s]:
         """Return a run, or at least its rows at some places, and their places."""
         table = self._whole.get(run.name)
         if table is None and self._files is not None:

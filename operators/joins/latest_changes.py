@@ -2,24 +2,272 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...core.rows.exact_integers import Int64s
+from ...conf.errors import SchemaError
+from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
+from ..runtime.pack import micros, newest_rows
 from .band import LEFT, RIGHT
-from .key_runs import ranges
-from .latest_plan import VERSION, LatestJoinPlan
-from .latest_results import LatestResults, Rows
-from .latest_side import ARRIVAL, NewestSide
-from .matching import equal_keys
-from .side import NUMBER
+from .key_runs import KeyRuns, ranges
+from .latest_plan import GONE, VERSION, LatestJoinPlan, LatestSide
+from .pair_kernel import equal_keys
+from .plan import JOIN_TIME, ResultColumn
+from .side import NUMBER, as_schema, numbers_of, without_key
+from .versions import ALIVE, TIME, DeletionRetention, Expiry, newer_versions, places, row_times
 
-__all__ = ["LatestChanges"]
+ARRIVAL, FIRST = "__upstream_arrival", "__upstream_first"
+"""Columns of kept rows: their last and first arrival, in microseconds."""
 
-Mask = npt.NDArray[np.bool_]
+_DELETED = "__upstream_deleted"
+
+
+class NewestSide:
+    """One side in a batch: its former rows, their changes, and its current rows.
+
+    Arriving rows have versions from an earlier stage, or get them here where a key cannot move. `forgetting` must
+    already have the batch's punctuation.
+
+    `numbers` are the numbers of the `on` values of rows that arrive or may expire. `keyless` are rows with a null in
+    `on`. `keyless_left` are tombstones of such rows, whose keys have moved or are deleted. `same`, `new` and `removed`
+    are the rows that stay, arrive, and leave. `fresh` masks new rows whose key had no row with these values of `on`.
+    `gone` has the former rows of deleted keys.
+    """
+
+    def __init__(
+        self, side: LatestSide, runs: KeyRuns, rows: pa.Table, forgetting: DeletionRetention, expiry: Expiry
+    ) -> None:
+        self._side = side
+        self._runs = runs
+        self._forgetting = forgetting
+        self._expiry = expiry
+        due = expiry.due(forgetting, runs) if side.stays else np.empty(0, dtype=np.int64)
+        if side.stays and rows.num_rows:
+            rows, _ = newest_rows(rows, list(side.key), side.event_time)
+            if side.ttl is not None:
+                rows, _ = expiry.arriving(rows, row_times(rows, side))
+        keyless = without_key(rows, side.on)
+        rows = _kept(rows.combine_chunks())
+        self.keyless = self.keyless_left = rows.slice(0, 0)
+        if keyless.any():
+            deleted = _flags(rows, _DELETED)
+            self.keyless = rows.filter(pa.array(keyless & ~deleted))
+            self.keyless_left = rows.filter(pa.array(keyless & deleted))
+        self.gone = rows.filter(pa.array(_flags(rows, GONE))) if not side.stays else rows.slice(0, 0)
+        if keyless.any():
+            rows = rows.filter(pa.array(~keyless)).combine_chunks()
+        numbers = numbers_of(rows, side.on)
+        self.numbers = np.concatenate([numbers, due]) if len(due) else numbers
+        self._rows = rows.append_column(NUMBER, pa.array(numbers))
+
+    def read(self, numbers: Int64s) -> None:
+        """Read the rows with some numbers, and apply the changes."""
+        side, rows = self._side, self._rows
+        self._found = found = self._runs.find(numbers)
+        kept = found.rows
+        at = places(kept, rows, tuple(dict.fromkeys([*side.key, *side.on])))
+        deleted = _flags(rows, _DELETED)
+        if side.stays:
+            times = row_times(rows, side)
+            version, newer, before = newer_versions(kept, at, times, self._forgetting)
+            for name, values in ((VERSION, version), (TIME, times), (ALIVE, ~deleted)):
+                rows = rows.append_column(name, pa.array(values))
+            if not newer.all():
+                rows, at, deleted, before = rows.filter(pa.array(newer)), at[newer], deleted[newer], before[newer]
+        else:
+            before = at >= 0
+        self._stays = stays = np.ones(kept.num_rows, dtype=np.bool_)
+        stays[at[at >= 0]] = False
+        # Removed rows keep their former values, with the version and the arrival of the row that removes them.
+        removed = deleted & before
+        was, cause = kept.take(pa.array(at[removed])), rows.filter(pa.array(removed))
+        for name in (VERSION, ARRIVAL, FIRST):
+            was = was.set_column(was.schema.get_field_index(name), name, cause.column(name))
+        if side.stays:
+            over = self._expiry.leaving(kept, stays, self._forgetting)
+            stays &= ~over
+            was = pa.concat_tables([was, *self._expired(kept.filter(pa.array(over)))])
+        self.removed = was.combine_chunks()
+        if side.stays:
+            self.gone = self.removed
+        there = ~deleted
+        self.fresh = ~before[there]
+        rows = as_schema(rows, kept.schema)
+        self.new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
+        # A deleted key that has no versions elsewhere is kept with the time of its deletion.
+        self._changed = rows if side.stays else self.new
+        alive = stays & _flags(kept, ALIVE) if side.stays else stays
+        self.same = kept.filter(pa.array(alive)).combine_chunks()
+
+    def _expired(self, rows: pa.Table) -> list[pa.Table]:
+        """Return expired rows as removed ones, with their next version and the arrival of the last punctuation."""
+        rows = rows.filter(rows.column(ALIVE))
+        if not rows.num_rows:
+            return []
+        since = np.full(rows.num_rows, self._forgetting.heard_us)
+        own = {VERSION: rows.column(VERSION).to_numpy() + 1, ARRIVAL: since, FIRST: since}
+        for name, values in own.items():
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), pa.array(values))
+        return [rows]
+
+    def keep(self) -> None:
+        """Write the current rows to the state."""
+        self._runs.replace(self._found, self._stays, self._changed)
+        if self._side.ttl is not None and self._side.stays:
+            changed = self._changed
+            self._expiry.add(changed.column(NUMBER).to_numpy(), changed.column(TIME).to_numpy())
+
+    @cached_property
+    def now(self) -> pa.Table:
+        return pa.concat_tables([self.same, self.new]).combine_chunks()
+
+
+def kept_schema(side: LatestSide) -> pa.Schema:
+    """Return the columns of a side's kept rows."""
+    fields = [field for field in side.schema if field.name != SYSTEM]
+    own = [*(ARRIVAL, FIRST, VERSION, NUMBER), *((TIME,) if side.stays else ())]
+    alive = [pa.field(ALIVE, pa.bool_())] if side.stays else []
+    return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in own), *alive])
+
+
+def _kept(rows: pa.Table) -> pa.Table:
+    """Replace the rows' system column by their arrivals and a flag of deletion."""
+    arrival = micros(rows, "arrival")
+    first, deleted = micros(rows, "first_arrival", arrival), deleted_mask(rows)
+    rows = rows.drop_columns([SYSTEM])
+    for name, values in ((ARRIVAL, pa.array(arrival)), (FIRST, pa.array(first)), (_DELETED, deleted)):
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def _flags(rows: pa.Table, name: str) -> Mask:
+    column = rows.column(name)
+    return (pc.fill_null(column, False) if column.null_count else column).to_numpy()
+
+
+NO_ROW = "\\N"
+"""The text of a missing row. No key has it, since a backslash in a key is doubled."""
+
+
+def check_key_texts(schema: pa.Schema, key: Sequence[str], name: str) -> None:
+    """Refuse an update key with binary or nested columns, of which :func:`key_texts` cannot make text."""
+    for column in key:
+        kind = schema.field(column).type
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise SchemaError(
+                f"the key of the {name} stream has {column} of type {kind}, and results name both keys as text",
+                expected="keys of text, numbers, dates, and times",
+                hint="make text of the column where rows are read: read(…, select='hex(a) AS a, …')",
+            )
+
+
+def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
+    """Return the key of each row as text, equal only for equal keys; the key must have no nulls.
+
+    Commas separate the values of several columns. Commas in the values get a backslash, and backslashes are doubled.
+    """
+    parts = [pc.replace_substring(value_texts(rows.column(name)), "\\", "\\\\") for name in key]
+    if len(parts) == 1:
+        return parts[0]
+    return pc.binary_join_element_wise(*(pc.replace_substring(each, ",", "\\,") for each in parts), ",")
+
+
+def value_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as text, the same for 0.0 and -0.0, and in UTC for times with a zone."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 and 0.0 are one key
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit))  # in UTC
+    return column.cast(pa.string())
+
+
+Rows = tuple[pa.Table | None, pa.Table | None]
+"""Rows of the left and of the right, one for each result; None for no row."""
+
+
+class LatestResults:
+    """The builder of a shard's results."""
+
+    def __init__(self, plan: LatestJoinPlan, shard: int) -> None:
+        self._plan = plan
+        self._source = f"join/{shard}"
+        self._on = dict(zip(plan.left.on, plan.right.on, strict=True))
+
+    def given(self, rows: Rows, number: Int64s, cause: pa.Table | None = None) -> pa.Table:
+        """Return results with the values of rows of both sides.
+
+        Of a key's results, the one with the greatest `number` counts. A result has the latest arrival of its rows and
+        of `cause`, rows that changed it without being part of it.
+        """
+        columns = {each.name: self._column(each, rows) for each in self._plan.columns}
+        if self._plan.has_time:
+            times = [
+                table.column(str(side.event_time))
+                for table, side in zip(rows, self._plan.sides, strict=True)
+                if table is not None
+            ]
+            columns[JOIN_TIME] = times[0] if len(times) == 1 else _later(*times)
+        return self._whole(columns, rows, number, cause, deleted=False)
+
+    def tombstones(self, rows: Rows, number: Int64s, cause: pa.Table | None = None) -> pa.Table:
+        """Return tombstones of results, with values in the key only. The arguments are those of :meth:`given`."""
+        key = self._plan.key
+        columns = {each.name: self._column(each, rows) for each in self._plan.columns if each.name in key}
+        return self._whole(columns, rows, number, cause, deleted=True)
+
+    def _column(self, each: ResultColumn, rows: Rows) -> pa.ChunkedArray | pa.Array:
+        source = rows[each.side]
+        if source is not None:
+            return source.column(each.source)
+        other = rows[1 - each.side]
+        if other is not None and each.side == LEFT and each.source in self._on:
+            return other.column(self._on[each.source])
+        return pa.nulls(len(other) if other is not None else 0, self._plan.schema.field(each.name).type)
+
+    def _whole(
+        self, columns: dict[str, Any], rows: Rows, number: Int64s, cause: pa.Table | None, *, deleted: bool
+    ) -> pa.Table:
+        plan, schema, n = self._plan, self._plan.schema, len(number)
+        for name, side, table in zip(plan.own_key, plan.sides, rows, strict=False):
+            columns[name] = pa.array([NO_ROW] * n, pa.string()) if table is None else key_texts(table, side.key)
+        columns[SYSTEM] = pa.chunked_array([self._system(rows, number, cause, deleted)]).cast(schema.field(SYSTEM).type)
+        for field in schema:
+            if field.name not in columns:
+                columns[field.name] = pa.nulls(n, field.type)
+        return as_schema(pa.table(columns), schema)
+
+    def _system(self, rows: Rows, number: Int64s, cause: pa.Table | None, deleted: bool) -> pa.StructArray:
+        first_row, *others = [table for table in (rows[LEFT], rows[RIGHT], cause) if table is not None]
+        arrival, first = _numbers(first_row, ARRIVAL), _numbers(first_row, FIRST)
+        for table in others:
+            later = _numbers(table, ARRIVAL)
+            # A pair exists from the arrival of its later row on.
+            first = np.where(later > arrival, _numbers(table, FIRST), first)
+            arrival = np.maximum(arrival, later)
+        return system_array(
+            source=self._source,
+            seq=number,
+            arrival_us=arrival,
+            first_arrival_us=first,
+            deleted=np.full(len(number), deleted),
+        )
+
+
+def _later(one: pa.ChunkedArray, two: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Arrow has no element-wise maximum of times in a zone.
+    return pc.if_else(pc.less(one, two), two, one)
+
+
+def _numbers(rows: pa.Table, name: str) -> Int64s:
+    return rows.column(name).to_numpy()
+
 
 _OF_ONE = 32
 """The low bits of a result's number, below the version of the side's row that decides first."""
@@ -204,7 +452,3 @@ def _both(side: int, one: pa.Table, two: pa.Table | None) -> Rows:
 
 def _versions(rows: pa.Table, at: Int64s) -> Int64s:
     return _numbers(rows, VERSION)[at]
-
-
-def _numbers(rows: pa.Table, name: str) -> Int64s:
-    return rows.column(name).to_numpy()

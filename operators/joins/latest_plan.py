@@ -10,12 +10,9 @@ from typing import Literal
 import pyarrow as pa
 
 from ...core.rows.system_column import SYSTEM
-from .band import LEFT, RIGHT
-from .limit import over_limit
-from .matching import is_exact
+from .band import LEFT, RIGHT, over_limit
+from .pair_kernel import is_exact
 from .plan import JOIN_TIME, JoinSide, ResultColumn, on_text, result_columns
-
-__all__ = ["GONE", "PAIR_KEYS", "VERSION", "LatestHow", "LatestJoinPlan", "LatestLimit", "LatestSide", "VersionPlan"]
 
 VERSION, GONE = "__upstream_version", "__upstream_gone"
 """Columns added to a side's rows: the number of newer rows of the key so far, and a flag for a deleted key."""

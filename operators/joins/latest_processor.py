@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.report_files import write_report
-from ..runtime.run_files import of_worker
+from ...core.feedback.reports import write_report
 from ..runtime.shard_processor import ShardProcessor, batch_id
-from ..runtime.store import Store
+from ..state.runs import of_worker
+from ..state.store import Store
 from .latest_plan import LatestJoinPlan, VersionPlan
 from .latest_shard import LatestJoinShard, VersionShard
-
-__all__ = ["LatestJoinProcessor", "VersionProcessor"]
 
 
 class VersionProcessor(ShardProcessor):

@@ -10,26 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.feedback.latest_join_reports import LatestJoinReport
+from ...core.feedback.reports import LatestJoinReport
 from ...core.rows.system_column import deleted_mask
-from ..runtime.arrivals import micros
-from ..runtime.run_files import RunFiles
-from ..runtime.state_head import check_identity, other_layout, read_head
-from ..runtime.store import CountingStore, Store
-from .arriving import rows_in
+from ..runtime.pack import micros
+from ..state.runs import RunFiles
+from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
 from .band import LEFT, RIGHT, SIDES
-from .expiry import Expiry
-from .forgetting import Forgetting
-from .kept_columns import check_columns, columns_to_json
 from .key_runs import KeyRuns
-from .latest_changes import LatestChanges
+from .latest_changes import LatestChanges, LatestResults, NewestSide, kept_schema
 from .latest_plan import LatestJoinPlan, VersionPlan
-from .latest_results import LatestResults
-from .latest_side import NewestSide, kept_schema
-from .side import NUMBER
-from .versions import LatestVersions
-
-__all__ = ["LatestJoinShard", "VersionShard"]
+from .plan import check_columns, columns_to_json
+from .side import NUMBER, rows_in
+from .versions import DeletionRetention, Expiry, LatestVersions
 
 _LAYOUT = 1
 
@@ -82,7 +74,9 @@ class LatestJoinShard:
         self._head = head = read_head(store)
         self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "right_rows", "results", "retracted")}
         self._turn = int(head.get("turn", 0))
-        self._forgetting = [Forgetting(side, head.get(name, {})) for name, side in zip(SIDES, plan.sides, strict=True)]
+        self._forgetting = [
+            DeletionRetention(side, head.get(name, {})) for name, side in zip(SIDES, plan.sides, strict=True)
+        ]
         self._expiry = [
             Expiry(self._store, name, side.ttl if side.stays else None, head.get(name, {}).get("expiry", {}))
             for name, side in zip(SIDES, plan.sides, strict=True)

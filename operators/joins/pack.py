@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from ...core.pushdown.ipc_frames import to_frame
 from ...core.pushdown.source_steps import ArrowStep
-from ...core.rows.split import by_bucket, some_at_once, split_punctuation
+from ...core.rows.frames import by_bucket, some_at_once, split_punctuation, to_frame
 from ..reorder.build import named
 from ..runtime.pack import check_keys, newest_rows, packed
 from .latest_plan import LatestSide
-from .sent import as_sent
-
-__all__ = ["join_pack", "latest_pack", "newest_pack", "own_pack"]
+from .side import as_sent
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -24,7 +21,7 @@ def join_pack(on: Sequence[str], slots: Sequence[int], side: str, *, whole: bool
 
     `side` is the input's name, which marks each frame and precedes the names of input partitions. `slots` has Spark's
     grouping number of each shard. With `whole`, rows keep their whole system column, and the shards check them.
-    Otherwise rows are :func:`~upstream.operators.joins.sent.as_sent`. A row with a null in `on` goes to some shard,
+    Otherwise rows are :func:`~upstream.operators.joins.side.as_sent`. A row with a null in `on` goes to some shard,
     which counts it.
     """
 

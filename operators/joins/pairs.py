@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import OptionError
 from ...core.pushdown.conditions import arrow_condition
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.newest import key_codes
+from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import SYSTEM, system_array
-from ..runtime.arrivals import micros
-from .band import LEFT, RIGHT
-from .matching import SortedRows
+from ..runtime.pack import micros
+from ..state.entries import PANE
+from ..state.runs import Run, Runs
+from ..state.store import Store
+from .band import LEFT, RIGHT, JoinTimeRange
+from .pair_kernel import SortedRows, equal_keys, key_numbers, matches, sorted_rows
 from .plan import JOIN_TIME, ROW_NUMBERS, JoinPlan
-from .side import ROW
-
-__all__ = ["PairCondition", "Pairs", "pair_condition", "supersedes"]
+from .side import NUMBER, ROW
 
 PairCondition = Callable[[pa.Table, Int64s, pa.Table, Int64s], pa.Array]
 """A function of the left's rows, positions in them, the right's rows, and positions in them: a mask of valid pairs."""
@@ -202,3 +206,109 @@ def _with_sides(text: str, sides: dict[str, pa.Schema]) -> tuple[str, list[tuple
         used.append(found[0])
         column.replace(exp.column(exp.to_identifier(".".join(found[0]), quoted=True)))
     return parsed.sql(dialect="spark"), list(dict.fromkeys(used))
+
+
+_LOW, _HIGH = "__upstream_low", "__upstream_high"
+
+
+class NewestPairs:
+    """The last emitted result of each key, as long as another pair may have the same time.
+
+    A latest table takes the row with the greatest time, and of two with one time the one that arrives later. A pair of
+    an older row, found late, must not replace the newer pair with the same time. A pair is newer than a row without a
+    partner at its time, since such a row may have been emitted early.
+    """
+
+    def __init__(self, store: Store, plan: JoinPlan, known: Sequence[Any]) -> None:
+        self._plan = plan
+        self._given = Runs(store, "newest", known, 1)
+        # A time that is one of the columns of `on` is there once, under the left's name.
+        names = dict(zip(plan.right.on, plan.left.on, strict=True))
+        names |= {each.source: each.name for each in plan.columns if each.side == RIGHT}
+        self._other_time = names[plan.right.time]
+
+    @property
+    def known(self) -> list[Run]:
+        return self._given.known
+
+    @property
+    def bytes(self) -> int:
+        return self._given.bytes
+
+    def filtered(self, results: pa.Table, promised: int) -> pa.Table:
+        """Return the newest result of each key, unless a newer one with its time was emitted before.
+
+        Later results are not before `promised`.
+        """
+        plan, segment = self._plan, self._plan.band.segment
+        if results.num_rows:
+            keys = list(plan.left.on)
+            low, high = self._times(results)
+            codes, size = key_codes([results.column(name) for name in keys])
+            last = np.full(size, -1)
+            order = np.lexsort((low, high))
+            last[codes[order]] = order  # of equal indices the last one stays
+            best = np.sort(last[last >= 0])
+            results, low, high = results.take(pa.array(best)).combine_chunks(), low[best], high[best]
+            numbers = key_numbers([results.column(name) for name in keys])
+            stale = np.zeros(len(low), dtype=np.bool_)
+            for table in self._given.tables(int(high.min()) // segment, int(high.max()) // segment):
+                rows = sorted_rows(table.column(NUMBER).to_numpy(), table.column(_HIGH).to_numpy(), table)
+                for at, there in matches(numbers, high, high, rows):
+                    newer = rows.table.column(_LOW).to_numpy()[there] > low[at]
+                    if not plan.exact:
+                        same = equal_keys(results, plan.left.on, at, rows.table, plan.left.on, there)
+                        newer &= same.to_numpy(zero_copy_only=False)
+                    stale[at[newer]] = True
+            results, low, high, numbers = results.filter(pa.array(~stale)), low[~stale], high[~stale], numbers[~stale]
+            again = pa.array(high >= promised)
+            kept = results.select(keys)
+            for name, values in ((PANE, high // segment), (NUMBER, numbers), (_LOW, low), (_HIGH, high)):
+                kept = kept.append_column(name, pa.array(values))
+            self._given.add(kept.filter(again))
+        self._given.drop_below(promised // segment)
+        return results
+
+    def _times(self, results: pa.Table) -> tuple[Int64s, Int64s]:
+        """Return the earlier and the later time of each result's two rows; `LOWEST` for a missing row."""
+        high = ordered(results.column(JOIN_TIME)).astype(np.int64, copy=False)
+        low = high
+        for name in (self._plan.left.time, self._other_time):
+            if name not in results.column_names:
+                continue
+            column = results.column(name)
+            there = column.is_valid().to_numpy()
+            times = np.full(len(high), LOWEST, dtype=np.int64)
+            times[there] = ordered(column.filter(pc.is_valid(column)))
+            low = np.minimum(low, times)
+        return low, high
+
+
+def superseded(
+    rows: SortedRows, names: tuple[str, ...], exact: bool, band: JoinTimeRange, side: int, bound: int
+) -> Int64s:
+    """Return the positions of rows whose later pairs are all older than another pair of their key.
+
+    A newer row of the key meets all that the row may still meet, and each such pair is newer. Rows of one time stay
+    together: the later arrival of their pairs counts, and is not known here. No later row of the other side is before
+    `bound`.
+    """
+    numbers, times = rows.numbers, rows.times
+    if len(numbers) < 2:
+        return np.empty(0, dtype=np.int64)
+    other_key = numbers[1:] != numbers[:-1]
+    begins = np.flatnonzero(np.concatenate([[True], other_key | (times[1:] != times[:-1])]))
+    ends = np.append(begins[1:], len(numbers))
+    newer = np.repeat(ends, ends - begins)  # the first row with a later time, if it has the key
+    at = np.flatnonzero(newer < len(numbers))
+    at = at[numbers[newer[at]] == numbers[at]]
+    least = band.partners(side, times)[0]
+    # Later rows that meet the older row are not before the first partner of the newer one.
+    at = at[least[newer[at]] <= np.maximum(least[at], bound)]
+    if not exact and len(at):
+        at = at[_same(rows, names, at, newer[at])]
+    return at
+
+
+def _same(rows: SortedRows, names: tuple[str, ...], at: Int64s, newer: Int64s) -> npt.NDArray[np.bool_]:
+    return equal_keys(rows.table, names, at, rows.table, names, newer).to_numpy(zero_copy_only=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -10,27 +11,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
+from ...conf.errors import CheckpointError, SchemaError
+from ...core.rows.columns import covers
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM
-from .band import LEFT, RIGHT, SIDES, Band, IntervalBand
-from .matching import is_exact
+from .band import LEFT, RIGHT, SIDES, IntervalBand, JoinTimeRange
+from .pair_kernel import is_exact
 from .release.choice import ReleasePlan
-
-__all__ = [
-    "JOIN_TIME",
-    "ROW_NUMBERS",
-    "How",
-    "JoinOutput",
-    "JoinPlan",
-    "JoinSide",
-    "OnLimit",
-    "ResultColumn",
-    "distance_text",
-    "limit_text",
-    "on_text",
-    "result_columns",
-]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """The treatment of rows without a partner, as in SQL."""
@@ -74,7 +61,7 @@ class JoinPlan:
 
     left: JoinSide
     right: JoinSide
-    band: Band
+    band: JoinTimeRange
     how: How = "inner"
     output: JoinOutput = "all"
     condition: str | None = None  # of pairs, in SQL
@@ -259,3 +246,95 @@ def distance_text(distance: int, unit_us: int | None) -> str:
     us = distance * unit_us
     name, size = next((name, size) for name, size in _UNITS if us % size == 0)
     return f"{us // size} {name}"
+
+
+AsOfHow = Literal["inner", "left"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AsOfPlan:
+    """A join of each row of the left with the row of the right that is newest at its time.
+
+    A checkpoint refuses another plan.
+    """
+
+    left: JoinSide
+    right: JoinSide
+    how: AsOfHow = "inner"
+    tolerance: int | None = None  # the greatest age of the right's row, in units of the times; None for any age
+    suffix: str = "_right"  # of the right's columns whose name the left has too
+    unit_us: int | None = 1  # microseconds of one unit of the times; None if unknown
+    shards: int = 1
+    early: bool = False  # emit each row in the batch of its arrival, and revise it until its partner is final
+    state_limit: int | None = None  # the most bytes of all shards together, of which each may keep its part
+    on_limit: OnLimit = "fail"
+
+    @property
+    def sides(self) -> tuple[JoinSide, JoinSide]:
+        return self.left, self.right
+
+    @property
+    def keeps(self) -> str:
+        """The state and its lifetime, in words."""
+        return (
+            "rows of the left, until the watermark of the right has passed them; of the right the newest row of each "
+            "key, and later ones"
+        )
+
+    def takes_whole(self, side: int) -> bool:
+        """Return True: rows of both sides keep their whole system column."""
+        del side
+        return True
+
+    @cached_property
+    def columns(self) -> tuple[ResultColumn, ...]:
+        return result_columns(self.sides, self.suffix, self.own_key)
+
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        """The number of the left's row, which completes the key of results that are revised."""
+        return ROW_NUMBERS[:1] if self.early else ()
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        fields: list[pa.Field] = []
+        for each in self.columns:
+            field = self.sides[each.side].schema.field(each.source).with_name(each.name)
+            fields.append(field if each.side == LEFT and not self.early else field.with_nullable(True))
+        fields += [pa.field(name, pa.int64()) for name in self.own_key]
+        return pa.schema([*fields, self.left.schema.field(SYSTEM)])
+
+    def identity(self) -> dict[str, str]:
+        return {
+            "as of": f"{self.left.time} and {self.right.time}",
+            "on": on_text(self.sides),
+            "tolerance": "" if self.tolerance is None else distance_text(self.tolerance, self.unit_us),
+            "how": self.how,
+            "shards": str(self.shards),
+            "early": "yes" if self.early else "",
+        }
+
+    def changeable(self) -> dict[str, str]:
+        return {} if self.state_limit is None else {"state limit": limit_text(self.state_limit, self.on_limit)}
+
+
+def columns_to_json(sides: Sequence[JoinSide]) -> list[str]:
+    """Return the columns of both sides as a JSON value."""
+    schemas = [each.schema.remove_metadata().serialize().to_pybytes() for each in sides]
+    return [base64.b64encode(each).decode() for each in schemas]
+
+
+def check_columns(sides: Sequence[JoinSide], saved: Sequence[str], kept: Sequence[int]) -> None:
+    """Refuse a side that lacks a column of its kept rows, or has it in another type; `kept` counts rows by side."""
+    for name, side, columns, rows in zip(SIDES, sides, saved, kept, strict=True):
+        was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
+        if rows and not covers(side.schema, was):
+            raise CheckpointError(
+                f"rows of the {name} with other columns are kept in this checkpoint's join: {_listed(was)}",
+                expected=f"the same columns, or more; now there are {_listed(side.schema)}",
+                hint="put the columns back, or start with a new checkpointLocation",
+            )
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -7,18 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.report_files import write_report
-from ..runtime.rows_aside import RowsAside
+from ...core.feedback.reports import write_report
+from ..runtime.dead_letters import DeadLetterRows
 from ..runtime.shard_processor import ShardProcessor, batch_id
-from ..runtime.store import Store
-from .as_of_plan import AsOfPlan
-from .as_of_shard import AsOfShard
-from .early_as_of_shard import EarlyAsOfShard
-from .plan import JoinPlan
+from ..state.store import Store
+from .as_of_shard import AsOfShard, EarlyAsOfShard
+from .plan import AsOfPlan, JoinPlan
 from .release.choice import Mode
 from .shard import JoinShard
-
-__all__ = ["JoinProcessor", "join_shard"]
 
 
 def join_shard(number: int, plan: JoinPlan | AsOfPlan, store: Store) -> JoinShard | AsOfShard:
@@ -36,7 +32,7 @@ class JoinProcessor(ShardProcessor):
 
     state = "upstream_join_v1"
 
-    def __init__(self, plan: JoinPlan | AsOfPlan, folder: str, late: RowsAside | None = None) -> None:
+    def __init__(self, plan: JoinPlan | AsOfPlan, folder: str, late: DeadLetterRows | None = None) -> None:
         self._plan = plan
         self._folder = folder
         self._late = late

@@ -14,13 +14,11 @@ from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import system_field
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.feeds import FeedBounds, key_mask, punctuation_rows
-from ..runtime.key_bounds import KeyBounds, RaisedBounds, Shard
-from ..runtime.store import Store
-from .arriving import without_key
+from ..runtime.key_bounds import KeyBounds, KeyShare, RaisedBounds
+from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES
 from .plan import JoinSide
-
-__all__ = ["JoinProgress"]
+from .side import without_key
 
 
 class JoinProgress:
@@ -30,7 +28,7 @@ class JoinProgress:
         self, sides: Sequence[JoinSide], saved: Mapping[str, Any], store: Store, number: int = 0, shards: int = 1
     ) -> None:
         self._sides = sides
-        self._shard = Shard(number, shards, tuple(sides[LEFT].on))
+        self._shard = KeyShare(number, shards, tuple(sides[LEFT].on))
         self.keys = [
             KeyBounds(
                 store, f"{name}_keys", side.on, int(saved.get(f"{name}_keys", 0)), self._shard._replace(by=side.on)

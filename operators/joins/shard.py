@@ -8,36 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.feedback.join_reports import JoinReport
+from ...core.feedback.reports import JoinReport
 from ...core.rows.columns import columns_at
-from ...core.rows.exact_integers import LOWEST, Int64s
-from ..runtime.arrivals import by_arrival, micros
+from ...core.rows.exact_integers import LOWEST, Int64s, Mask
 from ..runtime.feeds import ENDED
 from ..runtime.key_bounds import RaisedBounds
-from ..runtime.state_head import check_identity, other_layout, read_head
-from ..runtime.store import CountingStore, Store
-from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_key
-from .band import LEFT, RIGHT, SIDES
-from .kept_columns import check_columns, columns_to_json
-from .limit import STANDS_STILL, cut_time, over_limit
-from .matching import SortedRows, equal_keys, matches, sorted_rows
-from .newest import NewestPairs
-from .pairs import Pairs, pair_condition, supersedes
-from .plan import JoinPlan
+from ..runtime.pack import by_arrival, micros
+from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from .band import LEFT, RIGHT, SIDES, STANDS_STILL, cut_time, over_limit
+from .pair_kernel import SortedRows, equal_keys, matches, sorted_rows
+from .pairs import NewestPairs, Pairs, pair_condition, superseded, supersedes
+from .plan import JoinPlan, check_columns, columns_to_json
 from .progress import JoinProgress
 from .release.choice import Mode
 from .release.ordered_release import InputColumns, OrderedRelease
-from .sent import received
-from .side import NUMBER, ROW, KeptSide
-from .superseded import superseded
-
-__all__ = ["JoinShard"]
-
-Mask = npt.NDArray[np.bool_]
+from .side import NUMBER, ROW, KeptSide, checked_rows, checked_times, numbers_of, received, rows_in, without_key
 
 _VERSION = 2
 _COUNTS = (
@@ -46,7 +34,7 @@ _COUNTS = (
 )
 
 
-class _Arrived(NamedTuple):
+class _SideArrivals(NamedTuple):
     """A batch's rows of one side: those with a key, sorted, those without one, and the punctuation."""
 
     rows: SortedRows
@@ -135,7 +123,7 @@ class JoinShard:
         self._save(now_us)
         return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, bounds)
 
-    def _heard(self, new: list[_Arrived], *, single: bool = True) -> list[int]:
+    def _heard(self, new: list[_SideArrivals], *, single: bool = True) -> list[int]:
         """Take the batch's punctuation, with `single` also that of single keys, and return both bounds."""
         for side, each in enumerate(new):
             self._progress.hear(side, each.punctuation, single=single)
@@ -154,11 +142,11 @@ class JoinShard:
         return OrderedRelease(plan.release, self._store, inputs, plan.schema, plan.time, saved, clock)
 
     def _entering(
-        self, release: OrderedRelease, new: list[_Arrived], bounds: list[int], now_us: int, mode: Mode | None
-    ) -> tuple[list[_Arrived], list[int]]:
+        self, release: OrderedRelease, new: list[_SideArrivals], bounds: list[int], now_us: int, mode: Mode | None
+    ) -> tuple[list[_SideArrivals], list[int]]:
         """Return the rows that enter the join in this batch, and the bounds of those that enter later."""
         tables, bounds = release.enter([each.rows.table for each in new], bounds, now_us, mode)
-        entering: list[_Arrived] = []
+        entering: list[_SideArrivals] = []
         for each, side, table in zip(new, self._plan.sides, tables, strict=True):
             rows = each.rows
             if table is not rows.table:
@@ -168,7 +156,7 @@ class JoinShard:
         release.compare([len(each.rows.times) for each in entering], [kept.rows for kept in self._kept])
         return entering, bounds
 
-    def _join(self, new: list[_Arrived], met: list[Mask], pairs: Pairs) -> None:
+    def _join(self, new: list[_SideArrivals], met: list[Mask], pairs: Pairs) -> None:
         """Find all pairs with a new row, and mark kept rows that meet their first partner."""
         plan = self._plan
         for side in (LEFT, RIGHT):
@@ -241,7 +229,7 @@ class JoinShard:
             self._counts["unmatched"] -= int(np.count_nonzero(first))
             pairs.take_back(side, rows.table.take(pa.array(at[first])), since[at[first]])
 
-    def _keep(self, side: int, new: _Arrived, met: Mask, bound: int, pairs: Pairs) -> None:
+    def _keep(self, side: int, new: _SideArrivals, met: Mask, bound: int, pairs: Pairs) -> None:
         """Keep the rows that may still meet others, drop the rest, and emit rows that can no longer find a partner."""
         plan, kept = self._plan, self._kept[side]
         unmatched = plan.gives_unmatched(side)
@@ -271,7 +259,7 @@ class JoinShard:
         if (self._supersedes[side] and kept.has_doubled) or kept.spare * 2 > kept.rows:
             kept.thin(lambda rows: self._spare(side, rows, bound))
 
-    def _or_unsure(self, side: int, new: _Arrived, met: Mask) -> Mask:
+    def _or_unsure(self, side: int, new: _SideArrivals, met: Mask) -> Mask:
         """Return `met` plus the new rows that may have met a shed row: these are never emitted without a partner."""
         least = self._plan.band.partners(side, new.rows.times)[0]
         unsure = ~met & (least < self._kept[1 - side].shed_to)
@@ -360,7 +348,7 @@ class JoinShard:
             as_it_is = self._plan.left_alone and not self._plan.early
             pairs.add_left(rows) if as_it_is else pairs.add_unmatched(side, rows)
 
-    def _arrived(self, side: int, frames: Sequence[bytes]) -> _Arrived:
+    def _arrived(self, side: int, frames: Sequence[bytes]) -> _SideArrivals:
         """Return a side's new rows, in the order of arrival where key and time are equal."""
         plan, each = self._plan, self._plan.sides[side]
         if plan.takes_whole(side):
@@ -382,7 +370,7 @@ class JoinShard:
             rows, times = rows.filter(pa.array(~keyless)), times[~keyless]
         numbers = numbers_of(rows, each.on)
         rows = rows.append_column(NUMBER, pa.array(numbers)).combine_chunks()
-        return _Arrived(sorted_rows(numbers, times, rows), without, punctuation)
+        return _SideArrivals(sorted_rows(numbers, times, rows), without, punctuation)
 
     def _needs(self, bounds: Sequence[int]) -> int | None:
         """Return the least low-watermark, in microseconds, that would release a row or a result; None if none would."""

@@ -2,26 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...conf.errors import MalformedRowError, SchemaError
+from ...core.rows.columns import columns_at, null_rows, with_nulls
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
+from ...core.rows.frames import from_frame, split_punctuation
 from ...core.rows.sort_keys import ordered
-from ...core.rows.widening import with_nulls
-from ..runtime.entries import PANE
-from ..runtime.runs import Runs
-from ..runtime.store import Store
-from .matching import SortedRows, sorted_rows
+from ...core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
+from ..runtime.pack import by_arrival, micros
+from ..state.entries import PANE
+from ..state.runs import Runs
+from ..state.store import Store
+from .pair_kernel import SortedRows, key_numbers, sorted_rows
 from .plan import JoinSide
-from .sent import received_schema
 
-__all__ = ["NUMBER", "ROW", "KeptSide"]
 
-Mask = npt.NDArray[np.bool_]
+def rows_in(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of some frames, and their punctuation, with the columns of a schema."""
+    tables = [as_schema(from_frame(frame), schema) for frame in frames]
+    return split_punctuation(pa.concat_tables([schema.empty_table(), *tables]))
+
+
+def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema, with its types. A table that has them is not cast: casts are slow."""
+    table = table.select(schema.names)
+    return table if table.schema.equals(schema) else table.cast(schema)
+
+
+def without_key(rows: pa.Table, names: Sequence[str]) -> Mask:
+    """Return which rows have a null in one of some columns."""
+    found = np.zeros(rows.num_rows, dtype=np.bool_)
+    for column in columns_at(rows, names):
+        found |= null_rows(column)
+    return found
+
+
+def numbers_of(rows: pa.Table, names: Sequence[str]) -> Int64s:
+    """Return the :func:`~upstream.operators.joins.pair_kernel.key_numbers` of rows."""
+    return key_numbers(columns_at(rows, names)) if rows.num_rows else np.empty(0, dtype=np.int64)
+
+
+def checked_rows(rows: pa.Table, *, tombstones: bool = False, step: str = "join") -> pa.Table:
+    """Return the rows; refuse coalesced ones, and tombstones unless they are allowed."""
+    covered = system_field(rows, "covered")
+    if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
+        raise SchemaError(
+            f"a row before the {step} stands for several updates, of which the others were coalesced",
+            expected=f"every row: a {step} over the newest ones only would miss others",
+            hint=f"put the {step} before the queue, and read the source without coalescing",
+        )
+    gone = int(pc.sum(deleted_mask(rows)).as_py() or 0)
+    if gone and not tombstones:
+        raise SchemaError(
+            f"{gone} rows before the join are tombstones",
+            expected="rows with values: a join by time wants each row that there was, and a tombstone takes rows back",
+            hint="leave them out before the join, with a function over the source, or read without `deleted`",
+        )
+    return rows
+
+
+def checked_times(rows: pa.Table, name: str) -> Int64s:
+    """Return the rows' times as numbers; refuse a row without one."""
+    column = rows.column(name)
+    if column.null_count:
+        raise MalformedRowError(
+            f"{column.null_count} of {len(column)} rows have no time in {name!r}, so nothing can be said of when they "
+            "meet others",
+            expected="a time in each row",
+            hint="take such rows out before the join, and count them",
+        )
+    return ordered(column).astype(np.int64, copy=False)
+
+
+_ARRIVAL = pa.struct([pa.field("arrival", TIMESTAMP)])
+_SAID = pa.struct([pa.field("source", pa.string()), pa.field("arrival", TIMESTAMP)])
+_SENT = ("punctuation", "source", "seq", "arrival")
+
+
+def as_sent(table: pa.Table, name: str | None = None) -> pa.Table:
+    """Return a task's rows and punctuation as they go to the shards; refuse tombstones and coalesced rows.
+
+    The name of an input partition is often longer than the rest of a row. A join needs it to order rows of one arrival,
+    and for punctuation, so it travels as a number. The input's `name` precedes it, so that two inputs never share one.
+    """
+    checked_rows(split_punctuation(table)[0])
+    source = pc.fill_null(system_field(table, "source"), "").combine_chunks().dictionary_encode()
+    names = source.dictionary if name is None else pc.binary_join_element_wise(name, source.dictionary, "/")
+    parts = {each: system_field(table, each).combine_chunks() for each in _SENT if each != "source"}
+    parts["source"] = pa.DictionaryArray.from_arrays(source.indices, names)
+    return _with_system(table, pa.StructArray.from_arrays([parts[each] for each in _SENT], names=list(_SENT)))
+
+
+def received(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of some frames by arrival, and their punctuation.
+
+    Of the system column, rows have only the arrival, and punctuation the source and the arrival. Frames are those of
+    :func:`as_sent`, or have the whole system column.
+    """
+    parts = [split_punctuation(_sent(from_frame(frame).select(schema.names))) for frame in frames]
+    # In the order of their first rows, so that most often no row has to be moved.
+    rows = sorted((rows for rows, _ in parts if rows.num_rows), key=_first_arrival)
+    found = [_reduced(by_arrival(pa.concat_tables(rows)), _ARRIVAL, schema)] if rows else []
+    said = [_reduced(punctuation, _SAID, schema) for _, punctuation in parts if punctuation.num_rows]
+    return (
+        pa.concat_tables([received_schema(schema).empty_table(), *found]),
+        pa.concat_tables([_schema(schema, _SAID).empty_table(), *said]),
+    )
+
+
+def received_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of rows that :func:`received` returns."""
+    return _schema(schema, _ARRIVAL)
+
+
+def _sent(table: pa.Table) -> pa.Table:
+    return as_sent(table) if table.schema.field(SYSTEM).type.num_fields > len(_SENT) else table
+
+
+def _first_arrival(rows: pa.Table) -> tuple[int, int]:
+    first = rows.slice(0, 1)
+    return int(micros(first, "arrival")[0]), system_field(first, "seq")[0].as_py() or 0
+
+
+def _reduced(table: pa.Table, system: pa.StructType, schema: pa.Schema) -> pa.Table:
+    parts = [system_field(table, field.name).cast(field.type).combine_chunks() for field in system]
+    return _with_system(table, pa.StructArray.from_arrays(parts, fields=list(system))).cast(_schema(schema, system))
+
+
+def _schema(schema: pa.Schema, system: pa.StructType) -> pa.Schema:
+    return pa.schema([field if field.name != SYSTEM else pa.field(SYSTEM, system) for field in schema])
+
+
+def _with_system(table: pa.Table, system: pa.StructArray) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(SYSTEM), SYSTEM, system)
+
 
 NUMBER, ROW = "__upstream_number", "__upstream_row"
 """Columns added to rows: the number of the key, and that of the row."""

@@ -5,28 +5,157 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError
-from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
-from ...core.rows.system_column import SYSTEM, deleted_mask, system_array, with_system_fields
-from ..runtime.pack import newest_rows
-from ..runtime.run_files import RunFiles
-from ..runtime.store import Store
-from .arriving import numbers_of
-from .expiry import Expiry
-from .forgetting import ALIVE, TIME, Forgetting
+from ...core.rows.system_column import SYSTEM, deleted_mask, system_array, system_field, with_system_fields
+from ...core.watermark.bounds import bounds_in
+from ..runtime.feeds import ENDED, FeedBounds, key_mask
+from ..runtime.pack import micros, newest_rows
+from ..state.entries import PANE
+from ..state.runs import RunFiles, Runs
+from ..state.store import Store
 from .key_runs import KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
-from .side import NUMBER
+from .side import NUMBER, numbers_of
 
-__all__ = ["LatestVersions", "newer_versions", "places", "row_times"]
+TIME, ALIVE = "__upstream_time", "__upstream_alive"
+"""Columns of kept rows: the time that orders a key's rows, and a flag that is false for a deleted key."""
 
-Mask = npt.NDArray[np.bool_]
+
+class DeletionRetention:
+    """The retention of one side's deleted keys in a shard, and the side's low-watermark.
+
+    `floor` is the greatest version of a forgotten key: a key that returns must get a greater one. `heard_us` is the
+    arrival of the last punctuation that counts.
+    """
+
+    def __init__(self, side: LatestSide, saved: Any) -> None:
+        self._side = side
+        self._feeds = FeedBounds(saved.get("feeds"))
+        self.floor = int(saved.get("floor", 0))
+        self.heard_us = int(saved.get("heard_us", 0))
+        low = None if side.retention is None else self._feeds.low_watermark
+        # A batch's own punctuation counts from the next batch on.
+        self._below = LOWEST if low is None or side.retention is None else max(low - side.retention, LOWEST)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"feeds": self._feeds.to_json(), "floor": self.floor, "heard_us": self.heard_us}
+
+    def hear(self, punctuation: pa.Table) -> None:
+        """Raise the bounds of the side's input partitions. Punctuation of single keys does not count."""
+        side = self._side
+        if not side.hears or side.event_time is None or not punctuation.num_rows:
+            return
+        rows = punctuation.filter(pa.array(~key_mask(punctuation, [*side.on, *side.key])))
+        if rows.num_rows:
+            self.heard_us = max(self.heard_us, int(micros(rows, "arrival").max()))
+            at = bounds_in(rows.column(side.event_time), ordered)
+            self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
+
+    @property
+    def passed(self) -> int | None:
+        """The low-watermark of the input partitions that have not ended.
+
+        None if it is unknown, or if all have ended: the last rows then stay.
+        """
+        bounds = [bound for bound in self._feeds.bounds.values() if bound != ENDED]
+        return min(bounds) if bounds and self._feeds.low_watermark is not None else None
+
+    def over(self, rows: pa.Table) -> Mask:
+        """Return which kept rows, with :data:`TIME` and :data:`ALIVE`, are deletions past their retention."""
+        if self._below == LOWEST:
+            return np.zeros(rows.num_rows, dtype=np.bool_)
+        alive = pc.fill_null(rows.column(ALIVE), True).to_numpy()
+        return ~alive & (pc.fill_null(rows.column(TIME), 0).to_numpy() < self._below)
+
+    def forget(self, rows: pa.Table) -> Mask:
+        """Return which kept rows can be dropped, and raise `floor` to their greatest version."""
+        over = self.over(rows)
+        if over.any():
+            self.floor = max(self.floor, int(rows.column(VERSION).to_numpy()[over].max()))
+        return over
+
+
+class Expiry:
+    """The expiry of one side's newest rows in a shard, with an entry by time for each key.
+
+    A row expires when the low-watermark has passed its time by `ttl`; None for never. A batch reads only the entries
+    that are due. `rows` counts expired rows, including those that arrived too late to be kept.
+    """
+
+    def __init__(self, store: Store, name: str, ttl: int | None, saved: Any) -> None:
+        self._ttl = ttl
+        self._due = Runs(store, f"{name}_due", saved.get("due") or (), 1)
+        self._begun = saved.get("due") is not None
+        self._below = int(saved.get("below", LOWEST))
+        self._taken = self._below
+        self.rows = int(saved.get("rows", 0))
+        if ttl is None and self._begun:
+            self._due.drop_below(HIGHEST)
+            self._begun = False
+
+    def to_json(self) -> dict[str, Any]:
+        due = {"due": self._due.known} if self._begun else {}
+        return {**due, "below": self._below, "rows": self.rows} if self._begun or self._below > LOWEST else {}
+
+    @property
+    def bytes(self) -> int:
+        return self._due.bytes
+
+    def due(self, forgetting: DeletionRetention, runs: KeyRuns) -> Int64s:
+        """Advance to the side's low-watermark, and return the numbers of keys that may have an expired row.
+
+        `forgetting` must already have the batch's punctuation. On first use, the rows that are kept in `runs` get
+        entries.
+        """
+        if self._ttl is None:
+            return np.empty(0, dtype=np.int64)
+        if not self._begun:
+            self._begun = True
+            if runs.rows:
+                rows = runs.all_rows()
+                self.add(rows.column(NUMBER).to_numpy(), rows.column(TIME).to_numpy())
+            self._taken = LOWEST
+        passed = forgetting.passed
+        if passed is not None:
+            self._below = max(self._below, passed - self._ttl)
+        if self._below <= self._taken:
+            return np.empty(0, dtype=np.int64)
+        found = [table.column(NUMBER).to_numpy() for table in self._due.tables(self._taken, self._below - 1)]
+        self._due.drop_below(self._below)
+        self._taken = self._below
+        return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+    def arriving(self, rows: pa.Table, times: Int64s) -> tuple[pa.Table, Int64s]:
+        """Return the arriving rows that have not expired yet, and their times. Call :meth:`due` first."""
+        over = times < self._below
+        if self._ttl is None or not over.any():
+            return rows, times
+        self.rows += int(np.count_nonzero(over))
+        return rows.filter(pa.array(~over)).combine_chunks(), times[~over]
+
+    def leaving(self, kept: pa.Table, remains: Mask, forgetting: DeletionRetention) -> Mask:
+        """Return which kept rows expire, and count them; `remains` masks the rows that no newer one replaces.
+
+        This raises the floor of `forgetting`, so that a key that returns gets a greater version than its tombstone.
+        """
+        if self._ttl is None or not kept.num_rows:
+            return np.zeros(kept.num_rows, dtype=np.bool_)
+        over = remains & (kept.column(TIME).to_numpy() < self._below)
+        if over.any():
+            forgetting.floor = max(forgetting.floor, int(kept.column(VERSION).to_numpy()[over].max()) + 1)
+            self.rows += int(np.count_nonzero(over & kept.column(ALIVE).to_numpy()))
+        return over
+
+    def add(self, numbers: Int64s, times: Int64s) -> None:
+        """Add entries for rows that are kept from now on, by the numbers of their keys."""
+        if self._begun and len(numbers):
+            self._due.add(pa.table({PANE: times, NUMBER: numbers}))
 
 
 class LatestVersions:
@@ -39,7 +168,7 @@ class LatestVersions:
         fields = [side.schema.field(each) for each in self._columns]
         own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, TIME)]
         self._schema = pa.schema([*fields, *own, pa.field(ALIVE, pa.bool_())])
-        self._forgetting = Forgetting(side, saved)
+        self._forgetting = DeletionRetention(side, saved)
         self._runs = KeyRuns(store, name, NUMBER, self._schema, saved, files=files, forget=self._forgetting.forget)
         self._expiry = Expiry(store, name, side.ttl, saved.get("expiry", {}))
 
@@ -155,7 +284,9 @@ def row_times(rows: pa.Table, side: LatestSide) -> Int64s:
     return ordered(column).astype(np.int64, copy=False)
 
 
-def newer_versions(kept: pa.Table, at: Int64s, times: Int64s, forgetting: Forgetting) -> tuple[Int64s, Mask, Mask]:
+def newer_versions(
+    kept: pa.Table, at: Int64s, times: Int64s, forgetting: DeletionRetention
+) -> tuple[Int64s, Mask, Mask]:
     """Return arriving rows' versions, which of them are newer than the kept ones, and which of their keys had a row.
 
     `at` is the result of :func:`places`. Any row is newer than a deletion past its retention in `forgetting`.

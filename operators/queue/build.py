@@ -9,9 +9,8 @@ from ...conf.session import register_data_source
 from ...conf.units import parse_duration_us
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
-from ..runtime.arrivals import INTERVAL, WEIGHT
-from ..runtime.arrow_steps import map_in_arrow
-from ..runtime.compiled import Compiled
+from ..runtime.pack import INTERVAL, WEIGHT
+from ..runtime.steps import PhysicalStep, map_in_arrow
 from .control import ShardPlan
 from .queue import ONE_PER_KEY
 
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
 
     from ...plan.nodes import Queue
 
-__all__ = ["build_queue", "is_duration", "queue_pack"]
 
-
-def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
+def build_queue(node: Queue, before: PhysicalStep, folder: str) -> PhysicalStep:
     """Return the rows that the queue releases; its shards report to `folder`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -48,7 +45,7 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
     ticks = session.readStream.format("upstream_ticks").options(**options).load()
     shards = SparkShards(slots, QueueProcessor(plan, folder), (), rows_to_frame)
     served = packed.union(ticks).groupBy("slot").transformWithState(shards, FRAME_DDL, "append", "none")
-    return Compiled(served, node.schema, (unpack(to_arrow_schema(node.schema, timezone="UTC"), extra, folder),))
+    return PhysicalStep(served, node.schema, (unpack(to_arrow_schema(node.schema, timezone="UTC"), extra, folder),))
 
 
 def queue_pack(node: Queue, plan: ShardPlan, slots: Sequence[int]) -> ArrowStep:

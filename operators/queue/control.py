@@ -7,8 +7,6 @@ import json
 
 from .queue import Policy
 
-__all__ = ["Control", "ShardPlan"]
-
 
 @dataclasses.dataclass(frozen=True)
 class ShardPlan:

@@ -6,16 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.rows.buckets import spark_hash
+from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
-
-__all__ = ["HashedKeys", "KeyIndex", "LocatedKeys", "NumberedKeys", "key_numbers", "numbers_tell"]
-
-Int64s = npt.NDArray[np.int64]
 
 NOWHERE = -1
 
@@ -33,7 +29,7 @@ class LocatedKeys:
         self.location = location
 
 
-class KeyIndex(Protocol):
+class LocationIndex(Protocol):
     """An index from keys to locations."""
 
     def find(self, keys: Any) -> LocatedKeys:

@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import OptionError
+from ...core.rows.exact_integers import Int64s
 
-__all__ = ["StatisticsMonitor"]
-
-Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _LN2 = float(np.log(2.0))

@@ -8,13 +8,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.report_files import write_report
+from ...core.feedback.reports import write_report
 from ..runtime.shard_processor import ShardProcessor, batch_id
-from ..runtime.store import Store
+from ..state.store import Store
 from .control import Control, ShardPlan
 from .shard import QueueShard
-
-__all__ = ["QueueProcessor"]
 
 
 class QueueProcessor(ShardProcessor):

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from ...conf.errors import CheckpointError, OptionError
-from ...core.rows.conflicts import ties_within
-from ...core.rows.newest import NewestPerKey
-from .cells import PENDING, RESTING, SHED, Cells, Updates
-from .keys import KeyIndex, LocatedKeys
+from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.newest import NewestPerKey, ties_within
+from .cells import PENDING, RESTING, SHED, Cells, OnDemandPages, Updates
+from .keys import LocatedKeys, LocationIndex
 from .monitor import StatisticsMonitor
-from .pages import OnDemandPages
-from .results import Dequeued, Enqueued, pairs
 
-__all__ = ["ONE_PER_KEY", "POLICIES", "Policy", "UpdateQueue", "check_policy"]
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+def none() -> Int64s:
+    """Return no rows."""
+    return np.empty(0, dtype=np.int64)
+
+
+def pairs() -> Int64s:
+    """Return no pairs."""
+    return np.empty((0, 2), dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class EnqueueResult:
+    """The result of enqueueing a batch of arriving rows."""
+
+    rows: Int64s  # rows of the batch to keep
+    locations: Int64s  # where the caller must put them
+    ties: Int64s  # pairs: a row of the batch, and the location of the row that it replaces at the same event time
+    batch_ties: Int64s  # pairs of rows of the batch with one key and time: the kept one, the dropped one
+    superseded: int = 0  # updates that are not delivered because a newer one of their key is
+    older: int = 0  # rows among these that arrived after a newer one of their key (late within the queue)
+    shed: int = 0  # rows dropped by random shedding
+    outdated: int = 0  # superseded updates that are older than a delivered row of their key
+
+    @classmethod
+    def nothing(cls) -> EnqueueResult:
+        return cls(none(), none(), pairs(), pairs())
+
+
+@dataclasses.dataclass(frozen=True)
+class ServiceBatch:
+    """Rows to process, in the order of service."""
+
+    locations: Int64s  # to be read before the next enqueue
+    cells: Cells
+    superseded: int = 0  # updates dropped because `auto` found more than the budget
+    # pairs of locations with one key and time: the kept one, the dropped one; all tie if rows have no time
+    ties: Int64s = dataclasses.field(default_factory=pairs)
+
 
 Policy = Literal["append", "shed", "fifo", "in-place", "linecutting", "auto"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -55,7 +88,7 @@ class UpdateQueue:
     def __init__(
         self,
         policy: Policy,
-        index: KeyIndex,
+        index: LocationIndex,
         *,
         monitor: StatisticsMonitor | None = None,
         page_slots: int = 1024,
@@ -96,26 +129,26 @@ class UpdateQueue:
         touched = np.concatenate(self._touched) if self._touched else np.empty(0, dtype=np.int64)
         return self.pages.of(touched[self.pages.held.reshape(-1)[touched]])
 
-    def read(self, n: int, now_us: int) -> Dequeued:
+    def read(self, n: int, now_us: int) -> ServiceBatch:
         """Return the `n` rows that a dequeue would serve, without removing them."""
         chosen = self._next(self._ready(now_us), n, now_us)
-        return Dequeued(chosen, self._cells.take(chosen))
+        return ServiceBatch(chosen, self._cells.take(chosen))
 
-    def enqueue(self, batch: Updates, now_us: int, *, drop: float = 0.0) -> Enqueued:
+    def enqueue(self, batch: Updates, now_us: int, *, drop: float = 0.0) -> EnqueueResult:
         """Enqueue arriving rows; return those to keep, and the locations where the caller must put them.
 
         `drop` is the share of the rows that the policy ``shed`` drops.
         """
         n = len(batch.arrival)
         if n == 0:
-            return Enqueued.nothing()
+            return EnqueueResult.nothing()
         if self.policy == "append" or (self.policy == "auto" and not self._overloaded):
             return self._append(batch, self._codes(batch, now_us))
         if self.policy == "shed":
             return self._append_some(batch, self._index.find(batch.keys), drop)
         return self._update(batch, self._index.find(batch.keys), now_us)
 
-    def dequeue(self, budget: int | None, now_us: int) -> Dequeued:
+    def dequeue(self, budget: int | None, now_us: int) -> ServiceBatch:
         """Remove and return at most `budget` rows, None for all, of keys whose access interval has passed."""
         superseded, ties = 0, pairs()
         self._wake(now_us)
@@ -135,7 +168,7 @@ class UpdateQueue:
             self._release(chosen)
         if self._overloaded and self.pages.used == 0:
             self._overloaded = False
-        return Dequeued(chosen, cells, superseded, ties)
+        return ServiceBatch(chosen, cells, superseded, ties)
 
     def next_ready_us(self) -> int | None:
         """Return when the first waiting row may be served; None if none waits."""
@@ -201,11 +234,11 @@ class UpdateQueue:
             self.monitor.arrived(number, now_us, batch.covered)
         return number
 
-    def _append(self, batch: Updates, number: Int64s) -> Enqueued:
+    def _append(self, batch: Updates, number: Int64s) -> EnqueueResult:
         locations = self._store(self._cells_of(batch, np.arange(len(batch.arrival)), number))
-        return Enqueued(np.arange(len(locations)), locations, pairs(), pairs())
+        return EnqueueResult(np.arange(len(locations)), locations, pairs(), pairs())
 
-    def _append_some(self, batch: Updates, found: LocatedKeys, drop: float) -> Enqueued:
+    def _append_some(self, batch: Updates, found: LocatedKeys, drop: float) -> EnqueueResult:
         """Append the admitted rows (AQ-RLS); the next admitted row of a key represents the dropped ones before it."""
         n = len(batch.arrival)
         generator = np.random.Generator(np.random.Philox(key=self._seed, counter=self._drawn))
@@ -241,9 +274,9 @@ class UpdateQueue:
         locations = self._store(cells)
         ghosts = cells.state == SHED
         self._index.put(cells.number[ghosts], locations[ghosts])
-        return Enqueued(stays, locations, pairs(), pairs(), shed=int(dropped.sum()))
+        return EnqueueResult(stays, locations, pairs(), pairs(), shed=int(dropped.sum()))
 
-    def _update(self, batch: Updates, found: LocatedKeys, now_us: int) -> Enqueued:
+    def _update(self, batch: Updates, found: LocatedKeys, now_us: int) -> EnqueueResult:
         n, keys = len(batch.arrival), len(found.location)
         codes = found.codes
         self.monitor.arrived(found.number[codes], now_us, batch.covered)
@@ -292,7 +325,7 @@ class UpdateQueue:
         arrived = n if batch.covered is None else int(batch.covered.sum())
         superseded = arrived - int((written & ~pending).sum())
         ties = np.stack([newest.rows[tied], old[tied]], axis=1) if tied.any() else pairs()
-        return Enqueued(
+        return EnqueueResult(
             newest.rows[written],
             locations[written],
             ties,

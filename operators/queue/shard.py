@@ -2,41 +2,223 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
-from collections.abc import Sequence
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import CheckpointError
+from ...conf import units
+from ...conf.errors import CheckpointError, OptionError
 from ...core.feedback.ages import Ages
-from ...core.feedback.queue_reports import QueueReport
-from ...core.pushdown.ipc_frames import conflicts_in, from_frame
-from ...core.rows.exact_integers import LOWEST
+from ...core.feedback.checkpoint_layout import queue_folder
+from ...core.feedback.reports import QueueReport, read_reports
+from ...core.rows.columns import covers
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.frames import conflicts_in, from_frame, to_frame
 from ...core.rows.sort_keys import in_order, ordered
-from ...core.rows.system_column import punctuation_mask, standing_for, system_field
-from ...core.rows.widening import covers
+from ...core.rows.system_column import TIMESTAMP, punctuation_mask, standing_for, system_field
 from ...core.watermark.bounds import bounds_in, times_of_bounds
-from ..runtime.arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.delivered_times import DeliveredTimes, TimedKeys, behind
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, Shard
-from ..runtime.row_pages import RowPages
-from ..runtime.store import CountingStore, Store
-from .cells import Updates
+from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
+from ..runtime.pack import INTERVAL, WEIGHT, by_arrival, differing, micros
+from ..state.pages import RowPages
+from ..state.store import CountingStore, Store
+from .cells import Cells, Updates
 from .control import Control, ShardPlan
 from .keys import HashedKeys, key_numbers, numbers_tell
 from .monitor import StatisticsMonitor
-from .most_stale import most_stale_here
-from .queue import UpdateQueue
-from .results import Enqueued, none
-from .shard_state import ShardState
+from .queue import EnqueueResult, UpdateQueue, none
 
-__all__ = ["QueueShard"]
+_VERSION = 1
 
-Int64s = npt.NDArray[np.int64]
+
+class QueueState:
+    """A shard's state without its rows.
+
+    The head is one value, because each value costs a call to Spark's state store: some JSON, the rows' schema, a bit
+    for each location, set if it has a row, and the update rates. Each page of cells is one value. A removed cell stays
+    in its page until the page is written again, and only its bit in the head changes. So rows that leave cause no page
+    writes. `head` is empty for a shard without rows so far. State of another key, time, number of shards or version is
+    refused.
+    """
+
+    def __init__(self, plan: ShardPlan, store: Store) -> None:
+        self._store = store
+        self.head: dict[str, Any] = {}
+        self.schema: pa.Schema | None = None
+        self.slots = plan.page_slots
+        self._held = self._rates = b""
+        value = store.get("head", 0)
+        if value is not None:
+            head, schema, self._held, self._rates = _split(value)
+            self.head = json.loads(head)
+            _check(self.head, plan)
+            self.schema = pa.ipc.read_schema(pa.py_buffer(schema))
+            self.slots = self.head["slots"]
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self.head and self.head["pages"])
+
+    def queue(self) -> dict[str, Any]:
+        """Return the snapshot from which to restore the queue."""
+        pages = self.head["pages"]
+        bits = np.unpackbits(np.frombuffer(self._held, np.uint8), count=len(pages) * self.slots).reshape(-1, self.slots)
+        cells, at = Cells.empty(int(bits.sum())), 0
+        for number, mine in zip(pages, bits.view(np.bool_), strict=True):
+            value = self._store.get("cells", number)
+            assert value is not None, f"page {number} of cells is not in the state store"
+            size = -(-self.slots // 8)
+            slot = np.flatnonzero(np.unpackbits(np.frombuffer(value, np.uint8, size), count=self.slots))
+            waiting = Cells.from_bytes(value[size:]).take(mine[slot])
+            cells.put(slice(at, at + len(waiting)), waiting)
+            at += len(waiting)
+        page, slot = np.nonzero(bits)
+        return {
+            **self.head["queue"],
+            "monitor": {**self.head["queue"]["monitor"], "count": np.frombuffer(self._rates, "<f4")},
+            "held": np.array(pages, dtype=np.int64)[page] * self.slots + slot,
+            "cells": cells,
+        }
+
+    def save(self, queue: UpdateQueue, schema: pa.Schema, plan: ShardPlan, more: Mapping[str, Any]) -> list[int]:
+        """Write the head with the members `more` and the changed pages of cells; return the released pages."""
+        pages = queue.pages.pages()
+        gone = sorted(set(self.head.get("pages", ())).difference(pages.tolist()))
+        for number in queue.changed().tolist():
+            mine = queue.pages.held[number]
+            cells = queue.cells(np.flatnonzero(mine) + number * self.slots)
+            self._store.put("cells", number, np.packbits(mine).tobytes() + cells.to_bytes())
+        for number in gone:
+            self._store.remove("cells", number)
+        counters = queue.counters()
+        rates = counters["monitor"].pop("count") if plan.policy in ("linecutting", "auto") else np.empty(0)
+        counters["monitor"].pop("count", None)
+        head = {
+            "layout": _VERSION,
+            "key": list(plan.key),
+            "time": plan.time,
+            "shards": plan.shards,
+            "slots": self.slots,
+            "pages": pages.tolist(),
+            "queue": counters,
+            **more,
+        }
+        held = np.packbits(queue.pages.held[pages]).tobytes()
+        parts = [json.dumps(head).encode(), schema.serialize().to_pybytes(), held, rates.astype("<f4").tobytes()]
+        self._store.put("head", 0, _joined(parts))
+        return gone
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    return struct.pack(f"<{len(parts)}q", *map(len, parts)) + b"".join(parts)
+
+
+def _split(value: bytes) -> list[bytes]:
+    ends = 32 + np.cumsum(struct.unpack_from("<4q", value))
+    return [value[start:end] for start, end in zip((32, *ends[:-1].tolist()), ends.tolist(), strict=True)]
+
+
+def _check(head: Mapping[str, Any], plan: ShardPlan) -> None:
+    problems = [
+        f"{name} {head[name]!r}, now {now!r}"
+        for name, now in (
+            ("layout", _VERSION),
+            ("key", list(plan.key)),
+            ("time", plan.time),
+            ("shards", plan.shards),
+        )
+        if head[name] != now
+    ]
+    if problems:
+        raise CheckpointError(
+            "the queue's state in this checkpoint was written with another " + "; ".join(problems),
+            expected="the same key, time and number of shards for the life of a checkpoint",
+            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
+        )
+
+
+def most_stale(
+    checkpoint_location: str | os.PathLike[str], k: int = 10, *, queue: int = 0, now_us: int | None = None
+) -> pa.Table:
+    """Return the keys that have waited longest in a query's queue, as its last batch left them, the stalest first.
+
+    Parameters
+    ----------
+    checkpoint_location
+        The query's, which may be running. Its queue must have ``most_stale=`` of at least `k`.
+    k
+        How many keys; at least 1.
+    queue
+        Which of the query's queues, counted from 0 in the order in which rows pass them.
+    now_us
+        The clock, in microseconds since the epoch; the real one unless given.
+
+    Returns
+    -------
+    pyarrow.Table
+        The key's columns, ``first_arrival`` of its oldest update, ``age_s`` since then, and ``covered``, the updates
+        that wait.
+
+    Raises
+    ------
+    OptionError
+        The queue reports fewer than `k` keys, or there is none at this checkpoint.
+
+    Examples
+    --------
+    >>> fresh = stream.queue(most_stale=10, shards=2).write("fresh", checkpoint="fresh_cp")
+    >>> query = fresh.trigger(availableNow=True).start()
+    >>> query.awaitTermination()
+    >>> us.most_stale("fresh_cp", 10).column_names
+    ['vehicle_id', 'first_arrival', 'age_s', 'covered']
+    """
+    folder = queue_folder(os.fspath(checkpoint_location), queue)
+    reports = read_reports(folder, QueueReport)
+    if not reports:
+        raise OptionError(
+            f"no queue has reported to {folder}",
+            expected="the checkpoint of a query with UpdateStream.queue(…) that has run a batch",
+        )
+    tables = [from_frame(base64.b64decode(each.most_stale)) for each in reports if each.most_stale is not None]
+    silent = not tables or any(each.waiting and each.most_stale is None for each in reports)
+    limit = 0 if silent else min(int(table.schema.metadata[b"k"]) for table in tables)
+    if not 1 <= k <= limit:
+        raise OptionError(
+            f"k={k}, and each shard of the queue reports {limit} keys",
+            expected="at least 1, and no more than the queue reports",
+            hint=f"give .queue(most_stale={max(k, 1)}, …); it takes effect with the next start of the query",
+        )
+    found = pa.concat_tables(tables).replace_schema_metadata(None)
+    # By number: a column of the key may have the same name.
+    first = found.num_columns - 2
+    found = found.take(pc.sort_indices(found.column(first))[:k])
+    now = units.now_us() if now_us is None else now_us
+    age = np.maximum(now - found.column(first).cast(pa.int64()).to_numpy(), 0) / 1e6
+    return found.add_column(first + 1, "age_s", pa.array(age))
+
+
+def most_stale_here(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:
+    """Return the `k` stalest keys of one shard, for its report. Only the pages that hold their rows are read."""
+    waiting = queue.locations
+    cells = queue.cells(waiting)
+    order = np.argsort(cells.first_arrival, kind="stable")
+    # Where a policy keeps several rows of a key, only its oldest counts.
+    _, first = np.unique(cells.number[order], return_index=True)
+    chosen: Int64s = order[np.sort(first)[:k]]
+    table = rows.take(waiting[chosen], list(key)).select(list(key))
+    table = table.append_column("first_arrival", pa.array(cells.first_arrival[chosen]).cast(TIMESTAMP))
+    table = table.append_column("covered", pa.array(cells.covered[chosen]))
+    return base64.b64encode(to_frame(table.replace_schema_metadata({"k": str(k)}))).decode()
+
 
 _SAMPLE = 64
 
@@ -48,10 +230,10 @@ class QueueShard:
         self._number = number
         self._plan = plan
         self._store = CountingStore(store)
-        self._state = ShardState(plan, self._store)
+        self._state = QueueState(plan, self._store)
         self._head = self._state.head
         self._feeds = FeedBounds(self._head)
-        self._shard = Shard(number, plan.shards, plan.key)
+        self._shard = KeyShare(number, plan.shards, plan.key)
         self._keys = KeyBounds(self._store, "single", plan.key, int(self._head.get("single", 0)), self._shard)
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
@@ -66,7 +248,7 @@ class QueueShard:
         tables = [from_frame(frame) for frame in frames]
         schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
-            return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, Ages(), 0)
+            return None, self._report(control.now_us if control else 0, EnqueueResult.nothing(), 0, Ages(), 0)
         schema = schema.remove_metadata()
         arrived = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
         mark = punctuation_mask(arrived)
@@ -249,7 +431,7 @@ class QueueShard:
         gone = self._state.save(self._queue, schema, self._plan, more)
         self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
 
-    def _report(self, now_us: int, took: Enqueued, arrived: int, served: Ages, conflicts: int) -> QueueReport:
+    def _report(self, now_us: int, took: EnqueueResult, arrived: int, served: Ages, conflicts: int) -> QueueReport:
         queue, rows = self._queue, self._rows
         waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
         places: list[list[int]] = []

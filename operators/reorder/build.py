@@ -8,24 +8,20 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from ...conf.arguments import text_argument
 from ...conf.errors import OptionError, SchemaError
+from ...conf.options import text_argument
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
 from ...core.rows.event_times import check_time_type
 from ...core.rows.system_column import system_field, with_system_fields
-from ..runtime.arrow_steps import chained
-from ..runtime.compiled import Compiled
-from ..runtime.rows_aside import late_rows_of
-from ..runtime.sharded import InShards
+from ..runtime.dead_letters import late_rows_of
+from ..runtime.steps import InShards, PhysicalStep, chained
 from .plan import ReorderPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ...plan.nodes import Reorder
-
-__all__ = ["build_reorder", "check_inputs", "check_ordered", "named"]
 
 
 def named(name: str) -> ArrowStep:
@@ -46,15 +42,15 @@ def named(name: str) -> ArrowStep:
     return run
 
 
-def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fused: bool = False) -> Compiled:
+def build_reorder(node: Reorder, before: Sequence[PhysicalStep], folder: str, *, fused: bool = False) -> PhysicalStep:
     """Return the rows of a union, a merge, an ordered release or a distinct, whose shards report to `folder`.
 
     If `fused`, the operator runs in the stage of the operator before it.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from ..runtime.flush import with_flush_ticks
     from ..runtime.pack import pack
+    from ..runtime.ticks import with_flush_ticks
     from .processor import ReorderProcessor
 
     plan = node.specification
@@ -69,7 +65,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
         def pack_for(slot: int) -> ArrowStep:
             return pack(plan.by, [slot], None, coalesce=False, operator=plan.name)
 
-        return Compiled(rows.base.with_next(rows.steps, pack_for, processor, arrow), node.schema)
+        return PhysicalStep(rows.base.with_next(rows.steps, pack_for, processor, arrow), node.schema)
     slots = integers_with_hash(range(plan.shards))
     packed: DataFrame | None = None
     for at, rows in enumerate(before):
@@ -79,7 +75,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
     assert packed is not None
     if plan.flush_rows is not None:
         packed = with_flush_ticks(packed, folder, slots, "reorder")
-    return Compiled(InShards(arrow, packed, tuple(slots), processor), node.schema)
+    return PhysicalStep(InShards(arrow, packed, tuple(slots), processor), node.schema)
 
 
 def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:

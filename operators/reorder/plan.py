@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-__all__ = ["Late", "ReorderPlan", "Repeats"]
-
 Late = Literal["pass", "refuse"]
 """The treatment of rows below the emitted low-watermark: they pass, or are written to the late table."""
 

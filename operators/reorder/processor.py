@@ -7,14 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.report_files import write_report
-from ..runtime.rows_aside import RowsAside
+from ...core.feedback.reports import write_report
+from ..runtime.dead_letters import DeadLetterRows
 from ..runtime.shard_processor import ShardProcessor, batch_id
-from ..runtime.store import Store
+from ..state.store import Store
 from .plan import ReorderPlan
 from .shard import ReorderShard
-
-__all__ = ["ReorderProcessor"]
 
 
 class ReorderProcessor(ShardProcessor):
@@ -26,7 +24,7 @@ class ReorderProcessor(ShardProcessor):
 
     state = "upstream_reorder_v1"
 
-    def __init__(self, plan: ReorderPlan, folder: str, late: RowsAside | None) -> None:
+    def __init__(self, plan: ReorderPlan, folder: str, late: DeadLetterRows | None) -> None:
         self._plan = plan
         self._folder = folder
         self._late = late

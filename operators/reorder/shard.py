@@ -3,40 +3,88 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, MalformedRowError
-from ...core.feedback.reorder_reports import ReorderReport
-from ...core.pushdown.ipc_frames import from_frame
+from ...core.feedback.reports import ReorderReport
 from ...core.rows.buckets import spark_hash
-from ...core.rows.columns import columns_at
+from ...core.rows.columns import columns_at, covers, with_nulls
 from ...core.rows.event_times import event_time_us
-from ...core.rows.exact_integers import HIGHEST, LOWEST
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
+from ...core.rows.frames import from_frame, split_punctuation
+from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import in_order, ordered
-from ...core.rows.split import split_punctuation
 from ...core.rows.system_column import system_field, with_system_fields
-from ...core.rows.widening import covers, with_nulls
 from ...core.watermark.bounds import bounds_in, times_of_bounds
-from ..runtime.arrivals import by_arrival, micros
 from ..runtime.delivered_times import TimedKeys, behind, older_than
-from ..runtime.entries import PANE
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ..runtime.key_bounds import KeyBounds, Shard
-from ..runtime.runs import Runs
-from ..runtime.state_head import check_identity, other_layout, read_head
-from ..runtime.store import CountingStore, Store
-from .plan import ReorderPlan
-from .repeats import INPUT, Admitted, admitted, no_memory
+from ..runtime.key_bounds import KeyBounds, KeyShare
+from ..runtime.pack import by_arrival, micros
+from ..state.entries import PANE
+from ..state.runs import Runs
+from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from .plan import ReorderPlan, Repeats
 
-__all__ = ["ReorderShard"]
+INPUT = "__upstream_input"
+"""The column of the number of a row's input, among remembered rows."""
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+
+@dataclasses.dataclass(frozen=True)
+class AdmissionMasks:
+    """Masks of the rows that :func:`admitted` lets pass."""
+
+    keep: Mask
+    remember: Mask  # of these, the rows to remember, so that later repeats are found
+
+
+def no_memory(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """Return an empty memory of these columns, with :data:`PANE` for the time, and :data:`INPUT`."""
+    fields = [rows.schema.field(name) for name in by]
+    return pa.schema([*fields, pa.field(PANE, pa.int64()), pa.field(INPUT, pa.int64())]).empty_table()
+
+
+def admitted(
+    new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeats, prefer: int | None
+) -> AdmissionMasks:
+    """Decide which rows pass, given the rows that passed before.
+
+    Rows with equal times and equal values in `by` are repeats, of which the first to arrive passes. With repeats
+    ``inputs``, later rows of the same input also pass: an input may repeat itself, and the later row counts. If an
+    input is preferred, its rows pass even after equal ones of another input, and from then on only its rows do.
+
+    `new` and `memory` have the columns `by`, :data:`PANE` and :data:`INPUT`; `new` is in the order in which rows count.
+    `prefer` is the number of the preferred input.
+    """
+    n, known = new.num_rows, memory.num_rows
+    if n == 0 or repeats == "keep":
+        return AdmissionMasks(np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_))
+    both = pa.concat_tables([memory.select(new.column_names), new])
+    codes, size = key_codes([*(both.column(name) for name in by), both.column(PANE)])
+    inputs = both.column(INPUT).to_numpy()
+    old, mine = codes[:known], codes[known:]
+    first = np.full(size, -1)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    if repeats == "all":
+        keep = first[mine] == np.arange(known, known + n)
+        return AdmissionMasks(keep, keep)
+    owner = np.full(size, -1)
+    owner[codes] = inputs[first[codes]]
+    if prefer is not None:
+        owner[codes[inputs == prefer]] = prefer
+    keep = inputs[known:] == owner[mine]
+    # Remember one row for each owner: further ones add nothing.
+    known_before = np.zeros(size, dtype=np.bool_)
+    known_before[old[inputs[:known] == owner[old]]] = True
+    fresh = np.flatnonzero(keep & ~known_before[mine])
+    remember = np.zeros(n, dtype=np.bool_)
+    remember[fresh[np.unique(mine[fresh], return_index=True)[1]]] = True
+    return AdmissionMasks(keep, remember)
+
 
 _VERSION = 1
 _COUNTS = ("rows", "released", "held", "due", "repeats", "superseded", "late", "refused")
@@ -59,7 +107,7 @@ class ReorderShard:
         if self._head:
             self._check()
         self._feeds = FeedBounds(self._head)
-        self._shard = Shard(number, plan.shards, plan.by)
+        self._shard = KeyShare(number, plan.shards, plan.by)
         saved = int(self._head.get("single", 0))
         self._keys = KeyBounds(self._store, "single", plan.key, saved, self._shard, inputs=plan.inputs)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
@@ -222,7 +270,7 @@ class ReorderShard:
         """The emitted low-watermark: no row below it passes in order any more."""
         return self._head.get("promised", LOWEST)
 
-    def _admit(self, rows: pa.Table) -> Admitted:
+    def _admit(self, rows: pa.Table) -> AdmissionMasks:
         """Decide which rows pass, given the equal ones among them and among those that passed before."""
         return admitted(self._known(rows), self._memory(rows), self._plan.by, self._plan.repeats, self._prefer())
 

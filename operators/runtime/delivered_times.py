@@ -6,18 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
 from ...core.rows.newest import key_codes, newest_per_key
-from .entries import PANE
-from .runs import Runs
-from .store import Store
-
-__all__ = ["DeliveredTimes", "TimedKeys", "behind", "older_than"]
-
-Mask = npt.NDArray[np.bool_]
+from ..state.entries import PANE
+from ..state.runs import Runs
+from ..state.store import Store
 
 _NUMBER = "__upstream_number"
 # With fewer entries, compaction costs more than it saves.

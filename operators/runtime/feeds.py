@@ -15,8 +15,6 @@ from ...core.rows.columns import column_at
 from ...core.rows.system_column import SYSTEM, punctuation_mask, system_array
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 
-__all__ = ["ENDED", "FeedBounds", "key_mask", "punctuation_rows", "without_single_keys"]
-
 ENDED = AFTER_ALL
 """The bound of a feed that has ended."""
 

@@ -6,23 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
-from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
+from ...core.rows.frames import from_frame, to_frame
 from ...core.rows.system_column import system_field
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
-from .entries import Keys, grouped
+from ..state.entries import Keys, grouped
+from ..state.store import Store
 from .feeds import key_mask
-from .store import Store
-
-__all__ = ["ALL_FEEDS", "KeyBounds", "RaisedBounds", "Shard"]
-
-Mask = npt.NDArray[np.bool_]
 
 ALL_FEEDS = "<all>"
 """The feed of punctuation that covers every feed of its operator, because one shard has all rows of the key."""
@@ -31,7 +26,7 @@ _FEED, _BOUND, _WAS, _TOLD = "__upstream_feed", "__upstream_bound", "__upstream_
 _OWN = (_FEED, _BOUND, _WAS, _TOLD)
 
 
-class Shard(NamedTuple):
+class KeyShare(NamedTuple):
     """A shard's share of the keys."""
 
     number: int
@@ -83,7 +78,7 @@ class KeyBounds:
         kind: str,
         names: Sequence[str],
         saved: int,
-        shard: Shard | None = None,
+        shard: KeyShare | None = None,
         *,
         inputs: Sequence[str] = (),
         fit: Callable[[pa.Table], pa.Table] | None = None,

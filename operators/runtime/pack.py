@@ -5,36 +5,61 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from ...conf.clock import now_us
 from ...conf.errors import SchemaError
-from ...core.feedback.queue_reports import Served
-from ...core.feedback.report_files import write_report
-from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...conf.units import now_us
+from ...core.feedback.reports import ServiceReport, write_report
+from ...core.rows import newest
 from ...core.rows.buckets import bucket_of
-from ...core.rows.conflicts import ties_within
-from ...core.rows.newest import NewestPerKey, key_codes
+from ...core.rows.exact_integers import Int64s
+from ...core.rows.frames import by_bucket, frames_column, from_frame, some_at_once, split_punctuation, to_frame
+from ...core.rows.newest import NewestPerKey, key_codes, ties_within
 from ...core.rows.sort_keys import ordered
-from ...core.rows.split import by_bucket, frames_column, some_at_once, split_punctuation
-from ...core.rows.system_column import SYSTEM, standing_for, system_field
-from .arrivals import by_arrival, differing, micros
+from ...core.rows.system_column import SYSTEM, TIMESTAMP, standing_for, system_field
 
-__all__ = [
-    "FRAME_DDL",
-    "PACKED",
-    "PACKED_DDL",
-    "check_keys",
-    "frames_to_rows",
-    "in_batches",
-    "newest_rows",
-    "pack",
-    "packed",
-    "rows_to_frame",
-    "unpack",
-]
+WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
+"""Columns that a stream adds for a key's weight and access interval. They are no part of a row's payload."""
+
+
+def by_arrival(rows: pa.Table) -> pa.Table:
+    """Sort rows by arrival, so that the order in which a task reads feeds or frames does not matter."""
+    if rows.num_rows < 2:
+        return rows
+    arrival, seq = micros(rows, "arrival"), pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
+    later = np.diff(arrival)
+    if np.all((later > 0) | ((later == 0) & (np.diff(seq) > 0))):
+        return rows
+    source = system_field(rows, "source")
+    if pa.types.is_dictionary(source.type):
+        source = _ranks(source)
+    keys = pa.table([pa.array(arrival), pa.array(seq), source], ["arrival", "seq", "source"])
+    return rows.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
+
+
+def _ranks(names: pa.ChunkedArray) -> pa.Array:
+    """Return each name's rank among all names, for sorting a dictionary column."""
+    whole = names.unify_dictionaries().combine_chunks()
+    return pc.rank(whole.dictionary, tiebreaker="dense").take(whole.indices)
+
+
+def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
+    """Return a time of the system column in microseconds. Nulls become `default`, or 0 without one."""
+    column = system_field(rows, name).cast(TIMESTAMP).cast(pa.int64())
+    if column.null_count == 0:
+        return column.to_numpy().astype(np.int64, copy=False)
+    filled = pc.fill_null(column, 0).to_numpy().astype(np.int64)
+    return filled if default is None else np.where(pc.is_valid(column).to_numpy(), filled, default)
+
+
+def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> npt.NDArray[np.bool_]:
+    """Return a mask of the pairs of rows whose payloads differ: a conflict if they have one key and one time."""
+    names = [name for name in left.column_names if name not in (SYSTEM, WEIGHT, INTERVAL)]
+    return newest.differing(left, at, right, other, names)
+
 
 FRAME_DDL = "frame BINARY"
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
@@ -76,7 +101,7 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
                 yield from in_batches(table, schema)
         context = TaskContext.get()
         if context is not None:
-            write_report(folder, Served(context.partitionId(), rows, began_us, now_us()))
+            write_report(folder, ServiceReport(context.partitionId(), rows, began_us, now_us()))
 
     return run
 

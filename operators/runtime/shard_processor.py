@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ...core.pushdown.source_steps import ArrowStep
-    from .store import Store
-
-__all__ = ["MapStore", "Next", "ShardProcessor", "SparkShards", "batch_id", "run_shard"]
+    from ..state.store import Store
 
 
 class ShardProcessor(abc.ABC):

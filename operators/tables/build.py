@@ -10,17 +10,14 @@ import pyarrow as pa
 
 from ...conf.errors import OptionError
 from ...conf.session import register_data_source
-from ..runtime.compiled import Compiled
 from ..runtime.shard_processor import batch_id
-from .lookup import joined
-from .plan import TableJoinPlan
+from ..runtime.steps import PhysicalStep
+from .lookup import TableJoinPlan, joined
 from .reading import index_at
 from .versions import LOCATION, STORAGE, TableVersions, version_of_batch
 
 if TYPE_CHECKING:
-    from ...plan.table_node import TableJoin
-
-__all__ = ["TableLookup", "build_table_join"]
+    from ...plan.nodes import TableJoin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +32,7 @@ class TableLookup:
         yield from joined(batches, index_at(self.plan, version), self.plan)
 
 
-def build_table_join(node: TableJoin, before: Compiled, checkpoint: str | None) -> Compiled:
+def build_table_join(node: TableJoin, before: PhysicalStep, checkpoint: str | None) -> PhysicalStep:
     """Return the rows after a table join; refuse a query whose checkpoint is not known yet."""
     if checkpoint is None:
         raise OptionError(
@@ -50,4 +47,4 @@ def build_table_join(node: TableJoin, before: Compiled, checkpoint: str | None) 
     session.dataSource.register(TableVersions)
     options = {LOCATION: plan.location, **{STORAGE + name: value for name, value in plan.storage}}
     versions = session.readStream.format(TableVersions.name()).schema(df.schema).options(**options).load()
-    return Compiled(df.union(versions), node.schema, (TableLookup(plan, checkpoint),))
+    return PhysicalStep(df.union(versions), node.schema, (TableLookup(plan, checkpoint),))

@@ -2,23 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...conf.errors import TableError
+from ...conf.errors import OptionError, SchemaError, TableError
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Int64s
-from ...core.rows.split import some_at_once
-from ...core.rows.system_column import passing_mask
-from ..joins.arriving import numbers_of, without_key
-from ..joins.matching import SortedRows, equal_keys, is_exact, matches, sorted_rows
-from ..runtime.entries import grouped
-from .plan import TableJoinPlan
+from ...core.rows.frames import some_at_once
+from ...core.rows.system_column import SYSTEM, passing_mask
+from ..joins.pair_kernel import SortedRows, equal_keys, is_exact, matches, sorted_rows
+from ..joins.side import numbers_of, without_key
+from ..state.entries import grouped
 
-__all__ = ["indexed", "joined"]
+TableHow = Literal["inner", "left", "semi", "anti"]
+"""The treatment of rows without a partner, as in SQL."""
+
+_OWN = "_upstream_"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableJoinPlan:
+    """A join of each row of a stream with the table's row that has its key."""
+
+    location: str
+    storage: tuple[tuple[str, str], ...] = dataclasses.field(repr=False)  # options of the table's store, never shown
+    on: tuple[str, ...]  # of the stream
+    table_on: tuple[str, ...]  # of the table
+    how: TableHow
+    columns: tuple[tuple[str, str], ...]  # added columns, as pairs of their names in results and in the table
+    before: pa.Schema  # of the stream
+    table: pa.Schema  # of the columns that are read
+
+    @property
+    def one(self) -> bool:
+        """True if a key may be in only one row of the table."""
+        return self.how in ("inner", "left")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the results, the system column last."""
+        kept = [field for field in self.before if field.name != SYSTEM]
+        new = [self.table.field(source).with_name(name).with_nullable(True) for name, source in self.columns]
+        return pa.schema([*kept, *new, self.before.field(SYSTEM)])
+
+    @property
+    def text(self) -> str:
+        """The step, in a few words."""
+        pairs = zip(self.on, self.table_on, strict=True)
+        on = ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs)
+        return f"join with the table {self.location}, on {on}, how {self.how}"
+
+
+def planned(
+    before: pa.Schema,
+    table: pa.Schema,
+    location: str,
+    on: Mapping[str, str],
+    how: TableHow,
+    columns: Sequence[str] | None,
+    suffix: str,
+    storage: Mapping[str, str],
+) -> TableJoinPlan:
+    """Return the plan of a join, checked against the columns of the stream and the table, in Spark's types.
+
+    `on` maps the stream's names to the table's. `columns` are the table's, None for all but those of `on`. A column
+    whose name the stream has gets the `suffix`.
+    """
+    for schema, names, side in ((before, on, "stream"), (table, on.values(), "table")):
+        absent = [name for name in names if name not in schema.names]
+        if absent:
+            raise SchemaError(
+                f"join_table on {', '.join(absent)}, which the {side} has not",
+                expected="columns among " + ", ".join(name for name in schema.names if name != SYSTEM),
+                hint='name the columns of both: on={"stream_name": "table_name"}',
+            )
+    for one, two in on.items():
+        kinds = before.field(one).type, table.field(two).type
+        if kinds[0] != kinds[1] or pa.types.is_floating(kinds[0]) or pa.types.is_nested(kinds[0]):
+            raise SchemaError(
+                f"join_table by {one} of type {kinds[0]} and {two} of type {kinds[1]}",
+                expected="columns of one type, and no fractions, arrays or structs",
+                hint="cast the stream's column where rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
+            )
+    if how in ("semi", "anti"):
+        if columns is not None:
+            raise OptionError(
+                f"columns={list(columns)!r} with how={how!r}",
+                expected="no columns: rows of the stream pass as they are",
+                hint="leave columns out, or join with how='inner' or how='left'",
+            )
+        columns = ()
+    elif columns is None:
+        columns = [name for name in table.names if name not in on.values() and not name.startswith(_OWN)]
+    absent = [name for name in columns if name not in table.names]
+    if absent:
+        raise SchemaError(
+            f"columns={list(columns)!r}: the table at {location} has no {', '.join(absent)}",
+            expected="columns among " + ", ".join(table.names),
+            hint="correct columns",
+        )
+    named = [(name + suffix if name in before.names else name, name) for name in columns]
+    taken = [*before.names, *(name for name, _ in named)]
+    clash = sorted({name for name in taken if taken.count(name) > 1})
+    if clash:
+        raise SchemaError(
+            f"two columns would be called {', '.join(clash)}",
+            expected="a name for each",
+            hint="give another suffix, or fewer columns",
+        )
+    read = pa.schema([table.field(name) for name in dict.fromkeys([*on.values(), *columns])])
+    where = tuple(sorted(storage.items()))
+    return TableJoinPlan(location, where, tuple(on), tuple(on.values()), how, tuple(named), before, read)
 
 
 def indexed(table: pa.Table, plan: TableJoinPlan) -> SortedRows:

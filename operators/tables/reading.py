@@ -10,25 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ...conf.errors import FeedChangedError, SchemaError, TableError
-from ...delta_format.reader_features import check_readable
-from ...delta_format.scan import scan_table
+from ...delta_format.scan import check_readable, scan_table
 from ...storage.folder import TableFolder
-from ..joins.matching import SortedRows
-from .lookup import indexed
-from .plan import TableJoinPlan
+from ..joins.pair_kernel import SortedRows
+from .lookup import TableJoinPlan, indexed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = [
-    "Version",
-    "columns_of_table",
-    "in_spark_types",
-    "index_at",
-    "latest_version",
-    "pinned_table",
-    "rows_at",
-]
 
 _NEW_CHECKPOINT = "start with a new checkpoint, which begins with the table as it is then"
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from ...conf.errors import CheckpointError
 from ...conf.locations import checkpoint_location
-from ...core.feedback.journaled_offsets import journaled_offsets
+from ...core.feedback.offsets import journaled_offsets
 from ...storage.folder import folder_at
 from .reading import Version, latest_version
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["LOCATION", "STORAGE", "TableVersions", "VersionReader", "version_of_batch"]
 
 LOCATION, STORAGE = "location", "storage."
 """Option names: the table's location, and the prefix of its store's options."""

@@ -5,26 +5,99 @@ from __future__ import annotations
 from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from ...conf.errors import OptionError
-from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
-from ...plan.specification import EMISSIONS, Emit, Output
-from .panes import Paned
-from .recent import latest_fully_arrived
-from .rows import expand
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, as_int64
+from ...plan.nodes import EMISSIONS, Emit, Output
+from .kinds import Windows
+from .panes import PaneWindows
 
-__all__ = [
-    "Emit",
-    "Output",
-    "emit_for",
-    "every_window",
-    "most_recent",
-    "partial_windows",
-    "written",
-]
+MOST_PAIRS = 1 << 28
+"""The most (row, window) pairs that are made at once: 4 GB."""
 
-Mask = npt.NDArray[np.bool_]
+
+def expand(first: Int64s, last: Int64s, through: int | None = None) -> tuple[Int64s, Int64s]:
+    """Return a (row, window) pair for each window of each row, in the order of rows, then of windows.
+
+    `through` is the last window to return. Landmark windows, which have no last id, require it.
+    """
+    if through is not None:
+        last = np.minimum(last, through)
+    # The distance of two int64 always fits 64 bits without a sign.
+    more = last.view(np.uint64) - first.view(np.uint64)
+    some = last >= first
+    pairs = more[some].sum(dtype=np.float64) + np.count_nonzero(some)
+    if pairs > MOST_PAIRS:
+        endless = bool((last == HIGHEST).any())
+        raise OptionError(
+            f"{len(first)} rows are in {pairs:.3g} windows",
+            expected=f"at most {MOST_PAIRS} pairs of a row and a window at once",
+            hint="give the last window that is wanted" if endless else "use panes, a longer SLIDE, or smaller batches",
+        )
+    number = np.where(some, more.view(np.int64) + 1, 0)
+    row = np.repeat(np.arange(len(first)), number)
+    before = np.cumsum(number) - number
+    return row, np.arange(len(row)) - (before - first)[row]
+
+
+def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
+    """Return each row's rank in its partition, from 0 over the whole stream, and the rows that each partition has now.
+
+    Rows are in the order that counts; `started` is the rows that each partition had before. The second result is
+    `started` for the next rows, and each partition's bound: every row of a lower rank has arrived.
+    """
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=len(started)).astype(np.int64)
+    rank = np.empty(len(codes), dtype=np.int64)
+    rank[order] = np.arange(len(codes)) + np.repeat(started - (np.cumsum(sizes) - sizes), sizes)
+    return rank, started + sizes
+
+
+def ranks_by_time(x: Int64s, before: int = 0) -> Int64s:
+    """Return each row's rank by x, ties by arrival, after `before` rows; final for rows below the low-watermark."""
+    rank = np.empty(len(x), dtype=np.int64)
+    rank[np.argsort(x, kind="stable")] = np.arange(before, before + len(x))
+    return rank
+
+
+NONE = LOWEST
+"""The id for no window."""
+
+
+def latest_started(windows: Windows, x: Whole) -> Int64s:
+    """Return the last window to begin among those of each row: the report's MRU rule for eager semantics.
+
+    `x` are windowing values, or panes with the windows over these. A row between two windows has :data:`NONE`. Landmark
+    windows are refused, since all begin with the stream.
+    """
+    first, last = windows.wids(x)
+    if (last == HIGHEST).any():
+        raise OptionError(
+            "the latest window to start among landmark windows, which all begin with the stream",
+            expected="sliding or tumbling windows",
+        )
+    return np.where(first <= last, last, NONE)
+
+
+def latest_fully_arrived(windows: Windows, x: Whole, through: Whole) -> Int64s:
+    """Return the latest window of each row up to `through`: the report's MRU rule for lazy semantics.
+
+    `through` is the greatest window that has fully arrived. `x` are windowing values, or panes with the windows over
+    these. A row without such a window has :data:`NONE`.
+    """
+    first, last = windows.wids(x)
+    newest = np.minimum(last, as_int64(through))
+    return np.where(first <= newest, newest, NONE)
+
+
+def latest_per_key(values: Int64s, codes: Int64s, keys: int) -> Int64s:
+    """Return the greatest of each key's values, which are windows or panes; :data:`NONE` for a key without a row.
+
+    A key's most recent window is the greatest of its rows', so neither the order of arrival nor the batches matter.
+    """
+    latest = np.full(keys, NONE, dtype=np.int64)
+    np.maximum.at(latest, codes, values)
+    return latest
 
 
 def emit_for(output: str, *, early: object) -> Emit:
@@ -49,7 +122,7 @@ def written(emit: Emit) -> str:
 
 
 def every_window(
-    paned: Paned, codes: Int64s, panes: Int64s, after: int | Int64s, through: int | Int64s
+    paned: PaneWindows, codes: Int64s, panes: Int64s, after: int | Int64s, through: int | Int64s
 ) -> tuple[Int64s, Int64s]:
     """Return key and id of each window ``after < w <= through`` with an entry, by key, then by window."""
     order = np.lexsort((panes, codes))
@@ -74,7 +147,7 @@ def every_window(
     return codes[row], wid
 
 
-def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
+def most_recent(paned: PaneWindows, last_pane: Int64s, through: int) -> Int64s:
     """Return each key's latest window up to `through` that has an entry, from the pane of its last entry there.
 
     This is rule MRU_L of the report, if `through` is the greatest window that has fully arrived.
@@ -82,6 +155,6 @@ def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
     return last_pane if paned.by_row else latest_fully_arrived(paned.over, last_pane, through)
 
 
-def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:
+def partial_windows(paned: PaneWindows, last_pane: Int64s) -> Int64s:
     """Return the window with the most rows so far: the first to close of those with the newest entry."""
     return paned.over.wids(last_pane)[0]

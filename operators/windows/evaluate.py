@@ -5,24 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.rows.exact_integers import LOWEST, Int64s
-from ..aggregates.algebra import Aggregates
-from ..aggregates.ranges import combined_ranges, prefixes
-from ..runtime.entries import Entries, Keys
-from .emission import every_window, most_recent
-from .panes import Paned
-from .recent import latest_per_key
-
-__all__ = ["Results", "added", "advance", "combine_each", "window_ranges"]
-
-Mask = npt.NDArray[np.bool_]
+from ...core.rows.exact_integers import LOWEST, Int64s, Mask
+from ..aggregates.algebra import Aggregates, combined_ranges, prefixes
+from ..state.entries import Entries, Keys
+from .emission import every_window, latest_per_key, most_recent
+from .panes import PaneWindows
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
+class WindowStates:
     """States of windows, by update key."""
 
     keys: pa.Table
@@ -33,10 +26,10 @@ class Results:
     def __len__(self) -> int:
         return len(self.wids)
 
-    def take(self, which: Mask) -> Results:
+    def take(self, which: Mask) -> WindowStates:
         at = pa.array(which)
         ends = None if self.ends is None else self.ends[which]
-        return Results(self.keys.filter(at), self.wids[which], self.state.filter(at), ends)
+        return WindowStates(self.keys.filter(at), self.wids[which], self.state.filter(at), ends)
 
 
 def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
@@ -49,7 +42,7 @@ def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
 
 
 def combine_each(
-    paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
+    paned: PaneWindows, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
     """Compute the states of the windows `queries` (keys, ids) from all of their panes; `codes` are the entry keys."""
     if paned.disjoint:
@@ -61,7 +54,7 @@ def combine_each(
 
 
 def window_ranges(
-    paned: Paned, panes: Int64s, codes: Int64s, queries: tuple[Int64s, Int64s]
+    paned: PaneWindows, panes: Int64s, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Return an order of entries by key and pane, and the bounds in it of each window."""
     code, wid = queries
@@ -77,7 +70,7 @@ def window_ranges(
 
 
 def _one_each(
-    paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
+    paned: PaneWindows, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
     # With one window a key, entries know their window: no need to sort them.
     code, wid = queries
@@ -93,7 +86,7 @@ def _one_each(
 
 
 def _disjoint(
-    paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
+    paned: PaneWindows, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
     # Each entry is in one window, so entries look for their window and not windows for their entries.
     code, wid = queries
@@ -113,14 +106,14 @@ def _disjoint(
 
 
 def advance(
-    paned: Paned,
+    paned: PaneWindows,
     aggregates: Aggregates,
     before: Entries,
     enter: Entries,
     leave: Entries,
     span: tuple[int, int],
     every: bool,
-) -> tuple[Results, Entries]:
+) -> tuple[WindowStates, Entries]:
     """Advance each key from one window to a later one; return the results between, and the later window.
 
     Entries since the earlier window are added, and those that left are retracted. So the cost depends on these entries,
@@ -154,11 +147,11 @@ def advance(
         state = state.take(pa.array(code))
     here = np.flatnonzero(wid == through)
     now = Entries(keys.take(code[here]), last_pane[code[here]], state.take(pa.array(here)))
-    return Results(keys.take(code), wid, state), now
+    return WindowStates(keys.take(code), wid, state), now
 
 
 def _between(
-    paned: Paned,
+    paned: PaneWindows,
     aggregates: Aggregates,
     before: tuple[Entries, Int64s],
     enter: tuple[Entries, Int64s],

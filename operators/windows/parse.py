@@ -9,19 +9,7 @@ from typing import Literal, NoReturn, get_args
 
 from ...conf.errors import OptionError
 from ...conf.units import parse_duration_us
-from .calendars import Calendar, CalendarWindows
-from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
-
-__all__ = [
-    "RowOrder",
-    "RowsOf",
-    "landmark_by_rows",
-    "landmark_by_time",
-    "slide_by_tuple",
-    "window_by_rows",
-    "window_by_time",
-    "windows_asked",
-]
+from .kinds import Calendar, CalendarWindows, LandmarkWindows, SlideByTupleWindows, SlidingWindows
 
 RowsOf = Literal["key", "stream"]
 """The rows that windows of rows count: those of each key by itself, or those of the whole stream."""

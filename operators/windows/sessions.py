@@ -6,18 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.rows.buckets import spark_hash
-from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, affine, as_int64, floor_div
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask, Whole, affine, as_int64, floor_div
 from ..aggregates.algebra import Aggregates
-from ..runtime.entries import Keys
+from ..state.entries import Keys
 from .kinds import Windows
-
-__all__ = ["LAST", "START", "SessionWindows", "Sessions", "ended", "joined", "key_numbers"]
-
-Mask = npt.NDArray[np.bool_]
 
 START, LAST = "__upstream_start", "__upstream_last"
 """The columns of the first and the last time of a session's rows."""

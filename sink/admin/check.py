@@ -3,27 +3,120 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...core.rows.columns import columns_at
+from ...conf.errors import OptionError, SchemaError, TableError
+from ...conf.locations import absolute_location
+from ...core.rows.columns import columns_at, null_rows
+from ...core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from ...delta_format.latest_table import SEQ
+from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
-from ..merge.pending import as_pending
+from ..merge.task_rows import RowBuffer
 from ..spec.history import Keep
 from ..spec.placement import buckets_outgrown
-from ..table.contents import Contents
-from .bucket_state import BucketState, look_at, newer
-from .log_state import LogState, look_at_log
+from ..table.contents import TableContents
+from .faults import BucketState, LogState, look_at, look_at_log, newer
 from .repairs import rows_recorded
-from .source_rows import SourceRows
 
 if TYPE_CHECKING:
-    from ..merge.pending import Pending
+    from types import TracebackType
 
-__all__ = ["Finding", "Report", "check_table"]
+    from ..merge.batch_rows import BatchRows
+
+
+class SourceRows:
+    """The newest row of each key of a source, with the deciding columns alone.
+
+    The source is Parquet, a file or a folder, or a Delta table; None has no rows.
+    """
+
+    def __init__(self, contents: TableContents, source: str | None) -> None:
+        layout = contents.layout
+        if source is not None and not layout.key:
+            raise OptionError(
+                f"the table at {contents.target.location} has no key",
+                expected="without a source: rows are looked for by their keys",
+                hint="leave the source out",
+            )
+        self._place = contents.target.location
+        self._source = source
+        self._storage = dict(contents.target.storage)
+        fields = tuple(field for field in layout.fields if field[0] in layout.deciding)
+        self._layout = dataclasses.replace(layout, fields=fields, keep=Keep())
+        self._gathering = RowBuffer(self._layout, self._layout.arrow_schema())
+
+    def __enter__(self) -> SourceRows:  # noqa: PYI034 it is not to be inherited from
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._gathering.close()
+
+    def by_bucket(self) -> Iterator[tuple[int, BatchRows]]:
+        """Yield the newest rows by bucket, in the order of the buckets."""
+        if self._source is None:
+            return
+        for batch in self._batches(absolute_location(self._source)):
+            self._gathering.add(batch)
+        yield from self._gathering.by_bucket()
+
+    def _batches(self, place: str) -> Iterator[pa.RecordBatch]:
+        wanted = [name for name in self._layout.deciding if name != SEQ]
+        try:
+            reader = self._open(place, wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise TableError(
+                f"the source {place} cannot be read: {str(error).partition(chr(10))[0]}",
+                expected="a folder or a file of Parquet, or a Delta table",
+                hint="check the path",
+            ) from error
+        schema = self._layout.arrow_schema()
+        for batch in reader:
+            names = [*wanted, *([SYSTEM] if SYSTEM in batch.schema.names else [])]
+            kinds = [SYSTEM_TYPE if name == SYSTEM else schema.field(name).type for name in names]
+            columns = [batch.column(name).cast(kind) for name, kind in zip(names, kinds, strict=True)]
+            # A row without a key or a time is in no table, and punctuation is no row.
+            rows = pa.RecordBatch.from_arrays(columns, names=names).drop_null()
+            nulls = [null_rows(column) for column in columns_at(pa.Table.from_batches([rows]), self._layout.key)]
+            yield rows.filter(pa.array(~np.logical_or.reduce(nulls)))
+
+    def _open(self, place: str, wanted: list[str]) -> Any:
+        """Open the source as batches with at least these columns, and the system column if it has one."""
+        from deltalake import DeltaTable, QueryBuilder
+
+        storage = self._storage or None
+        if not os.path.isfile(place) and DeltaTable.is_deltatable(place, storage):
+            table = DeltaTable(place, storage_options=storage)
+            names = [field.name for field in table.schema().fields]
+            columns = ", ".join('"' + name.replace('"', '""') + '"' for name in self._chosen(names, wanted, place))
+            # Its query engine, unlike its Arrow dataset, passes over rows that deletion vectors delete.
+            found: Any = QueryBuilder().register("source", table).execute(f"SELECT {columns} FROM source")  # noqa: S608 names, quoted
+            return pa.RecordBatchReader.from_stream(found)
+        import pyarrow.dataset as pds
+
+        if "://" not in place and not os.path.exists(place):
+            raise FileNotFoundError("there is nothing")
+        form = pds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        dataset = pds.dataset(place, format=form)
+        return dataset.to_batches(columns=self._chosen(dataset.schema.names, wanted, place))
+
+    def _chosen(self, names: list[str], wanted: list[str], place: str) -> list[str]:
+        absent = [name for name in wanted if name not in names]
+        if absent:
+            raise SchemaError(
+                f"the source {place} has no column {', '.join(absent)}",
+                expected=f"the key and the time of the table at {self._place}: {', '.join(wanted)}",
+                hint="name input that has them under these names",
+            )
+        return [*wanted, *([SYSTEM] if SYSTEM in names else [])]
+
 
 _EXAMPLES = 5
 
@@ -37,7 +130,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The result of a check."""
 
     location: str
@@ -56,13 +149,13 @@ class Report:
         return not self.findings
 
 
-def check_table(path: str, *, storage: Mapping[str, str] | None = None, source: str | None = None) -> Report:
+def check_table(path: str, *, storage: Mapping[str, str] | None = None, source: str | None = None) -> CheckReport:
     """Check a table; see :meth:`~upstream.LatestTable.check` for the checks and the errors."""
-    with Contents.opened(path, storage) as contents:
+    with TableContents.opened(path, storage) as contents:
         return _check(contents, source)
 
 
-def _check(contents: Contents, source: str | None) -> Report:
+def _check(contents: TableContents, source: str | None) -> CheckReport:
     log = look_at_log(contents)
     states: list[BucketState] = []
     lost: list[Finding] = []
@@ -77,7 +170,7 @@ def _check(contents: Contents, source: str | None) -> Report:
     found = [finding for state in states for finding in _findings(state)]
     counted = sum(state.rows for state in states)
     found += [*lost, *_miscounted(contents, counted, whole=not any(state.unreadable for state in states))]
-    return Report(
+    return CheckReport(
         contents.target.location,
         contents.snapshot.version,
         counted,
@@ -92,7 +185,7 @@ def _check(contents: Contents, source: str | None) -> Report:
     )
 
 
-def _aligned(rows: Iterator[tuple[int, Pending]], buckets: Iterable[int]) -> Iterator[tuple[int, Pending | None]]:
+def _aligned(rows: Iterator[tuple[int, BatchRows]], buckets: Iterable[int]) -> Iterator[tuple[int, BatchRows | None]]:
     """Yield each bucket with its rows of the source, or None; the rows come in the order of the buckets."""
     coming = next(rows, None)
     for bucket in buckets:
@@ -124,7 +217,7 @@ def _findings(state: BucketState) -> Iterator[Finding]:
         )
 
 
-def _lost(contents: Contents, bucket: int, given: pa.Table, held: pa.Table, buried: pa.Table) -> list[Finding]:
+def _lost(contents: TableContents, bucket: int, given: pa.Table, held: pa.Table, buried: pa.Table) -> list[Finding]:
     layout = contents.layout
     given = given.select(layout.deciding)
     if layout.keep.count is not None and held.num_rows:  # the newest answers for its key
@@ -140,7 +233,7 @@ def _lost(contents: Contents, bucket: int, given: pa.Table, held: pa.Table, buri
     return [Finding(text, False)]
 
 
-def _miscounted(contents: Contents, counted: int, *, whole: bool) -> Iterator[Finding]:
+def _miscounted(contents: TableContents, counted: int, *, whole: bool) -> Iterator[Finding]:
     recorded = rows_recorded(contents.table)
     if recorded is None or not whole or recorded.rows == counted:
         return

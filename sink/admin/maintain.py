@@ -10,12 +10,10 @@ from ...conf.errors import TableError
 from ...conf.locations import absolute_location
 from ...storage.folder import TableFolder
 from ..maintenance.compact import compact_table
-from ..maintenance.runner import Upkeep
-from ..spec.maintenance_rules import Maintained, MaintenanceRules, is_ours
+from ..maintenance.runner import TableMaintenance
+from ..spec.maintenance_rules import MaintenanceResult, MaintenanceRules, is_ours
 from ..spec.options import SinkOptions, SinkTarget
 from .scan import open_table
-
-__all__ = ["maintain_table"]
 
 
 def maintain_table(
@@ -26,7 +24,7 @@ def maintain_table(
     versions: int | None = None,
     dry_run: bool = False,
     compact: bool = False,
-) -> Maintained:
+) -> MaintenanceResult:
     """Maintain a table; see :meth:`~upstream.LatestTable.maintain` and :meth:`~upstream.LatestTable.compact`."""
     from deltalake.exceptions import DeltaError
 
@@ -43,7 +41,7 @@ def maintain_table(
         rules = MaintenanceRules.of_table(configuration, retention_us, versions, math.inf)
         target = SinkTarget(SinkOptions(), folder.location, dict(folder.storage), "")
         written_again = functools.partial(compact_table, target) if compact else _leave
-        return Upkeep(folder, table, rules, dry=dry_run, compact=written_again).run(whole=True)
+        return TableMaintenance(folder, table, rules, dry=dry_run, compact=written_again).run(whole=True)
     except (DeltaError, OSError) as error:
         said = folder.masked(error).strip().splitlines()[0]
         raise TableError(

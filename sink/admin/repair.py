@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...conf.clock import now_us
 from ...conf.errors import TableError
+from ...conf.units import now_us
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
 from ...delta_format.deletion_vectors import VECTORS
+from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
-from ..merge.pending import as_pending
-from ..table.contents import Contents, Unreadable
-from ..table.own_files import is_own
-from ..table.table_change import TableChange
+from ..table.contents import TableContents, Unreadable, is_own
+from ..table.table import TableChange
 from ..table.tombstones import APP_ID, FOLDER
-from .bucket_state import BucketState, look_at, newer
-from .log_state import look_at_log
+from .faults import BucketState, look_at, look_at_log, newer
 from .repairs import commit_command, rows_recorded
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile
 
-__all__ = ["Repairs", "repair_table"]
 
 _HOUR_US = 3_600_000_000
 _WEEK_US = 168 * _HOUR_US
@@ -59,11 +56,11 @@ def repair_table(
     One commit replaces the faulty buckets by the newest readable row of each key, from whichever bucket holds it. If a
     file cannot be read, but nothing proves that it is damaged, the repair changes nothing.
     """
-    with Contents.opened(path, storage) as contents:
+    with TableContents.opened(path, storage) as contents:
         return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
 
 
-def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int, force: bool) -> Repairs:
+def _repair(contents: TableContents, *, dry_run: bool, orphans: bool, retention_us: int, force: bool) -> Repairs:
     before = contents.snapshot.version
     log = look_at_log(contents)
     states = [look_at(contents, bucket)[0] for bucket in contents.buckets]
@@ -101,7 +98,7 @@ def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: i
     return Repairs(contents.target.location, contents.table.version(), tuple(done), left, rows_before, rows, before)
 
 
-def _check_proven(contents: Contents, states: Sequence[BucketState]) -> None:
+def _check_proven(contents: TableContents, states: Sequence[BucketState]) -> None:
     """Refuse to repair a table that could not be read: it may be in order."""
     found = [file for state in states for file in (*state.unreadable, state.unburied) if file is not None]
     unproven = [file for file in found if not file.proven]
@@ -109,7 +106,7 @@ def _check_proven(contents: Contents, states: Sequence[BucketState]) -> None:
         raise _unread(contents, unproven[0], len(unproven) - 1)
 
 
-def _unread(contents: Contents, file: Unreadable, more: int = 0) -> TableError:
+def _unread(contents: TableContents, file: Unreadable, more: int = 0) -> TableError:
     others = f" (and {more} more)" if more else ""
     return TableError(
         f"the file {file.path}{others} of the table at {contents.target.location} cannot be read, and nothing shows "
@@ -122,7 +119,7 @@ def _unread(contents: Contents, file: Unreadable, more: int = 0) -> TableError:
     )
 
 
-def _check_rows_that_go(contents: Contents, states: Sequence[BucketState]) -> None:
+def _check_rows_that_go(contents: TableContents, states: Sequence[BucketState]) -> None:
     going: list[str] = []
     if damaged := [file for state in states for file in state.unreadable]:
         lost = [state.lost for state in states if state.unreadable]
@@ -174,7 +171,7 @@ def _forgotten(state: BucketState) -> str:
 
 
 def _commit(
-    contents: Contents,
+    contents: TableContents,
     states: Sequence[BucketState],
     touched: Sequence[int],
     unburied: Sequence[int],
@@ -198,7 +195,7 @@ def _kept(states: Sequence[BucketState], touched: Sequence[int]) -> int:
     return sum(state.rows for state in states if state.bucket not in touched)
 
 
-def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -> None:
+def _check_count(contents: TableContents, states: Sequence[BucketState], rows: int) -> None:
     """Refuse a result with fewer rows than the first look explains."""
     if contents.layout.keep.count not in (None, 1):
         return  # of several rows of a key those of one time count once
@@ -212,13 +209,13 @@ def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -
         )
 
 
-def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
+def _written_anew(contents: TableContents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
     """Stage one file with the newest rows that belong to the bucket; return None if there are none."""
     newest = _newest(contents, bucket, states)
     return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
 
 
-def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
+def _newest(contents: TableContents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
     """Return the newest row of each key that belongs to the bucket, from whichever bucket it is in."""
     layout, none = contents.layout, contents.files.schema.empty_table()
     forgotten = any(state.bucket == bucket and state.unburied is not None for state in states)
@@ -232,7 +229,7 @@ def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> p
     return newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
 
 
-def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table:
+def _belonging(contents: TableContents, source: BucketState, bucket: int) -> pa.Table:
     """Return the readable rows in the bucket `source` that belong to `bucket`."""
     layout, parts = contents.layout, [contents.files.schema.empty_table()]
     damaged = {file.path for file in source.unreadable}  # said and counted before
@@ -244,7 +241,7 @@ def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table
     return pa.concat_tables(parts)
 
 
-def _orphans(contents: Contents, before_us: int) -> list[str]:
+def _orphans(contents: TableContents, before_us: int) -> list[str]:
     """Return the paths, relative to the table, of orphaned files last changed before a moment.
 
     VACUUM finds the data files: of those, files that the log names or a batch left. It passes over tombstone files.
@@ -261,7 +258,7 @@ def _orphans(contents: Contents, before_us: int) -> list[str]:
     return sorted({*found, *_old_deletions(contents, FOLDER, before_us)} - held)
 
 
-def _old_deletions(contents: Contents, folder: str, before_us: int) -> list[str]:
+def _old_deletions(contents: TableContents, folder: str, before_us: int) -> list[str]:
     found: list[str] = []
     for each in contents.target.folder.listing(folder):
         if each.is_folder:

@@ -6,18 +6,17 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...conf.clock import now_us
 from ...conf.errors import TableError
-from ...delta_format.latest_table import METADATA_KEY, Delivered, recorded_under
+from ...conf.units import now_us
+from ...delta_format.latest_table import METADATA_KEY, CommitChanges, recorded_under
 from ...delta_format.log import commit_infos
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from ..table.contents import Contents
-    from ..table.table_change import TableChange
+    from ..table.contents import TableContents
+    from ..table.table import TableChange
 
-__all__ = ["REPAIR_KEY", "RowsRecorded", "commit_command", "nothing_since", "rows_recorded"]
 
 REPAIR_KEY = "upstreamRepair"
 """Where the commit of a command has what it did, and how many rows the table has after it."""
@@ -25,7 +24,7 @@ REPAIR_KEY = "upstreamRepair"
 _LOOK_BACK = 256
 
 
-class RowsRecorded(NamedTuple):
+class RowCount(NamedTuple):
     """The row count that a commit records."""
 
     version: int
@@ -33,26 +32,26 @@ class RowsRecorded(NamedTuple):
     since: str  # the operations of the later commits, which recorded none
 
 
-def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
+def rows_recorded(table: DeltaTable) -> RowCount | None:
     """Return the latest row count in the last 256 commits; None if none has one."""
     operations: list[str] = []
     for entry in commit_infos(table, _LOOK_BACK):
         rows = _rows_of(entry)
         if rows is not None:
-            return RowsRecorded(int(entry["version"]), rows, ", ".join(dict.fromkeys(operations)))
+            return RowCount(int(entry["version"]), rows, ", ".join(dict.fromkeys(operations)))
         operations.append(str(entry.get("operation", "unknown")))
     return None
 
 
-def nothing_since(table: DeltaTable) -> Delivered:
+def nothing_since(table: DeltaTable) -> CommitChanges:
     """Return the delivery record of a commit that changes no row: the last low-watermark again."""
-    delivered = (Delivered.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
-    last = next((found for found in delivered if found is not None), Delivered(0, {}, {}))
+    delivered = (CommitChanges.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
+    last = next((found for found in delivered if found is not None), CommitChanges(0, {}, {}))
     return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})
 
 
 def commit_command(
-    contents: Contents,
+    contents: TableContents,
     change: TableChange,
     operation: str,
     done: Sequence[str],

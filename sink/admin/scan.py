@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
 
-__all__ = ["open_table", "scan_columns"]
 
 _OWN = "_upstream_"
 

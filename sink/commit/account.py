@@ -8,29 +8,26 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...core.feedback.source_counts import journaled_counts
-from ...delta_format.latest_table import NOTHING_YET, Delivered
-from ..figures.queue_figures import look_at_queue
-from ..figures.summary import CommitSummary
+from ...core.feedback.offsets import journaled_counts
+from ...delta_format.latest_table import NOTHING_YET, CommitChanges
+from ..figures.summary import CommitSummary, look_at_queue
 from ..maintenance.runner import last_maintained
+from ..merge.batch_rows import OlderKeys, counted
 from ..merge.bucket import BucketMerge, Tally
-from ..merge.feed_bounds import later_bound
-from ..merge.older_keys import OlderKeys, counted
 from ..merge.outputs import SideRows
 from ..merge.staleness import Arrivals
 from ..merge.task import TaskResult
+from ..merge.task_rows import later_bound
 
 if TYPE_CHECKING:
-    from ...conf.staleness_target import StalenessTarget
+    from ...conf.units import StalenessTarget
     from ..table.files import StagedFile
     from ..table.table import Snapshot
     from .batch_identity import BatchIdentity
 
-__all__ = ["Merged", "summarise"]
-
 
 @dataclasses.dataclass(frozen=True)
-class Merged:
+class MergeResults:
     """The results of a batch's tasks, together."""
 
     merges: list[BucketMerge]  # of the buckets with any winning row
@@ -39,7 +36,7 @@ class Merged:
     older: Mapping[int, Sequence[OlderKeys]]  # by bucket, for each task the keys of which it had older rows only
 
     @classmethod
-    def of(cls, results: Sequence[TaskResult]) -> Merged:
+    def of(cls, results: Sequence[TaskResult]) -> MergeResults:
         won = [merge for result in results for merge in result.merges if merge.won]
         older: dict[int, list[OlderKeys]] = {}
         for result in results:
@@ -60,10 +57,10 @@ class Merged:
         """Return the files of deletions, for followers of the table."""
         return [merge.deletions for merge in self.merges if merge.deletions is not None]
 
-    def delivered(self, summary: CommitSummary) -> Delivered:
+    def delivered(self, summary: CommitSummary) -> CommitChanges:
         """Return the commit's record for followers of the table."""
         marks = summary.low_watermarks.values()
-        return Delivered(
+        return CommitChanges(
             summary.committed_at_us,
             {file.path: file.fresh for file in self.rows if file.fresh},
             {file.path: file.rows for file in self.deletions},
@@ -88,7 +85,7 @@ class Merged:
 def summarise(
     identity: BatchIdentity,
     results: Sequence[TaskResult],
-    merged: Merged,
+    merged: MergeResults,
     snapshot: Snapshot,
     last: CommitSummary | None,
     clock_us: Callable[[], int],

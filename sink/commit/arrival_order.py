@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..table.files import DataFiles
     from ..table.table import Snapshot
 
-__all__ = ["BASE_PREFIX", "HIGHEST", "Numbering"]
 
 BASE_PREFIX = "upstream.base-"
 """Begins the application of the transaction that holds a query's base."""
@@ -30,7 +29,7 @@ HIGHEST = "upstream.highest"
 
 
 @dataclasses.dataclass(frozen=True)
-class Numbering:
+class RowNumberOffset:
     """The offset of a writer's row numbers in a table.
 
     A query's base is one above the highest number that the table had at the query's first commit. So of two
@@ -45,7 +44,7 @@ class Numbering:
     @classmethod
     def of(
         cls, target: SinkTarget, writer: str, table: DeltaTable | None, snapshot: Snapshot, files: DataFiles
-    ) -> Numbering:
+    ) -> RowNumberOffset:
         query = (target.numbered_by or writer) if target.of_query and target.repeatable else None
         if table is None:
             return cls(0, query)

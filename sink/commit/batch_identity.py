@@ -21,16 +21,6 @@ if TYPE_CHECKING:
 
     from ...storage.folder import TableFolder
 
-__all__ = [
-    "FINGERPRINT_PREFIX",
-    "BatchIdentity",
-    "Fingerprint",
-    "NumberedWrite",
-    "call_application",
-    "offsets_digest",
-    "read_offsets",
-    "recorded_batch",
-]
 
 FINGERPRINT_PREFIX = "upstream.fingerprint-"
 """Begins the application of a fingerprint's transaction; a writer's own begins with ``upstream-``."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...conf.errors import OptionError
 from ...conf.options import documented, internal_option, option, parse_options, text, whole
-from .batch_identity import call_application
+from .batch_identity import call_application, offsets_digest
 
-__all__ = ["WRITE_OPTION", "BatchName", "BatchOptions", "name_in"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 WRITE_OPTION = "upstreamWrite"
 """What else there is to a name; not for users."""
@@ -123,3 +128,128 @@ def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple
     return BatchName(
         application, number, of_query, offsets=offsets, numbered_by=None if query == application else query
     ), others
+
+
+# What Spark tells the thread that runs a foreachBatch.
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+# The program that calls the function of a client of Spark Connect, in a process beside the server.
+_CLIENT_BATCHES = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunningBatch:
+    """A batch whose ``foreachBatch`` is running."""
+
+    name: BatchName  # the name of its first write
+    run: str  # the query's run id, another one after each start
+
+
+class Calls:
+    """A count of the writes of each batch to each table, in this process.
+
+    A repeat of the batch makes the same writes in the same order. So a write's number, from 0, names it, and each is
+    applied once wherever a process dies between two of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # One entry for each query and table that this process has met.
+        self._made: dict[tuple[str, str], tuple[tuple[str, int], int]] = {}
+        self._busy: set[tuple[str, str]] = set()
+
+    @contextlib.contextmanager
+    def call(self, batch: RunningBatch, location: str) -> Generator[int]:
+        """Yield the number of the write that the block makes; two writes of a batch at once are an OptionError.
+
+        A failed write does not count, so that it can be tried again.
+        """
+        place, now = (batch.name.application, location), (batch.run, batch.name.number)
+        with self._lock:
+            if place in self._busy:
+                raise OptionError(
+                    f"two writes of batch {batch.name.number} to the table at {location} at once",
+                    expected="one after the other, in the same order whenever foreachBatch is called for a batch: the "
+                    "order names them",
+                    hint="write one after the other; or give each write a queryId of its own, with the batch's number "
+                    "as batchId",
+                )
+            self._busy.add(place)
+            seen, made = self._made.get(place, (now, 0))
+        made = made if seen == now else 0
+        try:
+            yield made
+            self._made[place] = now, made + 1
+        finally:
+            with self._lock:
+                self._busy.discard(place)
+
+
+_CALLS = Calls()
+
+
+@contextlib.contextmanager
+def named_write(
+    session: SparkSession, given: Mapping[str, str], location: str
+) -> Generator[tuple[BatchName | None, dict[str, str]]]:
+    """Yield the name of the write that the block makes, from the options and the running batch, and the other options.
+
+    A write inside a ``foreachBatch`` of Spark Connect needs a name in its options.
+    """
+    running = running_batch(session)
+    name, others = name_in(given, None if running is None else running.name)
+    if name is None and _in_client_batch():
+        raise OptionError(
+            "a write without a name inside a foreachBatch of Spark Connect, which has no name for the batch",
+            expected="a name, by which a repeat of the batch is recognised",
+            hint='add queryId="…", another one for each write of a batch to one table, and batchId=batch_id',
+        )
+    if running is None or name is None or name != running.name:
+        yield name, others
+        return
+    with _CALLS.call(running, location) as call:
+        yield name._replace(call=call), others
+
+
+def _in_client_batch() -> bool:
+    """Return True if this process runs a ``foreachBatch`` for a client of Spark Connect."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name == _CLIENT_BATCHES
+
+
+def running_batch(session: SparkSession) -> RunningBatch | None:
+    """Return the batch whose ``foreachBatch`` this thread runs; None outside of one."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        return None
+    query_id, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if query_id is None or number is None:
+        return None
+    query = _active_query(session, query_id)
+    offsets = _offsets_digest(session, query, int(number))
+    return RunningBatch(BatchName(query_id, int(number), of_query=True, offsets=offsets), str(query.runId()))
+
+
+def _active_query(session: SparkSession, query_id: str) -> Any:
+    """Return Spark's own object of a query.
+
+    The session of a foreachBatch is a copy that does not list its queries; the state that all sessions share does.
+    """
+    jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage] the only way there
+    java_session: Any = session._jsparkSession  # pyright: ignore[reportPrivateUsage]
+    queries = java_session.sharedState().activeStreamingQueries()
+    return queries.get(jvm.java.util.UUID.fromString(query_id))
+
+
+def _offsets_digest(session: SparkSession, query: Any, batch_id: int) -> str | None:
+    """Return a digest of the batch's file of offsets; Spark reads it, wherever the checkpoint is."""
+    jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage]
+    java_context: Any = session.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
+    path = jvm.org.apache.hadoop.fs.Path(f"{query.resolvedCheckpointRoot()}/offsets/{batch_id}")
+    files = path.getFileSystem(java_context.hadoopConfiguration())
+    if not files.exists(path):
+        return None
+    stream = files.open(path)
+    try:
+        return offsets_digest(bytes(stream.readAllBytes()))
+    finally:
+        stream.close()

@@ -7,12 +7,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...conf.clock import now_us
 from ...conf.errors import TableError
-from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
+from ...conf.units import now_us
+from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, CommitChanges
 from ...delta_format.log import commit_infos
-from ..figures.freshness import HISTORY_KEY, history_note
-from ..figures.summary import CommitSummary, last_summary
+from ..figures.summary import HISTORY_KEY, CommitSummary, history_note, last_summary
 from ..maintenance.runner import commit_hooks, maintain
 from ..merge.bucket import BucketMerger
 from ..merge.outputs import OUTPUTS_KEY, Outputs, files_named
@@ -20,23 +19,21 @@ from ..merge.task import TaskResult
 from ..spec import steps
 from ..spec.layout import Layout
 from ..spec.options import SinkTarget
-from ..spec.steps import Step
+from ..spec.steps import CommitStep
 from ..table.files import DataFiles
 from ..table.log_entry import may_put_entries
 from ..table.table import create_table, load_table, replay_log, take_snapshot
 from ..table.tombstones import APP_ID
-from .account import Merged, summarise
-from .arrival_order import Numbering
+from .account import MergeResults, summarise
+from .arrival_order import RowNumberOffset
 from .batch_identity import BatchIdentity
 from .entry_commit import EntryCommit
-from .last_commit import LastCommit, last_remembered
+from .last_commit import LastCommit, last_remembered, writer_id
 from .merged_base import MergedBase
-from .writer_id import writer_id
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["BatchCommit"]
 
 # Others may commit at the same moment without touching what this commit replaces; each time it looks again.
 _TRIES = 8
@@ -84,7 +81,7 @@ class BatchCommit:
                     # Nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing.
                     return None
                 table = create_table(self._target, self._layout)
-            steps.reached(Step.LOOKED)
+            steps.reached(CommitStep.LOOKED)
             summary = self._commit_to(table, last, results, batch_id, query_id, made)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
@@ -92,7 +89,7 @@ class BatchCommit:
             raise
         if summary is not None and table is not None:
             maintain(self._target, table, self._clock_us)  # after the commit, so that no row waits for it
-        steps.reached(Step.MAINTAINED)
+        steps.reached(CommitStep.MAINTAINED)
         return summary
 
     def _commit_to(
@@ -105,7 +102,7 @@ class BatchCommit:
         made: list[str],
     ) -> CommitSummary | None:
         identity = BatchIdentity.of(self._target, query_id, batch_id, self._layout.described())
-        merged = Merged.of(results)
+        merged = MergeResults.of(results)
         for _ in range(_TRIES):
             recorded = identity.recorded(table)
             if last is not None:
@@ -117,17 +114,17 @@ class BatchCommit:
                 self.discard(results, made)
                 self._remember(table, table.version(), batch_id)
                 return None
-            steps.reached(Step.NEW)
+            steps.reached(CommitStep.NEW)
             self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
             # The rows that the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
             self._base.check(results, snapshot)
-            numbering = Numbering.of(self._target, query_id, table, snapshot, self._files)
+            numbering = RowNumberOffset.of(self._target, query_id, table, snapshot, self._files)
             numbered = numbering.transactions(self._target, table, snapshot, self._files, results)
-            steps.reached(Step.CHECKED)
+            steps.reached(CommitStep.CHECKED)
             # Buckets that came in several tasks, or lie in other files by now, are merged once more.
             merged = self._base.merge_again(merged, snapshot, made)
-            steps.reached(Step.MERGED_AGAIN)
+            steps.reached(CommitStep.MERGED_AGAIN)
             before = last_summary(table, query_id, near=None if last is None else last.version)
             summary = summarise(identity, results, merged, snapshot, before, self._clock_us)
             if summary is None:
@@ -136,7 +133,7 @@ class BatchCommit:
             buried = merged.tombstones if self._layout.order else []
             deletions = snapshot.tombstones.replaced(buried)
             deletions.write(self._files, snapshot.tombstones, made.append)
-            steps.reached(Step.LISTED)
+            steps.reached(CommitStep.LISTED)
             # All or nothing, and only on top of the very version that was checked.
             made += deletions.held() | snapshot.tombstones.held()
             # Files that the entry itself names are put on the disk with it; those that tasks wrote are there.
@@ -151,12 +148,12 @@ class BatchCommit:
             # What is loaded is shared by all that this process writes to the table, and may have moved on.
             same = table.version() == snapshot.version
             if same and self._transact(table, _Commit(merged, summary, numbers, commit_info), made):
-                steps.reached(Step.COMMITTED)
+                steps.reached(CommitStep.COMMITTED)
                 # What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]
                 self._files.remove({*staged, *made} - needed)
-                steps.reached(Step.CLEARED)
+                steps.reached(CommitStep.CLEARED)
                 self._remember(table, snapshot.version + 1, batch_id)
                 return summary
             table = load_table(self._target)
@@ -170,7 +167,7 @@ class BatchCommit:
     def _remember(self, table: DeltaTable, version: int, batch_id: int) -> None:
         if self._target.application is None:
             LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint_folder)
-        steps.reached(Step.REMEMBERED)
+        steps.reached(CommitStep.REMEMBERED)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
         """Remove the files that an attempt wrote or replaced, except those that the table holds.
@@ -258,7 +255,7 @@ class BatchCommit:
 class _Commit:
     """The content of one commit."""
 
-    merged: Merged
+    merged: MergeResults
     summary: CommitSummary
     numbers: Mapping[str, int]  # transaction versions by application
     commit_info: Mapping[str, Any]  # the rest of the commit's metadata
@@ -271,6 +268,6 @@ class _Commit:
 def _named_beside(table: DeltaTable) -> set[str]:
     """Return the files of deletions and of side rows that the last commits name, this one's included."""
     entries = commit_infos(table, _TRIES)
-    delivered = [Delivered.of_commit(entry) for entry in entries]
+    delivered = [CommitChanges.of_commit(entry) for entry in entries]
     named = set[str]().union(*map(files_named, entries))
     return named | {path for each in delivered if each is not None for path in each.deletions}

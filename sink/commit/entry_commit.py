@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ...conf.errors import TableError
 from ...delta_format.deletion_vectors import VECTORS, copy_of, pack_vectors
 from ...delta_format.latest_table import BUCKET
-from ..merge.held_rows import Replacement
+from ..merge.engines import Replacement
 from ..spec import steps
-from ..spec.steps import Step
+from ..spec.steps import CommitStep
 from ..table.files import DataFiles
 from ..table.log_entry import (
     add_action,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ...delta_format.log import LogReplay
     from ..spec.options import SinkTarget
 
-__all__ = ["EntryCommit"]
 
 Action = dict[str, Any]
 
@@ -72,7 +71,7 @@ class EntryCommit:
                     made.append(path)
                     self._files.write(path, content)
                 self._target.folder.sync([copy_of(vectors), vectors])
-                steps.reached(Step.MARKED)
+                steps.reached(CommitStep.MARKED)
                 actions += vector_protocol(log)
                 for mark, vector in zip(marks, descriptors, strict=True):
                     actions += marked_actions(log.files[mark.path], vector, mark.rows, self._written_ms)

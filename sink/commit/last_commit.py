@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from ...conf.errors import CheckpointError, TableError
 from ...core.feedback.checkpoint_layout import SINK
-from ...core.feedback.report_files import read_values, write_value
+from ...core.feedback.reports import read_values, write_value
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
 from ...delta_format.log import commit_infos
 from ...storage.folder import TableFolder
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from ..spec.options import SinkTarget
 
-__all__ = ["LastCommit", "last_remembered", "restored_over", "version_remembered"]
 
 _NAME = "last-commit.json"
 
@@ -126,3 +126,31 @@ def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
         expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
         hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
     )
+
+
+_ON_DISK = (
+    "give checkpointLocation as a path that the driver's machine can read; Spark takes one without file: before it for "
+    "a place in its "
+    "default file system (spark.hadoop.fs.defaultFS)"
+)
+_IN_STORE = (
+    "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own "
+    "spark.hadoop.fs.… do not reach it"
+)
+
+
+def read_query_id(checkpoint: TableFolder) -> str:
+    """Return the id that Spark gave the query's checkpoint before its first batch."""
+    try:
+        return str(json.loads(checkpoint.read("metadata"))["id"])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise CheckpointError(
+            f"the query's id cannot be read from {checkpoint.location}/metadata: {checkpoint.masked(error)}",
+            expected="the metadata file that Spark writes when a query starts, readable beside the driver",
+            hint=_ON_DISK if checkpoint.is_local else _IN_STORE,
+        ) from (error if checkpoint.is_local else None)
+
+
+def writer_id(target: SinkTarget) -> str:
+    """Return the writer's name in summaries and transactions."""
+    return read_query_id(target.checkpoint_folder) if target.application is None else target.application

@@ -2,25 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 
 from ...conf.errors import TableError
+from ...delta_format.deletion_vectors import DeletionVector
+from ...delta_format.latest_table import BUCKET
+from ...delta_format.log import entry_actions
+from ..merge.batch_rows import OlderKeys, concat_pending
 from ..merge.bucket import BucketMerge, BucketMerger
 from ..merge.newest_rows import newest_rows
-from ..merge.older_keys import OlderKeys
 from ..merge.outputs import Outputs, SideRows, SideRowWriter
-from ..merge.pending import concat_pending
 from ..merge.task import TaskResult
 from ..spec.layout import Layout
 from ..spec.options import SinkTarget
 from ..table.key_index import key_hashes
 from ..table.table import Snapshot
-from .account import Merged
-from .rebase import buckets_changed
+from .account import MergeResults
 
-__all__ = ["MergedBase"]
+if TYPE_CHECKING:
+    from ...storage.folder import TableFolder
+    from ..table.table import BucketFiles
+
+
+_Files = dict[str, "DeletionVector | None"]
+
+# Further back a batch is repeated; a bucket is laid out anew by one commit or two.
+_LOOK_BACK = 256
+
+
+def buckets_changed(folder: TableFolder, snapshot: Snapshot, seen: Iterable[tuple[int, BucketFiles]]) -> set[int]:
+    """Return the `seen` buckets that may hold other rows now, because some commit did more than rearrange them.
+
+    `seen` has buckets with the files that they had. Commits are undone from the latest one on, until the files
+    are those.
+    """
+    state = {each: _files(snapshot.of_bucket(each[0])) for each in seen}
+    changed = {bucket for bucket, held in state if held.tombstones != snapshot.tombstones.paths.get(bucket)}
+    for version in range(snapshot.version, max(snapshot.version - _LOOK_BACK, -1), -1):
+        moved = {each for each, files in state.items() if each[0] not in changed and files != _files(each[1])}
+        if not moved:
+            return changed
+        try:
+            actions = entry_actions(folder, version)
+        except (OSError, ValueError):
+            break
+        # What rearranges files and changes the table as well may have given their rows to other buckets.
+        others = any("metaData" in action for action in actions)
+        for kind in ("add", "remove"):  # the other way round than they took effect
+            for action in (action[kind] for action in actions if kind in action):
+                bucket = (action.get("partitionValues") or {}).get(BUCKET)
+                for each in moved if bucket is None else {each for each in moved if each[0] == int(bucket)}:
+                    if bucket is None or others or action.get("dataChange", True):
+                        changed.add(each[0])
+                    _undo(state[each], kind, action)
+    return changed | {bucket for (bucket, held), files in state.items() if files != _files(held)}
+
+
+def _files(held: BucketFiles) -> _Files:
+    return dict(zip(held.rows, held.vectors, strict=True))
+
+
+def _undo(files: _Files, kind: str, action: Mapping[str, Any]) -> None:
+    path, vector = unquote(action["path"]), action.get("deletionVector")
+    if kind == "add":
+        files.pop(path, None)
+    else:
+        files[path] = None if vector is None else DeletionVector.from_json(vector)
 
 
 class MergedBase:
@@ -44,7 +95,7 @@ class MergedBase:
                 hint="restart the query; it repeats the batch upon the table as it is now",
             )
 
-    def merge_again(self, merged: Merged, snapshot: Snapshot, made: list[str]) -> Merged:
+    def merge_again(self, merged: MergeResults, snapshot: Snapshot, made: list[str]) -> MergeResults:
         """Return the merges with each bucket once, upon the files that it has now.
 
         `snapshot` is the table now, with the rows that the tasks merged with. `made` receives the files staged here.
@@ -75,4 +126,4 @@ class MergedBase:
             assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]
             final.append(merge)
-        return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]), older)
+        return MergeResults(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]), older)

@@ -12,21 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...conf.errors import TableError
-from ...core.feedback.left_out_figures import LeftOutFigures
+from ...core.feedback.reports import LeftOutFigures
 from ...core.rows.system_column import TIMESTAMP
-from ..figures.freshness import complete_up_to_us
-from ..figures.summary import CommitSummary, summaries_after
-from ..merge.side_table import SideTable
+from ..figures.summary import CommitSummary, complete_up_to_us, summaries_after
+from ..merge.outputs import SideTable
 from ..spec.options import SinkTarget
 from ..table.file_statistics import file_stats
 from ..table.files import DataFiles
 from ..table.table import load_table, transaction_version
-from .writer_id import writer_id
+from .last_commit import writer_id
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["METRICS_SCHEMA", "check_metrics", "metrics_rows", "offer_metrics", "write_metrics"]
 
 _LOG = logging.getLogger("upstream.metrics")
 

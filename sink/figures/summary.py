@@ -3,24 +3,87 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ...conf.column_names import quoted
 from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
-from ...core.feedback.source_counts import SourceCounts
+from ...core.feedback.offsets import SourceCounts
+from ...core.feedback.reports import read_queues
 from ...delta_format.latest_table import METADATA_KEY, known_fields, recorded_under
 from ...delta_format.log import commit_info, commit_infos
 from ...storage.folder import TableFolder
-from ..spec.maintenance_rules import Maintained
-from .queue_figures import QueueFigures
+from ..spec.maintenance_rules import MaintenanceResult
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["APP_PREFIX", "CommitSummary", "last_commit", "last_summary", "read_summaries", "summaries_after"]
+
+@dataclasses.dataclass(frozen=True)
+class QueueFigures:
+    """One batch of a queue, all shards together."""
+
+    clock_us: int  # the batch's plan, at which its rows are dequeued; epoch microseconds
+    arrived: int
+    delivered: int
+    superseded: int  # updates of this batch that a newer one of their key replaced
+    older: int  # of the superseded, the late ones
+    conflicts: int  # pairs with one key and time but different payloads
+    shed: int  # rows dropped by random shedding
+    # ages of the delivered rows at `clock_us`; quantiles within 4.5 %; None if there are none
+    staleness: Staleness | None
+    outdated: int = 0  # of the superseded, those older than a row of their key that the queue had delivered
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
+        known = known_fields(cls, value)
+        if known["staleness"] is not None:
+            known["staleness"] = Staleness(**known["staleness"])
+        return cls(**known)
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueBacklog:
+    """A queue's figures in a batch, and the backlog after it."""
+
+    did: QueueFigures
+    pending: int  # rows that wait
+    oldest_us: int | None  # since when the oldest of them waits
+
+
+def look_at_queue(checkpoint: TableFolder, batch_id: int) -> QueueBacklog | None:
+    """Return the state of all the query's queues after a batch; None if no queue had a part in it.
+
+    A batch skips the shards that got neither rows nor a tick: for those, the last report counts. A queue without any
+    report of this batch no longer counts: the query has lost it.
+    """
+    queues = read_queues(checkpoint)
+    took_part = [part for part in ([each for each in queue if each.batch_id == batch_id] for queue in queues) if part]
+    if not took_part:
+        return None
+    # Rows pass the queues in this order: they arrive at the first, and what the last delivers is what the sink gets.
+    mine, first, last = [each for part in took_part for each in part], took_part[0], took_part[-1]
+    reports = [each for queue in queues for each in queue]
+    did = QueueFigures(
+        clock_us=max(report.now_us for report in mine),
+        arrived=sum(report.arrived for report in first),
+        delivered=sum(report.delivered for report in last),
+        superseded=sum(report.superseded for report in mine),
+        older=sum(report.older for report in mine),
+        conflicts=sum(report.conflicts for report in mine),
+        shed=sum(report.shed for report in mine),
+        staleness=Ages.together(report.ages for report in last).figures(),
+        outdated=sum(report.outdated for report in mine),
+    )
+    oldest = [report.oldest_us for report in reports if report.waiting and report.oldest_us is not None]
+    return QueueBacklog(did, sum(report.waiting for report in reports), min(oldest, default=None))
+
 
 _LOG_ENTRY = re.compile(r"(\d{20})\.json")
 _LOOK_BACK = (1, 16, 256)
@@ -133,7 +196,7 @@ class CommitSummary:
     late: int | None = None
     no_text: int | None = None
     sources: SourceCounts | None = None
-    maintained: Maintained | None = None
+    maintained: MaintenanceResult | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value, the inverse of :meth:`from_json`."""
@@ -160,7 +223,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "area": tuple,
     "queue": QueueFigures.from_json,
     "sources": lambda value: SourceCounts(**value),
-    "maintained": Maintained.from_json,
+    "maintained": MaintenanceResult.from_json,
 }
 _MAY_BE_ABSENT = frozenset(
     field.name for field in dataclasses.fields(CommitSummary) if field.default is not dataclasses.MISSING
@@ -265,3 +328,102 @@ def _read_remote(location: str, after_version: int, storage: dict[str, str]) -> 
 def _summary_of(commit_info: Mapping[str, Any]) -> CommitSummary | None:
     recorded = recorded_under(METADATA_KEY, commit_info)
     return CommitSummary.from_json(recorded) if recorded is not None and "batch_id" in recorded else None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFigures:
+    """The figures of one query's commits, added up. Times are in seconds."""
+
+    commits: int
+    updates: int
+    delivered: int
+    superseded: int
+    seconds: float  # from the first arrival among the first commit's rows to the last commit
+    # application staleness of all delivered rows; quantiles within 4.5 %; None without arrivals
+    staleness: Staleness | None
+    # bounds on a key's average staleness over time; None without arrivals or row counts
+    over_time: tuple[float, float] | None
+    pending: int | None  # keys that wait after the last commit; None without a queue
+    oldest: float | None  # age of the oldest update that waits then
+    target_met: float | None  # share of the commits with a verdict that met their target
+
+
+def run_staleness(
+    path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
+) -> RunFigures | None:
+    """Return the figures of the query that last wrote to a table; see :meth:`~upstream.LatestTable.staleness`."""
+    return run_figures([summary for _, summary in read_summaries(path, after_version, storage_options)])
+
+
+def run_figures(summaries: Sequence[CommitSummary]) -> RunFigures | None:
+    """Return the figures of some commits, oldest first; only those of the last query count. None without commits."""
+    if not summaries:
+        return None
+    last = summaries[-1]
+    mine = [each for each in summaries if each.query_id == last.query_id]
+    ages = Ages.together(each.ages for each in mine if each.ages is not None)
+    begun_us = mine[0].committed_at_us - (0 if mine[0].ages is None else mine[0].ages.max_s * 1e6)
+    seconds = max(last.committed_at_us - begun_us, 0) / 1e6
+    verdicts = [each.target_met for each in mine if each.target_met is not None]
+    return RunFigures(
+        commits=len(mine),
+        updates=sum(each.updates for each in mine),
+        delivered=sum(each.delivered for each in mine),
+        superseded=sum(each.superseded for each in mine),
+        seconds=seconds,
+        staleness=ages.figures(),
+        over_time=_over_time(mine, seconds) if ages.count else None,
+        pending=last.pending,
+        oldest=last.oldest,
+        target_met=sum(verdicts) / len(verdicts) if verdicts else None,
+    )
+
+
+def _over_time(summaries: Sequence[CommitSummary], seconds: float) -> tuple[float, float] | None:
+    last = summaries[-1]
+    if not last.keys or seconds <= 0:
+        return None
+    areas = [each.area for each in summaries if each.area is not None]
+    waiting, oldest = last.pending or 0, last.oldest or 0.0
+    least, most = sum(area[0] for area in areas), sum(area[1] for area in areas) + waiting * oldest**2 / 2
+    # A key that waits may be one that the table does not have yet.
+    return least / ((last.keys + waiting) * seconds), most / (last.keys * seconds)
+
+
+HISTORY_KEY = "userMetadata"
+"""Where Delta has a commit's words for people: Spark's ``DESCRIBE HISTORY`` shows them, and nothing else of a commit's
+metadata.
+"""
+
+
+def complete_up_to_us(low_watermark: Any) -> int | None:
+    """Return a recorded low-watermark in epoch microseconds; None if there is none or the time column has numbers."""
+    if not isinstance(low_watermark, str):
+        return None
+    return int(np.datetime64(low_watermark.removesuffix("Z"), "us").astype(np.int64))
+
+
+def history_note(summary: CommitSummary) -> str:
+    """Return the note on a commit for ``DESCRIBE HISTORY``, as JSON."""
+    note: dict[str, Any] = {
+        "committed_at": f"{np.datetime64(summary.committed_at_us, 'us')}Z",
+        "complete_up_to": summary.low_watermark,
+        "keys": summary.keys,
+    }
+    if summary.staleness is not None:
+        note["staleness_p99_s"] = summary.staleness.p99
+    if summary.pending is not None:
+        note |= {"pending": summary.pending, "oldest_s": summary.oldest}
+    return json.dumps(note)
+
+
+def freshness_view(metrics: str, table: str) -> str:
+    """Return Spark SQL for one row: the table's freshness at the moment of the query. Both locations are absolute."""
+    literal = table.replace("\\", "\\\\").replace("'", "\\'")
+    last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
+    return (
+        "SELECT committed_at, complete_up_to, low_watermark, keys, pending, oldest_s, staleness_p50_s, "
+        "staleness_p99_s, "
+        "timestampdiff(MICROSECOND, committed_at, current_timestamp()) / 1e6 AS since_commit_s, "
+        f"timestampdiff(MICROSECOND, complete_up_to, current_timestamp()) / 1e6 AS behind_s {last}"
+    )

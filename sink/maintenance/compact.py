@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.clock import now_us
 from ...conf.errors import TableError
+from ...conf.units import now_us
 from ...core.rows.columns import columns_at
 from ...delta_format.latest_table import BUCKET
 from ..spec.layout import Layout
 from ..table.files import DataFiles, StagedFile
 from ..table.key_index import KeyIndex
 from ..table.log_entry import may_put_entries
-from ..table.table import replay_log
-from ..table.table_change import TableChange
-from .wear import wear_of, worst_buckets
+from ..table.table import TableChange, replay_log
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -28,7 +28,69 @@ if TYPE_CHECKING:
     from ...delta_format.log import LogReplay
     from ..spec.options import SinkTarget
 
-__all__ = ["compact_bucket", "compact_table", "compact_worst"]
+
+SHARE = 10
+"""Of so many live rows at most one is dead."""
+FILE = 4096
+"""A file beyond a bucket's first two counts as so many dead rows. The second is that of the fresh rows: the next batch
+would make it again.
+"""
+WORTH = 10_000
+"""A bucket with fewer rows is read in no time, whatever it is like."""
+
+
+class BucketStats(NamedTuple):
+    """A bucket's row and file counts, which decide the cost of reading it."""
+
+    live: int
+    dead: int  # rows that are marked as dead
+    files: int
+
+    @property
+    def burden(self) -> int:
+        """Return the cost of reading beyond the live rows, in rows."""
+        return self.dead + FILE * max(self.files - 2, 0)
+
+
+def worst_buckets(worn: Mapping[int, BucketStats]) -> list[int]:
+    """Return the buckets to rewrite, the worst first, and as few as suffice.
+
+    Each is at least as bad as the whole table, so the writes follow the wear: in the long run at most
+    :data:`SHARE` rows for each dead one, and about half as many if all buckets wear alike.
+    """
+    counted = {bucket: wear for bucket, wear in worn.items() if wear.live + wear.dead >= WORTH}
+    burden = sum(wear.burden for wear in counted.values())
+    most = sum(wear.live for wear in counted.values()) // SHARE
+    chosen: list[int] = []
+    for bucket in sorted(counted, key=lambda each: (-counted[each].burden / max(counted[each].live, 1), each)):
+        if burden <= most:
+            break
+        chosen.append(bucket)
+        burden -= counted[bucket].burden
+    return chosen
+
+
+def wear_of(log: LogReplay) -> dict[int, BucketStats]:
+    """Return the wear of each bucket by the table's log; files without a row count there count as empty."""
+    vectors = log.vectors()
+    worn: dict[int, BucketStats] = {}
+    for path, add in log.files.items():
+        bucket = int(add["partitionValues"][BUCKET])
+        dead = vectors[path].cardinality if path in vectors else 0
+        before = worn.get(bucket, BucketStats(0, 0, 0))
+        live = max(_rows(add.get("stats") or "{}") - dead, 0)
+        worn[bucket] = BucketStats(before.live + live, before.dead + dead, before.files + 1)
+    return worn
+
+
+# The statistics of a file stay as they are from the first row on that is marked.
+@functools.lru_cache(maxsize=4096)
+def _rows(stats: str) -> int:
+    try:
+        return int(json.loads(stats).get("numRecords") or 0)
+    except ValueError:
+        return 0
+
 
 # What is written by hand: a file of so much is read as fast as one by itself.
 _LARGE = 128 << 20

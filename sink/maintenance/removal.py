@@ -8,20 +8,18 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ...delta_format.data_files import LiveFiles
 from ...delta_format.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of
-from ...delta_format.latest_table import Delivered
-from ...delta_format.log import LogReplay, entry_place
-from ...storage.folder import Listed, TableFolder
-from ..spec.maintenance_rules import LogFiles, Maintained, MaintenanceRules
-from ..table.own_files import is_own
+from ...delta_format.latest_table import CommitChanges
+from ...delta_format.log import LiveFiles, LogReplay, entry_place
+from ...storage.folder import FolderEntry, TableFolder
+from ..spec.maintenance_rules import LogFiles, MaintenanceResult, MaintenanceRules
+from ..table.contents import is_own
 from ..table.tombstones import DELETIONS, TombstoneList
 from ..table.tombstones import FOLDER as TOMBSTONES
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Removal", "Restores", "vector_files"]
 
 _ENTRIES = "_delta_log/"
 # So many entries are read and removed from one look at the time to the next.
@@ -64,7 +62,7 @@ class Removal:
         self._late = late
         self._dry = dry
 
-    def run(self, log: LogFiles, base: int, done: Maintained, *, whole: bool) -> None:
+    def run(self, log: LogFiles, base: int, done: MaintenanceResult, *, whole: bool) -> None:
         """Remove the files that only versions before the base need, as far as the time allows; record it in `done`.
 
         Everything from the checkpoint of version `base` on stays. With `whole`, look for orphans in all of the
@@ -102,7 +100,7 @@ class Removal:
                 return
             self._clear_orphans(unit, edge, kept, done)
 
-    def _clear_versions(self, versions: list[int], log: LogFiles, kept: set[str], done: Maintained) -> None:
+    def _clear_versions(self, versions: list[int], log: LogFiles, kept: set[str], done: MaintenanceResult) -> None:
         there = [version for version in versions if version in log.entries]
         contents = self._folder.each(self._entry, there)
         gone = {path: size for content in contents for path, size in _out_of_use(content).items() if path not in kept}
@@ -113,14 +111,14 @@ class Removal:
             for version in versions:
                 self._folder.remove(f"{_ENTRIES}{name}" for name in log.names[version])
 
-    def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
+    def _clear_replaced_by(self, base: int, kept: set[str], done: MaintenanceResult) -> None:
         """Remove the files that the base itself made obsolete: an idle table has no later entry for them."""
         content = self._entry(base)
         gone = {path: size for path, size in _out_of_use(content, for_followers=False).items() if path not in kept}
         gone = {path: size for path, size in gone.items() if self._folder.has(path)}
         done.files += self._remove(gone, done)
 
-    def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
+    def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: MaintenanceResult) -> None:
         """Remove the files in one of the table's folders that are older than all retained versions and in none.
 
         Files under names that UpStream does not give belong to others.
@@ -151,7 +149,7 @@ class Removal:
             known.looked_to = versions[-1]
         return True
 
-    def _remove(self, gone: dict[str, int], done: Maintained) -> int:
+    def _remove(self, gone: dict[str, int], done: MaintenanceResult) -> int:
         done.bytes += sum(gone.values())
         if not self._dry:
             self._folder.remove(gone)
@@ -189,7 +187,7 @@ def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]
                 removed |= {place: 0, copy_of(place): 0}
         elif add := action.get("add"):
             added.add(unquote(add["path"]))
-        elif for_followers and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
+        elif for_followers and (info := action.get("commitInfo")) and (delivered := CommitChanges.of_commit(info)):
             removed |= dict.fromkeys(delivered.deletions, 0)
     # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another
     # folder is not ours.
@@ -200,7 +198,7 @@ def _inside(path: str) -> bool:
     return not path.startswith("/") and "://" not in path and ".." not in path.split("/")
 
 
-def _old_files(folder: str, listed: Iterable[Listed], edge_us: int, endings: tuple[str, ...]) -> dict[str, int]:
+def _old_files(folder: str, listed: Iterable[FolderEntry], edge_us: int, endings: tuple[str, ...]) -> dict[str, int]:
     prefix = f"{folder}/" if folder else ""
     return {
         prefix + each.name: each.size

@@ -10,18 +10,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...conf.clock import now_us
+from ...conf.units import now_us
 from ...delta_format.column_mapping import is_mapped
-from ...delta_format.data_files import LiveFiles
 from ...delta_format.deletion_vectors import COPIES, put_back
 from ...delta_format.latest_table import BUCKET
-from ...delta_format.log import LogReplay, entry_place
+from ...delta_format.log import LiveFiles, LogReplay, entry_place
 from ...storage.folder import TableFolder
 from ..spec import steps
 from ..spec.maintenance_rules import (
     FILE_RETENTION,
     LogFiles,
-    Maintained,
+    MaintenanceResult,
     MaintenanceRules,
     checkpoint_pays,
     interval_due,
@@ -31,7 +30,7 @@ from ..spec.maintenance_rules import (
     retention_properties,
 )
 from ..spec.options import SinkOptions, SinkTarget
-from ..spec.steps import Step
+from ..spec.steps import CommitStep
 from ..table.log_entry import put_entry
 from .compact import compact_bucket, compact_worst
 from .removal import Removal, Restores, vector_files
@@ -39,7 +38,6 @@ from .removal import Removal, Restores, vector_files
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
 
-__all__ = ["Upkeep", "commit_hooks", "last_maintained", "maintain"]
 
 _LOG = logging.getLogger("upstream.maintenance")
 
@@ -62,7 +60,7 @@ class _Known:
 
 
 _known: dict[str, _Known] = {}  # by Delta's table id
-_last: dict[str, Maintained] = {}  # by location
+_last: dict[str, MaintenanceResult] = {}  # by location
 
 
 def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
@@ -75,7 +73,7 @@ def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
     return PostCommitHookProperties(create_checkpoint=on, cleanup_expired_logs=None if on else False)
 
 
-def last_maintained(location: str) -> Maintained | None:
+def last_maintained(location: str) -> MaintenanceResult | None:
     """Return the maintenance after this process's last commit to a table; None if it was not due."""
     return _last.get(location)
 
@@ -87,7 +85,7 @@ def maintain(
     compact: Callable[[DeltaTable], int] | None = None,
     *,
     due: bool = False,
-) -> Maintained | None:
+) -> MaintenanceResult | None:
     """Do the maintenance that is due after a commit, or in any case if `due`, within the budget.
 
     It never raises: the batch is in the table, and failed steps are tried again. It returns None if nothing was
@@ -100,7 +98,7 @@ def maintain(
         if rules is not None and is_ours(configuration):
             began = time.monotonic()
             late = began + rules.budget_s
-            upkeep = Upkeep(folder, table, rules, clock_us, compact=compact)
+            upkeep = TableMaintenance(folder, table, rules, clock_us, compact=compact)
             if due or upkeep.due():
                 done = upkeep.run()
             else:
@@ -108,12 +106,12 @@ def maintain(
             version = table.version()
             by_bucket = compact is None
             if by_bucket and (went := compact_worst(target, table, lambda: time.monotonic() > late, clock_us)):
-                done = done or Maintained(version)
+                done = done or MaintenanceResult(version)
                 done.seconds = time.monotonic() - began
                 done.compacted += went
-        steps.reached(Step.COMPACTED)
+        steps.reached(CommitStep.COMPACTED)
     except Exception as error:  # noqa: BLE001 whatever it is, the batch is committed
-        done = done or Maintained(table.version())
+        done = done or MaintenanceResult(table.version())
         done.failed = folder.masked(error).strip()[:500]
         _LOG.warning(
             "maintenance of the table at %s failed, and is tried again later: %s", folder.location, done.failed
@@ -124,7 +122,7 @@ def maintain(
     return done
 
 
-class Upkeep:
+class TableMaintenance:
     """Maintenance of one table.
 
     Nothing but the log determines the work, so it may end between any two steps. Its cost follows the changes,
@@ -160,12 +158,12 @@ class Upkeep:
             known.checkpoint, known.checkpointed_us = self._last_checkpoint() or (-1, now)
         return self._rules.due(version, known.checkpoint, known.checkpointed_us, now)
 
-    def run(self, *, whole: bool = False) -> Maintained:
+    def run(self, *, whole: bool = False) -> MaintenanceResult:
         """Do all maintenance, as far as the time allows; with `whole`, look for orphans in all folders."""
         begun = self._seconds()
         deadline = begun + self._rules.budget_s
         self._table.update_incremental()
-        done = Maintained(self._table.version())
+        done = MaintenanceResult(self._table.version())
         log = self._log()
         done.oldest = oldest_promised(log.entries, self._rules, self._clock_us())
         if not self._dry:
@@ -225,7 +223,7 @@ class Upkeep:
             (each.name, each.modified_us) for each in self._folder.listing(_ENTRIES) if not each.is_folder
         )
 
-    def _set_properties(self, log: LogFiles, done: Maintained) -> None:
+    def _set_properties(self, log: LogFiles, done: MaintenanceResult) -> None:
         """Record in the table how long removed files can be read, as far as `retentionVersions` allows."""
         bound = done.oldest > min(log.entries) and done.oldest == max(log.entries) - self._rules.versions + 1
         kept_us = self._clock_us() - log.entries[done.oldest] if bound and done.oldest in log.entries else None

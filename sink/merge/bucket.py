@@ -10,19 +10,15 @@ import numpy as np
 import pyarrow as pa
 
 from ...conf.errors import TableError
+from ...core.rows.exact_integers import Mask
 from ...core.rows.sort_keys import ordered
 from ..spec.layout import Layout
 from ..table.files import DataFiles, StagedFile, conform
-from ..table.table import Held, Snapshot
+from ..table.table import BucketFiles, Snapshot
 from ..table.tombstones import DELETIONS
-from .conflicts import lost_against
-from .contest import Contest, contest
-from .engine import Engine
-from .held_rows import HeldRows, Replacement, Rivals
-from .older_keys import OlderKeys
-from .pending import Mask, Pending, as_pending, concat_pending
-
-__all__ = ["BucketMerge", "BucketMerger", "BucketOutcome", "Tally", "Verdict"]
+from .batch_rows import BatchRows, OlderKeys, as_pending, concat_pending
+from .engines import Engine, HeldRows, MergeCandidates, Replacement
+from .newest_rows import MergeContest, contest, lost_against
 
 
 class Tally(NamedTuple):
@@ -41,7 +37,7 @@ class BucketMerge:
     """The result of merging one bucket."""
 
     bucket: int
-    held: Held  # the table's files that it was merged with
+    held: BucketFiles  # the table's files that it was merged with
     changed: bool = False  # True if the bucket's rows differ from before
     # takes the place of these files, or is put beside some of them
     replacement: Replacement = dataclasses.field(default_factory=Replacement)
@@ -84,12 +80,12 @@ class BucketOutcome(NamedTuple):
         return Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
 
 
-class Verdict(NamedTuple):
+class MergeVerdict(NamedTuple):
     """The result of a merge, per row of the batch."""
 
     won: Mask  # rows newer than the table's
     delivered: Mask  # rows that changed the table
-    lost: tuple[Pending, ...] = ()  # rows of either side that lost in a conflict
+    lost: tuple[BatchRows, ...] = ()  # rows of either side that lost in a conflict
 
 
 class BucketMerger:
@@ -105,7 +101,9 @@ class BucketMerger:
         self._deletions = tombstones.in_folder(DELETIONS)
         self._forget_below = forget_below
 
-    def merge(self, bucket: int, held: Held, new: Pending, *, turn: bool = False) -> tuple[Verdict, BucketMerge]:
+    def merge(
+        self, bucket: int, held: BucketFiles, new: BatchRows, *, turn: bool = False
+    ) -> tuple[MergeVerdict, BucketMerge]:
         """Stage the bucket with the rows of `new` that are newer; on an error no file is left.
 
         `new` has one row or tombstone for each key. With `turn`, large files may be rewritten although they need
@@ -127,9 +125,9 @@ class BucketMerger:
         """Tidy the indexes after a task that saw the table in state `seen`."""
         self._engine.done(set(seen.rows))
 
-    def came_with(self, merge: BucketMerge) -> Pending:
+    def came_with(self, merge: BucketMerge) -> BatchRows:
         """Return this batch's rows and tombstones among those that a merge has staged."""
-        parts: list[Pending] = []
+        parts: list[BatchRows] = []
         for files, staged, deleted in (
             (self._rows, merge.rows, False),
             (self._tombstones, merge.tombstones, True),
@@ -144,7 +142,7 @@ class BucketMerger:
             parts.append(dataclasses.replace(as_pending(rows), arrival_us=arrival, deleted=marks))
         return concat_pending(parts)
 
-    def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
+    def _merge(self, bucket: int, held: BucketFiles, new: BatchRows, turn: bool) -> tuple[MergeVerdict, BucketMerge]:
         candidates = new.rows.select(self._layout.deciding)
         with self._engine.held_rows(held, candidates, turn=turn) as rows:
             rivals = rows.rivals(candidates)
@@ -160,7 +158,7 @@ class BucketMerger:
                 remembered &= ~delivered
             outcome = BucketOutcome(won, deleted, delivered, remembered)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
-            verdict = Verdict(won, outcome.delivered, lost_pairs)
+            verdict = MergeVerdict(won, outcome.delivered, lost_pairs)
             if not won.any():
                 return verdict, BucketMerge(bucket, held)
             needed = np.zeros(buried.num_rows, dtype=np.bool_)
@@ -180,8 +178,8 @@ class BucketMerger:
     def _staged(
         self,
         bucket: int,
-        held: Held,
-        new: Pending,
+        held: BucketFiles,
+        new: BatchRows,
         outcome: BucketOutcome,
         needed: pa.Table,
         replacement: Callable[[], Replacement],
@@ -203,15 +201,15 @@ class BucketMerger:
 
     def _lost(
         self,
-        new: Pending,
+        new: BatchRows,
         rows: HeldRows,
-        rivals: Rivals,
-        against_rows: Contest,
+        rivals: MergeCandidates,
+        against_rows: MergeContest,
         buried: pa.Table,
-        against_tombstones: Contest,
-    ) -> tuple[Pending, ...]:
+        against_tombstones: MergeContest,
+    ) -> tuple[BatchRows, ...]:
         """Return the rows that lose in conflicts with the table's rows and tombstones, of either side."""
-        lost: list[Pending] = []
+        lost: list[BatchRows] = []
         if against_rows.tied.any():
             held = rows.whole(rivals, against_rows.rival[against_rows.tied])
             lost += lost_against(new, against_rows, as_pending(held), self._layout)
@@ -222,16 +220,16 @@ class BucketMerger:
             lost += lost_against(new, dataclasses.replace(against_tombstones, tied=tied), held, self._layout)
         return tuple(lost)
 
-    def _contest_tombstones(self, held: Held, candidates: pa.Table) -> tuple[pa.Table, Contest]:
+    def _contest_tombstones(self, held: BucketFiles, candidates: pa.Table) -> tuple[pa.Table, MergeContest]:
         buried = self._buried(held)
         return buried, contest(buried, candidates, self._layout)
 
-    def _buried(self, held: Held) -> pa.Table:
+    def _buried(self, held: BucketFiles) -> pa.Table:
         if held.tombstones is None:
             return self._tombstones.schema.empty_table()
         return self._tombstones.read_rows([held.tombstones], columns=self._layout.deciding)
 
-    def _as_tombstones(self, buried: pa.Table) -> Pending:
+    def _as_tombstones(self, buried: pa.Table) -> BatchRows:
         rows = conform(buried, self._rows.schema)
         return dataclasses.replace(as_pending(rows), deleted=np.ones(rows.num_rows, dtype=np.bool_))
 
@@ -245,7 +243,9 @@ class BucketMerger:
             return np.ones(buried.num_rows, dtype=np.bool_)
         return ordered(buried.column(self._layout.time)) >= self._forget_below
 
-    def _stage_rows(self, held: Held, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
+    def _stage_rows(
+        self, held: BucketFiles, bucket: int, kept: pa.Table, new: BatchRows, chosen: Mask
+    ) -> StagedFile | None:
         rows, fresh = _together(kept, new, chosen)
         staged = self._write(self._rows, bucket, rows, fresh, new, chosen)
         if staged is not None:
@@ -256,11 +256,11 @@ class BucketMerger:
                 raise
         return staged
 
-    def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
+    def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: BatchRows, chosen: Mask) -> StagedFile | None:
         return self._write(files, bucket, *_together(kept, new, chosen), new, chosen)
 
     def _write(
-        self, files: DataFiles, bucket: int, rows: pa.Table, fresh: int, new: Pending, chosen: Mask
+        self, files: DataFiles, bucket: int, rows: pa.Table, fresh: int, new: BatchRows, chosen: Mask
     ) -> StagedFile | None:
         if rows.num_rows == 0:
             return None
@@ -269,7 +269,7 @@ class BucketMerger:
         return files.stage(rows, bucket, fresh, arrival)
 
 
-def _together(kept: pa.Table, new: Pending, chosen: Mask) -> tuple[pa.Table, int]:
+def _together(kept: pa.Table, new: BatchRows, chosen: Mask) -> tuple[pa.Table, int]:
     fresh = _chosen(new.rows.select(kept.column_names), chosen)
     return pa.concat_tables([kept, fresh.cast(kept.schema)]) if kept.num_rows else fresh, fresh.num_rows
 

@@ -6,19 +6,17 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.rows.columns import columns_at
+from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import places
 from ..spec.history import Kept, newest_of_each
 from ..spec.layout import Layout
 from ..table.files import DataFiles
-from ..table.table import Held
-from .bucket import BucketMerge, BucketMerger, BucketOutcome, Tally, Verdict
-from .conflicts import lost_pairs
-from .engine import Engine
-from .held_rows import Replacement
-from .pending import Int64s, Mask, Pending, as_pending, concat_pending, seq_in_order
-
-__all__ = ["AllRows", "NewestFew", "merger_of"]
+from ..table.table import BucketFiles
+from .batch_rows import BatchRows, as_pending, concat_pending, seq_in_order
+from .bucket import BucketMerge, BucketMerger, BucketOutcome, MergeVerdict, Tally
+from .engines import Engine, Replacement
+from .newest_rows import lost_pairs
 
 
 def merger_of(
@@ -34,12 +32,12 @@ def merger_of(
 class AllRows(BucketMerger):
     """The merger that adds rows and reads no held ones."""
 
-    def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
+    def _merge(self, bucket: int, held: BucketFiles, new: BatchRows, turn: bool) -> tuple[MergeVerdict, BucketMerge]:
         del turn
         every = np.ones(new.rows.num_rows, dtype=np.bool_)
         rows = self._stage(self._rows, bucket, new.rows.slice(0, 0), new, every)
         tally = Tally(delivered=len(every))
-        return Verdict(every, every), BucketMerge(bucket, held, True, Replacement(rows), blind=True, tally=tally)
+        return MergeVerdict(every, every), BucketMerge(bucket, held, True, Replacement(rows), blind=True, tally=tally)
 
 
 class NewestFew(BucketMerger):
@@ -48,7 +46,7 @@ class NewestFew(BucketMerger):
     It remembers a deletion even after newer rows: an older row that comes later might be among the newest few.
     """
 
-    def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
+    def _merge(self, bucket: int, held: BucketFiles, new: BatchRows, turn: bool) -> tuple[MergeVerdict, BucketMerge]:
         del turn
         base = self._rows.read_rows(held.rows, held.vectors)
         buried = self._buried(held)
@@ -64,7 +62,7 @@ class NewestFew(BucketMerger):
         # As of the newest row alone: rows that RESTORE has brought back go by any deletion that is later than they are.
         won = won | (deleted & effective)
         outcome = BucketOutcome(won, deleted, won & (~deleted | effective), remembered)
-        verdict = Verdict(won, outcome.delivered, lost)
+        verdict = MergeVerdict(won, outcome.delivered, lost)
         if not won.any():
             return verdict, BucketMerge(bucket, held)
         # And stay as long as nothing has come of their key.
@@ -77,14 +75,14 @@ class NewestFew(BucketMerger):
 
         return verdict, self._staged(bucket, held, new, outcome, needed, replacement)
 
-    def _kept_of(self, both: Pending, old: int) -> tuple[Int64s, Int64s, Kept]:
+    def _kept_of(self, both: BatchRows, old: int) -> tuple[Int64s, Int64s, Kept]:
         codes, _ = key_codes(columns_at(both.rows, self._layout.key))
         time = places(columns_at(both.rows, self._layout.order))
         deleted = np.zeros(len(codes), dtype=np.bool_) if both.deleted is None else both.deleted
         count = self._layout.keep.count or 1
         return codes, time, newest_of_each(codes, time, seq_in_order(both.rows, old), deleted, count)
 
-    def _lost_ties(self, both: Pending, kept: Kept, old: int) -> tuple[Pending, ...]:
+    def _lost_ties(self, both: BatchRows, kept: Kept, old: int) -> tuple[BatchRows, ...]:
         pairs = kept.ties[(kept.ties >= old).any(axis=1)]  # those before have met
         conflicting = lost_pairs(both, pairs[:, 0], both, pairs[:, 1], self._layout)
         return (both.take(pairs[conflicting, 1]),) if conflicting.any() else ()

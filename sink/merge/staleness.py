@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...core.feedback.ages import Ages, Staleness
-from .pending import UNKNOWN, Int64s
-
-__all__ = ["Arrivals"]
-
+from ...core.rows.exact_integers import Int64s
+from .batch_rows import UNKNOWN
 
 # More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this
 # many.

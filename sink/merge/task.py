@@ -11,20 +11,19 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from ...core.rows.exact_integers import Int64s
 from ..spec.layout import Layout
+from .batch_rows import MOST_HASHES, OlderKeys
 from .bucket import BucketMerge, BucketMerger
-from .older_keys import MOST_HASHES, OlderKeys
 from .outputs import SideRows, SideRowWriter
-from .spill import Gathering
 from .staleness import Arrivals
+from .task_rows import RowBuffer
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile
     from ..table.table import Snapshot
+    from .batch_rows import BatchRows
     from .outputs import Outputs
-    from .pending import Int64s, Pending
-
-__all__ = ["TaskResult", "run_task"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +44,7 @@ class TaskResult(WriterCommitMessage):
 
 
 def run_task(
-    batches: Iterable[pa.RecordBatch | Pending],
+    batches: Iterable[pa.RecordBatch | BatchRows],
     layout: Layout,
     schema: pa.Schema,
     merger: BucketMerger,
@@ -56,13 +55,13 @@ def run_task(
     """Merge a task's rows into their buckets; on an error no staged file is left.
 
     Pending rows are numbered from the base on; to Spark's rows `base` is added. Memory: one run of
-    :class:`~upstream.sink.merge.spill.Gathering`, or one bucket with its new rows.
+    :class:`~upstream.sink.merge.task_rows.RowBuffer`, or one bucket with its new rows.
     """
     merges: list[BucketMerge] = []
     firsts: list[Int64s] = []
     hashes, key = MOST_HASHES, layout.key if layout.keep.count == 1 else ()
     side_rows = SideRowWriter(outputs)
-    with contextlib.closing(Gathering(layout, schema, side_rows, base)) as gathering:
+    with contextlib.closing(RowBuffer(layout, schema, side_rows, base)) as gathering:
         try:
             for batch in batches:
                 gathering.add(batch)

@@ -9,17 +9,16 @@ import os
 from typing import TYPE_CHECKING
 
 from ...conf.errors import TableError
-from ..table.own_files import LOG, LOG_FILE, every_file, files_in_log, is_own
+from ..table.contents import LOG, LOG_FILE, every_file, files_in_log, is_own
 from .known_table import KnownTable
 from .result_table import target_at
-from .table_start import INCARNATION_PREFIX, TAKEN_OVER
+from .table_commit import INCARNATION_PREFIX, TAKEN_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...storage.folder import TableFolder
 
-__all__ = ["delete_table", "refuse_foreign"]
 
 _LOG = logging.getLogger("upstream.queries")
 _GOING = f"{LOG}/_upstream_dropped"

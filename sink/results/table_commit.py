@@ -4,35 +4,113 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...conf.errors import TableError
-from ...delta_format.latest_table import DELIVERED_KEY, METADATA_KEY
-from ..commit.account import Merged, summarise
+from ...conf.errors import SchemaError, TableError
+from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY
+from ..commit.account import MergeResults, summarise
 from ..commit.batch_identity import FINGERPRINT_PREFIX, BatchIdentity, Fingerprint, NumberedWrite
 from ..commit.entry_commit import EntryCommit
 from ..commit.merged_base import MergedBase
-from ..figures.freshness import HISTORY_KEY, history_note
-from ..merge.contest import contest
-from ..merge.held_rows import Replacement
+from ..figures.summary import APP_PREFIX, HISTORY_KEY, history_note
+from ..merge.engines import Replacement
+from ..merge.newest_rows import contest
 from ..spec import steps
-from ..spec.steps import Step
+from ..spec.layout import check_demands
+from ..spec.maintenance_rules import retention_properties
+from ..spec.steps import CommitStep
+from ..table.contents import check_free
+from ..table.log_entry import check_features
+from ..table.mapped_table import first_actions, replacing_actions
 from ..table.table import Snapshot
 from ..table.tombstones import DELETIONS, tombstone_files
-from .begun_tables import Begun
-from .known_table import KnownTable
-from .result_table import table_writer, target_of
-from .table_start import INCARNATION_PREFIX, TAKEN_OVER, start_of
+from .known_table import Begun, KnownTable
+from .result_table import layout_of, table_writer, target_of
 
 if TYPE_CHECKING:
+    from ...delta_format.column_mapping import Ids
     from ..figures.summary import CommitSummary
+    from ..spec.layout import Layout
     from ..table.files import StagedFile
-    from .result_table import ResultTable, TableWriter
-    from .staging import Staged
-    from .table_start import Start
+    from .result_table import ResultTable, StagedFiles, TableWriter
 
-__all__ = ["TableCommit"]
+
+INCARNATION_PREFIX = "upstream.incarnation-"
+"""Begins the application of the transaction that holds which incarnation of a query the table is of."""
+
+TAKEN_OVER = 1 << 62
+"""The incarnation of a query whose table another job has taken over."""
+
+
+class Start(NamedTuple):
+    """The work of a batch on a table beside its rows."""
+
+    begins: bool  # True for the first batch of an incarnation, which creates the table or replaces all rows
+    ids: Ids | None  # column mapping ids; None if the columns need none
+    actions: list[dict[str, Any]]  # those that create the table or change its columns
+
+
+def start_of(table: ResultTable, known: KnownTable, writer: str, begun: Begun | None) -> Start:
+    """Return the state in which a batch meets the table; refuse a table of others, or one that lost commits.
+
+    `known` is up to date, and `begun` is the commit that the checkpoint remembers.
+    """
+    layout = layout_of(table)
+    recorded = known.log.transactions.get(INCARNATION_PREFIX + writer)
+    if known.exists and recorded in (None, TAKEN_OVER):
+        _check_may_be_taken(table, known, begun)
+        recorded = begun = None
+    if recorded is not None and recorded > table.query_id:
+        raise TableError(
+            f"the table at {table.location} holds the query {table.name!r} as it was started by change {recorded}, and "
+            f"the batch is of change {table.query_id}, which is earlier",
+            expected="the checkpoint as the job left it",
+            hint="put the checkpoint back as it was; or register the query anew",
+        )
+    if begun is not None and begun.query_id == table.query_id:
+        here = known.log.transactions.get(APP_PREFIX + writer) if recorded == table.query_id else None
+        begun.check(known, table.location, here, writer, table.name)
+    ids = known.ids(layout.plain_schema())
+    if not known.exists:
+        return Start(True, ids, _first_actions(table, layout, ids))
+    log = known.log
+    check_features(log, table.location)
+    if recorded == table.query_id:
+        known.check_once(layout, table.location)
+        return Start(False, ids, [])
+    check_demands(json.loads(log.metadata["schemaString"])["fields"], log.metadata["configuration"], table.location)
+    try:
+        layout.check_metadata(log.metadata, table.location)
+    except (SchemaError, TableError):  # the query is another one now
+        return Start(True, ids, replacing_actions(log, layout.plain_schema(), ids, layout.properties()))
+    return Start(True, ids, [])
+
+
+def _first_actions(table: ResultTable, layout: Layout, ids: Ids | None) -> list[dict[str, Any]]:
+    target = target_of(table)
+    check_free(target.folder)
+    configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
+    refusal = target.folder.puts_refused()
+    if refusal is not None:
+        raise refusal
+    return first_actions(target, layout.plain_schema(), ids, [BUCKET], configuration)
+
+
+def _check_may_be_taken(table: ResultTable, known: KnownTable, begun: Begun | None) -> None:
+    of_query = any(name.startswith(INCARNATION_PREFIX) for name in known.log.transactions)
+    if table.overwrite and of_query and (begun is None or begun.table_id == known.table_id):
+        return
+    made = "a query of another checkpoint" if of_query else "another program"
+    take = "let this job take it over by us.queries(…, overwrite=True), which replaces its rows"
+    raise TableError(
+        f"there is a table at {table.location} already, and the query {table.name!r} of this job has not made it, but "
+        f"{made}",
+        expected="no table, or the one that this job has made for the query",
+        hint=f"give the queries another folder; or {take if of_query else 'delete the table, if nobody needs it'}",
+    )
+
 
 # Others may commit at the same moment; each time it looks again.
 _TRIES = 8
@@ -61,7 +139,7 @@ class TableCommit:
         return self._known.snapshot()
 
     def commit(
-        self, staged: Sequence[Staged], batch_id: int, offsets: str | None, begun: Begun | None
+        self, staged: Sequence[StagedFiles], batch_id: int, offsets: str | None, begun: Begun | None
     ) -> tuple[CommitSummary | None, Begun | None]:
         """Make the batch visible; return its summary, and the commit that the checkpoint is to remember.
 
@@ -76,33 +154,33 @@ class TableCommit:
                 self.discard(staged, made)
             raise
 
-    def discard(self, staged: Iterable[Staged], made: Iterable[str] = ()) -> None:
+    def discard(self, staged: Iterable[StagedFiles], made: Iterable[str] = ()) -> None:
         """Remove the files that an attempt wrote or replaced, except those that the table holds."""
         self._known.refresh()
         self._remove({*_paths(staged), *made} - self._named())
 
     def _commit(
-        self, staged: Sequence[Staged], batch_id: int, offsets: str | None, begun: Begun | None, made: list[str]
+        self, staged: Sequence[StagedFiles], batch_id: int, offsets: str | None, begun: Begun | None, made: list[str]
     ) -> tuple[CommitSummary | None, Begun | None]:
         known = self._known
         for _ in range(_TRIES):
             start = self.start(begun)
             writer = table_writer(self._table, start.ids)
             identity = self._identity(writer, batch_id, offsets)
-            steps.reached(Step.LOOKED)
+            steps.reached(CommitStep.LOOKED)
             if self._repeats(identity):
                 self.discard(staged, made)
                 return None, Begun(self._table.query_id, known.table_id, known.log.version, batch_id)
-            steps.reached(Step.NEW)
+            steps.reached(CommitStep.NEW)
             results = [each.result for each in staged]
             self._check_ids(staged, start)
             before = known.snapshot()
             base = Snapshot.empty() if start.begins else before
             checked = MergedBase(writer.target, writer.layout, writer.merger, writer.outputs)
             checked.check(results, base)
-            steps.reached(Step.CHECKED)
-            merged = checked.merge_again(Merged.of(results), base, made)
-            steps.reached(Step.MERGED_AGAIN)
+            steps.reached(CommitStep.CHECKED)
+            merged = checked.merge_again(MergeResults.of(results), base, made)
+            steps.reached(CommitStep.MERGED_AGAIN)
             last = known.last_summary(self._writer)
             summary = summarise(identity, results, merged, base, last, self._clock_us, even_empty=start.begins)
             if summary is None:
@@ -113,7 +191,7 @@ class TableCommit:
                 replacements.append(Replacement(replaced=tuple(before.rows)))
                 gone = [] if start.actions else list(self._gone(writer, before, merged, made))
                 summary = dataclasses.replace(summary, deleted=sum(file.rows for file in gone))
-            steps.reached(Step.LISTED)
+            steps.reached(CommitStep.LISTED)
             writer.target.folder.sync({file.path for file in [*merged.deletions, *gone]})
             info: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
             if not start.actions or not known.exists:  # else those who follow the table cannot go on
@@ -125,10 +203,10 @@ class TableCommit:
             if actions is None:
                 continue
             known.advance(actions, summary)
-            steps.reached(Step.COMMITTED)
+            steps.reached(CommitStep.COMMITTED)
             needed = {file.path for file in [*merged.rows, *merged.deletions, *gone]}
             self._remove({*_paths(staged), *made} - needed)
-            steps.reached(Step.CLEARED)
+            steps.reached(CommitStep.CLEARED)
             return summary, Begun(self._table.query_id, known.table_id, known.log.version, batch_id)
         raise TableError(
             f"others kept committing to the table at {self._table.location} while batch {batch_id} was to be committed",
@@ -165,7 +243,7 @@ class TableCommit:
             numbers |= dict.fromkeys(others - numbers.keys(), TAKEN_OVER)
         return numbers
 
-    def _check_ids(self, staged: Sequence[Staged], start: Start) -> None:
+    def _check_ids(self, staged: Sequence[StagedFiles], start: Start) -> None:
         """Refuse files that were staged with other column mapping ids than the table has now."""
         if any(each.ids != start.ids for each in staged):
             raise TableError(
@@ -174,12 +252,14 @@ class TableCommit:
                 hint="restart the job; it repeats the batch upon the table as it is now",
             )
 
-    def _delivered(self, merged: Merged, summary: CommitSummary, gone: Sequence[StagedFile]) -> Mapping[str, Any]:
+    def _delivered(self, merged: MergeResults, summary: CommitSummary, gone: Sequence[StagedFile]) -> Mapping[str, Any]:
         delivered = merged.delivered(summary)
         deletions = {**delivered.deletions, **{file.path: file.rows for file in gone}}
         return dataclasses.replace(delivered, deletions=deletions).to_json()
 
-    def _gone(self, writer: TableWriter, before: Snapshot, merged: Merged, made: list[str]) -> Iterator[StagedFile]:
+    def _gone(
+        self, writer: TableWriter, before: Snapshot, merged: MergeResults, made: list[str]
+    ) -> Iterator[StagedFile]:
         """Stage, for followers, the keys that disappear when the batch replaces the table."""
         if writer.layout.keep.count is None:
             return
@@ -204,5 +284,5 @@ class TableCommit:
         target_of(self._table).folder.remove(paths)
 
 
-def _paths(staged: Iterable[Staged]) -> set[str]:
+def _paths(staged: Iterable[StagedFiles]) -> set[str]:
     return {file.path for each in staged for file in each.result.staged}

@@ -8,12 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["Keep", "Kept", "keeps_all", "newest_of_each"]
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from ...core.rows.exact_integers import Int64s, Mask
 
 _LATEST = re.compile(r"latest(?:\s+(\d+))?")
 

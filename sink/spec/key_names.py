@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...conf.column_names import Tree, parts_of, path_name, resolved
 from ...conf.errors import SchemaError
+from ...core.rows.system_column import SYSTEM
 
-__all__ = ["KEYS", "TIMES", "check_key", "column_named", "is_decimal", "key_named", "shown_type"]
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
 
 Json = Any
 
@@ -94,3 +97,23 @@ def _check_kind(name: str, kind: Json, role: str) -> None:
             expected="numbers, decimals, text, binary, dates, timestamps, booleans, or structs of these",
             hint=f"cast it, or make a {role} column from it, before writing",
         )
+
+
+DELETED = f"{SYSTEM}_deleted"
+"""The column that a condition becomes; it does not get into the table."""
+
+
+def with_deletions(df: DataFrame, condition: str | Column) -> tuple[DataFrame, str]:
+    """Return the rows with a column that marks deletions, and its name.
+
+    `condition` is a column's name, an SQL condition, or a column expression. If it is null, the row deletes
+    nothing.
+    """
+    from pyspark.sql import functions as F
+
+    if isinstance(condition, str):
+        named = [name for name in df.columns if name.lower() == condition.strip().strip("`").lower()]
+        if named:
+            return df, named[0]
+        condition = F.expr(condition)
+    return df.withColumn(DELETED, condition), DELETED

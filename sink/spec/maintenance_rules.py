@@ -9,19 +9,6 @@ from typing import Any, NamedTuple
 
 from ...delta_format.latest_table import LAYOUT_PROPERTY, known_fields
 
-__all__ = [
-    "FILE_RETENTION",
-    "LogFiles",
-    "Maintained",
-    "MaintenanceRules",
-    "checkpoint_pays",
-    "interval_due",
-    "is_ours",
-    "oldest_promised",
-    "parse_interval_s",
-    "retention_properties",
-]
-
 _RETENTION, _VERSIONS = "upstream.retentionSeconds", "upstream.retentionVersions"
 
 FILE_RETENTION = "delta.deletedFileRetentionDuration"
@@ -185,7 +172,7 @@ def _seconds(micros: int) -> int:
 
 
 @dataclasses.dataclass
-class Maintained:
+class MaintenanceResult:
     """The result of maintenance, or of a dry run."""
 
     version: int  # the table's before
@@ -203,5 +190,5 @@ class Maintained:
     failed: str | None = None  # the error; the step is tried again, and no row is in danger
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Maintained:
+    def from_json(cls, value: Mapping[str, Any]) -> MaintenanceResult:
         return cls(**known_fields(cls, value))

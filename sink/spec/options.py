@@ -20,13 +20,10 @@ from ...conf.options import (
     text,
     whole,
 )
-from ...conf.staleness_target import StalenessTarget
-from ...conf.units import parse_duration_us
+from ...conf.units import StalenessTarget, parse_duration_us
 from ...storage.folder import TableFolder
 from .history import Keep
 from .maintenance_rules import MaintenanceRules
-
-__all__ = ["SPARKS_OWN", "STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
 STORAGE_PREFIX = "storage."
 SPARKS_OWN = ("checkpointLocation", "queryName")

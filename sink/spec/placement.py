@@ -11,7 +11,6 @@ from ...conf.column_names import listed, spark_name
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["buckets_for", "buckets_outgrown", "key_option", "to_buckets"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LEAST = 16

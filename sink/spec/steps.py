@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["Step", "reached"]
 
-
-class Step(enum.IntEnum):
+class CommitStep(enum.IntEnum):
     """A finished step, and the files that a death right after it leaves behind.
 
     Steps before `LOOKED` happen in tasks, many at once; the others beside the driver. In each case the repeated
@@ -51,6 +49,6 @@ class Step(enum.IntEnum):
     """The table of metrics is up to date. Next Spark records the batch in its own log of commits."""
 
 
-def reached(step: Step) -> None:
+def reached(step: CommitStep) -> None:
     """Mark a step as done; tests replace this function to kill the process there."""
     del step

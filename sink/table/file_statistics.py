@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["file_stats", "loosened"]
-
 _INDEXED_COLUMNS = 32  # Delta's own default
 _PREFIX = 32
 _LAST_CHARACTER = "\U0010ffff"

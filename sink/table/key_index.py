@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,10 +23,7 @@ from ...conf.errors import TableError
 from ...conf.process_identity import boot_name, same_boot
 from ...core.rows.buckets import spark_hash
 from ...core.rows.columns import columns_at
-
-__all__ = ["KeyIndex", "Matches", "key_hashes"]
-
-Int64s = npt.NDArray[np.int64]
+from ...core.rows.exact_integers import Int64s
 
 # No column of a table has such a name.
 _HASH, _POSITION = "_upstream_hash", "_upstream_position"

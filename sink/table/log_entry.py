@@ -23,18 +23,6 @@ if TYPE_CHECKING:
     from ...storage.folder import TableFolder
     from ..spec.options import SinkTarget
 
-__all__ = [
-    "VECTORS_ENABLED",
-    "add_action",
-    "check_features",
-    "marked_actions",
-    "may_put_entries",
-    "put_entry",
-    "removed_action",
-    "vector_protocol",
-    "with_features",
-    "with_vectors",
-]
 
 Action = dict[str, Any]
 

@@ -6,20 +6,29 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from ...conf.errors import TableError
-from ...delta_format.data_files import LiveFiles
+from ...conf.units import now_us
 from ...delta_format.deletion_vectors import copy_of
-from ...delta_format.latest_table import BUCKET
-from ...delta_format.log import LogReplay, entry_place
+from ...delta_format.latest_table import (
+    BUCKET,
+    BUCKETS_PROPERTY,
+    KEEP_PROPERTY,
+    KEY_PROPERTY,
+    SEQUENCE_PROPERTY,
+    TIME_PROPERTY,
+)
+from ...delta_format.log import LiveFiles, LogReplay, entry_place
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import retention_properties
-from ..spec.options import SinkTarget
-from .engine_choice import marks_from_the_start, say_chosen
+from ..spec.options import STORAGE_PREFIX, SinkTarget, parse_sink_options
+from ..spec.placement import key_option
 from .files import DataFiles
+from .log_entry import VECTORS_ENABLED, add_action, check_features, put_entry, removed_action
 from .mapped_table import make_table
 from .tombstones import APP_ID, TombstoneList
 
@@ -27,26 +36,87 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ...delta_format.deletion_vectors import DeletionVector
+    from .files import StagedFile
 
-__all__ = [
-    "Held",
-    "Snapshot",
-    "create_table",
-    "entry_fingerprint",
-    "has_entry_after",
-    "load_table",
-    "remove_unnamed",
-    "replay_log",
-    "take_snapshot",
-    "transaction_version",
-]
+
+WORTH_MARKING = 100_000
+"""From so many rows of a bucket on, marking costs so much less than writing it anew that slower reads are worth it
+(docs/decisions/0006).
+"""
+
+_LOG = logging.getLogger("upstream.sink")
+_REFUSING = "Daft, pandas and pyarrow over deltalake's dataset, and plain Parquet readers do not read such a table"
+_advised: set[str] = set()
+
+
+def marks_from_the_start(engine: str, expected_keys: int | None, buckets: int) -> bool:
+    """Return True if a new table gets deletion vectors; with `engine=auto`, only if it is large by `expectedKeys`.
+
+    Not every reader supports them. So a table without them stays without, however large it becomes.
+    """
+    return engine == "vectors" or (
+        engine == "auto" and expected_keys is not None and expected_keys >= WORTH_MARKING * buckets
+    )
+
+
+def marks_allowed(configuration: Mapping[str, str]) -> bool:
+    """Return True if a table has deletion vectors, by its properties."""
+    return str(configuration.get(VECTORS_ENABLED)).lower() == "true"
+
+
+def check_allowed(configuration: Mapping[str, str], location: str) -> None:
+    """Refuse `engine=vectors` if a table's property forbids deletion vectors."""
+    if str(configuration.get(VECTORS_ENABLED)).lower() == "false":
+        raise TableError(
+            f"the table at {location} forbids deletion vectors ({VECTORS_ENABLED} is false), and the option engine is "
+            "vectors",
+            expected="engine auto or rewrite, which write touched parts anew",
+            hint=f"leave the option engine out; or allow them: ALTER TABLE delta.`{location}` SET TBLPROPERTIES "
+            f"('{VECTORS_ENABLED}' = 'true')",
+        )
+
+
+def say_chosen(location: str) -> None:
+    """Log that a new table gets deletion vectors although no option names them."""
+    _LOG.warning(
+        "the new table at %s gets deletion vectors, since expectedKeys says that it becomes large: a batch costs what "
+        "it changes. %s; "
+        "for a table that everybody reads, set engine=rewrite before it is made",
+        location,
+        _REFUSING,
+    )
+
+
+def advise(table: str, location: str, configuration: Mapping[str, str], largest: Callable[[], int]) -> bool:
+    """Log once per process that deletion vectors would pay off in a table; return True if it was logged now.
+
+    `table` is the id in its metadata; `largest` returns the number of rows of its largest bucket.
+    """
+    if table in _advised or VECTORS_ENABLED in configuration:
+        return False
+    most = largest()
+    if most < WORTH_MARKING:
+        return False
+    _advised.add(table)
+    _LOG.warning(
+        "the table at %s has up to %s rows in a bucket, and each batch writes the buckets that it touches anew. With "
+        "engine=vectors, once, a batch would "
+        "cost what it changes; but %s. More buckets (`upstream rebucket`) make less to write, too. To keep it as it is "
+        "and hear no more of it, set the table's property %s to false",
+        location,
+        f"{most:,}",
+        _REFUSING,
+        VECTORS_ENABLED,
+    )
+    return True
+
 
 _Fingerprint = tuple[int, int, int] | bytes
 _TURNS = 64
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-class Held(NamedTuple):
+class BucketFiles(NamedTuple):
     """The files of one bucket."""
 
     rows: tuple[str, ...]  # paths, relative to the table
@@ -82,11 +152,11 @@ class Snapshot:
     def empty(cls) -> Snapshot:
         return cls(-1, {}, {}, TombstoneList())
 
-    def of_bucket(self, bucket: int) -> Held:
+    def of_bucket(self, bucket: int) -> BucketFiles:
         paths = self.files.get(bucket, ())
         counts = tuple(self.rows[path] for path in paths)
         vectors = tuple(self.vectors.get(path) for path in paths)
-        return Held(paths, self.tombstones.paths.get(bucket), counts, vectors)
+        return BucketFiles(paths, self.tombstones.paths.get(bucket), counts, vectors)
 
     @property
     def largest_bucket(self) -> int:
@@ -121,7 +191,7 @@ class Snapshot:
 
 
 @dataclasses.dataclass
-class _Cached:
+class _CachedTable:
     table: DeltaTable
     last_entry: _Fingerprint | None
     log: LogReplay
@@ -129,7 +199,7 @@ class _Cached:
 
 
 _Place = tuple[str, tuple[tuple[str, str], ...]]
-_cache: dict[_Place, _Cached] = {}
+_cache: dict[_Place, _CachedTable] = {}
 
 
 def load_table(target: SinkTarget) -> DeltaTable | None:
@@ -154,7 +224,7 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
             log = LogReplay(target.folder)
             # In a store an entry is a request: there one reading of it serves both.
             transactions = LogReplay(target.folder, transactions_only=True) if target.is_local else log
-            cached = _Cached(table, None, log, transactions)
+            cached = _CachedTable(table, None, log, transactions)
     except TableNotFoundError:
         return None
     except (DeltaError, OSError, ValueError) as error:
@@ -286,3 +356,108 @@ def entry_fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
     except OSError:
         return None
     return entry.st_ino, entry.st_mtime_ns, entry.st_size
+
+
+@final
+class TableChange:
+    """A change of the table and its commit, for use in a ``with`` statement.
+
+    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes. `changed` is
+    False if rows only move to other files. `version` is the one that the commit makes. A table with features
+    whose rules our entries do not follow is a TableError.
+    """
+
+    def __init__(
+        self,
+        target: SinkTarget,
+        table: DeltaTable,
+        files: DataFiles,
+        *,
+        changed: bool = True,
+        log: LogReplay | None = None,
+        at_ms: int | None = None,
+    ) -> None:
+        # What is loaded is shared by all that this process writes to the table, and may move on.
+        self.version = table.version() + 1
+        self._target = target
+        self._files = files
+        self._changed = changed
+        self._log = replay_log(target, table) if log is None else log
+        check_features(self._log, target.location)
+        self._at_ms = now_us() // 1000 if at_ms is None else at_ms
+        self._made: list[str] = []
+        self._actions: list[dict[str, Any]] = []
+        self._committed = False
+
+    def __enter__(self) -> TableChange:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._committed:
+            remove_unnamed(self._target, self._files, self._made)
+
+    def wrote(self, *paths: str) -> None:
+        """Register files that are removed unless the commit is made."""
+        self._made += paths
+
+    def replace(self, gone: Iterable[str], rows: Iterable[StagedFile | None]) -> int:
+        """Replace some files by others, and return the number of rows in the new ones.
+
+        Each file is written as the iterable yields it; None is a file without rows.
+        """
+        count = 0
+        for file in rows:
+            if file is not None:
+                self.wrote(file.path)
+                self._actions.append(add_action(file, self._at_ms, changed=self._changed))
+                count += file.rows
+        self._actions += [removed_action(self._log.files[path], self._at_ms, changed=self._changed) for path in gone]
+        return count
+
+    def commit(
+        self,
+        operation: str,
+        commit_info: Mapping[str, Any] | None = None,
+        *,
+        properties: Mapping[str, str | None] | None = None,
+        numbers: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Commit the change; return False if another writer has taken the version.
+
+        A property that is None is removed; `numbers` are transaction versions by application.
+        """
+        actions = list(self._actions)
+        if properties:
+            configuration = {**self._log.metadata["configuration"], **properties}
+            configuration = {name: value for name, value in configuration.items() if value is not None}
+            actions.insert(0, {"metaData": {**self._log.metadata, "configuration": configuration}})
+        actions += [{"txn": {"appId": name, "version": number}} for name, number in (numbers or {}).items()]
+        info = {"operation": operation, **(commit_info or {})}
+        self._committed = put_entry(self._target.folder, self.version, info, actions)
+        return self._committed
+
+
+def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the key, time, sequence, buckets and history that a table records.
+
+    There are none if no table is there, or if another program made it. `given` has `path` and the store's
+    options.
+    """
+    # The place and the store alone: the other options may need what the table records. Any key will do.
+    place = {
+        name: value
+        for name, value in given.items()
+        if name.lower() == "path" or name.lower().startswith(STORAGE_PREFIX)
+    }
+    table = load_table(parse_sink_options({**place, "key": "k"}, started=False))
+    found = {} if table is None else table.metadata().configuration
+    if KEY_PROPERTY not in found:
+        return {}
+    known = {
+        "key": key_option(json.loads(found[KEY_PROPERTY])) or None,
+        "keep": found.get(KEEP_PROPERTY),
+        "sequence": key_option(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))) or None,
+        "time": found.get(TIME_PROPERTY),
+        "buckets": found.get(BUCKETS_PROPERTY),
+    }
+    return {name: value for name, value in known.items() if value is not None}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..spec.layout import Layout
     from ..spec.options import Retention, SinkTarget
 
-__all__ = ["APP_ID", "DELETIONS", "FOLDER", "TombstoneList", "check_retention", "forget_below", "tombstone_files"]
 
 APP_ID = "upstream-tombstones"
 """Names the transaction whose version is the number of the list that counts; 0 while there is none."""

@@ -1,15 +1,12 @@
 """Continuous queries from Python: each method journals its change, whether a job runs or not."""
 
-import subprocess
-import sys
-
 import polars as pl
 import pytest
 from kit.registries import COUNTS, FAST, OF_FAST
 
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError, TableError
-from upstream.queries.registry.journal import Journal
+from upstream.hosting.registry.journal import Journal
 from upstream.testing.inputs import Input
 
 BUSES = "vehicle_id STRING, route_id STRING, speed DOUBLE, timestamp TIMESTAMP"
@@ -24,18 +21,6 @@ def queries(tmp_path):
     made = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
     made.stream("buses", stream())
     return made
-
-
-def test_the_name_is_a_package_and_a_function(tmp_path):
-    """In either order of imports."""
-    for first in ("import upstream.queries.language", "pass"):
-        program = (
-            f"{first}\nimport upstream as us, upstream.queries.language, sys\n"
-            "print(us.queries.language.bind.__name__, us.queries(checkpoint=sys.argv[1], to='lake').list().height)"
-        )
-        command = [sys.executable, "-c", program, str(tmp_path / "cp")]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == ["bind", "0"]
 
 
 def test_a_stream_is_defined_by_its_columns(queries, tmp_path):

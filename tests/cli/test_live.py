@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.cli.live import LiveLine, Remaining, complete_to, short_count
-from upstream.core.feedback.source_counts import SourceCounts
+from upstream.cli.live import LiveLine, TimeEstimate, complete_to, short_count
+from upstream.core.feedback.offsets import SourceCounts
 
 from .commits import commit
 
@@ -86,7 +86,7 @@ def test_times_and_counts_in_the_line():
 @given(st.integers(1, 1000), st.integers(1, 50), st.floats(0.01, 60))
 def test_remaining_of_a_steady_backlog(bytes_per_row, batches, seconds):
     """With batches of one size and pace, what is told is exact."""
-    remaining, total = Remaining(), batches + 3
+    remaining, total = TimeEstimate(), batches + 3
     for done in range(1, batches + 3):
         remaining.report((total - done) * 10 * bytes_per_row, done * 10, done * seconds)
     done = batches + 2
@@ -95,7 +95,7 @@ def test_remaining_of_a_steady_backlog(bytes_per_row, batches, seconds):
 
 
 def test_remaining_is_not_reported_before_it_is_known():
-    remaining = Remaining()
+    remaining = TimeEstimate()
     assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
     remaining.report(100, 0, 0.0)
     assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)

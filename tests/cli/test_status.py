@@ -5,8 +5,8 @@ import pytest
 from deltalake import DeltaTable
 from kit.sink import Sink
 
-from upstream.conf.clock import now_us
 from upstream.conf.process_identity import Process
+from upstream.conf.units import now_us
 from upstream.sink.commit.lease import TableLease
 from upstream.storage.folder import TableFolder
 

@@ -7,7 +7,7 @@ import pytest
 from upstream.conf.errors import OptionError
 from upstream.conf.locations import absolute_location, check_apart, checkpoint_location, relation_of_places
 from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.datasource.connectors.files.paths import local_path
+from upstream.datasource.connectors.files.store import local_path
 from upstream.datasource.registry import parse_source_options
 from upstream.sink.spec.options import parse_sink_options
 

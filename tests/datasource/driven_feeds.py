@@ -8,11 +8,10 @@ from kit.journal import through_json
 from kit.memory_connector import MemoryConnector
 
 from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.report_files import write_report
-from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.feedback.reports import WindowReport, write_report
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.planner import BatchPlanner, Offset
 from upstream.datasource.schema import leaving_schema, shape_of
 
 SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
@@ -45,7 +44,7 @@ class Driver:
         self.options = SourceOptions(**{**base, **changes})
         self.shape = shape_of(leaving_schema(SCHEMA, self.options), self.options)
         self.connector = connector({feed: SCHEMA.empty_table() for feed in feeds})
-        self.offset: Offset = Planner.initial()
+        self.offset: Offset = BatchPlanner.initial()
         self.now = BASE
         self.batches = 0
 
@@ -62,7 +61,7 @@ class Driver:
 
     def tasks(self, limit: int | None = None, *, frozen: bool = False) -> list[Any] | None:
         """The tasks of the next batch; None if there is none."""
-        planner = Planner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "t")
+        planner = BatchPlanner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "t")
         if frozen:
             planner.freeze()
         start, end = self.offset, through_json(planner.plan(self.offset, Limit(rows=limit)))

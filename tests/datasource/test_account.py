@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.memory_connector import MemoryConnector
 
-from upstream.core.feedback.source_counts import SourceCounts, counts_in, journaled_counts
+from upstream.core.feedback.offsets import SourceCounts, counts_in, journaled_counts
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.planner import BatchPlanner, Offset
 from upstream.datasource.schema import leaving_schema, shape_of
 from upstream.datasource.task import Reading
 from upstream.sink.figures.summary import CommitSummary, read_summaries
@@ -40,14 +40,14 @@ class Query:
         )  # fmt: skip
         self.leaving = leaving_schema(SCHEMA, self.options)
         self.shape = shape_of(self.leaving, self.options)
-        self.offset: Offset = Planner.initial()
+        self.offset: Offset = BatchPlanner.initial()
         self.batch_id = 0
         self.now = 0
 
     def batch(self, limit: int | None, dies: str) -> None:
         """One batch; it is run again where the process `dies`."""
         self.now += 1
-        planner = Planner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "q")
+        planner = BatchPlanner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "q")
         end = planner.plan(self.offset, Limit(rows=limit))
         if end == self.offset:
             return
@@ -57,7 +57,7 @@ class Query:
         self.offset, self.batch_id = end, self.batch_id + 1
 
     def _run(self, end: Offset, *, commit: bool) -> None:
-        planner = Planner(self.connector, self.options, self.shape, clock=lambda: 0)
+        planner = BatchPlanner(self.connector, self.options, self.shape, clock=lambda: 0)
         reading = Reading(self.options, self.shape, self.connector, str(self.folder / "q"))
         places = {"path": str(self.folder / "table"), "checkpointLocation": str(self.folder / "c")}
         given_options = {**places, "key": "k", "time": "us", "buckets": "2"}

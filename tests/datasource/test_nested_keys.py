@@ -12,7 +12,7 @@ from kit.memory_connector import MemoryConnector
 from upstream.conf.errors import MalformedRowError, SchemaError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Planner
+from upstream.datasource.planner import BatchPlanner
 from upstream.datasource.schema import leaving_schema, shape_of, with_key
 from upstream.datasource.task import Reading
 
@@ -32,10 +32,10 @@ def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id", **more:
     assert keyed_options.key == ("`a`.`b`.`id`",)
     table = pa.table([[row[at] for row in rows] for at in range(2)], schema=SCHEMA)
     connector = MemoryConnector({"feed": table}, most=1 << 20)
-    planner = Planner(connector, keyed_options, shape, clock=lambda: 0)
-    end = planner.plan(Planner.initial(), Limit())
+    planner = BatchPlanner(connector, keyed_options, shape, clock=lambda: 0)
+    end = planner.plan(BatchPlanner.initial(), Limit())
     reading = Reading(keyed_options, shape, connector, str(folder))
-    tasks = planner.tasks(Planner.initial(), end)
+    tasks = planner.tasks(BatchPlanner.initial(), end)
     found = [row for task in tasks for batch in reading.read(task) for row in batch.to_pylist()]
     return [row for row in found if not row["_upstream"]["punctuation"]]
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from kit.journal import through_json
 from kit.memory_connector import MemoryConnector
 
-from upstream.core.feedback.source_counts import SourceCounts, journaled_counts
+from upstream.core.feedback.offsets import SourceCounts, journaled_counts
 from upstream.core.watermark.bounds import beginning
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.planner import BatchPlanner, Offset
 from upstream.datasource.schema import leaving_schema, shape_of
 from upstream.datasource.task import Reading
 from upstream.storage.folder import TableFolder
@@ -51,11 +51,11 @@ class Stream:
         self.shape = shape_of(leaving_schema(NUMBERED, self.options), self.options)
         self.connector = connector
         self.clock = itertools.count(1_000_000, 500)
-        self.journal: list[Offset] = [Planner.initial()]
+        self.journal: list[Offset] = [BatchPlanner.initial()]
         self.restart()
 
     def restart(self) -> None:
-        self.planner = Planner(
+        self.planner = BatchPlanner(
             self.connector, self.options, self.shape, clock=lambda: next(self.clock), new_id=lambda: "test"
         )
 

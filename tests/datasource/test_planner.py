@@ -16,13 +16,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
 from upstream.core.watermark.bounds import beginning
-from upstream.datasource import coalesce
+from upstream.datasource import row_shaper
 from upstream.datasource.connectors.contract import Advance, Chunk, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Planner, Task
-from upstream.datasource.quarantine import count_quarantined
+from upstream.datasource.planner import BatchPlanner, Task
 from upstream.datasource.schema import leaving_schema, shape_of
-from upstream.datasource.task import Reading
+from upstream.datasource.task import Reading, count_quarantined
 from upstream.storage.folder import folder_at
 
 from .driven_feeds import NUMBERED, DearConnector, table_of
@@ -44,17 +43,17 @@ def reading(opts):
 def run(connector, opts, limits, quarantine="unused"):
     """Plan and read batches; every batch is read twice, once by a restarted planner from the journal's JSON."""
     clock = itertools.count(1_000_000, 500)
-    start, of_rows = Planner.initial(), shape(opts, connector.schema())
+    start, of_rows = BatchPlanner.initial(), shape(opts, connector.schema())
     reading = Reading(opts, of_rows, connector, quarantine)
 
     def read(planner, *offsets):
         return [row for task in planner.tasks(*offsets) for batch in reading.read(task) for row in batch.to_pylist()]
 
     for limit in limits:
-        planner = Planner(connector, opts, of_rows, clock=lambda: next(clock), new_id=lambda: "test")
+        planner = BatchPlanner(connector, opts, of_rows, clock=lambda: next(clock), new_id=lambda: "test")
         end = planner.plan(start, Limit(rows=limit))
         rows = read(planner, start, end)
-        assert read(Planner(connector, opts, of_rows, clock=lambda: 0), *through_json([start, end])) == rows
+        assert read(BatchPlanner(connector, opts, of_rows, clock=lambda: 0), *through_json([start, end])) == rows
         yield start, end, rows
         start = through_json(end)
 
@@ -114,7 +113,7 @@ def test_coalescing_keeps_the_newest_and_accounts_for_the_rest(data, limits, tog
     connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
     best: dict[str, dict[str, Any]] = {}
     covered = 0
-    with mock.patch.object(coalesce, "_BRING_TOGETHER", together):
+    with mock.patch.object(row_shaper, "_BRING_TOGETHER", together):
         batches = list(run(connector, options(coalesce=True), [*limits, None]))
     for _, end, rows in batches:
         for row in data_rows(rows):
@@ -138,9 +137,9 @@ def spans_of_tasks(spans: list[int], tasks: int) -> list[list[int]]:
             return Advance({"a": len(spans)}, ranges, frozenset())
 
     opts = options(min_partitions=tasks, punctuation=False, key=())  # without keys or punctuation nothing is looked at
-    planner = Planner(Spans({"a": table_of([])}), opts, shape(opts), clock=lambda: 1)
-    end = planner.plan(Planner.initial(), Limit())
-    divided = [[part for _, part in task.ranges] for task in planner.tasks(Planner.initial(), end)]
+    planner = BatchPlanner(Spans({"a": table_of([])}), opts, shape(opts), clock=lambda: 1)
+    end = planner.plan(BatchPlanner.initial(), Limit())
+    divided = [[part for _, part in task.ranges] for task in planner.tasks(BatchPlanner.initial(), end)]
     assert [part.place["number"] for group in divided for part in group] == list(range(len(spans)))
     return [[part.span for part in group] for group in divided]
 
@@ -286,7 +285,9 @@ def test_embedded_punctuation_with_a_part_of_the_key_passes_too():
 )
 def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change, message):
     end, _ = run_once([("x", 1, 1)])
-    planner = Planner(MemoryConnector({"a": table_of([("x", 1, 1)])}), options(), shape(options()), clock=lambda: 0)
+    planner = BatchPlanner(
+        MemoryConnector({"a": table_of([("x", 1, 1)])}), options(), shape(options()), clock=lambda: 0
+    )
     with pytest.raises(CheckpointError, match=message) as caught:
         planner.plan({**end, **change}, Limit())
     assert "What to do:" in str(caught.value)
@@ -295,7 +296,7 @@ def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change, message):
 def test_a_gap_in_the_journal_is_refused():
     connector = MemoryConnector({"a": table_of([("x", 1, 1)] * 9)})
     batches = list(run(connector, options(), [3, 3]))
-    planner = Planner(connector, options(), shape(options()), clock=lambda: 0)
+    planner = BatchPlanner(connector, options(), shape(options()), clock=lambda: 0)
     with pytest.raises(CheckpointError, match="batch 2 was asked for from batch 0"):
         planner.tasks(batches[0][0], batches[1][1])
 

@@ -11,7 +11,7 @@ import pytest
 
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.datasource.ddl import arrow_schema
-from upstream.datasource.planner import Planner
+from upstream.datasource.planner import BatchPlanner
 from upstream.datasource.selection import Selection, copied_column, referenced_columns
 from upstream.datasource.spark_reader import UpstreamStreamReader, source_schema
 
@@ -197,7 +197,7 @@ def read_all(given: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
     """What a stream delivers in one batch, read by tasks that were pickled as Spark does it; and how many came."""
     schema = source_schema(given)
     reader = UpstreamStreamReader(given, schema)  # type: ignore[arg-type] not DDL with `select`
-    start = Planner.initial()
+    start = BatchPlanner.initial()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     rows: list[dict[str, Any]] = []
     for partition in reader.partitions(start, end):

@@ -12,10 +12,10 @@ from kit.places import ROOT
 
 from upstream.cli import sql_statements
 from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select
-from upstream.queries.language import bind
-from upstream.queries.language.dialect import ContinuousSql, parse
-from upstream.queries.language.grammar import Grammar
-from upstream.queries.language.syntax import STREAM_OPERATORS, TABLE_FUNCTIONS
+from upstream.sql import bind
+from upstream.sql.dialect import ContinuousSql, parse
+from upstream.sql.grammar import Grammar
+from upstream.sql.syntax import STREAM_OPERATORS, TABLE_FUNCTIONS
 
 GRAMMAR = modules.tool("query_grammar")
 

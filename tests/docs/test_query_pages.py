@@ -19,23 +19,22 @@ from upstream.cli import sql_statements
 from upstream.cli.main import app
 from upstream.cli.sql_statements import Create, Describe, Select
 from upstream.conf.errors import QueryRefusedError
-from upstream.operators.runtime.store import DictStore
-from upstream.queries.deltas.evaluation import Evaluation
-from upstream.queries.deltas.zsets import BEGINNING
-from upstream.queries.expressions.nodes import Call, Expression
-from upstream.queries.expressions.typing import function_names
-from upstream.queries.hosting.shared_parts import explain_among
-from upstream.queries.language import Catalog, bind, plan_text
-from upstream.queries.placing.results import result_of
-from upstream.queries.registry.changes import Change
-from upstream.queries.registry.editing import record
-from upstream.queries.registry.opening import define_stream, opened
-from upstream.queries.registry.registry import registry_now
-from upstream.queries.relations.aggregates import AGGREGATES, ORDERLESS
-from upstream.queries.relations.clocks import on_arrival
-from upstream.queries.relations.nodes import Join, Node, Project, walk
-from upstream.queries.relations.nodes import Stream as StreamNode
-from upstream.queries.relations.sharing import shareable
+from upstream.expressions.nodes import Call, Expression
+from upstream.expressions.types import function_names
+from upstream.hosting.placement.result_schema import result_of
+from upstream.hosting.registry.changes import Change
+from upstream.hosting.registry.edits import define_stream, opened, record
+from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.shared_parts import explain_among
+from upstream.operators.relations.evaluation import Evaluation
+from upstream.operators.relations.plan.aggregates import AGGREGATES, ORDERLESS
+from upstream.operators.relations.plan.common_parts import shareable
+from upstream.operators.relations.plan.nodes import Join, Node, Project, walk
+from upstream.operators.relations.plan.nodes import Stream as StreamNode
+from upstream.operators.relations.plan.properties import on_arrival
+from upstream.operators.relations.zsets import BEGINNING
+from upstream.operators.state.store import DictStore
+from upstream.sql import Catalog, bind, plan_text
 
 
 def page(name: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from kit import modules
 from kit.places import ROOT
 
-from upstream.cli.reference import options_reference
+from upstream.cli.options import options_reference
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 
 DOCS = ROOT / "docs"

@@ -26,15 +26,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kit.sink import COLUMNS, Sink
 
+from upstream.sink.maintenance import compact
 from upstream.sink.maintenance import compact as compacting
-from upstream.sink.maintenance import wear
 from upstream.sink.maintenance.compact import compact_table
-from upstream.sink.merge import engine
-from upstream.sink.merge import small_files as folding
+from upstream.sink.merge import engines
+from upstream.sink.merge import engines as folding
 from upstream.sink.spec import steps
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.sink.spec.options import parse_sink_options
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 BATCHES = 18
 # Other tables that a query fills, below its folder.
@@ -60,9 +60,9 @@ class Scenario:
     count: int = 60
 
     @property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CommitStep]:
         """Those that its batches go through."""
-        return [step for step in Step if step != Step.MARKED or self.options.get("engine") == "vectors"]
+        return [step for step in CommitStep if step != CommitStep.MARKED or self.options.get("engine") == "vectors"]
 
     def rows(self, batch: int) -> list[Row]:
         """Rows of one batch, times out of order."""
@@ -155,11 +155,11 @@ def noted(folder: Path) -> int:
 
 def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
     """What Spark does with the sink, from the first batch that is not noted."""
-    engine._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
+    engines._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
     # Else so few rows would be put together with each batch, and none of them marked as dead.
     folding._FREE_ROWS, folding._FREE_SHARE = 0, 2
     if scenario.worn:
-        wear.WORTH, wear.FILE = 0, 1
+        compact.WORTH, compact.FILE = 0, 1
     if scenario.moved:
         compacting._groups = lambda held, _vectors, _small: [[path] for path in sorted(held)]
     if "retention" in scenario.options:
@@ -178,7 +178,7 @@ def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
 
 
 def _dying(waiting: list[list[int]]) -> Any:
-    def reached(step: Step) -> None:
+    def reached(step: CommitStep) -> None:
         for each in waiting:
             if each[0] == step:
                 each[1] -= 1

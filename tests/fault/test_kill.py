@@ -12,7 +12,7 @@ from kit.queries import run_to_end
 from pyspark.sql import SparkSession
 
 from upstream.sink.figures.summary import read_summaries
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 from . import latest_job
 
@@ -52,7 +52,7 @@ class Feeder(threading.Thread):
         self.join()
 
 
-Point = tuple[Step, int] | tuple[bool, float]
+Point = tuple[CommitStep, int] | tuple[bool, float]
 """Where to kill: at a step so many batches after the last commit; or so many seconds after the next commit (True), or
 after the start, mostly in the recovery (False).
 """
@@ -67,7 +67,7 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
     for point in points:
         done = last_commit(checkpoint)
         match point:
-            case Step() as step, batches:
+            case CommitStep() as step, batches:
                 job.kill_at(step, *policy, batch=done + batches)
             case commits, after_s:
                 wanted = done if commits else -2
@@ -128,7 +128,7 @@ def moments(kills: int, seed: int) -> Iterator[Point]:
 
 @pytest.mark.fault
 def test_killed_with_rows_waiting(spark, tmp_path):
-    attack(spark, tmp_path, [(Step.COMMITTED, 3)], 13, "in-place")
+    attack(spark, tmp_path, [(CommitStep.COMMITTED, 3)], 13, "in-place")
 
 
 @pytest.mark.fault

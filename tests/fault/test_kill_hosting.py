@@ -8,7 +8,7 @@ import pytest
 from kit.hosted_job import check_hosted, write_hosted_feed
 from kit.jobs import Job
 
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 from . import hosting_job
 
@@ -42,11 +42,11 @@ class Points:
             "registration": (1, lambda: self._changed("register", "later")),
             "offset": (1, (self._checkpoint / "offsets" / str(batch)).exists),
             "state": (1, lambda: any((self._checkpoint / "state").rglob(f"{batch + 1}[._]*"))),
-            "alteration, between commits": (2, self._after_step(Step.COMMITTED, "alter", "per_group")),
+            "alteration, between commits": (2, self._after_step(CommitStep.COMMITTED, "alter", "per_group")),
             "deletion": (2, lambda: self._changed("drop", "another") and self._goes("another")),
-            "drop, before commits": (3, self._after_step(Step.NEW, "drop", "gone")),
+            "drop, before commits": (3, self._after_step(CommitStep.NEW, "drop", "gone")),
             "deferred results": (4, self._waits),
-            "refresh, between commits": (4, self._after_step(Step.CLEARED, "relation", "names", 2)),
+            "refresh, between commits": (4, self._after_step(CommitStep.CLEARED, "relation", "names", 2)),
             "activation": (5, lambda: self._changed("activate", "later")),
             "failure": (5, lambda: self._changed("fail", "failing")),
         }
@@ -70,7 +70,7 @@ class Points:
         log = self._lake / name / "_delta_log"
         return (log / "_upstream_dropped").exists() or not log.exists()
 
-    def _after_step(self, step: Step, kind: str, name: str, times: int = 1) -> Callable[[], bool]:
+    def _after_step(self, step: CommitStep, kind: str, name: str, times: int = 1) -> Callable[[], bool]:
         """The next step of this kind beside the driver, after a change: the job stays there."""
         armed = False
 

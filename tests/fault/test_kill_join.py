@@ -9,20 +9,19 @@ from kit.queries import run_to_end
 from kit.tables import read_frame
 
 from upstream.core.feedback.checkpoint_layout import joins_folder
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.report_files import read_reports
-from upstream.sink.spec.steps import Step
+from upstream.core.feedback.reports import JoinReport, read_reports
+from upstream.sink.spec.steps import CommitStep
 
 from . import join_job
 
 # In a task before and after its part; before the commit, with all state written; after it; before Spark's own commit.
-STEPS = (Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASURED)
+STEPS = (CommitStep.DECIDED, CommitStep.HANDED_OVER, CommitStep.LOOKED, CommitStep.COMMITTED, CommitStep.MEASURED)
 
 
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("files", "chosen"), [(4, [Step.LOOKED]), (10, STEPS)], ids=["one", "all"])
+@pytest.mark.parametrize(("files", "chosen"), [(4, [CommitStep.LOOKED]), (10, STEPS)], ids=["one", "all"])
 def test_killed_in_steps_of_a_batch(spark, tmp_path, files, chosen):
     feed, run = tmp_path / "feed", tmp_path / "run"
     left, right = (write_join_feed(feed, name, files) for name in ("left", "right"))

@@ -14,7 +14,7 @@ from kit.queries import run_to_end
 from kit.tables import read_by_key
 
 from upstream.sink.figures.summary import read_summaries
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 from . import kafka_job
 
@@ -63,7 +63,7 @@ def test_two_kills(spark, broker, tmp_path):
     job = Job(Path(kafka_job.__file__), log, (broker.address, topic, table, checkpoint))
     sending = Sending(broker.address, topic)
     sending.start()
-    for step in (Step.COMMITTED, Step.HANDED_OVER):
+    for step in (CommitStep.COMMITTED, CommitStep.HANDED_OVER):
         job.kill_at(step, batch=last_commit(checkpoint) + 2)
     sending.stop()
     run_to_end(kafka_job.writer(spark, broker.address, topic, str(table), str(checkpoint), most=1_000_000))

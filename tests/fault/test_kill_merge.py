@@ -12,13 +12,11 @@ from kit.jobs import Job
 from kit.tables import read_frame
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
-from upstream.core.feedback.feed_reports import read_feed_reports
-from upstream.core.feedback.reorder_reports import ReorderReport
-from upstream.core.feedback.report_files import read_reports
-from upstream.sink.spec.steps import Step
+from upstream.core.feedback.reports import ReorderReport, read_feed_reports, read_reports
+from upstream.sink.spec.steps import CommitStep
 
 # In a task before and after its part; before the commit, with all state written; after it; before Spark's own commit.
-STEPS = (Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASURED)
+STEPS = (CommitStep.DECIDED, CommitStep.HANDED_OVER, CommitStep.LOOKED, CommitStep.COMMITTED, CommitStep.MEASURED)
 JOB = Path(__file__).with_name("merge_job.py")
 DELAY_MS = 100
 
@@ -76,7 +74,7 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(("files", "chosen"), [(5, [Step.COMMITTED]), (12, STEPS)], ids=["one", "all"])
+@pytest.mark.parametrize(("files", "chosen"), [(5, [CommitStep.COMMITTED]), (12, STEPS)], ids=["one", "all"])
 def test_killed_in_steps_of_a_batch(tmp_path, files, chosen):
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
     rows = write_feeds(feed, files)

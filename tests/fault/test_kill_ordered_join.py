@@ -15,8 +15,7 @@ from kit.join_pairs import expected
 from kit.queries import run_to_end
 
 from upstream.core.feedback.checkpoint_layout import joins_folder
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import JoinReport, read_reports
 
 from . import ordered_join_job
 

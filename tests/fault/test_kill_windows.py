@@ -16,7 +16,7 @@ from kit.queries import run_to_end
 from kit.tables import read_frame
 from pyspark.sql import SparkSession
 
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 from . import windows_job
 
@@ -92,12 +92,19 @@ def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("files", "steps", "at_random"),
     [
-        pytest.param(12, [Step.LOOKED, Step.COMMITTED], 0, marks=pytest.mark.long, id="before and after the commit"),
-        pytest.param(40, [Step.DECIDED, Step.HANDED_OVER, Step.LOOKED, Step.COMMITTED, Step.MEASURED], 3,
-                     marks=[pytest.mark.long, pytest.mark.timeout(2400)], id="in every step, three times more"),
+        pytest.param(
+            12, [CommitStep.LOOKED, CommitStep.COMMITTED], 0, marks=pytest.mark.long, id="before and after the commit"
+        ),
+        pytest.param(
+            40,
+            [CommitStep.DECIDED, CommitStep.HANDED_OVER, CommitStep.LOOKED, CommitStep.COMMITTED, CommitStep.MEASURED],
+            3,
+            marks=[pytest.mark.long, pytest.mark.timeout(2400)],
+            id="in every step, three times more",
+        ),
         pytest.param(300, [], 50, marks=[pytest.mark.long, pytest.mark.timeout(7200)], id="fifty times at random"),
     ],
-)  # fmt: skip
+)
 def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(spark, tmp_path, files, steps, at_random):
     rows = write_feed(tmp_path / "feed", files)
     whole, killed = (Query(tmp_path / "feed", tmp_path / name) for name in ("whole", "killed"))

@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from kit.tables import read_by_key, read_rows
 
 from upstream.sink.figures.summary import read_summaries
-from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.maintenance.runner import TableMaintenance
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 from upstream.storage.folder import TableFolder
 
 from .stepwise import BATCHES, BESIDE, SCENARIOS, Runner, Scenario, noted, promised
@@ -23,11 +23,11 @@ from .stepwise import BATCHES, BESIDE, SCENARIOS, Runner, Scenario, noted, promi
 KILLED = -9
 DAY_US = 86_400_000_000
 # Many files are decided, staged and handed over in a batch: the second time there is something to lose.
-TIMES = {Step.DECIDED: 2, Step.STAGED: 3, Step.HANDED_OVER: 2}
+TIMES = {CommitStep.DECIDED: 2, CommitStep.STAGED: 3, CommitStep.HANDED_OVER: 2}
 
 # What these go through at each step, others go through too.
 COVERED = {"deletions", "vectors"}
-FOUR = (Step.STAGED, Step.MERGED_AGAIN, Step.COMMITTED, Step.REMEMBERED)
+FOUR = (CommitStep.STAGED, CommitStep.MERGED_AGAIN, CommitStep.COMMITTED, CommitStep.REMEMBERED)
 
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 pytestmark = pytest.mark.fault
@@ -86,28 +86,30 @@ def test_killed_at_each_step(tmp_path, run, name, steps):
             (tmp_path / "log").read_text()[-4000:],
         )
         assert noted(tmp_path) == batch
-        seen(tmp_path, SCENARIOS[name], batch + (step >= Step.COMMITTED))
+        seen(tmp_path, SCENARIOS[name], batch + (step >= CommitStep.COMMITTED))
     finish(run, tmp_path, name)
 
 
 @pytest.mark.parametrize("name", ["vectors in several tasks", "with tables beside it"])
 def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path, run, name):
     """Nothing is there yet, not even the table; and each recovery is killed a step later than the one before."""
-    last: Step | None = None
+    last: CommitStep | None = None
     # No row can be marked as dead before there is one, and after a repeat there is nothing to look after.
-    for step in (step for step in Step if step not in (Step.MARKED, Step.COMPACTED)):
+    for step in (step for step in CommitStep if step not in (CommitStep.MARKED, CommitStep.COMPACTED)):
         # Once the batch is in the table, a repeat is recognised as such, and goes by other steps.
-        if last is None or last < Step.COMMITTED or step >= Step.REMEMBERED:
+        if last is None or last < CommitStep.COMMITTED or step >= CommitStep.REMEMBERED:
             assert run(tmp_path, name, [(0, step, TIMES.get(step, 1))]) == KILLED, step
             last = step
         assert noted(tmp_path) == 0
-        seen(tmp_path, SCENARIOS[name], int(last >= Step.COMMITTED))
+        seen(tmp_path, SCENARIOS[name], int(last >= CommitStep.COMMITTED))
     finish(run, tmp_path, name)
 
 
 @pytest.mark.parametrize("name", ["deletions in several tasks", "vectors in several tasks"])
 def test_what_the_dead_left_is_removed_when_it_is_old(tmp_path, run, name):
-    for batch, step in enumerate([Step.STAGED, Step.HANDED_OVER, Step.MERGED_AGAIN, Step.LISTED, Step.COMMITTED]):
+    for batch, step in enumerate(
+        [CommitStep.STAGED, CommitStep.HANDED_OVER, CommitStep.MERGED_AGAIN, CommitStep.LISTED, CommitStep.COMMITTED]
+    ):
         assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED
     finish(run, tmp_path, name)
     sink = SCENARIOS[name].sink(tmp_path)
@@ -116,7 +118,11 @@ def test_what_the_dead_left_is_removed_when_it_is_old(tmp_path, run, name):
     def removed(days: int) -> int:
         table = DeltaTable(str(sink.path))
         rules = MaintenanceRules(retention_us=DAY_US)
-        return Upkeep(TableFolder(str(sink.path)), table, rules, lambda: now + days * DAY_US).run(whole=True).orphans
+        return (
+            TableMaintenance(TableFolder(str(sink.path)), table, rules, lambda: now + days * DAY_US)
+            .run(whole=True)
+            .orphans
+        )
 
     named = {file for version in range(sink.version() + 1) for file in sink.live_files(version)}
     orphans = {file for file in sink.files() - named if file.startswith("_upstream_bucket=")}

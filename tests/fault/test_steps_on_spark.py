@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from kit.jobs import Job, kill_session
 
 from upstream.sink.figures.summary import CommitSummary, read_summaries
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 JOB = Path(__file__).with_name("steps_job.py")
 FILES = 8
@@ -66,13 +66,13 @@ class Run:
         assert sum(each.rows for each in commits) == len(self.rows)
 
 
-def kill_at(run: Run, steps: list[Step]) -> None:
+def kill_at(run: Run, steps: list[CommitStep]) -> None:
     for step in steps:
         run.job.kill_at(step, "local[2]")
         committed = len(run.commits())
         noted = len(list((run.folder / "checkpoint" / "commits").glob("[0-9]*")))
         # Of the batch at hand, and of it alone, Spark knows less than the table.
-        assert committed - noted == (step >= Step.COMMITTED), step
+        assert committed - noted == (step >= CommitStep.COMMITTED), step
 
 
 def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_fail(tmp_path):
@@ -80,13 +80,13 @@ def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_f
     written; and rows of each bucket are in both tasks.
     """
     run = Run(tmp_path)
-    kill_at(run, [Step.STAGED, Step.COMMITTED, Step.MEASURED])
+    kill_at(run, [CommitStep.STAGED, CommitStep.COMMITTED, CommitStep.MEASURED])
     killed, left_by_then = len(run.commits()), unnamed(run)
-    run.job.arm(Step.STAGED, "die")
-    run.job.arm(Step.HANDED_OVER, "fail")
+    run.job.arm(CommitStep.STAGED, "die")
+    run.job.arm(CommitStep.HANDED_OVER, "fail")
     run.job.finish("local[2,4]", "apart")
-    assert run.job.reached(Step.STAGED)
-    assert run.job.reached(Step.HANDED_OVER)
+    assert run.job.reached(CommitStep.STAGED)
+    assert run.job.reached(CommitStep.HANDED_OVER)
     run.check()
     assert all(each.stray_buckets > 0 for each in run.commits()[killed:])
     assert unnamed(run) > left_by_then, "what the failed attempts had written lies there"
@@ -96,7 +96,7 @@ def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_f
 @pytest.mark.timeout(1800)
 def test_killed_at_each_step_on_spark(tmp_path):
     run = Run(tmp_path)
-    kill_at(run, [step for step in Step if step != Step.MARKED])
+    kill_at(run, [step for step in CommitStep if step != CommitStep.MARKED])
     run.job.finish("local[2]")
     run.check()
 
@@ -142,9 +142,9 @@ def two_machines(folder: Path) -> Iterator[str]:
 def test_a_task_that_runs_twice_at_once(tmp_path):
     """By speculation: the first attempt hangs with all written, the second one wins."""
     run = Run(tmp_path)
-    run.job.arm(Step.HANDED_OVER, "wait")
+    run.job.arm(CommitStep.HANDED_OVER, "wait")
     with two_machines(tmp_path) as url:
         run.job.finish(url)
-    assert run.job.reached(Step.HANDED_OVER)
+    assert run.job.reached(CommitStep.HANDED_OVER)
     run.check()
     assert unnamed(run)

@@ -1,5 +1,6 @@
 """Hosted queries without Spark: registries in memory, rows as scans see them, and the tables that results make."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,19 +13,28 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from upstream.core.rows.system_column import SYSTEM, system_array
+from upstream.expressions.nodes import Field
+from upstream.hosting.host_plan import HostPlan
+from upstream.hosting.local_host import LocalHost, OutputRow
+from upstream.hosting.messages import Command
+from upstream.hosting.placement.placement import Fragment, Placement, Route
+from upstream.hosting.registry.changes import Settings
+from upstream.hosting.registry.registry import RegisteredQuery, Registry
+from upstream.hosting.results import result_rows
+from upstream.operators.relations.plan.nodes import (
+    Aggregate,
+    Changes,
+    Latest,
+    Node,
+    RowWindow,
+    Stream,
+    WindowOver,
+    walk,
+)
+from upstream.operators.relations.streams import SEQUENCE
+from upstream.operators.relations.zsets import dtypes_of
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.queries.deltas.streams import SEQUENCE
-from upstream.queries.deltas.zsets import dtypes_of
-from upstream.queries.expressions.nodes import Field
-from upstream.queries.hosting.commands import Command
-from upstream.queries.hosting.host_plan import HostPlan
-from upstream.queries.hosting.local_host import Left, LocalHost
-from upstream.queries.hosting.results import result_rows
-from upstream.queries.language import Catalog, bind
-from upstream.queries.placing.placement import Fragment, Placement, Route
-from upstream.queries.registry.registry import Registered, Registry
-from upstream.queries.registry.settings import Settings
-from upstream.queries.relations.nodes import Aggregate, Changes, Latest, Node, Rows, Stream, Windowed, walk
+from upstream.sql import Catalog, bind
 
 from .continuous import BUSES, CATALOG, END_US, QUOTE, TRADE
 
@@ -39,7 +49,7 @@ def gathered(plan: Node) -> Placement:
 
 def windows_first(plan: Node) -> Placement:
     """Place the windows over streams in the first stage, divided by what they keep together; gather the rest."""
-    windows = {each for each in walk(plan) if isinstance(each, Windowed) and not isinstance(each.origin, Changes)}
+    windows = {each for each in walk(plan) if isinstance(each, WindowOver) and not isinstance(each.origin, Changes)}
     if plan in windows or any(isinstance(each.origin, Stream) and each.origin.static for each in windows):
         return gathered(plan)
     every_change = any(isinstance(each, Changes) for each in walk(plan))
@@ -57,13 +67,13 @@ def groups_second(plan: Node) -> Placement:
     return windows
 
 
-def _window(node: Windowed, every_change: bool) -> Fragment:
+def _window(node: WindowOver, every_change: bool) -> Fragment:
     stream = node.origin
     assert isinstance(stream, Stream)
     names: Sequence[str] = stream.schema.names
     if isinstance(node.window, Latest):
         names = stream.key
-    elif isinstance(node.window, Rows):
+    elif isinstance(node.window, RowWindow):
         names = node.window.partition
     by = tuple(Field(name, stream.schema.field(name).type) for name in names)
     return Fragment(node, (Route(stream.name, by),), (), every_change)
@@ -82,14 +92,16 @@ class Versions:
         catalog: Catalog = CATALOG,
         failed: Collection[int] = (),
     ) -> None:
-        known: dict[tuple[int, str], Registered] = {}
+        known: dict[tuple[int, str], RegisteredQuery] = {}
         self._made: dict[int, Registry] = {}
         for version, texts in versions.items():
-            queries: dict[str, Registered] = {}
+            queries: dict[str, RegisteredQuery] = {}
             for name, (number, text) in texts.items():
                 if (number, name) not in known:
                     query = bind(text, catalog)
-                    known[number, name] = Registered(number, name, text, 1.0, True, None, buckets, f"/t/{name}", query)
+                    known[number, name] = RegisteredQuery(
+                        number, name, text, 1.0, True, None, buckets, f"/t/{name}", query
+                    )
                 queries[name] = known[number, name]
             self._made[version] = Registry(
                 version, catalog, queries, Settings("/t", 8, STREAMS), failed=frozenset(failed)
@@ -139,7 +151,7 @@ class Tables:
     written: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
 
-    def take(self, left: Iterable[Left]) -> None:
+    def take(self, left: Iterable[OutputRow]) -> None:
         """Take what a batch gives."""
         parts: dict[int, list[pa.Table]] = {}
         self.waiting = set()
@@ -246,7 +258,7 @@ def run(
     command: Command,
     tasks: dict[str, list[pa.Table]],
     tables: Tables,
-    taken: list[Left] | None = None,
+    taken: list[OutputRow] | None = None,
 ) -> LocalHost:
     """Run a batch, then run it again from a copy of the state, as in another process after a crash; go on from there.
 
@@ -262,3 +274,10 @@ def run(
     if taken is not None:
         taken += left
     return again
+
+
+def is_behind(host: LocalHost) -> bool:
+    """Return whether periods are left for the next batch, which the host then starts by itself."""
+    stores = [*host.first, *host.second]
+    heads = [json.loads(store.values["head", 0]) for store in stores if ("head", 0) in store.values]
+    return any(head["held"]["behind"] for head in heads)

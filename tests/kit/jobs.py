@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Job:
         """The folder of armed steps."""
         return self.log.with_suffix(".armed")
 
-    def arm(self, step: Step, what: str = "stop", batch: int | None = None) -> None:
+    def arm(self, step: CommitStep, what: str = "stop", batch: int | None = None) -> None:
         """Have the next process that reaches a step, of one batch or of any, do what `dying_sink` describes."""
         self.armed.mkdir(exist_ok=True)
         (self.armed / f".{step.name}").write_text(what if batch is None else f"{what} {batch}")
         (self.armed / f".{step.name}").rename(self.armed / step.name)
 
-    def reached(self, step: Step) -> bool:
+    def reached(self, step: CommitStep) -> bool:
         """Return whether a process reached an armed step."""
         return (self.armed / f"reached-{step.name}").exists()
 
@@ -55,7 +55,7 @@ class Job:
         output, _ = self.start(*more).communicate(timeout=500)
         assert "finished" in output, self.errors()
 
-    def kill_at(self, step: Step, *more: str, batch: int | None = None) -> None:
+    def kill_at(self, step: CommitStep, *more: str, batch: int | None = None) -> None:
         """Start the job, and kill it while it stops at a step, of one batch or of any."""
         self.arm(step, batch=batch)
         self.kill_when(lambda: self.reached(step), *more)

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.sort_keys import in_order
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.core.watermark.bounds import times_of_bounds

@@ -6,13 +6,12 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import by_bucket
+from upstream.core.rows.frames import by_bucket, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.joins.latest_shard import LatestJoinShard, VersionShard
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 LEFT = pa.schema(
     [("v", pa.int64()), ("r", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]

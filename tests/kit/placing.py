@@ -1,4 +1,4 @@
-"""Plans that are evaluated in slots, as :func:`upstream.queries.placing.placing.placed` divides them."""
+"""Plans that are evaluated in slots, as :func:`upstream.hosting.placement.placement.placed` divides them."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,15 +6,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from upstream.operators.runtime.store import DictStore, Store
-from upstream.queries.deltas.computing import computed
-from upstream.queries.deltas.evaluation import Evaluation, Outcome
-from upstream.queries.deltas.streams import SEQUENCE
-from upstream.queries.deltas.zsets import empty_delta
-from upstream.queries.expressions.nodes import Expression
-from upstream.queries.placing.placement import Fragment, Placement
-from upstream.queries.placing.slots import slots_of
-from upstream.queries.relations.nodes import Node, Stream, walk
+from upstream.expressions.nodes import Expression
+from upstream.hosting.placement.placement import Fragment, Placement
+from upstream.hosting.scan import slots_of
+from upstream.operators.relations.evaluation import Evaluation, EvaluationStep
+from upstream.operators.relations.operator import computed
+from upstream.operators.relations.plan.nodes import Node, Stream, walk
+from upstream.operators.relations.streams import SEQUENCE
+from upstream.operators.relations.zsets import empty_delta
+from upstream.operators.state.store import DictStore, Store
 
 _QUERY = "query"
 
@@ -108,7 +108,7 @@ def _stepped(
 ) -> pl.DataFrame:
     evaluation = Evaluation(store)
     evaluation.add(_QUERY, plan, given=() if received is None else tuple(received))
-    outcome: Outcome = evaluation.step(streams, low_watermark, received)
+    outcome: EvaluationStep = evaluation.step(streams, low_watermark, received)
     assert not outcome.failed, outcome.failed
     evaluation.save()
     return outcome.changes[_QUERY]

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from upstream.queries.registry.changes import Change
-from upstream.queries.registry.editing import record
-from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.registry import Registry
-from upstream.queries.registry.settings import Settings
+from upstream.hosting.registry.changes import Change, Settings
+from upstream.hosting.registry.edits import record
+from upstream.hosting.registry.journal import Journal
+from upstream.hosting.registry.registry import Registry
 
 from .continuous import BUSES, DOMAINS, QUOTE, TRADE
 

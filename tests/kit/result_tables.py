@@ -10,11 +10,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from upstream.sink.figures.summary import CommitSummary
-from upstream.sink.results import kept_files as kept_module
 from upstream.sink.results import known_table as known_module
-from upstream.sink.results.result_table import ResultTable
+from upstream.sink.results import result_table as kept_module
+from upstream.sink.results.result_table import ResultRows, ResultTable, stage
 from upstream.sink.results.result_tables import ResultTables
-from upstream.sink.results.staging import ResultRows, stage
 
 from .tables import read_table
 
@@ -46,7 +45,7 @@ class Hosted:
     def restart(self) -> None:
         """As another process would see the tables: without what this one knows of them."""
         known_module._known.clear()
-        kept_module._kept = kept_module._Kept()
+        kept_module._kept = kept_module._RowCache()
         self.tables = self.started()
 
     def table(self, name: str, query_id: int = 1, **more: Any) -> ResultTable:

@@ -19,7 +19,7 @@ from upstream.delta_format.latest_table import BUCKET
 from upstream.delta_format.log import LogReplay
 from upstream.sink.commit.commit import BatchCommit
 from upstream.sink.figures.summary import CommitSummary
-from upstream.sink.merge.engine import Engine
+from upstream.sink.merge.engines import Engine
 from upstream.sink.merge.history_merge import merger_of
 from upstream.sink.merge.task import TaskResult
 from upstream.sink.spark_writer import LatestStreamWriter, stream_writer

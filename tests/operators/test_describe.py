@@ -4,11 +4,14 @@ import dataclasses
 import json
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, joins_folder, latest_folder, reorder_folder
-from upstream.core.feedback.feed_reports import FeedReport, FeedReports
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.latest_join_reports import LatestJoinReport
-from upstream.core.feedback.reorder_reports import ReorderReport
-from upstream.core.feedback.report_files import write_report
+from upstream.core.feedback.reports import (
+    FeedReport,
+    FeedReports,
+    JoinReport,
+    LatestJoinReport,
+    ReorderReport,
+    write_report,
+)
 from upstream.operators.describe import Description, FeedState, Place, live_places, source_feeds
 from upstream.operators.runtime.feeds import ENDED
 

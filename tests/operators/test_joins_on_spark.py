@@ -13,8 +13,7 @@ from kit.tables import read_frame
 
 import upstream as us
 from upstream.core.feedback.checkpoint_layout import joins_folder
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import JoinReport, read_reports
 
 pytestmark = pytest.mark.spark
 

@@ -16,8 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import upstream as us
 from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.feedback.reports import WindowReport, read_reports
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import upstream
 from upstream.conf.errors import SchemaError
-from upstream.operators.queue.budget import BatchCost, auto_budget
+from upstream.operators.queue.tick_planner import BatchCost, auto_budget
 
 pytestmark = pytest.mark.spark
 

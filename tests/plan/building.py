@@ -6,8 +6,7 @@ from typing import Any
 
 from pyspark.sql.types import LongType, StructField, StructType
 
-from upstream.plan.nodes import Intake, Map, Node, Queue, Reorder, Rows, Transform, Window
-from upstream.plan.row_steps import Filter
+from upstream.plan.nodes import Filter, InputRows, Intake, Map, Node, Queue, Reorder, Transform, Window
 
 SCHEMA = StructType([StructField("k", LongType()), StructField("ms", LongType())])
 FIXED = (("k",), "ms", SCHEMA)
@@ -28,7 +27,7 @@ class Spec:
 
 
 def rows() -> Node:
-    return Rows(*FIXED, frame=None)
+    return InputRows(*FIXED, frame=None)
 
 
 def window(before: Node, **more: Any) -> Window:

@@ -2,20 +2,18 @@
 
 import dataclasses
 
-from upstream.plan.completeness import LeftOut
 from upstream.plan.explain import explain_plan
-from upstream.plan.nodes import Queue, Rows, Transform
-from upstream.plan.places import places
-from upstream.plan.row_steps import Choice, Filter
+from upstream.plan.fingerprint import places
+from upstream.plan.nodes import Choice, Filter, IncompleteInput, InputRows, Queue, Transform
 
 from .building import FIXED, SCHEMA, Spec, mapped, rows, union, window
 
 
 def test_last_step_first_with_what_is_known_of_its_rows():
-    source = Rows(*FIXED, frame=None, source="files feed/")
+    source = InputRows(*FIXED, frame=None, source="files feed/")
     filtered = Transform(*FIXED, inputs=(source,), step=Filter("speed > 0"))
     plan = Queue(
-        ("k",), None, SCHEMA, LeftOut("queue leaves rows out", "…"), False, 4,
+        ("k",), None, SCHEMA, IncompleteInput("queue leaves rows out", "…"), False, 4,
         inputs=(filtered,), specification=Spec("linecutting"), options={},
     )  # fmt: skip
     assert explain_plan(plan) == (
@@ -49,8 +47,8 @@ def test_branches_and_folders():
 
 
 def test_what_leaves_rows_out_is_said_once():
-    left_out = LeftOut("the source coalesces", "…")
-    plan = Transform(*FIXED, left_out, inputs=(Rows(*FIXED, left_out, frame=None),), step=Choice(("v",)))
+    left_out = IncompleteInput("the source coalesces", "…")
+    plan = Transform(*FIXED, left_out, inputs=(InputRows(*FIXED, left_out, frame=None),), step=Choice(("v",)))
     assert explain_plan(plan).count("the source coalesces") == 1
 
 

@@ -4,10 +4,9 @@ import pytest
 from kit.journal import through_json
 
 from upstream.conf.errors import CheckpointError
-from upstream.plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
-from upstream.plan.fusion import fusable
+from upstream.plan.explain import fusable
+from upstream.plan.fingerprint import check_same, fingerprint, from_json, fused_as, places, to_json
 from upstream.plan.nodes import Node
-from upstream.plan.places import places
 
 from .building import Spec, intake, mapped, ordered, queue, rows, union, where, window
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from upstream.plan.newest_nodes import Grouped, LatestJoin
+from upstream.plan.newest_nodes import GroupBy, LatestJoin
 from upstream.plan.nodes import Node
 
 from .building import FIXED, Spec, queue, rows, window
@@ -13,7 +13,7 @@ def joined() -> Node:
 
 
 def grouped() -> Node:
-    return Grouped(*FIXED, inputs=(rows(),), specification=Spec())
+    return GroupBy(*FIXED, inputs=(rows(),), specification=Spec())
 
 
 @pytest.mark.parametrize("changes", [joined(), grouped()], ids=["joined", "grouped"])

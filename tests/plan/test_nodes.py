@@ -3,14 +3,13 @@
 import dataclasses
 from typing import Any
 
-from upstream.plan.nodes import Join, Node, Transform
-from upstream.plan.row_steps import Filter
+from upstream.plan.nodes import Filter, Node, TimeJoin, Transform
 
 from .building import FIXED, Spec, mapped, queue, rows, union, window
 
 
 def join(**more: Any) -> Node:
-    return Join(*FIXED, inputs=(rows(), rows()), specification=Spec(), keeping="rows", **more)
+    return TimeJoin(*FIXED, inputs=(rows(), rows()), specification=Spec(), keeping="rows", **more)
 
 
 def test_steps_that_pass_rows_on_pass_on_that_they_are_taken_back():

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from upstream.plan.fusion import fusable
-from upstream.plan.nodes import Map, Node, Reorder, Transform, walk
+from upstream.plan.explain import fusable
+from upstream.plan.nodes import Choice, Filter, Map, Node, Reorder, Transform, walk
 from upstream.plan.rewrites import rewritten
-from upstream.plan.row_steps import Choice, Filter
 
 from .building import FIXED, intake, mapped, queue, rows, union, window
 

@@ -12,12 +12,12 @@ from upstream.conf.errors import EnvironmentMissingError, TableError
 from upstream.delta_format.deletion_vectors import VECTORS
 from upstream.delta_format.log import LogReplay, entry_place
 from upstream.sink.admin.check import check_table
-from upstream.sink.admin.rebucket import rebucket_table
+from upstream.sink.admin.layout_change import rebucket_table
 from upstream.sink.admin.repair import repair_table
-from upstream.sink.maintenance.runner import Upkeep
-from upstream.sink.merge import small_files as folding
+from upstream.sink.maintenance.runner import TableMaintenance
+from upstream.sink.merge import engines as folding
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.table import engine_choice
+from upstream.sink.table import table
 from upstream.sink.table.log_entry import put_entry
 from upstream.storage import object_store
 from upstream.storage.folder import TableFolder
@@ -157,7 +157,7 @@ def test_a_store_that_passes_over_conditions_is_found_out(marking, unreliable_st
 
 
 def test_without_the_package_buckets_are_written_anew(marking, monkeypatch):
-    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 1)
+    monkeypatch.setattr(table, "WORTH_MARKING", 1)
     monkeypatch.setattr(object_store, "_tried", {})
     monkeypatch.setitem(sys.modules, "obstore", None)
     sink = marking()
@@ -196,7 +196,7 @@ def test_maintenance_keeps_the_vectors_that_are_in_use(marking):
     rules = MaintenanceRules(retention_us=1_000_000, versions=1, budget_s=60.0, every=1)
     later = time.time_ns() // 1000 + 30 * 86_400_000_000
     for _ in range(2):  # what comes before a checkpoint may go with the next maintenance
-        done = Upkeep(sink.place, sink.stored(), rules, lambda: later).run(whole=True)
+        done = TableMaintenance(sink.place, sink.stored(), rules, lambda: later).run(whole=True)
     assert done.failed is None
     left = {path for path in sink.objects() if path.startswith(VECTORS)}
     assert left == vectors_of(sink)

@@ -12,9 +12,9 @@ from kit.registries import begun, register
 
 import upstream as us
 from upstream.conf.errors import TableError
-from upstream.queries.hosting.host_plan import HostPlan
-from upstream.queries.hosting.stored_rows import stored_rows
-from upstream.queries.registry.registry import registry_now
+from upstream.hosting.host_plan import HostPlan
+from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.scan import stored_rows
 
 from .stored import SECRETS
 

@@ -15,10 +15,10 @@ from upstream.operators.aggregates.functions import count, sum_
 from upstream.operators.queue.control import ShardPlan
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.shards import completeness
+from upstream.operators.windows.shards import plan as completeness
 from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.results import result_schema
-from upstream.plan.completeness import check_complete
+from upstream.plan.nodes import check_complete
 
 from .inputs import TOPIC, Inputs
 from .join_stages import LatestJoinStage, TableStage, join_plan, join_stage, latest_plan

@@ -8,9 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from upstream.core.feedback.checkpoint_layout import joins_folder, queue_folder
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.queue_reports import QueueReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import JoinReport, QueueReport, read_reports
 from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 
 from . import oracle

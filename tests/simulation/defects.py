@@ -93,7 +93,7 @@ def _goes_on(mended: Any) -> Any:
 
 
 def _version_of_now(mended: Any) -> Any:
-    from upstream.queries.registry.journal import Journal
+    from upstream.hosting.registry.journal import Journal
 
     return lambda at, batch: dataclasses.replace(mended(at, batch), version=Journal(at).version())
 
@@ -105,7 +105,7 @@ def _rows_of_now(mended: Any) -> Any:
 
 
 _PROGRESS, _JOIN = "core.watermark.policies:Progress", "operators.joins.shard:JoinShard"
-_PLANNER, _HOSTING = "datasource.planner:Planner", "queries.hosting"
+_PLANNER, _HOSTING = "datasource.planner:Planner", "hosting"
 _COMMANDS = tuple(
     f"{module}:command_of_batch"
     for module in (f"{_HOSTING}.commands", f"{_HOSTING}.running", "tests.simulation.hosted_process")
@@ -113,10 +113,10 @@ _COMMANDS = tuple(
 
 DEFECTS = {
     "restored-checkpoint": Defect("restore", 0, _repeats, ("sink.commit.batch_identity:BatchIdentity.repeats",)),
-    "second-write": Defect("two_writes", 0, _one_name, ("sink.commit.running_batch:Calls.call",)),
+    "second-write": Defect("two_writes", 0, _one_name, ("sink.commit.batch_name:Calls.call",)),
     "lazy-windows": Defect(
         "over", 0, lambda mended: lambda plan: None if plan.emit == "lazy" else mended(plan),
-        ("operators.windows.shards.completeness:left_out_by_windows",),
+        ("operators.windows.shards.plan:left_out_by_windows",),
     ),
     "feed-without-bound": Defect("windows", 19, _gives(None), (f"{_PROGRESS}.begin",)),
     "clock-beyond-rows": Defect("heartbeat", 0, _knows_no_rows, (f"{_PLANNER}._oldest_us", f"{_PLANNER}._entered")),

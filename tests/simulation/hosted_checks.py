@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from kit import golden
 
-from upstream.queries.hosting.host_plan import Hosted
-from upstream.queries.hosting.reports import QueryReport
-from upstream.queries.registry.registry import Registered, Registry
+from upstream.hosting.host_plan import PlacedQuery
+from upstream.hosting.registry.registry import RegisteredQuery, Registry
+from upstream.hosting.reports import QueryReport
 
 from .hosted_inputs import HostedInputs
 from .hosted_oracle import BEFORE, Answers, Contents, Watermarks, plain, relation, windows_in, with_views
@@ -69,7 +69,7 @@ class HostedChecks:
         self._watermarks.take(self._inputs.taken[batch], wanted)
         failed, served, reports = process.failed(batch), process.served(batch), process.reports()
         untouched = set(self._held)
-        groups: dict[tuple[tuple[str, ...], str], list[Hosted]] = {}
+        groups: dict[tuple[tuple[str, ...], str], list[PlacedQuery]] = {}
         for number, query in plan.queries.items():
             text = with_views(registered[number].text, views)
             self._known.setdefault(number, Incarnation(text, batch, set(range(batch + 1))))
@@ -111,7 +111,7 @@ class HostedChecks:
             if name not in registry.queries and (self._process.lake / name).exists():
                 raise MismatchError(f"the query {name} was dropped with its table, which is there")
 
-    def _may_fail(self, query: Registered, reason: str) -> None:
+    def _may_fail(self, query: RegisteredQuery, reason: str) -> None:
         word = next((each for each in REASONS if each in query.text), None)
         if word is None:
             raise MismatchError(f"{query.name} ({query.text}) failed: {reason}")
@@ -124,9 +124,15 @@ class HostedChecks:
             raise MismatchError(f"{query.name} ({query.text}) failed on no row: {reason}")
 
     def _look_at(
-        self, query: Hosted, answers: Answers, low: int | None, batch: int, report: QueryReport | None, arrival: bool,
+        self,
+        query: PlacedQuery,
+        answers: Answers,
+        low: int | None,
+        batch: int,
+        report: QueryReport | None,
+        arrival: bool,
         served: frozenset[int] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         known, begun = self._known[query.id], report is not None and report.begun
         if not arrival and begun != (low is not None):
             raise MismatchError(f"{query.name} has begun: {begun}, and the low-watermark is {low}")
@@ -149,7 +155,7 @@ class HostedChecks:
         self._table(query, known, answers, tau, batch, report.whole_from, found)
 
     def _table(
-        self, query: Hosted, known: Incarnation, answers: Answers, tau: int | None, batch: int, whole: int | None,
+        self, query: PlacedQuery, known: Incarnation, answers: Answers, tau: int | None, batch: int, whole: int | None,
         found: Contents,
     ) -> None:  # fmt: skip
         text, at, arrival = _mended(known.text), tau or 0, tau is None
@@ -171,7 +177,7 @@ class HostedChecks:
             self.compared += 1
 
     def _feed(
-        self, query: Hosted, known: Incarnation, answers: Answers, tau: int, batch: int, whole: int | None,
+        self, query: PlacedQuery, known: Incarnation, answers: Answers, tau: int, batch: int, whole: int | None,
         found: Contents,
     ) -> None:  # fmt: skip
         if whole is None:
@@ -197,7 +203,7 @@ class HostedChecks:
         self._same(query, batch, Counter(due), known.expected)
         self.compared += 1
 
-    def _same(self, query: Hosted, batch: int, found: Contents, expected: Contents) -> None:
+    def _same(self, query: PlacedQuery, batch: int, found: Contents, expected: Contents) -> None:
         if found != expected:
             raise MismatchError(
                 f"the table of {query.name} (incarnation {query.id}, {self._known[query.id].text}) after batch {batch} "

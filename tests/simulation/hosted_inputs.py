@@ -10,7 +10,7 @@ from kit.continuous import BUSES, EPOCH, QUOTE, TRADE
 from kit.hosting import frame, scanned
 
 from upstream.core.watermark.bounds import AFTER_ALL
-from upstream.queries.relations.nodes import Stream
+from upstream.operators.relations.plan.nodes import Stream
 
 from .machine import MACHINE
 

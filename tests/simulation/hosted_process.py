@@ -20,22 +20,20 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from upstream.queries.hosting import evaluating, host_plan
-from upstream.queries.hosting.command_source import CommandPlanner
-from upstream.queries.hosting.commands import command_of_batch
-from upstream.queries.hosting.host_plan import HostPlan, HostPlans
-from upstream.queries.hosting.local_host import Left, LocalHost
-from upstream.queries.hosting.merging import GivenForTables
-from upstream.queries.hosting.reports import QueryReport, Reports
-from upstream.queries.hosting.running import HostedBatches
-from upstream.queries.registry import registry as registries
-from upstream.queries.registry.changes import Change
-from upstream.queries.registry.declaring import declare, refresh
-from upstream.queries.registry.editing import record
-from upstream.queries.registry.journal import Journal
-from upstream.queries.registry.registry import Registry, registry_at, registry_now
-from upstream.queries.registry.settings import Settings
-from upstream.sink.results import kept_files, known_table
+from upstream.hosting import evaluations, host_plan
+from upstream.hosting.command_source import CommandPlanner
+from upstream.hosting.host_plan import HostPlan, HostPlans
+from upstream.hosting.job import HostedBatches
+from upstream.hosting.local_host import LocalHost, OutputRow
+from upstream.hosting.messages import command_of_batch
+from upstream.hosting.registry import registry as registries
+from upstream.hosting.registry.changes import Change, Settings
+from upstream.hosting.registry.edits import declare, record, refresh
+from upstream.hosting.registry.journal import Journal
+from upstream.hosting.registry.registry import Registry, registry_at, registry_now
+from upstream.hosting.reports import QueryReport, Reports
+from upstream.hosting.table_merge import GivenForTables
+from upstream.sink.results import known_table, result_table
 from upstream.sink.results.result_tables import ResultTables
 from upstream.storage.folder import folder_at
 
@@ -78,7 +76,7 @@ class Frame:
 _LEFT = pa.schema([("slot", pa.int64()), ("frame", pa.binary()), ("control", pa.string())])
 
 
-def _slot(left: Left) -> int:
+def _slot(left: OutputRow) -> int:
     """Where rows of a table's bucket come together; others come anywhere."""
     return zlib.crc32(f"{left.leaving.query:08x}{left.leaving.bucket}".encode())
 
@@ -100,7 +98,7 @@ class HostProcess:
         declare(str(self.checkpoint), "models", self._models)
         self.offsets: list[dict[str, Any]] = []
         self.commits = 0
-        self._left: dict[int, list[Left]] = {}
+        self._left: dict[int, list[OutputRow]] = {}
         self.start(forgets=True)
         self._states = [LocalHost(self.plans.registry_of, shards)]
 
@@ -210,7 +208,7 @@ class HostProcess:
         MACHINE.reached("JOURNALED")
         return True
 
-    def _run(self, number: int) -> tuple[LocalHost, Sequence[Left]]:
+    def _run(self, number: int) -> tuple[LocalHost, Sequence[OutputRow]]:
         """Both stages, from the state before the batch."""
         state = self._states[number].snapshot(random.Random(self._chance.random()))
         tasks = tasks_of(self.inputs.taken[number], self._chance)
@@ -221,6 +219,6 @@ class HostProcess:
 
 def forget_hosting() -> None:
     """What a process has in memory is gone with it."""
-    for memory in (evaluating._kept._by_token, host_plan._plans, registries._versions, known_table._known):
+    for memory in (evaluations._kept._by_token, host_plan._plans, registries._versions, known_table._known):
         memory.clear()
-    kept_files._kept = kept_files._Kept()
+    result_table._kept = result_table._RowCache()

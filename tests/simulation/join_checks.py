@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from upstream.core.feedback.join_reports import JoinReport
+from upstream.core.feedback.reports import JoinReport
 
 from . import oracle
 from .inputs import Row

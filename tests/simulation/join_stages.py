@@ -21,9 +21,9 @@ from upstream.operators.joins.pack import join_pack, newest_pack, own_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.processor import JoinProcessor
 from upstream.operators.joins.release.choice import ReleasePlan
-from upstream.operators.runtime.arrow_steps import chained, choosing
+from upstream.operators.runtime.steps import chained, choosing
 from upstream.operators.tables.build import TableLookup
-from upstream.operators.tables.plan import planned
+from upstream.operators.tables.lookup import planned
 from upstream.operators.tables.versions import VersionReader
 
 from .stages import Batches, MismatchError, Stage, States

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import upstream.conf.clock as _clock
+import upstream.conf.units as _clock
 
 START_US = 1_700_000_000_000_000
 
@@ -139,12 +139,12 @@ def install() -> None:
     import confluent_kafka.admin
     from pyspark import TaskContext
 
-    from upstream.core.feedback import offset_book as kept_feeds
+    from upstream.core.feedback import offsets as kept_feeds
     from upstream.datasource.connectors.files import positions as files_positions
     from upstream.datasource.connectors.kafka import client, positions
     from upstream.datasource.connectors.kafka import task as consuming
+    from upstream.hosting import command_source
     from upstream.operators.tables import versions
-    from upstream.queries.hosting import command_source
     from upstream.sink.spec import steps
 
     from . import broker
@@ -170,11 +170,11 @@ def install() -> None:
 
 def forget_process() -> None:
     """What a process has in memory is gone with it."""
-    from upstream.sink.commit import lease_keeper, running_batch
+    from upstream.sink.commit import batch_name, lease
     from upstream.sink.maintenance import runner as upkeep
     from upstream.sink.table import table
     from upstream.storage import object_store
 
-    for memory in (table._cache, upkeep._known, upkeep._last, object_store._tried, lease_keeper._keepers):
+    for memory in (table._cache, upkeep._known, upkeep._last, object_store._tried, lease._keepers):
         memory.clear()
-    running_batch._CALLS = running_batch.Calls()
+    batch_name._CALLS = batch_name.Calls()

@@ -16,13 +16,13 @@ from datetime import timedelta
 from typing import Any
 
 from kit.continuous import BUSES, CATALOG, END_US, EPOCH, FORMS, QUOTE, TRADE
-from kit.hosting import Tables, Versions, frame, scanned
+from kit.hosting import Tables, Versions, frame, is_behind, scanned
 
 from upstream.conf.errors import UpstreamError
-from upstream.queries.hosting.commands import Command
-from upstream.queries.hosting.local_host import LocalHost
-from upstream.queries.language import bind
-from upstream.queries.placing.rehearsal import rehearse
+from upstream.hosting.local_host import LocalHost
+from upstream.hosting.messages import Command
+from upstream.hosting.placement.rehearsal import rehearse
+from upstream.sql import bind
 
 HEALTHY = tuple(each for each in FORMS if "Requests" not in each and "Domains" not in each)[:20]
 MOST_BYTES = 3 << 30
@@ -186,13 +186,6 @@ def results(texts: dict[str, str]) -> tuple[dict[str, Counter[Any]], dict[int, s
         tables.take(each for each in left if each.leaving.kind != "rows" or each.leaving.query in kept)
     found = {name: tables.contents(number) for number, name in enumerate(texts, 1) if number in kept}
     return found, tables.failed
-
-
-def is_behind(host: LocalHost) -> bool:
-    """Return whether periods are left for the next batch, which the host then starts by itself."""
-    stores = [*host.first, *host.second]
-    heads = [json.loads(store.values["head", 0]) for store in stores if ("head", 0) in store.values]
-    return any(head["held"]["behind"] for head in heads)
 
 
 def is_refused(text: str) -> bool:

@@ -11,7 +11,7 @@ from . import machine  # first of all: it replaces the clock  # isort: skip
 from kit import golden
 
 from upstream.conf.errors import CheckpointError, TableError
-from upstream.sink.maintenance import wear
+from upstream.sink.maintenance import compact
 
 from . import building
 from .checks import Checks
@@ -22,7 +22,7 @@ from .machine import MACHINE
 from .query import Query
 from .scenario import Action, Scenario
 
-_WEAR = wear.WORTH, wear.FILE
+_WEAR = compact.WORTH, compact.FILE
 _ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -33,7 +33,7 @@ def run(scenario: Scenario) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="simulated-", dir=_ROOM))
     MACHINE.begin(scenario.seed)
     # Of every second scenario buckets wear as if they were large; the others keep many files and dead rows.
-    wear.WORTH, wear.FILE = (0, 1) if scenario.seed % 2 else _WEAR
+    compact.WORTH, compact.FILE = (0, 1) if scenario.seed % 2 else _WEAR
     try:
         return HostedRun(scenario, folder).all() if scenario.profile == "hosted" else _run_query(scenario, folder)
     finally:

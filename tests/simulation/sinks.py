@@ -17,13 +17,13 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.core.rows.buckets import bucket_of
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import split_punctuation
 from upstream.core.rows.system_column import deleted_mask
 from upstream.delta_format.deletion_vectors import DeletionVector
 from upstream.sink import write_batch as batch
-from upstream.sink.commit import running_batch
+from upstream.sink.commit import batch_name
 from upstream.sink.commit.batch_identity import offsets_digest
-from upstream.sink.framing import ROWS_OPTION, Framing
+from upstream.sink.frames import ROWS_OPTION, FrameStep
 from upstream.sink.maintenance.compact import compact_table
 from upstream.sink.spark_writer import check_sink, stream_writer
 from upstream.sink.spec.options import parse_sink_options
@@ -61,7 +61,7 @@ class Table:
         }
         self._rows = from_arrow_schema(columns)
         self._framed = framed
-        self._framing: Framing | None = None
+        self._framing: FrameStep | None = None
         self._reader: DeltaTable | None = None
         self._schema = self._rows
 
@@ -69,7 +69,7 @@ class Table:
         """What `write_latest` does."""
         layout = check_sink(self._given, self._rows)
         if self._framed:
-            self._framing, self._schema = Framing.of(layout, self._rows, parted=True)
+            self._framing, self._schema = FrameStep.of(layout, self._rows, parted=True)
 
     def _writer(self) -> Any:
         own = {ROWS_OPTION: self._rows.json()} if self._framed else {}
@@ -170,8 +170,8 @@ class TwoWrites(Table):
         run = types.SimpleNamespace(runId=lambda: id(run))
         batch.register_data_source = lambda _: None
         batch.to_buckets = lambda df, key, buckets, *_: df.bucketed(key, buckets)
-        running_batch._active_query = lambda *_: run
-        running_batch._offsets_digest = lambda *given: offsets_digest((offsets / str(given[-1])).read_bytes())
+        batch_name._active_query = lambda *_: run
+        batch_name._offsets_digest = lambda *given: offsets_digest((offsets / str(given[-1])).read_bytes())
 
     def prepare(self) -> Any:
         return None
@@ -192,7 +192,7 @@ class TwoWrites(Table):
             write_batch(frame, str(self.path), key="k", event_time="t", buckets=int(self._given["buckets"]), **options)
 
 
-def _parted(framing: Framing | None, tasks: list[Batches], chance: random.Random) -> list[Batches]:
+def _parted(framing: FrameStep | None, tasks: list[Batches], chance: random.Random) -> list[Batches]:
     """What the tasks of the sink get: Spark's shuffle by bucket, whose rows come in any order."""
     if framing is None:
         return tasks or [[]]

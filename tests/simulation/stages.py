@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import pyarrow as pa
 
 from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folder, windows_folder
-from upstream.core.feedback.queue_reports import QueueReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.processor import QueueProcessor
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.processor import ReorderProcessor
+from upstream.operators.runtime.dead_letters import DeadLetterRows
 from upstream.operators.runtime.pack import pack
-from upstream.operators.runtime.rows_aside import RowsAside
 from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
-from upstream.operators.runtime.store import DictStore, Store
+from upstream.operators.state.store import DictStore, Store
 from upstream.operators.windows.shards.pack import fused_pack, window_pack
 from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.processor import WindowProcessor
@@ -149,8 +148,8 @@ def _plain(table: pa.Table | None) -> list[str]:
     return sorted(str({**row, "_upstream": row["_upstream"]["punctuation"]}) for row in table.to_pylist())
 
 
-def _late(number: int, checkpoint: Path) -> RowsAside:
-    return RowsAside(str(checkpoint / f"late-{number}"), "late")
+def _late(number: int, checkpoint: Path) -> DeadLetterRows:
+    return DeadLetterRows(str(checkpoint / f"late-{number}"), "late")
 
 
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:

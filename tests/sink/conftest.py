@@ -8,7 +8,7 @@ import pytest
 from kit.result_tables import Hosted
 from kit.sink import COLUMNS, Sink
 
-from upstream.sink.merge import small_files as folding
+from upstream.sink.merge import engines as folding
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

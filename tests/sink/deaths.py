@@ -7,12 +7,12 @@ import pytest
 from kit.deaths import ProcessDied
 
 from upstream.sink.spec import steps
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 
 @contextlib.contextmanager
-def dying_at(step: Step | None) -> Iterator[None]:
-    def reached(at: Step) -> None:
+def dying_at(step: CommitStep | None) -> Iterator[None]:
+    def reached(at: CommitStep) -> None:
         if at is step:
             raise ProcessDied
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from kit.sink import Sink
 
-from upstream.sink.merge import small_files as folding
+from upstream.sink.merge import engines as folding
 
 BATCHES = 8
 

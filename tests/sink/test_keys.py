@@ -19,10 +19,10 @@ from upstream.conf.errors import MalformedRowError, SchemaError, TableError
 from upstream.core.rows.buckets import bucket_of
 from upstream.delta_format.latest_table import BUCKET
 from upstream.sink.admin.check import check_table
-from upstream.sink.admin.rebucket import rebucket_table
+from upstream.sink.admin.layout_change import rebucket_table
 from upstream.sink.admin.repair import repair_table
-from upstream.sink.merge import engine
-from upstream.sink.table.recorded_options import recorded_options
+from upstream.sink.merge import engines
+from upstream.sink.table.table import recorded_options
 
 ENGINES = ("rewrite", "vectors")
 
@@ -224,7 +224,7 @@ def at(second: int) -> dt.datetime:
 
 @pytest.mark.parametrize("form", [MILLIS, INT96], ids=["millis", "int96"])
 def test_keys_in_files_with_another_unit_are_found(make_sink, monkeypatch, form):
-    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(engines, "_WORTH_KEEPING", 1)
     sink = make_sink(KEYED, buckets="2")
     sink.batch(0, [sink.rows([(at(key), 0, "old") for key in range(50)])])
     sink.written_by_others(**form)

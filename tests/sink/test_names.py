@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from upstream.conf.errors import TableError
 from upstream.delta_format.column_mapping import field_ids, ids_of, mapped, mapping_protocol, needs_mapping
 from upstream.sink.admin.check import check_table
-from upstream.sink.admin.rebucket import rebucket_table
+from upstream.sink.admin.layout_change import rebucket_table
 from upstream.sink.admin.repair import repair_table
-from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.maintenance.runner import TableMaintenance
 from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.sink.spec.options import parse_sink_options
@@ -181,7 +181,7 @@ def test_whoever_looks_after_the_table(make_sink):
     assert not check_table(str(sink.path)).healthy
     assert repair_table(str(sink.path), force=True).done
     assert check_table(str(sink.path)).healthy
-    done = Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules()).run()
+    done = TableMaintenance(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules()).run()
     assert done.checkpoint
     assert DeltaTable(str(sink.path)).vacuum(dry_run=True) == []
     wider.batch(3, [wider.rows([row(7, 3, "z")], seq=70)])

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from kit.invalid_text import not_utf_8
 
 from upstream.sink.admin.check import check_table
-from upstream.sink.maintenance.runner import Upkeep
-from upstream.sink.merge import engine as engine_module
+from upstream.sink.maintenance.runner import TableMaintenance
+from upstream.sink.merge import engines as engine_module
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.storage.folder import TableFolder
 
@@ -103,7 +103,7 @@ def test_columns_that_raise_the_protocol(spark, make_sink, old):
 
 def maintained(sink: Any, versions: int) -> None:
     rules = MaintenanceRules(versions=versions)
-    Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run(whole=True)
+    TableMaintenance(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run(whole=True)
 
 
 def some(sink: Any, batches: range) -> None:

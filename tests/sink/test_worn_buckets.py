@@ -20,11 +20,11 @@ from upstream.delta_format.log import entry_actions
 from upstream.sink.admin.check import check_table
 from upstream.sink.figures.summary import last_summary
 from upstream.sink.maintenance import compact as compacting
-from upstream.sink.maintenance import wear
-from upstream.sink.maintenance.wear import SHARE, wear_of
+from upstream.sink.maintenance import compact as wear
+from upstream.sink.maintenance.compact import SHARE, wear_of
 from upstream.sink.spec import steps
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.table import files, table_change
+from upstream.sink.table import files, table
 from upstream.sink.table.key_index import KeyIndex
 from upstream.storage.folder import TableFolder
 
@@ -74,7 +74,7 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(make_sink, batches):
 
 def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink, monkeypatch):
     """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
-    put, compact, inside, left = table_change.put_entry, compacting.compact_bucket, [False], [0]
+    put, compact, inside, left = table.put_entry, compacting.compact_bucket, [False], [0]
 
     def moment(*_: Any) -> None:
         left[0] -= inside[0]
@@ -94,8 +94,8 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink, monkeypatch):
         finally:
             inside[0] = False
 
-    monkeypatch.setattr(table_change, "remove_unnamed", lambda *_: None)
-    monkeypatch.setattr(table_change, "put_entry", put_or_die)
+    monkeypatch.setattr(table, "remove_unnamed", lambda *_: None)
+    monkeypatch.setattr(table, "put_entry", put_or_die)
     monkeypatch.setattr(compacting, "compact_bucket", watched)
     monkeypatch.setattr(steps, "reached", moment)
     sink = make_sink(maintenanceBudget="1 hour")

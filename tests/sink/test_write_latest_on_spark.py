@@ -25,7 +25,7 @@ import upstream as us
 from upstream.conf.errors import OptionError, TableError
 from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.core.rows.system_column import SYSTEM_DDL, TIMESTAMP
-from upstream.operators.runtime.arrow_steps import map_in_arrow
+from upstream.operators.runtime.steps import map_in_arrow
 from upstream.sink.figures.summary import CommitSummary, read_summaries
 from upstream.sink.write_latest import batch_metrics, write_latest
 

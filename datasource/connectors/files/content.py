@@ -10,21 +10,6 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError
 
-__all__ = [
-    "BLOCK",
-    "Block",
-    "codec_of",
-    "compressed_blocks",
-    "count_lines",
-    "fingerprint",
-    "head_length",
-    "last_line_end",
-    "line_end_after",
-    "line_ends",
-    "nth_line_end",
-    "plain_blocks",
-]
-
 # Parsed at once. Larger ones gain nothing and cost memory.
 BLOCK = 8 << 20
 _STEP = 1 << 20

@@ -10,10 +10,7 @@ from collections.abc import Sequence
 
 from ....conf.errors import FeedChangedError
 from ....conf.locations import is_remote
-from .paths import Folders, Seen, new_in
-from .store import FileAccess
-
-__all__ = ["Changes", "Discovery"]
+from .store import FileAccess, Folders, Seen, new_in
 
 # A pass that takes longer than this goes to the background, at a tenth of one core.
 _QUICK_SECONDS = 0.05

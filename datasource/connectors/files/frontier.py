@@ -9,12 +9,62 @@ from collections.abc import Callable, Iterable, Mapping
 from ....conf.errors import FeedChangedError
 from ..contract import Position
 from .content import fingerprint
-from .paths import Seen, natural_key
-from .positions import Entry, Ledger
-from .renamed_files import MOVED, node_of, renamed
-from .store import FileAccess
+from .positions import FileOffsets, FilePosition
+from .store import FileAccess, Seen, natural_key
 
-__all__ = ["RESUME", "Frontier", "changed"]
+MOVED = "moved"
+"""The kind of the entry that stays under a name that a file has left."""
+
+
+def node_of(path: str) -> int:
+    """Return the number of the file that has this name now; 0 if there is none."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def renamed(entries: Mapping[str, FilePosition], found: Mapping[str, Seen], gone: Iterable[str]) -> dict[str, str]:
+    """Return the new names of partly consumed files, by the old names.
+
+    File systems reuse inodes, and files may begin alike, so both must match. A file that left the paths is searched in
+    its folder, so that rows written before the rename are still read. `found` are new or changed files.
+    """
+    left = {
+        path: entries[path]
+        for path in (*found, *gone)
+        if path in entries and entries[path].node and entries[path].mark and node_of(path) != entries[path].node
+    }
+    if not left:
+        return {}
+    now = {node_of(path): path for path in found}
+    names: dict[str, str] = {}
+    for path, entry in left.items():
+        new = now.get(entry.node) or _beside(path, entry.node)
+        if new is not None and _is(new, entry):
+            names[path] = new
+    return names
+
+
+def _beside(path: str, node: int) -> str | None:
+    try:
+        with os.scandir(os.path.dirname(path)) as files:
+            # A name that hides a file says that it is not to be read.
+            return next((file.path for file in files if file.name[0] not in "._" and file.inode() == node), None)
+    except OSError:
+        return None
+
+
+def _is(path: str, entry: FilePosition) -> bool:
+    whole = entry.kind not in ("", "text")
+    to = entry.size if whole else entry.to
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            return (size == to if whole else size >= to) and fingerprint(file, entry.head, to) == entry.mark
+    except OSError:
+        return False
+
 
 RESUME = (
     "restore the file as it was and restart, or start with a new checkpoint, which reads everything again; "
@@ -46,7 +96,7 @@ class Frontier:
         access: FileAccess = _ON_DISKS,
     ) -> None:
         self.position = position
-        self.ledger = Ledger(position, folder)
+        self.ledger = FileOffsets(position, folder)
         # Paths seen whose last line is unfinished, or that are not complete yet; they wait for a change.
         self.held: dict[str, str] = {}
         self.turns: dict[str, list[_Turn]] = {}
@@ -57,7 +107,7 @@ class Frontier:
         self._feeds: dict[str, str] = {}
 
     @property
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, FilePosition]:
         return self.ledger.entries
 
     def feed(self, path: str) -> str:
@@ -97,7 +147,7 @@ class Frontier:
         size, mtime_ns, root = seen
         entry = self.entries.get(path)
         if entry is None or entry.kind == MOVED:
-            entry = self.entries[path] = Entry()
+            entry = self.entries[path] = FilePosition()
             self._feeds[path] = self._feed_of(path, root)
         elif entry.size == size and entry.mtime_ns == mtime_ns:
             return
@@ -123,7 +173,7 @@ class Frontier:
             (old, new, self.entries[old], self._feeds.get(old), self.held.pop(old, None)) for old, new in names.items()
         ]
         for old, *_ in moved:
-            self.entries[old] = Entry(kind=MOVED)
+            self.entries[old] = FilePosition(kind=MOVED)
             self.outside.pop(old, None)
             self.ledger.touch(old)
         for _, new, entry, feed, why in moved:
@@ -205,17 +255,17 @@ class Frontier:
     def pop(self, feed: str) -> None:
         heapq.heappop(self.turns[feed])
 
-    def _extend(self, path: str, entry: Entry, size: int, now_us: int) -> None:
+    def _extend(self, path: str, entry: FilePosition, size: int, now_us: int) -> None:
         first = not entry.segments
         entry.see(size, now_us)
         if first:
             self._enqueue(path, entry)
 
-    def _enqueue(self, path: str, entry: Entry) -> None:
+    def _enqueue(self, path: str, entry: FilePosition) -> None:
         turn = (entry.segments[0][1], entry.mtime_ns, natural_key(path), path)
         heapq.heappush(self.turns.setdefault(self._feeds[path], []), turn)
 
-    def _check(self, path: str, entry: Entry, size: int) -> None:
+    def _check(self, path: str, entry: FilePosition, size: int) -> None:
         whole = entry.kind not in ("", "text")
         known = entry.size if whole else entry.end
         if size < known and self._access.size(path) < known:
@@ -237,6 +287,6 @@ class Frontier:
             raise changed(path, "was replaced or rewritten: what was consumed of it is no longer there")
 
 
-def _unfinished(entry: Entry) -> bool:
+def _unfinished(entry: FilePosition) -> bool:
     """Return whether a file's last line was seen without its end."""
     return entry.kind == "text" and entry.to < entry.size

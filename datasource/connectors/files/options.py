@@ -9,8 +9,6 @@ from ....conf.errors import OptionError
 from ....conf.options import boolean, bytes_, one_of, option, parsed, positive_int, text
 from .store import check_scheme
 
-__all__ = ["FilesOptions"]
-
 _ESCAPES = {"\\t": "\t", "tab": "\t", "space": " "}
 
 

@@ -15,8 +15,6 @@ from ....conf.errors import CheckpointError
 from ....storage.append_only import append_to, read_appended
 from ..contract import Position
 
-__all__ = ["EMPTY", "Entry", "Ledger"]
-
 _VERSION = 1
 EMPTY: Position = {"version": _VERSION, "files": []}
 
@@ -31,7 +29,7 @@ _STALE = 4
 
 
 @dataclasses.dataclass(slots=True)
-class Entry:
+class FilePosition:
     """One file."""
 
     to: int = 0  # end of the consumed part: a byte, or in Parquet a row group; compressed: 0 or the size
@@ -62,13 +60,13 @@ class Entry:
         return [path, self.to, self.size, self.mtime_ns, self.head, self.mark, self.kind, flat, self.node]
 
     @classmethod
-    def of(cls, record: list[Any]) -> Entry:
+    def of(cls, record: list[Any]) -> FilePosition:
         _, to, size, mtime_ns, head, mark, kind, flat, *node = record
         segments = list(zip(flat[::2], flat[1::2], strict=True))
         return cls(to, size, mtime_ns, head, mark, kind, segments, node[0] if node else 0)
 
 
-class Ledger:
+class FileOffsets:
     """All files of one position, and the writer of the next.
 
     Recently moved files are in the position itself. The others, once they are many, are in an append-only list, of
@@ -85,7 +83,7 @@ class Ledger:
             )
         self._folder = folder
         self._quiet: dict[str, Any] = dict(position.get("quiet", {}))
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, FilePosition] = {}
         # Paths that the position itself lists, least recently changed first.
         self._inline: dict[str, None] = {}
         self._touched: set[str] = set()
@@ -93,9 +91,9 @@ class Ledger:
         self._listed = len(lines)
         for line in lines:
             record = json.loads(line)
-            self.entries[record[0]] = Entry.of(record)
+            self.entries[record[0]] = FilePosition.of(record)
         for record in position["files"]:
-            self.entries[record[0]] = Entry.of(record)
+            self.entries[record[0]] = FilePosition.of(record)
             self._inline[record[0]] = None
 
     def touch(self, path: str) -> None:

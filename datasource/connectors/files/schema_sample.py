@@ -10,10 +10,7 @@ from ....conf.errors import SchemaError
 from .content import codec_of, compressed_blocks, line_ends
 from .formats.columnar import footer
 from .formats.lines import Head, LineFormat
-from .paths import Seen, kind_by_name, natural_key
-from .store import FileAccess
-
-__all__ = ["Sampler", "normal_type"]
+from .store import FileAccess, Seen, kind_by_name, natural_key
 
 _SAMPLE_BYTES = 16 << 20
 _SAMPLE_FILES = 16

@@ -7,15 +7,163 @@ import dataclasses
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from ....conf.errors import OptionError
 from ....conf.locations import is_remote, scheme_of
+from ....conf.locations import local_path as absolute_path
 from ....storage.folder import TableFolder
-from .paths import Folders, Seen, alternatives, find, has_magic, is_pattern, local_path
 
-__all__ = ["FileAccess", "check_scheme", "feed_root"]
+# Size in bytes, time of the last change in nanoseconds, number of the path it was found under.
+Seen = tuple[int, int, int]
+# Of each folder listed: the time of its last change before that, in nanoseconds, and the number of the path.
+Folders = dict[str, tuple[int, int]]
+_Fits = Callable[[str], object]
+
+CODECS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+FORMATS = {
+    ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
+    ".parquet": "parquet", ".pq": "parquet", ".log": "zeek",
+}  # fmt: skip
+_MAGIC = re.compile(r"[*?\[{]")
+# What log rotation appends to a name.
+_ROTATED = re.compile(r"(?<=\w)(?:\.\d{1,4}|-\d{8}(?:-?\d+)?)(?=(?:\.gz|\.gzip|\.zst|\.zstd)?$)")
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def local_path(path: str) -> str:
+    """Return the absolute local path of a path or ``file:`` address."""
+    return absolute_path(os.path.expanduser(path))
+
+
+def has_magic(path: str) -> bool:
+    """Return whether a path is a pattern. A path that exists as it is written is none."""
+    return is_pattern(path) and not os.path.lexists(path)
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path has a pattern's characters in it."""
+    return _MAGIC.search(path) is not None
+
+
+def kind_by_name(path: str) -> tuple[str | None, str | None]:
+    """Return the format and codec that a file's extensions name, or None; ``a.csv.1``, ``a.csv-20240701`` are CSV."""
+    stem, extension = os.path.splitext(_without_rotation(path))
+    codec = CODECS.get(extension)
+    if codec is not None:
+        extension = os.path.splitext(stem)[1]
+    return FORMATS.get(extension), codec
+
+
+def is_tab_separated(path: str) -> bool:
+    """Return whether a file's name has the extension of tab-separated fields."""
+    stem, extension = os.path.splitext(_without_rotation(path))
+    return (os.path.splitext(stem)[1] if extension in CODECS else extension) == ".tsv"
+
+
+def _without_rotation(path: str) -> str:
+    return _ROTATED.sub("", path.lower())
+
+
+def natural_key(path: str) -> list[tuple[int, int | str]]:
+    """Return a sort key that puts part2 before part10."""
+    # Digits of other scripts, and superscripts, are text: `isdigit` takes them for digits, and `int` not always.
+    return [(0, int(piece)) if piece[0] in "0123456789" else (1, piece) for piece in _DIGITS.split(path) if piece]
+
+
+def find(
+    path: str, root: int, folders: Folders, *, recursive: bool, name_filter: str | None
+) -> Iterator[tuple[str, Seen]]:
+    """Yield the files that a path matches, without hidden ones (``_``, ``.``); add the listed folders to `folders`."""
+    search = _Search(root, folders, recursive=recursive, name_filter=name_filter)
+    if not has_magic(path):
+        yield from search.below(path)
+        return
+    for pattern in alternatives(path):
+        yield from search.expand("/", pattern.strip("/").split("/"))
+
+
+def new_in(
+    folder: str, root: int, folders: Folders, known: Container[str], *, name_filter: str | None
+) -> Iterator[tuple[str, Seen]]:
+    """Yield the files in one folder that are not known yet, without a look at the others."""
+    return _Search(root, folders, recursive=False, name_filter=name_filter).listed(folder, known)
+
+
+class _Search:
+    def __init__(self, root: int, folders: Folders, *, recursive: bool, name_filter: str | None) -> None:
+        self._root = root
+        self._folders = folders
+        self._recursive = recursive
+        self._fits: _Fits = re.compile(fnmatch.translate(name_filter)).match if name_filter else lambda _: True
+
+    def below(self, path: str) -> Iterator[tuple[str, Seen]]:
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            return
+        if os.path.isdir(path):
+            yield from self.listed(path)
+        elif self._fits(os.path.basename(path)):
+            yield path, (stat.st_size, stat.st_mtime_ns, self._root)
+
+    def listed(self, folder: str, known: Container[str] = ()) -> Iterator[tuple[str, Seen]]:
+        inner: list[str] = []
+        try:
+            self._folders[folder] = (os.stat(folder).st_mtime_ns, self._root)
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name[0] in "._" or entry.path in known:
+                        continue
+                    try:
+                        if entry.is_dir():
+                            inner.append(entry.path)
+                        elif self._fits(entry.name):
+                            stat = entry.stat()
+                            yield entry.path, (stat.st_size, stat.st_mtime_ns, self._root)
+                    except FileNotFoundError:
+                        continue  # gone since it was listed, or a link to nothing
+        except FileNotFoundError:
+            return
+        if self._recursive:
+            for each in inner:
+                yield from self.listed(each)
+
+    def expand(self, base: str, parts: list[str]) -> Iterator[tuple[str, Seen]]:
+        if not parts:
+            yield from self.below(base)
+            return
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self.expand(base, rest)
+            for name in _names(base):
+                if os.path.isdir(os.path.join(base, name)):
+                    yield from self.expand(os.path.join(base, name), parts)
+        elif not _MAGIC.search(part):
+            yield from self.expand(os.path.join(base, part), rest)
+        else:
+            fits = re.compile(fnmatch.translate(part)).match
+            for name in _names(base):
+                if fits(name) and (not rest or os.path.isdir(os.path.join(base, name))):
+                    yield from self.expand(os.path.join(base, name), rest)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name[0] not in "._")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return a pattern's alternatives without braces: a{b,c} becomes ab and ac."""
+    opened = re.search(r"\{([^{}]*)\}", pattern)
+    if opened is None:
+        return [pattern]
+    before, after = pattern[: opened.start()], pattern[opened.end() :]
+    return [each for choice in opened.group(1).split(",") for each in alternatives(before + choice + after)]
+
 
 _SCHEMES = ("s3", "s3a")
 

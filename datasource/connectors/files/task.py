@@ -18,8 +18,6 @@ from .formats.lines import Head, LineFormat, LineParser, parse_lines
 from .frontier import RESUME, changed
 from .store import FileAccess
 
-__all__ = ["RangeReader"]
-
 
 class RangeReader:
     """A reader of one range, in bounded memory. `wanted` are the columns to read."""

@@ -12,15 +12,12 @@ from ...options import SourceOptions
 from ...selection import referenced_columns
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .client import Cluster, feed_name
-from .metadata import METADATA, check_key_type
 from .options import KafkaOptions
 from .positions import Positions
 from .records import AvroValues, ProtobufValues
-from .rows import MessageRows, metadata_name
+from .rows import METADATA, MessageRows, check_key_type, metadata_name
 from .task import messages
 from .values import ValueFormat, csv_values, json_values
-
-__all__ = ["KafkaConnector", "make"]
 
 # Messages of each partition by which columns are inferred.
 _SAMPLE = 1000

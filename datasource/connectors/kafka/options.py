@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 from ....conf.errors import OptionError
 from ....conf.options import boolean, one_of, option, parsed, positive_int, text
 
-__all__ = ["EARLIEST", "LATEST", "KafkaOptions", "Offsets"]
-
 Offsets = str | Mapping[str, Mapping[str, int]]
 """``earliest``, ``latest``, or offsets by topic and partition."""
 

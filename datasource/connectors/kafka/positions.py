@@ -9,11 +9,8 @@ from typing import Any, Protocol
 
 from ....conf.errors import FeedChangedError, OptionError
 from ..contract import Advance, Limit, Position, Range
-from .client import feed_name, feed_place, lost
-from .epochs import End
+from .client import End, feed_name, feed_place, lost
 from .options import EARLIEST, LATEST, KafkaOptions, Offsets
-
-__all__ = ["ClusterView", "Positions", "shared"]
 
 _log = logging.getLogger("upstream.kafka")
 

@@ -22,8 +22,6 @@ from ..contract import MalformedRows
 from .options import KafkaOptions
 from .values import RowsAtOffsets, ValueFormat, Where
 
-__all__ = ["AvroValues", "ProtobufValues"]
-
 _MAGIC = 0
 _HEAD = 5
 

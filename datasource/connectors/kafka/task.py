@@ -16,7 +16,6 @@ from .options import KafkaOptions
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
 
-__all__ = ["messages"]
 
 _log = logging.getLogger("upstream.kafka")
 

@@ -6,18 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ....conf.errors import SchemaError
+from ....core.rows.exact_integers import Int64s
 from ..contract import MalformedRows
-from ..files.formats.delimited import DelimitedFormat
 from ..files.formats.jsonlines import JsonFormat
 from ..files.formats.lines import Head, LineFormat, LineParser, parse_lines
+from ..files.formats.separated_values import DelimitedFormat
 
-__all__ = ["LineValues", "RowsAtOffsets", "ValueFormat", "Where", "csv_values", "json_values"]
-
-Int64s = npt.NDArray[np.int64]
 RowsAtOffsets = tuple[pa.Table, Int64s]
 """Rows, and the position of each among the values."""
 Where = Callable[[int], str]

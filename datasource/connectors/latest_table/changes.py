@@ -2,35 +2,172 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ....conf.column_names import columns_of
-from ....conf.errors import FeedChangedError
+from ....conf.errors import FeedChangedError, TableError
 from ....core.rows.columns import columns_at
+from ....core.rows.exact_integers import Int64s
 from ....core.rows.newest import key_codes
-from ....delta_format.deletion_vectors import read_vector
-from ....delta_format.parquet_files import open_parquet, rows_at
+from ....delta_format.deletion_vectors import DeletionVector, read_vector
+from ....delta_format.latest_table import BUCKET, CommitChanges, kept_count
+from ....delta_format.scan import open_parquet, rows_at
 from ....storage.folder import TableFolder
 from ..contract import Chunk, Range
-from .commit_changes import BucketChange, LeftRows
-from .images import CHANGES, DELETE, images_of
-from .log import TableLog
-from .table import Described
+from .table import TableLog, TableVersion
 from .task import ROWS_AT_ONCE, conformed, last_rows
 
-__all__ = ["CHANGE", "CHANGE_FIELD", "as_inserted", "read_changes"]
+_FOLDER = re.compile(rf"(?:^|/){BUCKET}=(\d+)/")
+
+
+class LeftRows(NamedTuple):
+    """Rows of a file that the bucket no longer has, or has in another file."""
+
+    path: str  # relative to the table
+    before: DeletionVector | None  # rows that were dead before the commit
+    after: DeletionVector | None  # rows that are dead since
+    marked: bool  # the file stays, and the rows that left are those only in `after`; else all live rows left
+
+
+class CameFile(NamedTuple):
+    """An added file: its path, and how many of its rows (the last ones) the commit brought."""
+
+    path: str
+    fresh: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketChange:
+    """A commit's effect on one bucket."""
+
+    left: Sequence[LeftRows] = ()
+    came: Sequence[CameFile] = ()
+    deletions: int = 0  # number of keys that it recorded as deleted
+
+    @property
+    def files(self) -> int:
+        return len(self.left) + len(self.came)
+
+    @property
+    def fresh(self) -> int:
+        return sum(file.fresh for file in self.came)
+
+    def most_changes(self, keep: int | None) -> int | None:
+        """Return the maximum of changes; None if only the files have it.
+
+        An added row removes one row at most, and a deletion all that the table keeps of a key (`keep`).
+        """
+        if not self.fresh and not self.deletions:
+            return None if self.left else 0
+        return 2 * self.fresh + self.deletions * (keep or 1)
+
+
+def bucket_changes(actions: Iterable[Mapping[str, Any]], location: str) -> dict[str, BucketChange]:
+    """Return our commit's effect on each bucket whose rows it changed, by the bucket's number as text."""
+    found = [action for action in actions if action.keys() & {"add", "remove", "commitInfo"}]
+    recorded = (CommitChanges.of_commit(action["commitInfo"]) for action in found if "commitInfo" in action)
+    delivered = next((each for each in recorded if each is not None), CommitChanges(0, {}, {}))
+    adds = {unquote(each["add"]["path"]): each["add"] for each in found if "add" in each}
+    removes = {unquote(each["remove"]["path"]): each["remove"] for each in found if "remove" in each}
+    left: dict[str, list[LeftRows]] = {}
+    came: dict[str, list[CameFile]] = {}
+    deletions: dict[str, int] = {}
+    for path, removed in removes.items():
+        if removed.get("dataChange", True):
+            vectors = _vector(removed), _vector(adds.get(path, {}))
+            rows = LeftRows(path, *vectors, path in adds)
+            left.setdefault(_bucket_of(path, removed, location), []).append(rows)
+    for path, added in adds.items():
+        if path not in removes and added.get("dataChange", True):
+            file = CameFile(path, delivered.rows.get(path, 0))
+            came.setdefault(_bucket_of(path, added, location), []).append(file)
+    for path, count in delivered.deletions.items():
+        bucket = _bucket_of(path, {}, location)
+        deletions[bucket] = deletions.get(bucket, 0) + count
+    return {
+        bucket: BucketChange(left.get(bucket, ()), came.get(bucket, ()), deletions.get(bucket, 0))
+        for bucket in sorted(left.keys() | came.keys(), key=int)
+    }
+
+
+def keep_after(actions: Iterable[Mapping[str, Any]], keep: int | None) -> int | None:
+    """Return how many rows of each key the table keeps after a commit, before which it kept `keep`."""
+    for action in actions:
+        if "metaData" in action:
+            keep = kept_count(action["metaData"].get("configuration") or {})
+    return keep
+
+
+def _vector(action: Mapping[str, Any]) -> DeletionVector | None:
+    vector = action.get("deletionVector")
+    return None if vector is None else DeletionVector.from_json(vector)
+
+
+def _bucket_of(path: str, action: Mapping[str, Any], location: str) -> str:
+    """Return a file's bucket, by its action or by the folder that the sink writes it into."""
+    values: Mapping[str, Any] = action.get("partitionValues") or {}
+    match = _FOLDER.search(path)
+    if BUCKET not in values and match is None:
+        raise TableError(
+            f"an entry in the log of the table at {location} does not name the bucket of the file {path}",
+            expected="entries as the sink, Spark or delta-rs write them",
+            hint="read the table without changes=full",
+        )
+    return str(values[BUCKET]) if BUCKET in values else str(match and match[1])
+
+
+CHANGES = ("insert", "update_preimage", "update_postimage", "delete")
+"""The values of the column of changes, which are those of Delta's change data feed."""
+
+INSERT, PREIMAGE, POSTIMAGE, DELETE = range(4)
+
+
+class ChangeImages(NamedTuple):
+    """Rows before and after a commit, in the order in which they leave."""
+
+    places: Int64s  # an earlier row's place; or that of an added row, plus the number of earlier rows
+    changes: Int64s  # places in `CHANGES`, one for each of `places`
+
+
+def images_of(before: Int64s, kept: Int64s, fresh: Int64s) -> ChangeImages:
+    """Return the changes that a commit made.
+
+    The arrays have key numbers (at least 0) of rows that may have left, rows that are unchanged, and added rows. Each
+    row that left is once a preimage or a deletion. Each added row is once a postimage or an insertion. A preimage is
+    directly before its postimage.
+    """
+    held, came = len(before), len(fresh)
+    size = 1 + max((int(each.max()) for each in (before, kept, fresh) if len(each)), default=-1)
+    stays = np.zeros(size, dtype=np.bool_)
+    stays[kept] = True
+    gone = np.flatnonzero(~stays[before])
+    successor = np.full(size, -1, dtype=np.int64)
+    successor[fresh] = np.arange(came)
+    preimage = np.full(came, -1, dtype=np.int64)
+    met = gone[successor[before[gone]] >= 0]
+    preimage[successor[before[met]]] = met
+    updates = preimage >= 0
+    deleted = np.setdiff1d(gone, preimage[updates], assume_unique=True)
+    after = np.arange(came) + np.cumsum(updates)  # where each row that came is, behind its preimage
+    total = came + int(np.count_nonzero(updates))
+    places = np.empty(total, dtype=np.int64)
+    changes = np.empty(total, dtype=np.int64)
+    places[after], changes[after] = np.arange(came) + held, np.where(updates, POSTIMAGE, INSERT)
+    places[after[updates] - 1], changes[after[updates] - 1] = preimage[updates], PREIMAGE
+    return ChangeImages(np.concatenate([places, deleted]), np.concatenate([changes, np.full(len(deleted), DELETE)]))
+
 
 CHANGE = "_change_type"
 """The column of changes, named as in Delta's change data feed."""
 
 CHANGE_FIELD = pa.field(CHANGE, pa.string())
-
-Int64s = npt.NDArray[np.int64]
 
 
 class _Before(NamedTuple):
@@ -42,7 +179,7 @@ class _Before(NamedTuple):
 
 
 def read_changes(
-    folder: TableFolder, part: Range, change: BucketChange, table: Described, schema: pa.Schema
+    folder: TableFolder, part: Range, change: BucketChange, table: TableVersion, schema: pa.Schema
 ) -> Iterator[Chunk]:
     """Yield a bucket's changes, each preimage directly before its postimage.
 
@@ -87,7 +224,7 @@ def _with_changes(rows: pa.Table, changes: pa.Array, schema: pa.Schema) -> pa.Ta
 
 
 def _changed(
-    folder: TableFolder, change: BucketChange, table: Described, schema: pa.Schema, *, history: bool
+    folder: TableFolder, change: BucketChange, table: TableVersion, schema: pa.Schema, *, history: bool
 ) -> tuple[pa.Table, pa.Table, Int64s, Int64s]:
     """Return the rows that left, the added rows, the order of both together, and the kind of each change."""
     order = table.sequence or (() if table.time is None else (table.time,))

@@ -10,18 +10,14 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError, SchemaError
 from ....core.rows.event_times import NO_TIME, bound_us
-from ....delta_format.latest_table import Delivered
+from ....delta_format.latest_table import CommitChanges
 from ....storage.folder import TableFolder
 from ...options import SourceOptions
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
-from .changes import CHANGE, CHANGE_FIELD, as_inserted, read_changes
-from .commit_changes import BucketChange, bucket_changes, keep_after
-from .log import NEW_CHECKPOINT, TableLog
+from .changes import CHANGE, CHANGE_FIELD, BucketChange, as_inserted, bucket_changes, keep_after, read_changes
 from .options import LatestOptions
-from .table import Described, count_rows, describe, live_files
+from .table import NEW_CHECKPOINT, TableLog, TableVersion, count_rows, describe, live_files
 from .task import read_range
-
-__all__ = ["LatestConnector", "make"]
 
 
 def make(options: LatestOptions, common: SourceOptions, schema: pa.Schema | None) -> LatestConnector:
@@ -56,7 +52,7 @@ class LatestConnector(Connector):
         self._folder: TableFolder = options.folder()
         self._log = TableLog(self._folder)
         self._feed = options.path or ""
-        self._described: Described | None = None
+        self._described: TableVersion | None = None
         self._schema: pa.Schema | None = None
         self._frozen: int | None = None
 
@@ -140,7 +136,7 @@ class LatestConnector(Connector):
         # Tasks only read; of the table they need the key, to find the rows that were replaced.
         return {**self.__dict__, "_described": self._described if self._options.full else None}
 
-    def _table(self) -> Described:
+    def _table(self) -> TableVersion:
         if self._described is None:
             with self._folder.guarded():
                 self._described = describe(self._folder)
@@ -217,7 +213,7 @@ class LatestConnector(Connector):
         over = frozenset[str]() if waiting else self._over(reached)
         return Advance(reached, ranges, over, waiting, promised)
 
-    def _of_commit(self, version: int, found: Delivered) -> list[_Place]:
+    def _of_commit(self, version: int, found: CommitChanges) -> list[_Place]:
         came = [_Place({"version": version, "path": path, "rows": rows}, rows) for path, rows in found.rows.items()]
         return came + [
             _Place({"version": version, "path": path, "rows": rows, "deleted": True}, rows)
@@ -252,7 +248,7 @@ class LatestConnector(Connector):
             raise self._log.gone(version, "the log entry")
         return bucket_changes(actions, self._folder.location)[bucket]
 
-    def _promised(self, found: Delivered | None) -> dict[str, int]:
+    def _promised(self, found: CommitChanges | None) -> dict[str, int]:
         """Return the table's low-watermark, if a commit records it and `time` is the table's own time column."""
         common = self._common
         if found is None or found.low_watermark is None or common.time is None or common.time != self._table().time:

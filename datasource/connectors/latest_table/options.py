@@ -13,8 +13,6 @@ from ....storage.folder import TableFolder
 from ...options import SourceOptions
 from .table import describe
 
-__all__ = ["LatestOptions"]
-
 
 @dataclasses.dataclass(frozen=True)
 class LatestOptions:

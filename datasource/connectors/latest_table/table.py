@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from ....conf.errors import OptionError, TableError
+from ....conf.errors import FeedChangedError, OptionError, TableError
 from ....delta_format.column_mapping import check_mapping
-from ....delta_format.data_files import LiveFiles
 from ....delta_format.deletion_vectors import DeletionVector
 from ....delta_format.latest_table import (
     BUCKET,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
+    METADATA_KEY,
     SEQ,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
+    CommitChanges,
     kept_count,
+    recorded_under,
 )
-from ....delta_format.log import LogReplay
+from ....delta_format.log import LiveFiles, LogReplay, entry_actions, entry_place
 from ....storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Described", "LiveFile", "count_rows", "describe", "live_files", "open_table"]
-
 
 @dataclasses.dataclass(frozen=True)
-class Described:
+class TableVersion:
     """The description of a latest table at one version."""
 
     table_id: str  # Delta's id; a recreated table has another one
@@ -58,7 +58,7 @@ def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
         ) from error
 
 
-def describe(folder: TableFolder, version: int | None = None) -> Described:
+def describe(folder: TableFolder, version: int | None = None) -> TableVersion:
     """Return the table's description; raise TableError if it is not ours or has mapped column names."""
     table = open_table(folder, version)
     metadata = table.metadata()
@@ -75,7 +75,7 @@ def describe(folder: TableFolder, version: int | None = None) -> Described:
     key = tuple(json.loads(properties[KEY_PROPERTY]))
     time, keep = properties.get(TIME_PROPERTY), kept_count(properties)
     sequence = tuple(json.loads(properties.get(SEQUENCE_PROPERTY, "[]")))
-    return Described(str(metadata.id), table.version(), key, time, columns, keep, sequence)
+    return TableVersion(str(metadata.id), table.version(), key, time, columns, keep, sequence)
 
 
 class LiveFile(NamedTuple):
@@ -110,3 +110,100 @@ def count_rows(folder: TableFolder, path: str) -> int:
 
     where, filesystem = folder.place(path)
     return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
+
+
+NEW_CHECKPOINT = "start with a new checkpoint: it begins with the table as it is then"
+
+_NOTHING = CommitChanges(0, {}, {})
+# After maintenance, the last commit with the table's low-watermark is a little further back.
+_LOOK_BACK = 100
+
+
+class TableLog:
+    """A reader of one table's Delta log."""
+
+    def __init__(self, folder: TableFolder) -> None:
+        self._folder = folder
+        self._last: tuple[int, list[dict[str, Any]]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_folder": self._folder, "_last": None}
+
+    def has(self, version: int) -> bool:
+        return self._folder.has(entry_place(version))
+
+    def actions(self, version: int) -> list[dict[str, Any]] | None:
+        """Return the actions of a version's entry; None if there is no such entry."""
+        if self._last is None or self._last[0] != version:
+            try:
+                self._last = version, entry_actions(self._folder, version)
+            except FileNotFoundError:
+                return None
+        return self._last[1]
+
+    def delivered(self, version: int, table_id: str) -> CommitChanges | None:
+        """Return what a version applied: nothing if it was maintenance, None without an entry.
+
+        Raise FeedChangedError if it changed rows without a record, or made another table.
+        """
+        actions = self.actions(version)
+        if actions is None:
+            return None
+        info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        made = [each["metaData"]["id"] for each in actions if "metaData" in each]
+        if any(each != table_id for each in made):
+            raise self.made_anew()
+        found = CommitChanges.of_commit(info)
+        if found is not None:
+            return found
+        if not any(each.get(kind, {}).get("dataChange") for each in actions for kind in ("add", "remove")):
+            return _NOTHING
+        if made and recorded_under(METADATA_KEY, info) is not None:
+            raise FeedChangedError(
+                f"version {version} of the table at {self._folder.location} has replaced its rows by others with other "
+                "columns",
+                expected="the same columns for the life of a checkpoint",
+                hint=NEW_CHECKPOINT,
+            )
+        if recorded_under(METADATA_KEY, info) is not None:
+            raise FeedChangedError(
+                f"version {version} of the table at {self._folder.location} was committed by a release of this package "
+                "that did not say "
+                "what a commit delivered",
+                expected="commits of this release",
+                hint=f"let this release write the table, and {NEW_CHECKPOINT}",
+            )
+        raise FeedChangedError(
+            f"version {version} of the table at {self._folder.location} was not committed by this package's sink, and "
+            "changed rows "
+            f"(operation {info.get('operation', 'unknown')})",
+            expected="commits of the sink, and maintenance that changes no row, such as OPTIMIZE",
+            hint=NEW_CHECKPOINT,
+        )
+
+    def last_delivered(self, version: int) -> CommitChanges | None:
+        """Return the sink's last record up to a version; None if the last `_LOOK_BACK` versions have none."""
+        for each in range(version, max(version - _LOOK_BACK, -1), -1):
+            for action in self.actions(each) or ():
+                found = CommitChanges.of_commit(action.get("commitInfo", {}))
+                if found is not None:
+                    return found
+        return None
+
+    def made_anew(self) -> FeedChangedError:
+        """Return the error for a table other than the one that the checkpoint began with."""
+        return FeedChangedError(
+            f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and "
+            "made anew",
+            expected="the same table for the life of a checkpoint",
+            hint=NEW_CHECKPOINT,
+        )
+
+    def gone(self, version: int, what: str) -> FeedChangedError:
+        """Return the error for a part of a version that is gone before it was read."""
+        return FeedChangedError(
+            f"{what} of version {version} of the table at {self._folder.location} is gone before it was read",
+            expected="log entries and files that are kept until those who follow the table have read them",
+            hint="run this query more often, VACUUM less, or give the query that writes the table a longer retention; "
+            "then " + NEW_CHECKPOINT,
+        )

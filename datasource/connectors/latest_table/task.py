@@ -10,12 +10,10 @@ import pyarrow as pa
 
 from ....conf.errors import SchemaError
 from ....delta_format.deletion_vectors import DeletionVector, read_vector
-from ....delta_format.parquet_files import open_parquet
+from ....delta_format.scan import open_parquet
 from ....storage.folder import TableFolder
 from ..contract import Chunk, Range
-from .log import NEW_CHECKPOINT, TableLog
-
-__all__ = ["ROWS_AT_ONCE", "conformed", "last_rows", "read_range"]
+from .table import NEW_CHECKPOINT, TableLog
 
 ROWS_AT_ONCE = 262_144
 """The maximum of rows in memory at once, where a part suffices."""

@@ -2,25 +2,122 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError
 from ....core.rows.event_times import event_time_us
+from ....core.rows.exact_integers import Int64s
 from ..contract import Connector, Limit, MalformedRows, Range
-from .recorded_part import RecordedPart
-from .recording_cache import CURSORS, ROWS, SCHEDULES
-from .schedule import Pace, Schedule, elapsed_by_rate, elapsed_by_time
+from .options import Pace, Schedule, elapsed_by_rate, elapsed_by_time
 
-__all__ = ["Recording"]
 
-Int64s = npt.NDArray[np.int64]
+@dataclasses.dataclass(frozen=True)
+class RecordedPart:
+    """Neighbouring rows of a recording, as they were read."""
+
+    begin: int  # all numbers in the part are at least this; all before it are smaller
+    rows: pa.Table
+    numbers: Int64s  # increasing
+    malformed: Sequence[Mapping[str, Any]]  # reports in between
+
+
+class HeldSchedules:
+    """The most recently used schedules."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Hashable, Schedule] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
+        with self._lock:
+            found = self._held.get(key) or make()
+            self._held[key] = found
+            self._held.move_to_end(key)
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+            return found
+
+
+class HeldRecordings:
+    """The most recently used whole recordings, up to `most_bytes` of Arrow memory together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Hashable, list[RecordedPart] | None] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], list[RecordedPart] | None]) -> list[RecordedPart] | None:
+        """Return the pieces of a recording, read if they are not held; None if it is too large to be held."""
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = make()
+            self._held.move_to_end(key)
+            while len(self._held) > 1 and sum(map(_size, self._held.values())) > self.most_bytes:
+                self._held.popitem(last=False)
+            return self._held[key]
+
+
+class Cursors:
+    """Open streams of recordings that are too large to be held, each at the end of its last range."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: list[tuple[Hashable, int, _Cursor]] = []
+
+    def until(
+        self, key: Hashable, low: int, first: int, last: int, start: Callable[[], Iterator[RecordedPart]]
+    ) -> Iterator[RecordedPart]:
+        """Yield the pieces with rows `first` up to `last`, from the nearest open stream, or from `start` at `low`."""
+        with self._lock:
+            near = [each for each in self._open if each[0] == key and low <= each[1] <= first]
+            found = max(near, key=lambda each: each[1], default=None)
+            if found is not None:
+                self._open.remove(found)
+        cursor = _Cursor(start()) if found is None else found[2]
+        yield from cursor.until(last)
+        with self._lock:
+            self._open.append((key, last, cursor))
+            del self._open[: -self._most]
+
+
+class _Cursor:
+    def __init__(self, pieces: Iterator[RecordedPart]) -> None:
+        self._pieces = pieces
+        self._waiting: list[RecordedPart] = []
+
+    def until(self, last: int) -> Iterator[RecordedPart]:
+        kept: list[RecordedPart] = []
+        while True:
+            piece = self._waiting.pop(0) if self._waiting else next(self._pieces, None)
+            if piece is None:
+                break
+            if piece.begin >= last:
+                kept.append(piece)
+                break
+            kept = [piece]
+            yield piece
+        # The last piece may reach beyond the range, so the next range sees it again.
+        self._waiting = kept + self._waiting
+
+
+def _size(pieces: list[RecordedPart] | None) -> int:
+    return sum(piece.rows.nbytes + piece.numbers.nbytes for piece in pieces or ())
+
+
+SCHEDULES = HeldSchedules(8)
+ROWS = HeldRecordings(256 << 20)
+CURSORS = Cursors(8)
 
 
 class Recording:
@@ -106,7 +203,7 @@ class Recording:
         return pieces
 
     def _read(self, range_number: int, columns: tuple[str, ...]) -> Iterator[RecordedPart]:
-        noted = _Noted()
+        noted = _MalformedRowStore()
         for number in range(range_number, len(self._ranges)):
             base = begin = int(self._first[number])
             for chunk in self._connector.read(self._ranges[number], columns, noted):
@@ -119,7 +216,7 @@ class Recording:
                 yield RecordedPart(begin, nothing, np.empty(0, dtype=np.int64), noted.take())
 
 
-class _Noted:
+class _MalformedRowStore:
     """A store of malformed rows until the batch that they belong to is read."""
 
     def __init__(self) -> None:

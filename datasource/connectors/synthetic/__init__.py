@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .connector import SyntheticConnector, make
 from .options import SyntheticOptions
-from .stream import FeedPoint, Recipe, Rows, SyntheticStream
+from .stream import FeedPoint, Recipe, RowRun, SyntheticStream
 
-__all__ = ["FeedPoint", "Recipe", "Rows", "SyntheticConnector", "SyntheticOptions", "SyntheticStream", "make"]
+__all__ = ["FeedPoint", "Recipe", "RowRun", "SyntheticConnector", "SyntheticOptions", "SyntheticStream", "make"]

@@ -15,9 +15,7 @@ from ....core.rows.system_column import TIMESTAMP
 from ...options import SourceOptions
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .options import SyntheticOptions
-from .stream import FeedPoint, Recipe, Rows, SyntheticStream
-
-__all__ = ["SyntheticConnector", "make"]
+from .stream import FeedPoint, Recipe, RowRun, SyntheticStream
 
 # A range is at least this many rows, unless there are fewer, and a feed gives at most so many ranges at a time.
 _RANGE_ROWS = 1 << 18
@@ -183,7 +181,7 @@ class SyntheticConnector(Connector):
             start = stop
         return ranges
 
-    def _column(self, name: str, rows: Rows, origin_us: int) -> pa.Array:
+    def _column(self, name: str, rows: RowRun, origin_us: int) -> pa.Array:
         if name == "key":
             key = pa.array(rows.key())
             return key if self._options.key_type == "long" else _named_keys(key)
@@ -228,7 +226,7 @@ def _named_keys(key: pa.Array) -> pa.Array:
     return pc.call_function("binary_join_element_wise", [pa.scalar("key-"), pc.cast(key, pa.string()), pa.scalar("")])
 
 
-def _binary(rows: Rows) -> pa.Array:
+def _binary(rows: RowRun) -> pa.Array:
     data = np.ascontiguousarray(rows.payload())
     offsets = np.arange(len(rows) + 1, dtype=np.int32) * data.shape[1]
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

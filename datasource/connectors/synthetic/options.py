@@ -8,10 +8,7 @@ from datetime import datetime, timedelta, timezone
 from ....conf.errors import OptionError
 from ....conf.options import duration_us, numbers, one_of, option, parsed, positive_float, positive_int, whole
 from ....conf.units import parse_duration_us
-from .profile import Burst
-from .stream import Recipe
-
-__all__ = ["SyntheticOptions"]
+from .stream import Burst, Recipe
 
 # (feed, from, to) in elapsed microseconds; no `to` is for ever.
 Silence = tuple[int, int, "int | None"]

@@ -4,18 +4,170 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from .draws import SLOT_ROWS, Draws, KeysByShare, slot_counts, zipf_shares
-from .profile import NEVER_US, Burst, RateProfile
+from ....core.rows.exact_integers import Int64s
 
-__all__ = ["FeedPoint", "Recipe", "Rows", "SyntheticStream"]
-
-Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+
+SLOT_ROWS = 4096
+"""Rows that a slot holds: exactly for constant arrivals, on average for random ones."""
+
+# The splitmix64 generator (Steele, Lea and Flood 2014): a Weyl sequence and a finalizer.
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_MASK = (1 << 64) - 1
+
+
+class Draws:
+    """The random numbers of one column; columns are independent.
+
+    Arrivals and counts use only integer operations and single IEEE multiplications and divisions, so that the machines
+    of a mixed cluster agree on them.
+    """
+
+    def __init__(self, seed: int, feed: int, column: int) -> None:
+        key = 0
+        for part in (seed, feed, column):
+            word = np.array([(key ^ (part & _MASK)) & _MASK], dtype=np.uint64)
+            key = int(_mixed(word, np.uint64(_GOLDEN))[0])
+        self._key = np.uint64(key)
+
+    def words(self, counters: UInt64s) -> UInt64s:
+        """Return a uniform 64-bit number for each counter."""
+        return _mixed(counters, self._key)
+
+    def uniform(self, counters: UInt64s) -> Floats:
+        """Return a number in [0, 1) for each counter."""
+        return (self.words(counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def below(self, counters: UInt64s, bound: int) -> Int64s:
+        """Return a whole number in [0, `bound`) for each counter."""
+        scaled = (self.uniform(counters) * bound).astype(np.int64)
+        return np.minimum(scaled, bound - 1, out=scaled)  # the product may round up to the bound
+
+
+def slot_counts(draws: Draws, slots: Int64s) -> Int64s:
+    """Return the number of rows in each slot for random arrivals: Poisson with mean :data:`SLOT_ROWS`."""
+    low, cumulative = _poisson_table()
+    return low + np.searchsorted(cumulative, draws.uniform(slots.astype(np.uint64)), side="right")
+
+
+def zipf_shares(keys: int, skew: float) -> Floats:
+    """Return each key's share of the rows: key k has one proportional to 1 / (k + 1)^skew."""
+    weights = np.arange(1, keys + 1, dtype=np.float64) ** -skew
+    return weights / weights.sum()
+
+
+class KeysByShare:
+    """A draw of key numbers with given shares (sum 1), by a guide into the cumulative shares (Chen and Asau 1974)."""
+
+    def __init__(self, shares: Floats) -> None:
+        self._cumulative = np.cumsum(shares)
+        self._cumulative /= self._cumulative[-1]
+        self._last = int(np.flatnonzero(shares)[-1])
+        self._cells = min(max(len(shares), 1024), 1 << 20)
+        edges = np.arange(self._cells, dtype=np.float64) / self._cells
+        self._guide = np.searchsorted(self._cumulative, edges, side="right")
+
+    def __call__(self, uniform: Floats) -> Int64s:
+        chosen = self._guide[(uniform * self._cells).astype(np.int64)]
+        behind = np.flatnonzero(self._cumulative[chosen] <= uniform)
+        for _ in range(4):
+            if not len(behind):
+                break
+            chosen[behind] += 1
+            behind = behind[self._cumulative[chosen[behind]] <= uniform[behind]]
+        if len(behind):
+            chosen[behind] = np.searchsorted(self._cumulative, uniform[behind], side="right")
+        return np.minimum(chosen, self._last, out=chosen)
+
+
+def _mixed(counters: UInt64s, key: np.uint64) -> UInt64s:
+    word = counters * np.uint64(_GOLDEN)
+    word += key
+    word ^= word >> np.uint64(30)
+    word *= _MIX_1
+    word ^= word >> np.uint64(27)
+    word *= _MIX_2
+    word ^= word >> np.uint64(31)
+    return word
+
+
+@functools.cache
+def _poisson_table() -> tuple[int, Floats]:
+    # Ten standard deviations to each side; the rest has a chance below 1e-20.
+    spread = 10 * math.isqrt(SLOT_ROWS)
+    counts = range(SLOT_ROWS - spread, SLOT_ROWS + spread)
+    chances = [math.exp(n * math.log(SLOT_ROWS) - SLOT_ROWS - math.lgamma(n + 1)) for n in counts]
+    cumulative = np.cumsum(np.array(chances))
+    return counts[0], cumulative[:-1] / cumulative[-1]
+
+
+NEVER_US = 1 << 62
+"""The elapsed time of rows that never come."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Burst:
+    """In the first `length_us` of every `every_us` the rate is `factor` times the mean; the rest makes up for it."""
+
+    length_us: int
+    every_us: int
+    factor: float
+
+
+class RateProfile:
+    """The rate of one feed over time.
+
+    This map stretches random arrivals at rate one (the time change of a Poisson process). So bursts and silences cost
+    nothing, and any stretch can be made by itself. `rate` is the mean in rows per second outside of silences.
+    `silences` are disjoint, increasing intervals [from, to) of elapsed microseconds; the last may have no end. The
+    feed's clock stops in them, so its rows come later.
+    """
+
+    def __init__(
+        self, rate: float, burst: Burst | None = None, silences: Sequence[tuple[int, int | None]] = ()
+    ) -> None:
+        self._rate = rate
+        self._burst = burst
+        starts: list[float] = []
+        pauses: list[float] = []
+        before = 0.0
+        for begin, end in silences:
+            starts.append(begin - before)
+            before += float(NEVER_US) if end is None else end - begin
+            pauses.append(before)
+        self._starts = np.array(starts)
+        self._pauses = np.array([0.0, *pauses])
+
+    def elapsed_us(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Return the microseconds until `rows` (real, not whole) have come, monotonic; :data:`NEVER_US` if never."""
+        active = self._active_us(rows)
+        if len(self._starts):
+            active = active + self._pauses[np.searchsorted(self._starts, active, side="right")]
+        return np.minimum(active, float(NEVER_US)).astype(np.int64)
+
+    def _active_us(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        burst = self._burst
+        if burst is None:
+            return rows * 1e6 / self._rate
+        per_period = self._rate * burst.every_us / 1e6
+        in_burst = per_period * min(1.0, burst.factor * burst.length_us / burst.every_us)
+        periods = np.floor(rows / per_period)
+        rest = np.clip(rows - periods * per_period, 0.0, per_period)  # rounding must not make time run backwards
+        within = rest / in_burst * burst.length_us
+        if in_burst < per_period:
+            after = burst.length_us + (rest - in_burst) / (per_period - in_burst) * (burst.every_us - burst.length_us)
+            within = np.where(rest < in_burst, within, after)
+        return periods * burst.every_us + within
+
 
 # Slots made at a time: enough to spread NumPy's cost per call, few enough to stay in the cache.
 _SLOTS_AT_ONCE = 16
@@ -58,7 +210,7 @@ class FeedPoint:
     row: int = 0
 
 
-class Rows:
+class RowRun:
     """Neighbouring rows in arrival order; columns are made on access.
 
     `elapsed_us` are arrivals since the start, never decreasing. `first_row` counts from the start of the feed.
@@ -160,7 +312,7 @@ class SyntheticStream:
                 return self._normal(FeedPoint(last, int(counts[-1]), row))
         return FeedPoint(slot, index, row)
 
-    def between(self, start: FeedPoint, stop: FeedPoint, most: int | None = None) -> Iterator[Rows]:
+    def between(self, start: FeedPoint, stop: FeedPoint, most: int | None = None) -> Iterator[RowRun]:
         """Yield the rows from one place to another, in pieces of at most `most` rows, by default all made at once."""
         row, at_once = start.row, _SLOTS_AT_ONCE
         for first in range(start.slot, stop.slot + (stop.index > 0), at_once):
@@ -172,7 +324,7 @@ class SyntheticStream:
                 high -= int(self._counts(slots[-1:])[0]) - stop.index
             for cut in range(low, high, most or high):
                 end = min(high, cut + (most or high))
-                yield Rows(self, counters[cut:end], elapsed[cut:end], row)
+                yield RowRun(self, counters[cut:end], elapsed[cut:end], row)
                 row += end - cut
 
     def _counts(self, slots: Int64s) -> Int64s:
@@ -226,3 +378,14 @@ class SyntheticStream:
 @functools.lru_cache(maxsize=4)
 def _key_chooser(keys: int, skew: float, rates: tuple[float, ...] | None) -> KeysByShare:
     return KeysByShare(zipf_shares(keys, skew) if rates is None else np.array(rates) / sum(rates))
+
+
+def synthetic_arrivals(recipe: Recipe, until_us: int) -> tuple[Int64s, Int64s]:
+    """Return arrivals (microseconds since the start, never decreasing) and key numbers of a recipe's first feed."""
+    stream = SyntheticStream(recipe)
+    pieces = list(stream.between(FeedPoint(), stream.take(FeedPoint(), until_us)))
+    none = np.empty(0, dtype=np.int64)
+    return (
+        np.concatenate([none, *(piece.elapsed_us for piece in pieces)]),
+        np.concatenate([none, *(piece.key() for piece in pieces)]),
+    )

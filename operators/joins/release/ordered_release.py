@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,15 +10,125 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ....core.rows.exact_integers import Int64s
+from ....core.rows.columns import with_nulls
+from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.sort_keys import ordered
 from ....core.rows.system_column import system_field
-from ...runtime.store import Store
+from ...state.entries import PANE
+from ...state.runs import Runs
+from ...state.store import Store
 from .choice import Mode, ReleasePlan, bounds_inside, enters_up_to
-from .rates import ArrivalRates
-from .time_queue import TimeQueue
 
-__all__ = ["InputColumns", "OrderedRelease"]
+HALF_LIFE_S = 60.0
+"""The age in seconds at which a row counts half."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrivalRates:
+    """λ₁ and λ₂ of Hammad et al. §6, as averages in which older rows count less."""
+
+    left: float = 0.0  # number of rows, discounted by their age
+    right: float = 0.0  # likewise
+    seconds: float = 0.0  # the time in which they arrived, discounted likewise
+    clock_us: int | None = None  # the last arrival; None before the first one
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ArrivalRates:
+        """Return the inverse of :meth:`to_json`; no rates for an empty mapping."""
+        return cls(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @property
+    def per_second(self) -> tuple[float, float]:
+        """The rates of the left and the right; 0 before any time has passed."""
+        if self.seconds <= 0:
+            return 0.0, 0.0
+        return self.left / self.seconds, self.right / self.seconds
+
+    def seen(self, left: int, right: int, now_us: int, half_life_s: float = HALF_LIFE_S) -> ArrivalRates:
+        """Return the rates after a batch with its last arrival at `now_us`.
+
+        The clock never moves back. Rows of the first batch do not count, since the time in which they arrived is
+        unknown.
+        """
+        if self.clock_us is None:
+            return dataclasses.replace(self, clock_us=now_us or None)
+        passed_s = max(now_us - self.clock_us, 0) / 1e6
+        share = 0.5 ** (passed_s / half_life_s)
+        return ArrivalRates(
+            self.left * share + left,
+            self.right * share + right,
+            self.seconds * share + passed_s,
+            max(now_us, self.clock_us),
+        )
+
+
+class TimeQueue:
+    """Waiting rows by their time; `rows` counts them."""
+
+    def __init__(self, store: Store, kind: str, schema: pa.Schema, time: str, saved: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._time = time
+        whole = schema.append(pa.field(PANE, pa.int64()))
+        self._runs = Runs(store, kind, saved.get("runs", ()), 1, fit=lambda table: with_nulls(table, whole))
+        self._passed: int | None = saved.get("passed")
+        self.rows = int(saved.get("rows", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"runs": self._runs.known, "passed": self._passed, "rows": self.rows}
+
+    @property
+    def first(self) -> int | None:
+        """The least time of a row that waits; None without rows."""
+        return self._runs.first_from(self._from) if self.rows else None
+
+    def release(self, rows: pa.Table, bound: int) -> pa.Table:
+        """Take rows, and return those that need not wait, with those that had waited for this bound, in no order.
+
+        The bound is inclusive, and `LOWEST` if nothing is known. It may be less than an earlier one: rows up to that
+        one still do not wait.
+        """
+        if self._passed is not None:
+            bound = max(bound, self._passed)
+        rows = rows.select(self._schema.names)
+        if bound == LOWEST:
+            self._wait(rows, self._times(rows))
+            return self._schema.empty_table()
+        found = self._due(bound)
+        self._passed = bound
+        times = self._times(rows)
+        waits = times > bound
+        if waits.any():
+            self._wait(rows.filter(pa.array(waits)), times[waits])
+            rows = rows.filter(pa.array(~waits))
+        return pa.concat_tables([*found, rows], promote_options="default") if found else rows
+
+    def drain(self) -> pa.Table:
+        return pa.concat_tables([self._schema.empty_table(), *self._due(HIGHEST)], promote_options="default")
+
+    @property
+    def _from(self) -> int:
+        return LOWEST if self._passed is None else self._passed + 1
+
+    def _due(self, bound: int) -> list[pa.Table]:
+        """Take the rows up to a time out of the queue."""
+        if not self.rows or self._from > bound:
+            return []
+        found = [table.select(self._schema.names) for table in self._runs.tables(self._from, bound)]
+        self._runs.drop_below(bound + 1)
+        self.rows -= sum(table.num_rows for table in found)
+        return found
+
+    def _wait(self, rows: pa.Table, times: Int64s) -> None:
+        self._runs.add(rows.append_column(PANE, pa.array(times)))
+        self.rows += rows.num_rows
+
+    def _times(self, rows: pa.Table) -> Int64s:
+        if not rows.num_rows:
+            return np.empty(0, dtype=np.int64)
+        return ordered(rows.column(self._time)).astype(np.int64, copy=False)
 
 
 class InputColumns(NamedTuple):

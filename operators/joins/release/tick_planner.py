@@ -6,12 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ....core.feedback.join_reports import JoinReport
-from ....core.feedback.report_files import read_reports
+from ....core.feedback.reports import JoinReport, read_reports
 from ...runtime.ticks import TickSource
 from .choice import ReleasePlan, choose, load_of
-
-__all__ = ["MeasuredCost", "ReleasePlanner", "ReleaseTicks"]
 
 
 @dataclasses.dataclass

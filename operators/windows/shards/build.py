@@ -8,30 +8,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ....core.feedback.report_files import read_reports
-from ....core.feedback.window_reports import WindowReport
+from ....core.feedback.reports import WindowReport, read_reports
 from ....core.rows.buckets import integers_with_hash
-from ...runtime.arrow_steps import choosing
-from ...runtime.compiled import Compiled
-from ...runtime.rows_aside import late_rows_of
-from ...runtime.sharded import InShards
-from .numbering import NumberingPlan, numbering_pack
+from ...runtime.dead_letters import late_rows_of
+from ...runtime.steps import InShards, PhysicalStep, choosing
 from .plan import WindowPlan
+from .stream_numbers import NumberingPlan, numbering_pack
 
 if TYPE_CHECKING:
-    from ....plan.nodes import Window
-    from ....plan.numbering_node import Numbering
-
-__all__ = ["build_numbering", "build_windows"]
+    from ....plan.nodes import NumberRows, Window
 
 
-def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = False) -> Compiled:
+def build_windows(node: Window, before: PhysicalStep, folder: str, *, fused: bool = False) -> PhysicalStep:
     """Return the results of windows, whose shards report to `folder`; `fused` runs them in the stage before."""
-    from ...runtime.flush import with_flush_ticks
-    from .changed_aggregates import check_aggregates
+    from ...runtime.ticks import with_flush_ticks
     from .pack import fused_pack, window_pack
     from .processor import WindowProcessor
-    from .results import check_identity, result_schema
+    from .results import check_aggregates, check_identity, result_schema
 
     plan = node.specification
     assert isinstance(plan, WindowPlan)
@@ -50,14 +43,14 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
         assert isinstance(before.base, InShards)
         steps = before.steps if needed is None else (*before.steps, choosing(needed))
         whole = before.base.with_next(steps, functools.partial(fused_pack, plan), processor, results)
-        return Compiled(whole, node.schema)
+        return PhysicalStep(whole, node.schema)
     packed = before.packed(window_pack(plan, slots, folder), needed)
     if plan.flush_rows is not None:
         packed = with_flush_ticks(packed, folder, slots, "windows")
-    return Compiled(InShards(results, packed, tuple(slots), processor), node.schema)
+    return PhysicalStep(InShards(results, packed, tuple(slots), processor), node.schema)
 
 
-def build_numbering(node: Numbering, before: Compiled, folder: str) -> Compiled:
+def build_numbering(node: NumberRows, before: PhysicalStep, folder: str) -> PhysicalStep:
     """Return numbered rows, for :func:`build_windows`; the shard reports to `folder`."""
     from .numbering_processor import NumberingProcessor
 
@@ -65,4 +58,4 @@ def build_numbering(node: Numbering, before: Compiled, folder: str) -> Compiled:
     assert isinstance(plan, NumberingPlan)
     (slot,) = integers_with_hash(range(1))
     packed = before.packed(numbering_pack(slot), plan.needed)
-    return Compiled(InShards(plan.schema, packed, (slot,), NumberingProcessor(plan, folder)), node.schema)
+    return PhysicalStep(InShards(plan.schema, packed, (slot,), NumberingProcessor(plan, folder)), node.schema)

@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from ....core.rows.exact_integers import HIGHEST, Int64s, affine
-from ...runtime.entries import Keys
-from ...runtime.key_pages import KeyPages
-from ...runtime.store import Store
-from ..evaluate import Results
+from ....core.rows.exact_integers import HIGHEST, Int64s, Mask, affine
+from ...state.entries import Keys
+from ...state.pages import KeyPages
+from ...state.store import Store
+from ..evaluate import WindowStates
 from ..sessions import START, Sessions, SessionWindows, key_numbers
 from .plan import WindowPlan
-
-__all__ = ["GivenSessions", "latest_of_key"]
-
-Mask = npt.NDArray[np.bool_]
 
 _NUMBER, _END, _FINAL = "__upstream_number", "__upstream_end", "__upstream_final"
 
@@ -52,7 +47,7 @@ class GivenSessions:
         least = self._pages.least(_END)
         return HIGHEST if least is None else least
 
-    def replaced(self, sessions: Sessions, closed: Mask, partial: Mask, over: Mask) -> tuple[Results, int]:
+    def replaced(self, sessions: Sessions, closed: Mask, partial: Mask, over: Mask) -> tuple[WindowStates, int]:
         """Replace the results of some sessions by new ones.
 
         `sessions` are all sessions of some keys, in the order of keys, then of time. `closed` and `partial` mark those
@@ -65,7 +60,7 @@ class GivenSessions:
         plan = self._plan
         give = closed | partial
         asked = np.flatnonzero(give | over)
-        empty = Results(sessions.keys.slice(0, 0), np.empty(0, dtype=np.int64), plan.algebra.empty(0))
+        empty = WindowStates(sessions.keys.slice(0, 0), np.empty(0, dtype=np.int64), plan.algebra.empty(0))
         if len(asked) == 0:
             return empty, 0
         pages = self._pages.pages(key_numbers(sessions.keys.take(pa.array(asked))))
@@ -77,7 +72,7 @@ class GivenSessions:
         again = np.zeros(len(sessions), dtype=np.bool_)
         again[at[mine & before.column(_FINAL).to_numpy(zero_copy_only=False)]] = True
         taken = before.filter(pa.array(gone))
-        swallowed = Results(
+        swallowed = WindowStates(
             taken.select(list(plan.key)), start[gone], plan.algebra.empty(int(np.count_nonzero(gone))), end[gone]
         )
         new = sessions.take(give & ~over)

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ....core.feedback.report_files import write_report
+from ....core.feedback.reports import write_report
 from ...runtime.shard_processor import ShardProcessor, batch_id
-from ...runtime.store import Store
-from .numbering import NumberingPlan, NumberingShard
-
-__all__ = ["NumberingProcessor"]
+from ...state.store import Store
+from .stream_numbers import NumberingPlan, NumberingShard
 
 
 class NumberingProcessor(ShardProcessor):

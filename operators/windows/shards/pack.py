@@ -7,25 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ....core.feedback.report_files import read_reports
-from ....core.feedback.window_reports import WindowReport
-from ....core.pushdown.ipc_frames import to_frame
+from ....core.feedback.reports import WindowReport, read_reports
 from ....core.rows.exact_integers import HIGHEST
-from ....core.rows.split import by_bucket, some_at_once, split_punctuation
-from ...runtime.arrivals import micros
-from ...runtime.pack import check_keys, packed
+from ....core.rows.frames import by_bucket, some_at_once, split_punctuation, to_frame
+from ...runtime.pack import check_keys, micros, packed
 from .plan import WindowPlan
-
-__all__ = [
-    "final_somewhere",
-    "frames_of",
-    "fused_pack",
-    "is_partial",
-    "latest_arrival",
-    "outside_in",
-    "tombstones_in",
-    "window_pack",
-]
 
 _ARRIVAL, _OUTSIDE, _TOMBSTONES = b"upstream.arrival", b"upstream.outside", b"upstream.tombstones"
 

@@ -15,28 +15,15 @@ from ....conf.errors import MalformedRowError, OptionError, SchemaError
 from ....core.rows.event_times import NO_TIME, event_time_us
 from ....core.rows.exact_integers import Int64s
 from ....core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
+from ....plan.nodes import IncompleteInput
 from ...aggregates.algebra import Aggregates
 from ...aggregates.functions import count, sum_
 from ...aggregates.parts import Aggregate
-from ...runtime.entries import PANE, Entries, lifted
-from ..calendars import CalendarWindows
-from ..emission import Emit, written
-from ..kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
-from ..panes import Paned, paned
-from ..rows import expand
+from ...state.entries import PANE, Entries, lifted
+from ..emission import Emit, expand, written
+from ..kinds import CalendarWindows, LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from ..panes import PaneWindows, paned
 from ..sessions import Sessions, SessionWindows
-
-__all__ = [
-    "NUMBER",
-    "OPENS",
-    "ROWS",
-    "Method",
-    "ResultsFlush",
-    "Tombstones",
-    "WindowPlan",
-    "check_method",
-    "check_tombstones",
-]
 
 Tombstones = Literal["fail", "drop"]
 """The treatment of a tombstone before a window: it ends the query, or it is dropped and counted."""
@@ -115,10 +102,10 @@ class WindowPlan:
         return self.schema.append(pa.field(OPENS, pa.int64())) if self.numbers_arrivals else self.schema
 
     @cached_property
-    def paned(self) -> Paned:
+    def paned(self) -> PaneWindows:
         """The units by which state is kept: panes or, for the method ``wid``, windows themselves."""
         assert not isinstance(self.windows, SessionWindows), "sessions have no panes"
-        return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
+        return PaneWindows(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
 
     @property
     def every(self) -> bool:
@@ -290,3 +277,35 @@ class WindowPlan:
 
     def rows_of(self, state: pa.Table) -> int:
         return int(np.sum(self.algebra.lower(state).column(ROWS).to_numpy())) if state.num_rows else 0
+
+
+def left_out_by_windows(plan: WindowPlan) -> IncompleteInput | None:
+    """Return why another window cannot count these windows' results, or None if it can."""
+    if plan.early:
+        return IncompleteInput(
+            f"{plan.output_text} gives a window several times, and another window would count each of them",
+            'give this window and the one before it output="all": a revised window then replaces the one before; or '
+            "leave early out",
+        )
+    if not plan.every:
+        passes = {
+            "lazy": "gives only the latest of a key's windows that close in one batch",
+            "eager": "passes over the windows that start while a key is committed to another one",
+        }
+        return IncompleteInput(
+            f"{plan.output_text} {passes[plan.emit]}, so another window's results would depend on the batches",
+            'give the window before output="all", which gives every window once',
+        )
+    if plan.lateness_us:
+        return IncompleteInput(
+            "with allowed_lateness a window that is corrected is given again, and another window would count both",
+            'give this window output="all": a corrected window then replaces the one before; or leave '
+            "allowed_lateness out",
+        )
+    return None
+
+
+def revises(plan: WindowPlan) -> bool:
+    """Return whether all windows by time emit results, and some of them emit revised ones."""
+    by_time = not plan.by_rows and not plan.by_number and not isinstance(plan.windows, SessionWindows)
+    return plan.every and by_time and (plan.early or plan.lateness_us > 0)

@@ -7,17 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ....core.feedback.report_files import write_report
-from ...runtime.rows_aside import RowsAside
+from ....core.feedback.reports import write_report
+from ...runtime.dead_letters import DeadLetterRows
 from ...runtime.shard_processor import ShardProcessor, batch_id
-from ...runtime.store import Store
+from ...state.store import Store
 from ..sessions import SessionWindows
 from .plan import WindowPlan
 from .row_shard import RowWindowShard
 from .session_shard import SessionShard
 from .shard import WindowShard
-
-__all__ = ["WindowProcessor", "window_shard"]
 
 
 def window_shard(number: int, plan: WindowPlan, store: Store) -> WindowShard | RowWindowShard | SessionShard:
@@ -36,7 +34,7 @@ class WindowProcessor(ShardProcessor):
 
     state = "upstream_windows_v1"
 
-    def __init__(self, plan: WindowPlan, folder: str, late: RowsAside | None) -> None:
+    def __init__(self, plan: WindowPlan, folder: str, late: DeadLetterRows | None) -> None:
         self._plan = plan
         self._folder = folder
         self._late = late

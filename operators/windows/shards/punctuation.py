@@ -13,12 +13,10 @@ from ....core.rows.exact_integers import LOWEST, Int64s
 from ....core.rows.system_column import system_field
 from ....core.watermark.bounds import bounds_in
 from ...runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ...runtime.key_bounds import ALL_FEEDS, KeyBounds, Shard
-from ...runtime.store import Store
+from ...runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
+from ...state.store import Store
 from .plan import WindowPlan
 from .results import result_schema
-
-__all__ = ["hear", "key_bounds", "key_punctuation"]
 
 _CLOSED, _WAS, _TOLD = "__upstream_closed", "__upstream_was", "__upstream_told"
 
@@ -40,7 +38,7 @@ def key_bounds(plan: WindowPlan, store: Store, head: Mapping[str, Any], number: 
         table = table.drop_columns([_CLOSED]).append_column(_WAS, pa.array(was))
         return table.append_column(_TOLD, pa.array(none))
 
-    shard = Shard(number, plan.shards, plan.key)
+    shard = KeyShare(number, plan.shards, plan.key)
     return KeyBounds(store, "ahead", plan.key, int(head.get("ahead", 0)), shard, fit=fit)
 
 
@@ -77,5 +75,5 @@ def key_punctuation(
     for name, each in zip(("window_time", "window_end"), times, strict=True):
         at = each[due]
         columns[name] = pa.array(at, pa.int64(), mask=at == ENDED).cast(plan.ends_type)
-    feeds = Shard(number, plan.shards, plan.key).feeds(keys, f"window/{number}")
+    feeds = KeyShare(number, plan.shards, plan.key).feeds(keys, f"window/{number}")
     return punctuation_rows(schema, feeds, now_us, **columns).cast(schema)

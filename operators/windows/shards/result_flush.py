@@ -11,15 +11,13 @@ from ....conf.errors import CheckpointError
 from ....core.rows.buckets import spark_hash
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.system_column import system_field
-from ...runtime.entries import PANE, Entries, Keys
-from ...runtime.key_pages import KeyPages
-from ...runtime.runs import Runs
-from ...runtime.store import Store
-from ..recent import latest_per_key
+from ...state.entries import PANE, Entries, Keys
+from ...state.pages import KeyPages
+from ...state.runs import Runs
+from ...state.store import Store
+from ..emission import latest_per_key
 from .plan import WindowPlan
 from .results import result_schema
-
-__all__ = ["ResultFlush"]
 
 _NUMBER = "__upstream_number"
 _PARTS = 64

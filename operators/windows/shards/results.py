@@ -8,28 +8,136 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ....core.rows.exact_integers import Int64s
+from ....conf.errors import CheckpointError, MalformedRowError, SchemaError
+from ....core.rows.event_times import NO_TIME, event_time_us
+from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
-from ....plan.specification import in_words_of_today
-from ...runtime import state_head as heads
+from ....plan.nodes import in_words_of_today
 from ...runtime.feeds import punctuation_rows
-from ...runtime.store import Store
-from ..columns import ends_column
-from ..evaluate import Results
-from .changed_aggregates import check_aggregates, nulled
+from ...state import store as heads
+from ...state.entries import PANE
+from ...state.store import Store
+from ..evaluate import WindowStates
+from ..sessions import SessionWindows
 from .plan import OPENS, ROWS, WindowPlan
 
-__all__ = [
-    "RESULT_COLUMNS",
-    "check_identity",
-    "head_of",
-    "punctuation_before",
-    "read_head",
-    "result_schema",
-    "results_table",
-    "window_columns",
-]
+
+def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: str = "UTC") -> Int64s:
+    """Return the windowing attribute of each row: whole numbers, or microseconds since the epoch.
+
+    Finer timestamps are rounded down. `time_zone` is that of timestamps and dates without one; `name` is for messages.
+    """
+    array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    if array.null_count:
+        raise MalformedRowError(
+            f"{array.null_count} of {len(array)} rows have no value in {name!r}, so they are in no window",
+            expected="a value in each row",
+            hint="take such rows out before the window, and count them",
+        )
+    dtype = array.type
+    try:
+        if pa.types.is_integer(dtype):
+            return pc.cast(array, pa.int64()).to_numpy()
+        if pa.types.is_timestamp(dtype) and dtype.unit == "ns":
+            array = pc.floor_temporal(array, unit="microsecond")
+        if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
+            zone = dtype.tz if pa.types.is_timestamp(dtype) else None
+            # A cast that refuses what overflows.
+            times = event_time_us(pc.cast(array, pa.timestamp("us", zone)), None, time_zone)
+            if (times == NO_TIME).any():
+                raise pa.ArrowInvalid("it is before the year 1 or after the year 9999")  # noqa: TRY301
+            return times
+    except pa.ArrowInvalid as error:
+        raise MalformedRowError(
+            f"a value of {name!r} ({dtype}) does not fit: {error}", expected=f"values from {LOWEST} to {HIGHEST}"
+        ) from error
+    raise SchemaError(
+        f"windows over the column {name!r} of type {dtype}",
+        expected="timestamps, dates or whole numbers",
+        hint="cast it; a float has no exact window ends",
+    )
+
+
+def ends_column(ends: Int64s, dtype: pa.DataType) -> pa.Array:
+    """Return window ends as timestamps for windows over timestamps or dates, else as int64; null for no end."""
+    values = pa.array(ends, pa.int64(), mask=(ends == LOWEST) | (ends == HIGHEST))
+    if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
+        return values.cast(TIMESTAMP)
+    return values
+
+
+def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: WindowPlan) -> None:
+    """Refuse aggregates other than those of the batch before, if the kept state does not suffice for them.
+
+    `was` is the text of the aggregates with which the state was written, and `kept` the types of its columns. `kept` is
+    None in a state of an earlier release, which works with the same aggregates alone.
+    """
+    if was is None or was == plan.aggregates_text:
+        return
+    now = plan.state_columns
+    same = kept is not None and all(kept.get(name, kind) == kind for name, kind in now.items())
+    if kept is not None and same and (kept == now or _may_grow(plan)):
+        return
+    raise CheckpointError(
+        f"the windows of this checkpoint were begun with other aggregates: {was}; now {plan.aggregates_text}",
+        expected="the same ones, or, for sliding, tumbling and calendar windows by time with the method paned or wid "
+        "and without output='eager', "
+        "any whose inputs have the types that they had",
+        hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+    )
+
+
+def _may_grow(plan: WindowPlan) -> bool:
+    """Return whether only partial aggregates are kept, for every row of an open window."""
+    if isinstance(plan.windows, SessionWindows):
+        return False
+    return not (plan.by_rows or plan.keeps_rows or plan.emit == "eager" or plan.paned.endless or plan.paned.by_row)
+
+
+def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -> dict[str, int]:
+    """Return the first pane from which a state column is complete, for columns that are not so in all panes."""
+    since: dict[str, int] = dict(head.get("since", {}))
+    kept = head.get("state")
+    if kept is None:
+        return since
+    closed = head.get("closed", LOWEST)
+    seen = [] if last_pane is None else [last_pane]
+    if LOWEST < closed < HIGHEST >> 1:  # at the end of all feeds no window is left that could begin
+        seen.append(int(plan.paned.first_and_last(closed)[1]))
+    now = plan.state_columns
+    if seen:
+        since |= {name: max(seen) + 1 for name in now if name not in kept}
+    return {name: pane for name, pane in since.items() if name in now}
+
+
+def with_state(table: pa.Table, plan: WindowPlan) -> pa.Table:
+    """Return entries, as a table, with the state columns needed now; new columns have the state of no rows."""
+    schema = plan.algebra.state_schema
+    own = (*plan.key, PANE)
+    if [name for name in table.column_names if name not in own] == schema.names:
+        return table
+    empty = plan.algebra.empty(table.num_rows)
+    found = table.select(list(own))
+    for field in schema:
+        kept = field.name in table.column_names
+        found = found.append_column(field, (table if kept else empty).column(field.name))
+    return found
+
+
+def nulled(
+    plan: WindowPlan, name: str, values: pa.Array | pa.ChunkedArray, wids: Int64s, since: Mapping[str, int]
+) -> Any:
+    """Return a result's column, null for windows that had begun when it was added."""
+    import pyarrow.compute as pc
+
+    begun = max((since[column] for column in plan.algebra.columns_of(name) if column in since), default=None)
+    if begun is None or len(wids) == 0:
+        return values
+    whole: Any = np.asarray(plan.paned.first_and_last(wids)[0]) >= begun
+    return values if whole.all() else pc.if_else(pa.array(whole), values, pa.scalar(None, values.type))
+
 
 _VERSION = 1
 RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "final")
@@ -56,7 +164,7 @@ def result_schema(plan: WindowPlan) -> pa.Schema:
 
 def results_table(
     plan: WindowPlan,
-    parts: Sequence[tuple[Results, bool | None]],
+    parts: Sequence[tuple[WindowStates, bool | None]],
     shard: int,
     now_us: int,
     seq: int,
@@ -78,7 +186,7 @@ def results_table(
 
 def _table(
     plan: WindowPlan,
-    results: Results,
+    results: WindowStates,
     final: bool | None,
     shard: int,
     arrived: tuple[int, int],

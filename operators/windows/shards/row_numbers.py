@@ -6,15 +6,45 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ....core.rows.exact_integers import Int64s
-from ...runtime.entries import Entries, Keys
-from ...runtime.store import Store
+from ...state.entries import Entries, Keys
+from ...state.pages import KeyPages
+from ...state.store import Store
+from ..emission import ranks
+from ..sessions import key_numbers
 from .given_sessions import latest_of_key
-from .key_counts import KeyCounts
-from .plan import ROWS, WindowPlan
+from .plan import OPENS, ROWS, WindowPlan
 
-__all__ = ["RowNumbers"]
+_NUMBER, _COUNTED = "__upstream_number", "__upstream_counted"
+
+
+class KeyCounts:
+    """A count for each key, on pages of keys."""
+
+    def __init__(self, store: Store, key: pa.Schema, saved: Any) -> None:
+        self._key = key
+        self._schema = pa.schema([*key, *(pa.field(name, pa.int64()) for name in (_COUNTED, _NUMBER))])
+        self._pages = KeyPages(store, "numbers", _NUMBER, self._schema, saved)
+
+    def to_json(self) -> dict[str, Any]:
+        return self._pages.to_json()
+
+    def count(self, keys: pa.Table, rows: Int64s) -> Int64s:
+        """Add `rows` to the counts of `keys`, each key once, and return the counts before."""
+        numbers = key_numbers(keys)
+        pages = self._pages.pages(numbers)
+        kept = self._pages.read(pages)
+        known, asked = Keys([kept.select(self._key.names), keys]).codes
+        count = np.zeros(1 + max(int(known.max(initial=-1)), int(asked.max(initial=-1))), dtype=np.int64)
+        count[known] = kept.column(_COUNTED).to_numpy()
+        before = count[asked]
+        others = kept.filter(pa.array(~np.isin(known, asked)))
+        now = keys.append_column(_COUNTED, pa.array(before + rows)).append_column(_NUMBER, pa.array(numbers))
+        now = now.select(self._schema.names).cast(self._schema)
+        self._pages.write(pages, kept.num_rows, pa.concat_tables([others, now]))
+        return before
 
 
 class RowNumbers:
@@ -55,3 +85,45 @@ class RowNumbers:
         if not plan.every:
             opens = latest_of_key(code, opens)
         return code[opens], pane[opens]
+
+
+class ArrivalNumbers:
+    """The number of rows of each key that have arrived, for windows that slide by rows.
+
+    A row that ends a window is marked. Its mark is kept with the partial aggregate of its instant, until the
+    low-watermark passes it.
+    """
+
+    def __init__(self, store: Store, plan: WindowPlan, saved: Any) -> None:
+        self._plan = plan
+        self._counts = KeyCounts(store, plan.key_schema, saved)
+
+    def to_json(self) -> dict[str, Any]:
+        return self._counts.to_json()
+
+    def marked(self, rows: pa.Table) -> pa.Table:
+        """Count all rows that arrived, in that order, and add :data:`OPENS`: 1 for rows that end a window, else 0."""
+        keys = Keys([rows.select(list(self._plan.key))])
+        codes = keys.codes[0]
+        sizes = np.bincount(codes, minlength=keys.size).astype(np.int64)
+        started = self._counts.count(keys.take(np.arange(keys.size)), sizes)
+        every = self._plan.rows_apart
+        opens = ranks(codes, started)[0] % every == every - 1
+        return rows.append_column(OPENS, pa.array(opens.astype(np.int64)))
+
+    def opened(self, keys: Keys, codes: Int64s, entries: Entries, before: int, now: int) -> tuple[Int64s, Int64s]:
+        """Return the windows that marked rows of panes ``before < pane <= now`` open.
+
+        `entries` are all entries of these panes. Windows are in the order of keys, then of time. Rows of one time open
+        one window.
+        """
+        del keys
+        inside = np.flatnonzero((entries.panes > before) & (entries.panes <= now))
+        marks = self._plan.algebra.lower(entries.state.take(pa.array(inside))).column(OPENS)
+        inside = inside[pc.greater(marks, 0).to_numpy(zero_copy_only=False)]
+        found = np.unique(np.column_stack((codes[inside], entries.panes[inside])), axis=0)
+        code, pane = found[:, 0], found[:, 1]
+        if self._plan.every:
+            return code, pane
+        latest = latest_of_key(code, np.ones(len(code), dtype=np.bool_))
+        return code[latest], pane[latest]

@@ -6,27 +6,20 @@ import struct
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from ....core.feedback.window_reports import WindowReport
-from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.feedback.reports import WindowReport
 from ....core.rows.buckets import bucket_of
-from ....core.rows.exact_integers import LOWEST, Int64s
-from ...runtime.arrivals import by_arrival
-from ...runtime.entries import Entries, Keys, combined, lifted
-from ...runtime.pack import split_punctuation
-from ...runtime.store import CountingStore, Store
-from ..emission import every_window
-from ..evaluate import Results, combine_each
-from ..rows import ranks
+from ....core.rows.exact_integers import LOWEST, Int64s, Mask
+from ....core.rows.frames import from_frame, to_frame
+from ...runtime.pack import by_arrival, split_punctuation
+from ...state.entries import Entries, Keys, combined, lifted
+from ...state.store import CountingStore, Store
+from ..emission import every_window, ranks
+from ..evaluate import WindowStates, combine_each
 from .pack import latest_arrival, tombstones_in
 from .plan import WindowPlan
 from .results import head_of, read_head, results_table
-
-__all__ = ["RowWindowShard"]
-
-Mask = npt.NDArray[np.bool_]
 
 _KIND = "keys"
 _COUNTED = "__upstream_counted"
@@ -119,19 +112,21 @@ class RowWindowShard:
 
     def _closed(
         self, numbers: Keys, entries: Entries, codes: Int64s, before: Int64s, now: Int64s, grown: Mask
-    ) -> tuple[Results, Results]:
+    ) -> tuple[WindowStates, WindowStates]:
         plan = self._plan
         if plan.every:
             code, wid = every_window(plan.paned, codes, entries.panes, before[codes], now[codes])
         else:
             code = np.flatnonzero(now > before)
             wid = now[code]
-        found = Results(numbers.take(code), wid, combine_each(plan.paned, plan.algebra, entries, codes, (code, wid)))
+        found = WindowStates(
+            numbers.take(code), wid, combine_each(plan.paned, plan.algebra, entries, codes, (code, wid))
+        )
         code = np.empty(0, dtype=np.int64)
         if plan.early:
             first = plan.paned.first_and_last(now + 1)[0]
             code = np.unique(codes[(entries.panes >= first[codes]) & grown[codes]])
-        partial = Results(
+        partial = WindowStates(
             numbers.take(code),
             now[code] + 1,
             combine_each(plan.paned, plan.algebra, entries, codes, (code, now[code] + 1)),

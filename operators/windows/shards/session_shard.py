@@ -6,30 +6,24 @@ import copy
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from ....core.feedback.window_reports import WindowReport
-from ....core.pushdown.ipc_frames import from_frame
-from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s, affine
-from ....core.rows.split import split_punctuation
+from ....core.feedback.reports import WindowReport
+from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask, affine
+from ....core.rows.frames import from_frame, split_punctuation
 from ....core.rows.system_column import TIMESTAMP
-from ...runtime.arrivals import by_arrival
 from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
 from ...runtime.key_bounds import KeyBounds
-from ...runtime.key_pages import KeyPages
-from ...runtime.store import CountingStore, Store
-from ..evaluate import Results
+from ...runtime.pack import by_arrival
+from ...state.pages import KeyPages
+from ...state.store import CountingStore, Store
+from ..evaluate import WindowStates
 from ..sessions import LAST, START, Sessions, SessionWindows, ended, key_numbers
 from .given_sessions import GivenSessions, latest_of_key
 from .pack import is_partial, latest_arrival, tombstones_in
 from .plan import WindowPlan
 from .punctuation import hear, key_bounds, key_punctuation
 from .results import head_of, read_head, result_schema, results_table
-
-__all__ = ["SessionShard"]
-
-Mask = npt.NDArray[np.bool_]
 
 _NUMBER, _CLOSED = "__upstream_number", "__upstream_closed"
 _OPEN, _KEPT, _SINCE = "__upstream_open", "__upstream_kept", "__upstream_since"
@@ -144,7 +138,7 @@ class SessionShard:
         now: _Bounds,
         now_us: int,
         raised: pa.Table | None,
-    ) -> list[tuple[Results, bool | None]]:
+    ) -> list[tuple[WindowStates, bool | None]]:
         """Merge arrived rows into the sessions, replace the sessions on the pages, and return results.
 
         Each part has True if its results are final, False if not, None if they are retracted.
@@ -194,7 +188,7 @@ class SessionShard:
         if plan.early:
             open_ = ~closed & ~late
             partial = latest_of_key(codes, open_) & _any(codes[touched & open_], n)[codes]
-        parts: list[tuple[Results, bool | None]] = []
+        parts: list[tuple[WindowStates, bool | None]] = []
         if self._given is not None:
             swallowed, self._corrected = self._given.replaced(sessions, give, partial, final)
             parts.append((swallowed, None))
@@ -279,5 +273,5 @@ def _any(members: Int64s, size: int) -> Mask:
     return found
 
 
-def _results(sessions: Sessions, gap: int) -> Results:
-    return Results(sessions.keys, sessions.start, sessions.state, affine(sessions.last, 1, gap))
+def _results(sessions: Sessions, gap: int) -> WindowStates:
+    return WindowStates(sessions.keys, sessions.start, sessions.state, affine(sessions.last, 1, gap))

@@ -10,30 +10,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ....core.feedback.window_reports import WindowReport
-from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.feedback.reports import WindowReport
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
-from ...runtime.arrivals import by_arrival
-from ...runtime.entries import PANE, Entries
+from ....core.rows.frames import from_frame, to_frame
 from ...runtime.feeds import ENDED, FeedBounds
-from ...runtime.pack import split_punctuation
-from ...runtime.store import CountingStore, Store
-from ..eager import Commitments, EagerOperator
-from ..evaluate import Results
-from ..groupwise import KeysAhead
-from ..operator import Progress, WindowOperator
-from .arrival_numbers import ArrivalNumbers
-from .changed_aggregates import since_of, with_state
-from .held_results import Held, Holding
-from .kept import KeptPanes
+from ...runtime.pack import by_arrival, split_punctuation
+from ...state.entries import PANE, Entries
+from ...state.store import CountingStore, Store
+from ..evaluate import WindowStates
+from ..operator import Commitments, EagerOperator, PerKeyWatermarks, WindowOperator, WindowProgress
+from .kept_state import HeldEntries, HeldSearch, KeptPanes
 from .pack import is_partial, latest_arrival, outside_in, tombstones_in
 from .plan import WindowPlan
 from .punctuation import hear, key_bounds, key_punctuation
 from .result_flush import ResultFlush
-from .results import head_of, punctuation_before, read_head, result_schema, results_table
-from .row_numbers import RowNumbers
-
-__all__ = ["WindowShard"]
+from .results import head_of, punctuation_before, read_head, result_schema, results_table, since_of, with_state
+from .row_numbers import ArrivalNumbers, RowNumbers
 
 _COMMITTED = "__upstream_committed"
 
@@ -57,7 +49,7 @@ class WindowShard:
         opened = None if self._numbers is None else self._numbers.opened
         self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early, opened=opened)
         bounds = key_bounds(plan, self._store, self._head, number)
-        self._ahead = KeysAhead(bounds, self._complete_each, endless=plan.paned.endless)
+        self._ahead = PerKeyWatermarks(bounds, self._complete_each, endless=plan.paned.endless)
         self._nothing = Entries.none(plan.algebra, plan.key_schema)
         self._flush = ResultFlush(plan, self._store, self._head)
         self._late = self._outside = 0
@@ -84,10 +76,10 @@ class WindowShard:
             self._panes.modes.closed(self._operator.keep_from(before, final))
         last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
         if plan.emit == "eager":
-            found, partial, wanted, needed = self._eagerly(Progress(before, closed, final), new)
+            found, partial, wanted, needed = self._eagerly(WindowProgress(before, closed, final), new)
             given = [found]
         else:
-            found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
+            found, partial = self._as_closed(WindowProgress(before, closed, final), new, ended=bound == ENDED)
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else HIGHEST
             given = self._by_key(found, new, closed)
             if partial is not None and len(self._ahead):  # closed for its key, a window has no partial result any more
@@ -101,10 +93,14 @@ class WindowShard:
         promises = self._punctuation(last_final, bound, now_us), self._of_keys(now_us)
         result = pa.concat_tables([leaving, results.slice(n), *promises])
         self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
-        holding = Holding(self._head.get("holding"))
+        holding = HeldSearch(self._head.get("holding"))
         # At the end of all feeds every window has closed, the last of which no number need have.
         ended = bound == ENDED
-        held = Held() if ended else holding.after(plan.paned, self._panes, new.panes, closed, self._committed, now_us)
+        held = (
+            HeldEntries()
+            if ended
+            else holding.after(plan.paned, self._panes, new.panes, closed, self._committed, now_us)
+        )
         needs = [each for each in (held.needs, self._flush.needs) if each is not None]
         self._head["holding"] = holding.to_json()
         self._save_head(closed, last_final, now_us)
@@ -139,7 +135,7 @@ class WindowShard:
         )
         return (result if result.num_rows else None), report
 
-    def _by_key(self, found: Results, new: Entries, closed: int) -> list[Results]:
+    def _by_key(self, found: WindowStates, new: Entries, closed: int) -> list[WindowStates]:
         """Return results without those emitted earlier for single keys, and new results of single keys."""
         plan = self._plan
         if len(self._ahead) == 0:
@@ -229,7 +225,9 @@ class WindowShard:
             return LOWEST
         return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
 
-    def _as_closed(self, progress: Progress, new: Entries, *, ended: bool) -> tuple[Results, Results | None]:
+    def _as_closed(
+        self, progress: WindowProgress, new: Entries, *, ended: bool
+    ) -> tuple[WindowStates, WindowStates | None]:
         """Return results of windows as they close; the kept window is replaced."""
         before, closed = progress.before, progress.now
         running = self._running() if self._needs_running(new, before, closed) else None
@@ -241,7 +239,7 @@ class WindowShard:
             self._keep_table("running", step.running.table())
         return step.closed, step.partial
 
-    def _eagerly(self, progress: Progress, new: Entries) -> tuple[Results, None, npt.NDArray[np.bool_], int]:
+    def _eagerly(self, progress: WindowProgress, new: Entries) -> tuple[WindowStates, None, npt.NDArray[np.bool_], int]:
         """Return results of the windows to which keys were committed."""
         plan = self._plan
         operator = EagerOperator(plan.paned, plan.algebra)

@@ -18,8 +18,8 @@ import upstream
 from upstream import aggregates
 from upstream.core.pushdown.at_source import _MOST_BYTES
 from upstream.core.pushdown.source_steps import STEPS_OPTION
-from upstream.datasource.quarantine import count_quarantined
-from upstream.operators.runtime.arrow_steps import map_in_arrow
+from upstream.datasource.task import count_quarantined
+from upstream.operators.runtime.steps import map_in_arrow
 from upstream.storage.folder import TableFolder
 
 pytestmark = pytest.mark.spark

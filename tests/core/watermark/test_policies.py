@@ -14,13 +14,13 @@ from kit.places import RECORDED, needs_recorded
 
 from upstream.core.rows.event_times import NO_TIME, event_time_us
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
-from upstream.core.watermark.policies import Policy, PolicyName, Progress
+from upstream.core.watermark.policies import FeedProgress, Policy, PolicyName
 
 HOUR = 3_600_000_000
 
 
 def bound_after(policy: Policy, times: list[int], now_us: int = 0) -> int | None:
-    progress = Progress(policy)
+    progress = FeedProgress(policy)
     progress.observe(np.array(times, dtype=np.int64))
     progress.close_batch(now_us)
     return progress.bound
@@ -44,14 +44,14 @@ def test_splits_and_snapshots_do_not_matter(name, times, data, confirmations, di
     policy = Policy(
         name, delay_us=5, displacement=displacement, max_jump_us=20, confirmations=confirmations, target_late=0.1
     )
-    whole = Progress(policy)
+    whole = FeedProgress(policy)
     whole.observe(np.array(times, dtype=np.int64))
     whole.close_batch(0)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=6)))
-    split = Progress(policy)
+    split = FeedProgress(policy)
     for low, high in zip([0, *cuts], [*cuts, len(times)], strict=True):
         split.observe(np.array(times[low:high], dtype=np.int64))
-        split = Progress(policy, through_json(split.snapshot()))
+        split = FeedProgress(policy, through_json(split.snapshot()))
     split.close_batch(0)
     assert {**split.snapshot(), "late": 0} == {**whole.snapshot(), "late": 0}
 
@@ -86,7 +86,7 @@ def test_the_guard_is_what_a_loop_over_the_rows_gives(times, jump, confirmations
 def test_far_future_rows_of_recorded_ships_do_not_move_progress():
     table = pyarrow.csv.read_csv(RECORDED / "ais.csv.gz")
     times = event_time_us(table["BaseDateTime"].cast(pa.timestamp("us")), None, "UTC")
-    progress = Progress(Policy("bounded", delay_us=15 * 60_000_000 + 6_000_000))
+    progress = FeedProgress(Policy("bounded", delay_us=15 * 60_000_000 + 6_000_000))
     for low in range(0, len(times), 5000):
         progress.observe(times[low : low + 5000])
         progress.close_batch(0)
@@ -103,9 +103,9 @@ FRESH = {
 }  # fmt: skip
 
 
-def seen(policy: Policy, *times: int, now_us: int | None = 0) -> Progress:
+def seen(policy: Policy, *times: int, now_us: int | None = 0) -> FeedProgress:
     """Progress after one batch, or within it."""
-    progress = Progress(policy)
+    progress = FeedProgress(policy)
     progress.observe(np.array(times, dtype=np.int64))
     if now_us is not None:
         progress.close_batch(now_us)
@@ -113,25 +113,25 @@ def seen(policy: Policy, *times: int, now_us: int | None = 0) -> Progress:
 
 
 def test_the_state_is_all_there_is():
-    fresh = Progress(Policy()).snapshot()
+    fresh = FeedProgress(Policy()).snapshot()
     assert fresh.pop("skew")["batches"] == 0
     assert fresh == FRESH
     full = {
         "bound": 1, "own": 2, "received": 3, "late": 4, "late_idle": 5, "suspects": 6, "confirmed": 7, "run": [8],
         "delayed": [9, 10], "claimed": 11, "batch": [12, 13],
     }  # fmt: skip
-    skew = Progress(Policy()).snapshot()["skew"] | {"since": 14, "batches": 15}
-    assert Progress(Policy(), full | {"skew": skew}).snapshot() == full | {"skew": skew}
+    skew = FeedProgress(Policy()).snapshot()["skew"] | {"since": 14, "batches": 15}
+    assert FeedProgress(Policy(), full | {"skew": skew}).snapshot() == full | {"skew": skew}
     del full["own"]
-    assert Progress(Policy(), full).snapshot()["own"] == 1, "as earlier releases wrote it"
+    assert FeedProgress(Policy(), full).snapshot()["own"] == 1, "as earlier releases wrote it"
     displaced = seen(Policy("displaced", displacement=2, confirmations=2), 7, 9, 5).snapshot()
     assert json.dumps([displaced["run"], displaced["delayed"]]) == "[[7], [9, 5]]", (
         "whole numbers, beyond what floats hold"
     )
     adaptive = Policy("adaptive")
-    assert Progress(adaptive).snapshot()["lags"] == {"rows": 0, "bins": []}
+    assert FeedProgress(adaptive).snapshot()["lags"] == {"rows": 0, "bins": []}
     lags = {"rows": 3, "bins": [[1, 3.0]]}
-    assert Progress(adaptive, {"lags": lags}).snapshot()["lags"] == lags
+    assert FeedProgress(adaptive, {"lags": lags}).snapshot()["lags"] == lags
 
 
 @pytest.mark.parametrize(("target", "half_life"), [(0.001, 64_000), (0.015, 4267), (0.1, 4096)])
@@ -144,7 +144,7 @@ def test_adaptive_forgets_as_slowly_as_its_target_needs(target, half_life):
 
 def test_what_a_feed_is_about_to_confirm():
     policy = Policy("displaced", displacement=1, confirmations=4)
-    assert Progress(policy).likely is None
+    assert FeedProgress(policy).likely is None
     assert seen(policy, 9).likely == 9
     assert seen(policy, 9, 5).likely == 5
     assert seen(policy, 9, 5, 7).likely == 7
@@ -156,22 +156,22 @@ def test_what_a_feed_is_about_to_confirm():
 
 def test_a_feed_that_turned_out_to_hold_nothing_is_empty():
     policy = Policy("ordered", confirmations=1)
-    progress = Progress(policy)
+    progress = FeedProgress(policy)
     assert not progress.empty
     progress.begin()
     assert progress.bound == BEFORE_ALL
     assert progress.empty
     progress.observe(np.array([5]))
     assert not progress.empty
-    assert not Progress(policy, {"bound": 5, "own": 5}).empty
-    latent = Progress(Policy("latent"))
+    assert not FeedProgress(policy, {"bound": 5, "own": 5}).empty
+    latent = FeedProgress(Policy("latent"))
     latent.begin()
     assert latent.bound is None
 
 
 def test_delays_by_policy():
-    assert Progress(Policy("bounded", delay_us=7)).delay_us == 7
-    assert Progress(Policy("ordered", delay_us=7)).delay_us == 0
+    assert FeedProgress(Policy("bounded", delay_us=7)).delay_us == 7
+    assert FeedProgress(Policy("ordered", delay_us=7)).delay_us == 0
     policy = Policy("adaptive", delay_us=7, target_late=0.25, confirmations=1)
     times = [20, *[20] * 19, *[19] * 19]
     assert seen(policy, *times).delay_us == 7, "39 rows, of which 9.75 may be late"
@@ -190,7 +190,7 @@ def test_late_rows_are_distinguished_from_those_that_silence_made_late():
     assert (progress.received, progress.late, progress.late_idle) == (5, 3, 2)
     progress.observe(np.array([19, 9]))
     assert (progress.received, progress.late, progress.late_idle) == (7, 5, 3)
-    silent = Progress(policy)
+    silent = FeedProgress(policy)
     silent.promise(20)
     silent.observe(np.array([19, 20]))
     assert (silent.late, silent.late_idle) == (1, 1)
@@ -202,7 +202,7 @@ def test_late_rows_are_distinguished_from_those_that_silence_made_late():
 
 def test_closes():
     policy = Policy("ordered", confirmations=2, max_jump_us=10)
-    progress = Progress(policy)
+    progress = FeedProgress(policy)
     progress.close()
     assert progress.bound is None, "it has shown nothing"
     progress.begin()
@@ -217,7 +217,7 @@ def test_closes():
     assert progress.bound == 3
     progress.close()
     assert progress.reached == 71
-    progress = Progress(Policy("promised"))
+    progress = FeedProgress(Policy("promised"))
     progress.observe_punctuation(8)
     progress.observe_punctuation(6)
     progress.close_batch(0)
@@ -242,18 +242,18 @@ def test_conclusions_at_their_edges():
     progress.close_batch(0)
     assert progress.bound == 121, "believed once a row comes near"
     assert seen(policy, 20).bound == BEFORE_ALL
-    progress = Progress(policy)
+    progress = FeedProgress(policy)
     progress.observe_punctuation(1)
     progress.close_batch(0)
     assert progress.bound is None, "it has shown no row"
-    heartbeat = Progress(Policy("heartbeat"))
+    heartbeat = FeedProgress(Policy("heartbeat"))
     heartbeat.close_batch(50, waiting_us=40)
     assert heartbeat.bound == 40
     heartbeat.close_batch(45, waiting_us=60)
     assert heartbeat.bound == 45
     heartbeat.close_batch(30)
     assert (heartbeat.bound, heartbeat.snapshot()["own"]) == (45, 45)
-    promised = Progress(Policy("promised"))
+    promised = FeedProgress(Policy("promised"))
     promised.observe_punctuation(8)
     promised.close_batch(99)
     assert promised.bound == 8
@@ -298,7 +298,7 @@ def test_many_rows_are_guarded_as_few_are():
     times[::7] -= 20
     times[[1023, 1024, 3000, 70_000]] += 5_000_000
     times[150_000:] += 10_000
-    whole, split = Progress(policy), Progress(policy)
+    whole, split = FeedProgress(policy), FeedProgress(policy)
     whole.observe(times)
     for part in np.split(times, range(0, len(times), 997)):
         split.observe(part)
@@ -311,10 +311,10 @@ S = 1_000_000
 
 
 def run(
-    times: npt.NDArray[np.int64], policy: Policy, batch: int, progress: Progress | None = None
-) -> tuple[Progress, list[int]]:
+    times: npt.NDArray[np.int64], policy: Policy, batch: int, progress: FeedProgress | None = None
+) -> tuple[FeedProgress, list[int]]:
     """Progress after batches of so many rows, and the bound after each."""
-    progress, bounds = progress or Progress(policy), []
+    progress, bounds = progress or FeedProgress(policy), []
     for low in range(0, len(times), batch):
         progress.observe(times[low : low + batch])
         progress.close_batch(0)

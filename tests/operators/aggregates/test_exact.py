@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import AggregateOverflowError, CheckpointError, OptionError, SchemaError
-from upstream.core.pushdown.ipc_frames import from_frame, to_frame
+from upstream.core.rows.frames import from_frame, to_frame
 from upstream.operators.aggregates import exact, floats
 from upstream.operators.aggregates.algebra import Aggregates
 from upstream.operators.aggregates.functions import (

@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.operators.capacity.in_order_server import _covering, simulate_in_order
 from upstream.operators.capacity.planner import plan
-from upstream.operators.capacity.simulation import Arrivals, Server, shed_share, simulate
+from upstream.operators.capacity.simulation import (
+    ArrivalTrace,
+    Server,
+    _covering,
+    shed_share,
+    simulate,
+    simulate_in_order,
+)
 
 
 def plain_in_place(at, key, cost, end):
@@ -39,7 +45,7 @@ def test_it_serves_as_a_plain_server_does(rows, cost, looks):
     rows = sorted(rows, key=lambda row: row[0])
     at = np.array([row[0] for row in rows], dtype=np.int64)
     key = np.array([row[1] for row in rows], dtype=np.int64)
-    got = simulate(Arrivals(at, key, 4), Server(cost), "in-place", 50, looks=looks)
+    got = simulate(ArrivalTrace(at, key, 4), Server(cost), "in-place", 50, looks=looks)
     wanted = plain_in_place(at, key, cost, 50)
     assert got.delivered == sum(start + cost <= 50 for *_, start in wanted)
     waited = sum(start - first for _, first, start in wanted)
@@ -59,7 +65,7 @@ def test_it_serves_as_a_plain_server_does(rows, cost, looks):
 def test_in_order_it_needs_no_queue(rows, cost, fixed, budget):
     rows = sorted(rows, key=lambda row: row[0])
     at, key = (np.array([row[column] for row in rows], dtype=np.int64) for column in range(2))
-    arrivals, server = Arrivals(at, key, 4), Server(cost, fixed, budget)
+    arrivals, server = ArrivalTrace(at, key, 4), Server(cost, fixed, budget)
     queued, direct = simulate(arrivals, server, "append", 50), simulate_in_order(arrivals, server, 50)
     for figure in ("delivered", "pending", "busy", "halfway"):
         assert getattr(direct, figure) == getattr(queued, figure)
@@ -99,7 +105,7 @@ def test_one_key_at_a_constant_pace_in_closed_form(load):
     """Queue staleness (L - 1)²/2L, and L - 1/2L more until the commit, in updates (tr620 §5.1)."""
     cost, rows = 100_000, 1000
     at = np.arange(rows * load, dtype=np.int64) * cost // load
-    got = simulate(Arrivals(at, np.zeros_like(at), 1), Server(cost), "in-place", rows * cost)
+    got = simulate(ArrivalTrace(at, np.zeros_like(at), 1), Server(cost), "in-place", rows * cost)
     per_second = load * 1e6 / cost
     assert got.queue.mean * per_second == pytest.approx((load - 1) ** 2 / (2 * load), rel=0.01)
     assert (got.application.mean - got.queue.mean) * per_second == pytest.approx(load - 1 / (2 * load), rel=0.01)
@@ -109,7 +115,7 @@ def test_one_key_at_a_constant_pace_in_closed_form(load):
 def random_arrivals(seed, end_us, rate=50, keys=10):
     generator = np.random.default_rng(seed)
     at = np.sort(generator.integers(0, end_us, round(rate * end_us / 1e6)))
-    return Arrivals(at, generator.integers(0, keys, len(at)), keys)
+    return ArrivalTrace(at, generator.integers(0, keys, len(at)), keys)
 
 
 def test_policies_stand_in_the_order_of_the_report():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.conf.staleness_target import StalenessTarget
+from upstream.conf.units import StalenessTarget
 from upstream.operators.capacity.staleness import IntervalStaleness, Ramps, StalenessAccount
 
 END = 1_000

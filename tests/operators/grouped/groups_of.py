@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import by_bucket
+from upstream.core.rows.frames import by_bucket, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.approximate import approx_count_distinct, heavy_hitters, median
 from upstream.operators.aggregates.custom import aggregate
@@ -17,7 +16,7 @@ from upstream.operators.grouped.plan import GroupPlan
 from upstream.operators.grouped.shard import GroupShard
 from upstream.operators.joins.latest_plan import LatestSide, VersionPlan
 from upstream.operators.joins.latest_shard import VersionShard
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema(
     [

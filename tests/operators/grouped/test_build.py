@@ -2,7 +2,7 @@
 
 import pytest
 
-from upstream.core.pushdown.ipc_frames import from_frame
+from upstream.core.rows.frames import from_frame
 from upstream.operators.aggregates.functions import sum_
 from upstream.operators.joins.latest_plan import GONE, VERSION
 from upstream.operators.joins.pack import newest_pack

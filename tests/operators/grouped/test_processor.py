@@ -2,12 +2,11 @@
 
 from types import SimpleNamespace
 
-from upstream.core.feedback.latest_join_reports import LatestJoinReport
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.feedback.reports import LatestJoinReport, read_reports
+from upstream.core.rows.frames import to_frame
 from upstream.operators.aggregates.functions import sum_
 from upstream.operators.grouped.processor import GroupProcessor
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .groups_of import plan, table
 

@@ -7,17 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import by_bucket, split_punctuation
+from upstream.core.rows.frames import by_bucket, split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.functions import count, max_, sum_
-from upstream.operators.grouped.version_shard import WindowVersionShard
-from upstream.operators.grouped.window_plan import GroupWindowPlan
-from upstream.operators.grouped.window_shard import WindowGroupShard
+from upstream.operators.grouped.plan import GroupWindowPlan
+from upstream.operators.grouped.window_shard import WindowGroupShard, WindowVersionShard
 from upstream.operators.joins.latest_plan import VersionPlan
 from upstream.operators.joins.latest_shard import VersionShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.plan import WindowPlan
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.functions import count
-from upstream.operators.grouped.window_plan import GroupWindowPlan
+from upstream.operators.grouped.plan import GroupWindowPlan
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.windows.shards.plan import WindowPlan
 

@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 from kit.join_batches import LEFT, RIGHT, frame, streams, texts
 from kit.key_promises import KeyPromises
 
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.frames import split_punctuation, to_frame
 from upstream.core.rows.sort_keys import in_order
-from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import system_array
 from upstream.core.watermark.bounds import times_of_bounds
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 INTEGERS, TEXTS = (LEFT, RIGHT), (texts(LEFT), texts(RIGHT))
 

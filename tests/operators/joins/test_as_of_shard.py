@@ -5,10 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, SchemaError, StateLimitError
-from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.as_of_shard import AsOfShard
-from upstream.operators.joins.plan import JoinSide
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.joins.plan import AsOfPlan, JoinSide
+from upstream.operators.state.store import DictStore
 
 from .batches import INTEGERS, TEXTS, as_of_expected, as_of_streams, claimed, flat, run_all
 

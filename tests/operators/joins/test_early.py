@@ -11,12 +11,12 @@ from kit.join_batches import plan as join_plan
 from kit.join_pairs import expected
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import split_punctuation
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import ENDED
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .batches import frames
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.joins.key_runs import KeyRuns
-from upstream.operators.runtime.run_files import RunFiles
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.runs import RunFiles
+from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.int64()), ("v", pa.int64())])
 

@@ -2,13 +2,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 
-from upstream.core.feedback.latest_join_reports import LatestJoinReport
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.feedback.reports import LatestJoinReport, read_reports
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.joins.latest_processor import LatestJoinProcessor, VersionProcessor
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .batches import table
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from kit.latest_joins import HOWS, LEFT, RIGHT, SHARDS, Query, expected, flat, frame, plan, updates
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, StateLimitError
-from upstream.core.pushdown.ipc_frames import from_frame, to_frame
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.exact_integers import LOWEST
+from upstream.core.rows.frames import from_frame, to_frame
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.latest_plan import LatestLimit
 from upstream.operators.joins.latest_shard import LatestJoinShard
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 KEYS = [(("v",), ("r",)), (("r",), ("w",)), (("v",), ("w",)), (("r",), ("r",)), (("v", "r"), ("w",))]
 BOUNDS = st.lists(st.tuples(*2 * [st.none() | st.integers(0, 14)]), min_size=4, max_size=4)

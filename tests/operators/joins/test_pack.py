@@ -2,9 +2,8 @@ import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import SchemaError
-from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.rows.buckets import bucket_of
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import from_frame, split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
 from upstream.operators.joins.pack import join_pack, latest_pack
 from upstream.operators.runtime.feeds import punctuation_rows

@@ -5,7 +5,7 @@ import pytest
 from upstream.conf.errors import OptionError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
 from upstream.operators.joins.band import LEFT, RIGHT, IntervalBand
-from upstream.operators.joins.matching import sorted_rows
+from upstream.operators.joins.pair_kernel import sorted_rows
 from upstream.operators.joins.pairs import Pairs, pair_condition
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.side import ROW

@@ -2,15 +2,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.feedback.reports import JoinReport, read_reports
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.band import IntervalBand
-from upstream.operators.joins.plan import JoinPlan, JoinSide
+from upstream.operators.joins.plan import AsOfPlan, JoinPlan, JoinSide
 from upstream.operators.joins.processor import JoinProcessor
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .batches import table
 

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from upstream.core.rows.exact_integers import LOWEST
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
 from upstream.operators.joins.plan import JoinSide
 from upstream.operators.joins.progress import JoinProgress
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 SIDES = JoinSide(("k",), "t", SCHEMA), JoinSide(("k",), "t", SCHEMA)

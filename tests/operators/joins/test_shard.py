@@ -9,17 +9,15 @@ from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, frame, meets, plan, strea
 from kit.join_pairs import expected
 
 from upstream.conf.errors import CheckpointError, MalformedRowError
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM
-from upstream.operators.joins.as_of_plan import AsOfPlan
 from upstream.operators.joins.as_of_shard import AsOfShard
 from upstream.operators.joins.band import IntervalBand
-from upstream.operators.joins.plan import JoinPlan, JoinSide
+from upstream.operators.joins.plan import AsOfPlan, JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .batches import INTEGERS, TEXTS, claimed, flat, frames, run_all
 

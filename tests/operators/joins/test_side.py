@@ -2,11 +2,11 @@ import numpy as np
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.joins.matching import sorted_rows
+from upstream.operators.joins.pair_kernel import sorted_rows
 from upstream.operators.joins.plan import JoinSide
 from upstream.operators.joins.side import NUMBER, ROW, KeptSide
 from upstream.operators.runtime.feeds import ENDED
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .batches import table
 

@@ -3,7 +3,7 @@ import pyarrow as pa
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.latest_plan import GONE, VERSION, LatestSide
 from upstream.operators.joins.versions import LatestVersions
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from .batches import table
 

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 from kit.key_promises import KeyPromises
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard
-from upstream.operators.runtime.arrivals import INTERVAL, WEIGHT
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
-from upstream.operators.runtime.pack import pack
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.runtime.pack import INTERVAL, WEIGHT, pack
+from upstream.operators.state.store import DictStore
 
 
 def rows(keys, times, seq=0, arrival=0, payload=None, deleted=None):

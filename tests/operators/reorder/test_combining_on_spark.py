@@ -13,8 +13,7 @@ import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.core.feedback.checkpoint_layout import reorder_folder
-from upstream.core.feedback.reorder_reports import ReorderReport
-from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.reports import ReorderReport, read_reports
 
 pytestmark = pytest.mark.spark
 

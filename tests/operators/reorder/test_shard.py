@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from kit.key_promises import KeyPromises
 
 from upstream.conf.errors import CheckpointError, MalformedRowError
-from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.buckets import bucket_of
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.shard import ReorderShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 BOTH = ("left", "right")

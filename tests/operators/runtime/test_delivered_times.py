@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.runtime import delivered_times
 from upstream.operators.runtime.delivered_times import DeliveredTimes, TimedKeys, behind
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 TEXT = pa.schema([("k", pa.string()), ("n", pa.int64())])
 

@@ -11,8 +11,8 @@ from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.key_bounds import ALL_FEEDS, KeyBounds, Shard
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
+from upstream.operators.state.store import DictStore
 
 KEY = ("a", "b")
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
@@ -105,14 +105,14 @@ def test_a_name_that_is_not_among_the_columns_makes_it_say_nothing():
 def test_keys_of_other_shards_are_left_out_and_those_of_several_are_not(by):
     keys = pa.table({"a": ["x"] * 8, "b": pa.array([*range(7), None], pa.int64())})
     number = bucket_of([keys.column(name).slice(0, 7) for name in by], 3)
-    for shard in (Shard(number, 3, by) for number in range(3)):
+    for shard in (KeyShare(number, 3, by) for number in range(3)):
         assert shard.determined(keys).tolist() == [True] * 7 + [False]
         assert shard.others(keys).tolist() == [*(number != shard.number), False]
         assert shard.feeds(keys, "own/1") == [ALL_FEEDS] * 7 + ["own/1"]
         bounds = bounds_of(shard=shard)
         hear(bounds, *[({"a": "x", "b": each}, "f", 9) for each in range(7)], ({"a": "x"}, "f", 5))
         assert len(bounds) == np.count_nonzero(number == shard.number) + 1
-    apart = Shard(0, 3, ("a", "b", "c"))
+    apart = KeyShare(0, 3, ("a", "b", "c"))
     assert not apart.determined(keys).any()
     assert not apart.others(keys).any()
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import TableError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.operators.joins import matching
-from upstream.operators.tables.lookup import indexed, joined
-from upstream.operators.tables.plan import planned
+from upstream.operators.joins import pair_kernel
+from upstream.operators.tables.lookup import indexed, joined, planned
 
 
 def plan(kinds, how="left"):
@@ -84,7 +83,7 @@ def test_each_row_gets_the_row_of_its_key_and_keeps_its_place(case, how):
 
 def test_keys_with_one_number_are_told_apart(monkeypatch):
     join = plan((pa.string(),))
-    monkeypatch.setattr(matching, "spark_hash", lambda columns: np.zeros(len(columns[0]), dtype=np.int32))
+    monkeypatch.setattr(pair_kernel, "spark_hash", lambda columns: np.zeros(len(columns[0]), dtype=np.int32))
     table = pa.table([["a", "b", None], [1, 2, 3]], schema=join.table)
     rows = frame(join, [("b",), ("c",), ("a",), (None,)], "rrrr")
     (batch,) = joined(iter(rows.to_batches()), indexed(table, join), join)

@@ -7,7 +7,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from upstream.conf.errors import FeedChangedError, TableError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.tables.plan import planned
+from upstream.operators.tables.lookup import planned
 from upstream.operators.tables.reading import Version, columns_of_table, in_spark_types, index_at, latest_version
 
 BEFORE = pa.schema([("k", pa.string()), ("id", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])

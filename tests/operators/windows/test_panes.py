@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from upstream.operators.windows.calendars import Calendar, CalendarWindows
-from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from upstream.operators.windows.kinds import (
+    Calendar,
+    CalendarWindows,
+    LandmarkWindows,
+    SlideByTupleWindows,
+    SlidingWindows,
+)
 from upstream.operators.windows.panes import paned
 
 

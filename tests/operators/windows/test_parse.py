@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from upstream.conf.errors import OptionError
-from upstream.operators.windows.calendars import Calendar, CalendarWindows
-from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from upstream.operators.windows.kinds import (
+    Calendar,
+    CalendarWindows,
+    LandmarkWindows,
+    SlideByTupleWindows,
+    SlidingWindows,
+)
 from upstream.operators.windows.parse import (
     landmark_by_rows,
     landmark_by_time,

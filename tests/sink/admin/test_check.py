@@ -15,13 +15,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from upstream.conf.clock import now_us
 from upstream.conf.errors import OptionError, SchemaError, TableError
+from upstream.conf.units import now_us
 from upstream.delta_format.latest_table import BUCKET
 from upstream.sink.admin import repair as repairing
-from upstream.sink.admin.check import Report, check_table
+from upstream.sink.admin.check import CheckReport, check_table
 from upstream.sink.admin.repair import repair_table
-from upstream.sink.merge import spill as spilling
+from upstream.sink.merge import task_rows as spilling
 from upstream.sink.table.tombstones import FOLDER
 
 ENGINES = ("rewrite", "vectors")
@@ -37,7 +37,7 @@ def full(sink):
     return sink
 
 
-def texts(report: Report) -> list[str]:
+def texts(report: CheckReport) -> list[str]:
     return [finding.text for finding in report.findings]
 
 

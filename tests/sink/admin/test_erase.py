@@ -24,9 +24,9 @@ from upstream.conf.errors import OptionError, TableError
 from upstream.sink.admin import erase as erasing
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.erase import erase_key
-from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.maintenance.runner import TableMaintenance
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.table import table_change
+from upstream.sink.table import table as table_change
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
@@ -73,7 +73,7 @@ def erase(sink: Sink, *key: Any, **more: Any) -> erasing.Erasure:
 def retire(folder: Path, days: int) -> None:
     now = time.time_ns() // 1000 + days * DAY_US
     rules, table = MaintenanceRules(DAY_US), DeltaTable(str(folder))
-    Upkeep(TableFolder(str(folder)), table, rules, lambda: now, compact=lambda _: 0).run(whole=True)
+    TableMaintenance(TableFolder(str(folder)), table, rules, lambda: now, compact=lambda _: 0).run(whole=True)
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -9,8 +9,7 @@ from deltalake import DeltaTable
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink.commit.batch_identity import FINGERPRINT_PREFIX, Fingerprint
-from upstream.sink.commit.batch_name import WRITE_OPTION, BatchName, name_in
-from upstream.sink.commit.running_batch import Calls, RunningBatch
+from upstream.sink.commit.batch_name import WRITE_OPTION, BatchName, Calls, RunningBatch, name_in
 from upstream.sink.write_batch import batch_writer
 
 ENGINES = ("rewrite", "vectors")

@@ -7,9 +7,9 @@ from kit.races import commit_between
 from upstream.conf.errors import CheckpointError, TableError
 from upstream.delta_format.deletion_vectors import VECTORS
 from upstream.sink.figures.summary import read_summaries
-from upstream.sink.merge import small_files as folding
+from upstream.sink.merge import engines as folding
 from upstream.sink.spec import steps
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 from upstream.sink.table.tombstones import FOLDER
 
 ENGINES = ("rewrite", "vectors")
@@ -92,7 +92,7 @@ def test_a_list_of_deletions_that_no_commit_names_is_removed(sink, monkeypatch):
     before = files()
 
     def failing(step):
-        if step is Step.LISTED:
+        if step is CommitStep.LISTED:
             raise RuntimeError("right after the list")
 
     monkeypatch.setattr(steps, "reached", failing)

@@ -16,7 +16,7 @@ from kit.tables import read_rows
 
 from upstream.conf.errors import CheckpointError, TableError
 from upstream.core.feedback.checkpoint_layout import SINK
-from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, Numbering
+from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, RowNumberOffset
 
 
 def fill(sink: Any) -> None:
@@ -148,13 +148,13 @@ def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink):
 def test_a_table_of_an_earlier_release(make_sink, monkeypatch):
     old, new = make_sink(), make_sink(query_id="query-2")
     with monkeypatch.context() as earlier:
-        earlier.setattr(Numbering, "transactions", lambda *_, **__: {})
+        earlier.setattr(RowNumberOffset, "transactions", lambda *_, **__: {})
         old.batch(0, [old.rows([(1, 10, "a"), (2, 10, None)], seq=[50, 99], deleted=[False, True])])
     new.batch(0, [new.rows([(1, 10, "b"), (2, 10, "b")])])
     assert new.latest() == {1: (10, "b"), 2: (10, "b")}
     assert min(new.table().column("_upstream_seq").to_pylist()) == 100, "above what was deleted, too"
     with monkeypatch.context() as earlier:
-        earlier.setattr(Numbering, "transactions", lambda *_, **__: {})
+        earlier.setattr(RowNumberOffset, "transactions", lambda *_, **__: {})
         old.batch(1, [old.rows([(3, 10, "a")], seq=60)])
     old.batch(2, [old.rows([(3, 10, "earlier"), (4, 10, "a")], seq=[59, 61])])  # goes on numbering as it has begun
     assert (old.latest()[3], old.latest()[4]) == ((10, "a"), (10, "a"))

@@ -17,8 +17,7 @@ from kit.waiting import wait_for
 
 from upstream.conf.errors import TableError
 from upstream.conf.process_identity import Process, driver_process
-from upstream.sink.commit.lease import PLACE, TableLease
-from upstream.sink.commit.lease_keeper import LeaseKeeper
+from upstream.sink.commit.lease import PLACE, LeaseKeeper, TableLease
 from upstream.storage.folder import TableFolder
 from upstream.storage.lease import Lease
 

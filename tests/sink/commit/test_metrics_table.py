@@ -17,7 +17,7 @@ from upstream.sink.commit.metrics_table import METRICS_SCHEMA, write_metrics
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.options import parse_sink_options
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 from upstream.sink.table import table as table_module
 
 from ..deaths import dying_at
@@ -58,17 +58,17 @@ def test_a_row_for_each_commit(metered, tmp_path):
     assert set(duckdb.sql('select distinct "table" from metrics').fetchall()) == {(str(metered.path),)}
 
 
-@pytest.mark.parametrize("dies_at", [Step.PUT_OUT, Step.MEASURED])
+@pytest.mark.parametrize("dies_at", [CommitStep.PUT_OUT, CommitStep.MEASURED])
 def test_a_death_before_or_after_the_append_or_many_of_them_in_a_row(metered, tmp_path, dies_at):
     write(metered, 0)
     with dying_at(dies_at):
         write(metered, 1)
-    assert batches(tmp_path) == ([0] if dies_at == Step.PUT_OUT else [0, 1])
+    assert batches(tmp_path) == ([0] if dies_at == CommitStep.PUT_OUT else [0, 1])
     for _ in range(2):  # Spark repeats the batch: the table has it already
         write(metered, 1)
         assert batches(tmp_path) == [0, 1]
     for batch_id in range(2, 40):
-        with dying_at(Step.PUT_OUT):
+        with dying_at(CommitStep.PUT_OUT):
             write(metered, batch_id)
     assert batches(tmp_path) == [0, 1]
     write(metered, 40)

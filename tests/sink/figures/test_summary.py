@@ -6,7 +6,7 @@ from deltalake import DeltaTable
 
 from upstream.core.feedback.ages import Staleness
 from upstream.sink.figures.summary import CommitSummary, last_summary, read_summaries
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 
 from ..deaths import dying_at
 
@@ -64,7 +64,7 @@ def test_late_rows_are_put_out_however_much_others_have_committed(make_sink, tmp
     sink = make_sink(lateOutput=str(tmp_path / "late"))
     sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     rows = [sink.rows([(2, 9, "late")], seq=10)]
-    with dying_at(Step.MAINTAINED):
+    with dying_at(CommitStep.MAINTAINED):
         sink.write(1, rows)
     assert not DeltaTable.is_deltatable(str(tmp_path / "late"))
     others_commit(sink, 300)

@@ -17,12 +17,12 @@ from kit.tables import read_by_key
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.maintenance import removal
 from upstream.sink.maintenance import runner as upkeep_module
-from upstream.sink.maintenance.runner import Upkeep, maintain
-from upstream.sink.merge import engine as engine_module
+from upstream.sink.maintenance.runner import TableMaintenance, maintain
+from upstream.sink.merge import engines as engine_module
 from upstream.sink.spec import maintenance_rules as maintenance_module
-from upstream.sink.spec.maintenance_rules import Maintained, MaintenanceRules
+from upstream.sink.spec.maintenance_rules import MaintenanceResult, MaintenanceRules
 from upstream.sink.spec.options import parse_sink_options
-from upstream.sink.table import table_change
+from upstream.sink.table import table
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
@@ -56,8 +56,8 @@ def write(sink: Any, batches: range) -> None:
         sink.batch(number, [sink.rows(rows, seq=number * 10, deleted=deleted)])
 
 
-def upkeep(sink: Any, rules: MaintenanceRules, now_us: int, **more: Any) -> Upkeep:
-    return Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules, lambda: now_us, **more)
+def upkeep(sink: Any, rules: MaintenanceRules, now_us: int, **more: Any) -> TableMaintenance:
+    return TableMaintenance(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules, lambda: now_us, **more)
 
 
 def checkpoint_every(sink: Any, batches: range, every: int) -> None:
@@ -247,7 +247,7 @@ def test_small_files_of_a_table_with_mapped_names_become_few(make_sink, monkeypa
     rows, version, files, now = sink.latest(), sink.version(), sink.files(), time.time_ns() // 1000
     assert len(sink.live_files()) == 9
     with monkeypatch.context() as patched:
-        patched.setattr(table_change, "put_entry", lambda *_: False)
+        patched.setattr(table, "put_entry", lambda *_: False)
         assert upkeep(sink, MaintenanceRules(), now).run().compacted == 0, "somebody else has written"
     assert sink.files() == files
     biggest = max((sink.path / file).stat().st_size for file in sink.live_files())
@@ -330,7 +330,7 @@ def test_accounts_are_of_the_last_commit_alone(sink, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(MaintenanceRules, "due", lambda *_: True)
         done = maintain(target, DeltaTable(str(sink.path)))
-    assert isinstance(done, Maintained)
+    assert isinstance(done, MaintenanceResult)
     assert upkeep_module.last_maintained(str(sink.path)) == done
     assert maintain(target, DeltaTable(str(sink.path))) is None
     assert upkeep_module.last_maintained(str(sink.path)) is None

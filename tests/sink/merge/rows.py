@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.delta_format.latest_table import SEQ
-from upstream.sink.merge.pending import Pending
+from upstream.sink.merge.batch_rows import BatchRows
 from upstream.sink.spec.history import Keep
 from upstream.sink.spec.layout import Layout
 
@@ -40,12 +40,12 @@ def batch(*rows: tuple[Any, ...], arrival: int = 100, **more: Any) -> pa.RecordB
     return plain.append_column(SYSTEM, system).combine_chunks().to_batches()[0]
 
 
-def full(*rows: tuple[Any, ...]) -> Pending:
+def full(*rows: tuple[Any, ...]) -> BatchRows:
     """Rows (key, time, payload, number, arrival, first arrival, covered, deleted)."""
     columns = [np.array([row[at] for row in rows]) for at in range(4, 8)]
-    return Pending(data(*(row[:4] for row in rows)), *columns)
+    return BatchRows(data(*(row[:4] for row in rows)), *columns)
 
 
-def shown(pending: Pending) -> list[tuple[Any, ...]]:
+def shown(pending: BatchRows) -> list[tuple[Any, ...]]:
     columns = [pending.rows.column(name).to_pylist() for name in ("k", "t", "v")]
     return list(zip(*columns, pending.covered.tolist(), strict=True))

@@ -13,9 +13,9 @@ from upstream.delta_format.deletion_vectors import VECTORS, copy_of
 from upstream.sink.admin.check import check_table
 from upstream.sink.commit import commit as commit_module
 from upstream.sink.commit import entry_commit
-from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.maintenance.runner import TableMaintenance
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.table import engine_choice
+from upstream.sink.table import table as engine_choice
 from upstream.storage import folder as table_folder
 from upstream.storage.folder import TableFolder
 
@@ -133,7 +133,7 @@ def test_vectors_lie_where_trino_reads_them_and_are_put_back_when_vacuum_takes_t
     assert check_table(str(sink.path)).healthy, "whoever of us reads it puts it back"
     assert sink.latest() == rows
     DeltaTable(str(sink.path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules()).run()
+    TableMaintenance(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules()).run()
     assert sink.latest() == rows, "and so does maintenance"
     sink.batch(2, [sink.rows([(1, 2, "b")], seq=600)])
     assert sink.latest() == rows | {1: (2, "b")}
@@ -146,9 +146,9 @@ def test_copies_go_with_their_vectors(make_sink):
         sink.batch(number, [sink.rows([(number, 2, "b")], seq=number * 1000)])
     later = time.time_ns() // 1000 + 30 * 86_400_000_000
     for _ in range(2):
-        Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules(1_000_000), lambda: later).run(
-            whole=True
-        )
+        TableMaintenance(
+            TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules(1_000_000), lambda: later
+        ).run(whole=True)
     used = {vector.path for vector in sink.log().vectors().values()}
     assert {str(found.relative_to(sink.path)) for found in sink.path.rglob("*.bin")} == used | set(map(copy_of, used))
     assert len(sink.latest()) == 100

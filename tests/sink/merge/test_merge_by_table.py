@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kit.sink import Sink
 from kit.splits import split
 
-from upstream.sink.spec.steps import Step
+from upstream.sink.spec.steps import CommitStep
 from upstream.sink.table import key_index
 from upstream.sink.table.tombstones import APP_ID, FOLDER
 
@@ -31,7 +31,7 @@ KEYS: dict[str, tuple[list[tuple[str, pa.DataType]], Any]] = {
     "a,b": ([("a", pa.int64()), ("b", pa.string())], lambda n: (n % 3, str(n // 3))),
     "both": ([("both", pa.struct([("x", pa.int8()), ("y", pa.string())]))], lambda n: ({"x": n % 3, "y": str(n)},)),
 }
-FATES = ("done", "done", "aborted", Step.CHECKED, Step.MERGED_AGAIN, Step.COMMITTED)
+FATES = ("done", "done", "aborted", CommitStep.CHECKED, CommitStep.MERGED_AGAIN, CommitStep.COMMITTED)
 VALUE = pa.list_(pa.int64())
 
 
@@ -66,7 +66,7 @@ def test_the_table_is_that_of_a_plain_computation(
     with pytest.MonkeyPatch.context() as patched:
         if few_hashes:
             patched.setattr(key_index, "key_hashes", lambda *given: hashes(*given) % 3)
-            patched.setattr("upstream.sink.merge.vectors_engine.key_hashes", lambda *given: hashes(*given) % 3)
+            patched.setattr("upstream.sink.merge.engines.key_hashes", lambda *given: hashes(*given) % 3)
         for batch_id, batch in enumerate(split(data, data.draw(st.permutations(rows)) if timed else rows)):
             sink.options = {**sink.options, "engine": data.draw(st.sampled_from(ENGINES)) if mixed else engine}
             tasks = [
@@ -76,7 +76,7 @@ def test_the_table_is_that_of_a_plain_computation(
             fate = data.draw(st.sampled_from(FATES))
             if fate == "aborted":
                 sink.writer().abort(sink.tasks(*tasks), batch_id)
-            elif isinstance(fate, Step):
+            elif isinstance(fate, CommitStep):
                 with dying_at(fate):
                     sink.batch(batch_id, *tasks)
             before = dict(model)
@@ -84,7 +84,7 @@ def test_the_table_is_that_of_a_plain_computation(
             summary = sink.batch(batch_id, *tasks)
             assert sink.batch(batch_id, *tasks) is None, "a repeat"
             live = {str(value_of(row.key)): (row.time, [row.seq]) for row in model.values() if not row.gone}
-            assert (summary is None) <= (fate == Step.COMMITTED or not batch)
+            assert (summary is None) <= (fate == CommitStep.COMMITTED or not batch)
             if summary is not None:
                 assert {name: getattr(summary, name) for name in expected} == expected
                 assert summary.keys == len(live)

@@ -1,7 +1,7 @@
 """Which of a batch's rows stand for a key, worked out by hand."""
 
+from upstream.sink.merge.batch_rows import as_pending
 from upstream.sink.merge.newest_rows import newest_rows
-from upstream.sink.merge.pending import as_pending
 
 from .rows import data, full, layout, shown
 

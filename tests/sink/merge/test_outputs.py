@@ -15,8 +15,8 @@ from kit.invalid_text import not_utf_8
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.sink.figures.summary import last_summary, read_summaries
-from upstream.sink.merge.side_table import SideTable
-from upstream.sink.spec.steps import Step
+from upstream.sink.merge.outputs import SideTable
+from upstream.sink.spec.steps import CommitStep
 
 from ..deaths import dying_at
 
@@ -97,7 +97,9 @@ def test_each_is_put_aside_once_wherever_a_process_dies(new_sink, data, rows, ke
         promise = data.draw(st.integers(-2, 2))
         bound = max(bound, promise)
         given_rows = [as_batch(sink, batch), sink.punctuation(promise)]
-        with dying_at(data.draw(st.sampled_from([None, Step.CHECKED, Step.MAINTAINED, Step.PUT_OUT]))):
+        with dying_at(
+            data.draw(st.sampled_from([None, CommitStep.CHECKED, CommitStep.MAINTAINED, CommitStep.PUT_OUT]))
+        ):
             sink.write(batch_id, given_rows)
         sink.write(batch_id, given_rows)
     summaries = [each for _, each in read_summaries(str(sink.path))]
@@ -142,7 +144,7 @@ def conflict(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
 
 def test_an_output_given_up_still_gets_what_its_last_commit_named(declared):
     declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10)])
-    with dying_at(Step.MAINTAINED):
+    with dying_at(CommitStep.MAINTAINED):
         declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     kept = declared.options
     declared.options = {name: value for name, value in kept.items() if not name.endswith("Output")}

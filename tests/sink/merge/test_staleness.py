@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from upstream.core.feedback.ages import Staleness
 from upstream.operators.capacity.staleness import StalenessAccount
-from upstream.sink.merge.pending import UNKNOWN
+from upstream.sink.merge.batch_rows import UNKNOWN
 from upstream.sink.merge.staleness import Arrivals
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from upstream.delta_format.latest_table import LAYOUT_PROPERTY
 from upstream.sink.spec.maintenance_rules import (
     LogFiles,
-    Maintained,
+    MaintenanceResult,
     MaintenanceRules,
     checkpoint_pays,
     interval_due,
@@ -195,5 +195,5 @@ def test_the_properties_never_say_less_than_a_second(retention):
 
 
 def test_an_account_survives_its_json():
-    done = Maintained(7, oldest=3, seconds=0.5, checkpoint=True, files=4, held="a reason")
-    assert Maintained.from_json(dataclasses.asdict(done) | {"of a later version": 1}) == done
+    done = MaintenanceResult(7, oldest=3, seconds=0.5, checkpoint=True, files=4, held="a reason")
+    assert MaintenanceResult.from_json(dataclasses.asdict(done) | {"of a later version": 1}) == done

@@ -9,9 +9,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from .....conf.errors import FeedChangedError
-from .....delta_format.parquet_files import open_parquet
-
-__all__ = ["Footer", "footer", "read_groups"]
+from .....delta_format.scan import open_parquet
 
 _ROWS = 262_144
 

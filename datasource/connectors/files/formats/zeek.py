@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .....conf.errors import FeedChangedError, SchemaError
-from .lines import Head, Int64s, LineFormat, LineParser, rows_between
-
-__all__ = ["ZeekFormat", "ZeekParser"]
+from .....core.rows.exact_integers import Int64s
+from .lines import Head, LineFormat, LineParser, rows_between
 
 _TYPES = {
     "time": pa.timestamp("us", "UTC"), "interval": pa.float64(), "double": pa.float64(), "bool": pa.bool_(),

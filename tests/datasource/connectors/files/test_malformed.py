@@ -13,10 +13,10 @@ from kit.malformed_rows import Reported
 
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.files.formats import lines
-from upstream.datasource.connectors.files.formats.delimited import DelimitedFormat, DelimitedParser
 from upstream.datasource.connectors.files.formats.jsonlines import JsonFormat, JsonParser
 from upstream.datasource.connectors.files.formats.lines import Head, LineParser, parse_lines
-from upstream.datasource.quarantine import Quarantine, count_quarantined
+from upstream.datasource.connectors.files.formats.separated_values import DelimitedFormat, DelimitedParser
+from upstream.datasource.task import Quarantine, count_quarantined
 from upstream.storage.folder import folder_at
 
 SCHEMA = pa.schema(

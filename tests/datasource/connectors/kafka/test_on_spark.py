@@ -12,7 +12,7 @@ from kit.waiting import wait_for
 from pyspark.sql import SparkSession
 
 import upstream
-from upstream.datasource.quarantine import count_quarantined
+from upstream.datasource.task import count_quarantined
 from upstream.sink.figures.summary import read_summaries
 from upstream.storage.folder import TableFolder
 

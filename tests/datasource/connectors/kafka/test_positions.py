@@ -12,7 +12,7 @@ from kit.journal import through_json
 
 from upstream.conf.errors import FeedChangedError
 from upstream.datasource.connectors.contract import Limit
-from upstream.datasource.connectors.kafka.epochs import End
+from upstream.datasource.connectors.kafka.client import End
 from upstream.datasource.connectors.kafka.options import KafkaOptions
 from upstream.datasource.connectors.kafka.positions import Positions, shared
 

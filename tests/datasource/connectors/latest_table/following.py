@@ -10,13 +10,13 @@ from kit.journal import through_json
 from kit.sink import NOW_US
 
 from upstream.datasource.connectors.contract import Limit
-from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.planner import BatchPlanner, Offset
 from upstream.datasource.registry import CONNECTORS, parse_source_options
 from upstream.datasource.schema import leaving_schema, shape_of, with_key
 from upstream.datasource.task import Reading
-from upstream.sink.maintenance import wear
-from upstream.sink.merge import engine
-from upstream.sink.merge import small_files as folding
+from upstream.sink.maintenance import compact
+from upstream.sink.merge import engines
+from upstream.sink.merge import engines as folding
 
 
 class Follower:
@@ -25,7 +25,7 @@ class Follower:
     def __init__(self, table: Path, **options: str) -> None:
         given = {"connector": "latest", "path": str(table), "timeFormat": "epoch_us", **options}
         self.given = {name: value for name, value in given.items() if value}
-        self.offset: Offset = Planner.initial()
+        self.offset: Offset = BatchPlanner.initial()
         self.now_us = NOW_US + 1_000_000
         self.restart()
 
@@ -40,7 +40,7 @@ class Follower:
         self.options, self.schema = common, schema
         self.reading = Reading(common, shape, connector, "unused")
         self.limit = connector.limit(common.limit())
-        self.planner = Planner(connector, common, shape, clock=lambda: self.now_us, new_id=lambda: "follower")
+        self.planner = BatchPlanner(connector, common, shape, clock=lambda: self.now_us, new_id=lambda: "follower")
 
     def plan(self, limit: Limit | None = None) -> Offset:
         """The end of the next batch."""
@@ -100,11 +100,11 @@ class Batches:
 
 def options_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: str) -> dict[str, str]:
     """Have the sink write in one of its ways however few rows there are; the options for that."""
-    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
+    monkeypatch.setattr(engines, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
     # Else the few rows here would be put together with each batch, and none of them marked as dead.
     monkeypatch.setattr(folding, "_FREE_ROWS", 0)
     monkeypatch.setattr(folding, "_FREE_SHARE", 2)
     # As if buckets were large: then they are written anew after commits.
-    monkeypatch.setattr(wear, "WORTH", 0 if way == "worn" else 10_000)
-    monkeypatch.setattr(wear, "FILE", 1)
+    monkeypatch.setattr(compact, "WORTH", 0 if way == "worn" else 10_000)
+    monkeypatch.setattr(compact, "FILE", 1)
     return {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}

@@ -13,7 +13,7 @@ from kit.tables import read_table
 from upstream.core.rows.system_column import SYSTEM
 from upstream.delta_format.latest_table import SEQ
 from upstream.sink.admin.erase import erase_key
-from upstream.sink.admin.history_change import change_keep
+from upstream.sink.admin.layout_change import change_keep
 from upstream.sink.commit.commit import BatchCommit
 
 from .following import Batches, Follower, options_of

@@ -9,15 +9,15 @@ import numpy as np
 from deltalake import DeltaTable
 
 from upstream.core.rows.system_column import SYSTEM
-from upstream.sink.maintenance.runner import Upkeep
-from upstream.sink.spec.maintenance_rules import Maintained, MaintenanceRules
+from upstream.sink.maintenance.runner import TableMaintenance
+from upstream.sink.spec.maintenance_rules import MaintenanceResult, MaintenanceRules
 from upstream.storage.folder import TableFolder
 
 HOUR = 3_600_000_000
 KEYS = 12
 
 
-def maintained(sink: Any, keep: int) -> Maintained:
+def maintained(sink: Any, keep: int) -> MaintenanceResult:
     """As if a version had been committed each hour, and `keep` of them were to be kept."""
     now_us = time.time_ns() // 1000
     last = sink.version()
@@ -30,7 +30,9 @@ def maintained(sink: Any, keep: int) -> Maintained:
             if path is not None and (sink.path / path).exists():
                 os.utime(sink.path / path, (when, when))
     table = DeltaTable(str(sink.path))
-    return Upkeep(TableFolder(str(sink.path)), table, MaintenanceRules(keep * HOUR), lambda: now_us).run(whole=True)
+    return TableMaintenance(TableFolder(str(sink.path)), table, MaintenanceRules(keep * HOUR), lambda: now_us).run(
+        whole=True
+    )
 
 
 def change(sink: Any, batch_id: int, model: dict[int, int]) -> None:

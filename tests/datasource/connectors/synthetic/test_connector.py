@@ -19,7 +19,7 @@ from upstream.datasource.connectors.synthetic import (
     SyntheticOptions,
     SyntheticStream,
 )
-from upstream.datasource.connectors.synthetic.profile import NEVER_US, Burst, RateProfile
+from upstream.datasource.connectors.synthetic.stream import NEVER_US, Burst, RateProfile
 
 NOW_US = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -7,12 +7,12 @@ from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, meets, plan, streams
 from kit.join_pairs import expected
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.frames import split_punctuation
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import ENDED
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 
 from ..batches import frames
 

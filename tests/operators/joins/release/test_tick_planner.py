@@ -3,8 +3,7 @@ import json
 
 import pytest
 
-from upstream.core.feedback.join_reports import JoinReport
-from upstream.core.feedback.report_files import write_report
+from upstream.core.feedback.reports import JoinReport, write_report
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.release.tick_planner import MeasuredCost, ReleasePlanner
 

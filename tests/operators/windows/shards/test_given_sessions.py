@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.sessions import Sessions, SessionWindows
 from upstream.operators.windows.shards.given_sessions import GivenSessions, latest_of_key
 

@@ -4,14 +4,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from upstream.core.feedback.numbering_reports import NumberingReport
-from upstream.core.feedback.report_files import read_reports
-from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.feedback.reports import NumberingReport, read_reports
+from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM
-from upstream.operators.runtime.store import DictStore
-from upstream.operators.windows.shards.numbering import NumberingPlan
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.shards.numbering_processor import NumberingProcessor
 from upstream.operators.windows.shards.plan import NUMBER
+from upstream.operators.windows.shards.stream_numbers import NumberingPlan
 
 from .windows_of import SCHEMA, rows_table
 

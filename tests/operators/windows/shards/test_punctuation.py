@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from upstream.core.pushdown.ipc_frames import from_frame, to_frame
 from upstream.core.rows.exact_integers import LOWEST
+from upstream.core.rows.frames import from_frame, to_frame
 from upstream.operators.runtime.feeds import ENDED, FeedBounds
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from upstream.operators.windows.shards.punctuation import hear, key_bounds
 

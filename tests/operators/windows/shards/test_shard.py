@@ -15,8 +15,8 @@ from upstream.core.rows.system_column import SYSTEM, TIMESTAMP
 from upstream.core.watermark.bounds import beginning
 from upstream.operators.aggregates.approximate import median
 from upstream.operators.aggregates.functions import avg, collect, count, max_, min_, stddev_pop, sum_
-from upstream.operators.windows import adaptive
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
+from upstream.operators.windows.shards import adaptive_keys
 from upstream.operators.windows.shards.adaptive_keys import with_automatic_method
 
 from .drawn import ANY_METHOD, END, LATE, SLIDING, any_batches, any_windows, everything, plan_of, totals
@@ -49,7 +49,7 @@ def test_results_do_not_depend_on_modes_nor_on_switches(windows, batches, emit, 
     given: dict[str, Any] = {"lateness_us": 0 if isinstance(windows, LandmarkWindows) else lateness_us, "emit": emit}
     random = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adaptive, "dense_groups", lambda was, *_: random.random(len(was)) < 0.5)
+        patch.setattr(adaptive_keys, "dense_groups", lambda was, *_: random.random(len(was)) < 0.5)
         changing = Run(plan_of(windows, method="adaptive", **given)).batches(batches)
     paned = Run(plan_of(windows, method="paned", **given)).batches(batches)
     assert values_of(changing) == values_of(paned)

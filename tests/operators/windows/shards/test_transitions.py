@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from the_benchmarks.models.transitions import KeyTransitionGraph
 
+from upstream.operators.windows.emission import NONE, latest_started
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.recent import NONE, latest_started
 
 from .drawn import plan_of
 from .windows_of import Run

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 from kit.key_promises import KeyPromises
 
-from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.feedback.reports import WindowReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlideByTupleWindows
 from upstream.operators.windows.shards.pack import final_somewhere, frames_of
 from upstream.operators.windows.shards.processor import window_shard

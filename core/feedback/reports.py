@@ -1,0 +1,358 @@
+"""Small JSON files below a query's checkpoint: operators' reports to the next batch's planner and the sink's commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from typing_extensions import Self
+
+from ...conf.errors import UpstreamError
+from ...storage.atomic_write import write_whole
+from ...storage.folder import TableFolder, folder_at
+from .ages import Ages
+from .checkpoint_layout import queue_folder
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardReport:
+    """A shard's or a task's report on its last batch.
+
+    It must be a function of the batch, so that a task that is retried writes the same.
+    """
+
+    shard: int
+
+    prefix: ClassVar[str] = "shard-"
+    """The prefix of the files' names."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the report that :meth:`to_json` described. Names of other versions are ignored."""
+        # Not every kind had its number in the file from the beginning.
+        known = {"shard": 0, **value}
+        return cls(**{field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known})
+
+
+ReportT = TypeVar("ReportT", bound=ShardReport)
+
+
+def write_report(folder: str | TableFolder, report: ShardReport) -> None:
+    """Replace a shard's last report by this one."""
+    write_value(folder, f"{report.prefix}{report.shard}.json", report.to_json())
+
+
+def read_reports(folder: str | TableFolder, kind: type[ReportT]) -> list[ReportT]:
+    """Return the last report of each shard that has made one, in the order of the files' names."""
+    return [kind.from_json(value) for value in read_values(folder, kind.prefix)]
+
+
+def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
+    """Replace the last JSON value of that name by this one, as a whole or not at all."""
+    text = json.dumps(value).encode()
+    write_whole(folder, name, lambda stream: stream.write(text))
+
+
+def read_values(folder: str | TableFolder, prefix: str) -> list[dict[str, Any]]:
+    """Return the values whose name begins with `prefix`, in the order of names; none if there is no such folder."""
+    place = folder_at(folder)
+    names = sorted(name for name in place.names("") if name.startswith(prefix))
+    return [json.loads(value) for value in place.each(place.read, names)]
+
+
+def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
+    """Remove the values whose names begin with `prefix` and come before `below`; missing ones are no error."""
+    place = folder_at(folder)
+    place.remove(name for name in place.names("") if name.startswith(prefix) and name < below)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedReport:
+    """The progress of a feed, and its row counts since the checkpoint began."""
+
+    feed: str
+    bound: int | None  # the low-watermark, in microseconds; None before there is one
+    newest: int | None  # the largest time that the outlier guard believes
+    arrival_us: int  # the arrival of its last rows
+    rows: int
+    late: int  # rows below the low-watermark reached before; they are processed all the same
+    suspects: int  # rows that the outlier guard keeps from moving the watermark; they are processed too
+    malformed: int  # rows without a key or a readable time, which are quarantined
+    # the snapshot of its progress, if on-demand timestamps are computed from it
+    progress: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedReports(ShardReport):
+    """The reports of one shard of feeds."""
+
+    feeds: Sequence[FeedReport]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        known = [field.name for field in dataclasses.fields(FeedReport)]
+        feeds = [FeedReport(**{name: feed[name] for name in known if name in feed}) for feed in value["feeds"]]
+        return super().from_json({**value, "feeds": feeds})
+
+
+def read_feed_reports(folder: str) -> list[FeedReport]:
+    """Return the last report on each feed, by name."""
+    found = [feed for each in read_reports(folder, FeedReports) for feed in each.feeds]
+    return sorted(found, key=lambda report: report.feed)
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinReport(ShardReport):
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began."""
+
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row or punctuation
+    left_rows: int
+    right_rows: int
+    results: int
+    unmatched: int  # the results without a partner, as in outer joins
+    left_late: int  # rows below their own side's low-watermark; they still meet the rows that are kept
+    right_late: int
+    without_key: int  # rows with a null in a column of `on`: no result has them, not even of an outer join
+    left_kept: int
+    right_kept: int
+    state_bytes: int  # the bytes written in this batch
+    bounds: Mapping[str, int]  # by input partition, in the order of the time column; 2^63 - 1 for an ended one
+    left_superseded: int = 0  # dropped before their time, since the key's newest pair does not need them
+    right_superseded: int = 0
+    left_shed: int = 0  # dropped for lack of space, although they might still have met others
+    right_shed: int = 0
+    left_unsure: int = 0  # came without a partner when one may have been shed: never emitted as unmatched
+    right_unsure: int = 0
+    promised: int | None = None  # the low-watermark of the results
+    needs: int | None = None  # the least low-watermark (µs) that would release something; None if nothing waits
+    release: str | None = None  # ``sync`` or ``filter``: how results are put in the order of time; None if they are not
+    queued: int = 0  # rows that wait to enter the join
+    held: int = 0  # results that wait to leave the join
+    late_results: int = 0  # results below the low-watermark released before, which go to the late rows
+    rates: list[float] = dataclasses.field(default_factory=list)  # rows a second of the left and the right
+    comparisons: int = 0  # new rows times the other side's kept rows, of this batch; `spent_s` for comparing them
+    spent_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LatestJoinReport(ShardReport):
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began.
+
+    A shard that only finds one side's newest rows, before the join, reports them as the left, for one batch alone.
+    A shard of groups reports its input as the left, and keeps one row for each group.
+    """
+
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row
+    left_rows: int = 0
+    right_rows: int = 0
+    results: int = 0
+    retracted: int = 0  # the results that are tombstones
+    left_kept: int = 0  # one row for each key
+    right_kept: int = 0
+    left_expired: int = 0  # includes rows that had expired when they came
+    right_expired: int = 0
+    without_key: int = 0  # rows with a null in a column of the group
+    late: int = 0  # rows of windows that were final
+    outside: int = 0  # rows that are in no window
+    state_bytes: int = 0  # the bytes written in this batch
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberingReport(ShardReport):
+    """The row numbers given so far. The step has one task, so the shard is always 0."""
+
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row
+    rows: int  # rows numbered in this batch
+    counted: int  # rows numbered in all batches
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueReport(ShardReport):
+    """A shard's work in a batch, and the rows that wait afterwards."""
+
+    now_us: int  # the clock of the batch
+    arrived: int  # in this batch, as are the counts up to `shed`
+    delivered: int
+    superseded: int
+    older: int
+    conflicts: int
+    shed: int
+    waiting: int  # rows that wait
+    ready_at_us: int | None  # when the first of them may be served
+    oldest_us: int | None  # the oldest first arrival among them
+    places: list[list[int]]  # pairs of a place and how many rows wait up to it; increasing, for some places
+    used: int  # locations in use; `allocated` are those of all pages
+    allocated: int
+    pages_read: int  # pages of rows, in this batch
+    pages_written: int
+    state_bytes: int  # the bytes written
+    batch_id: int = -1  # Spark's number of the batch; -1 if unknown
+    # queue staleness of delivered rows: first arrival to the batch's clock
+    ages: Ages = dataclasses.field(default_factory=Ages)
+    most_stale: str | None = None  # the keys that wait longest, an Arrow stream in base64; None unless requested
+    outdated: int = 0  # superseded updates older than a delivered row of their key: no later row represents them
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "ages": self.ages.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        return super().from_json({**value, "ages": Ages.from_json(value["ages"])} if "ages" in value else value)
+
+
+@dataclasses.dataclass(frozen=True)
+class ServiceReport(ShardReport):
+    """The rows that one task passed on after the queue in a batch, and the time that this took."""
+
+    prefix: ClassVar[str] = "served-"
+
+    rows: int  # punctuation included
+    began_us: int  # when the first row was passed on
+    ended_us: int  # when the next step asked for more after the last row
+
+
+def read_queues(checkpoint: TableFolder) -> list[list[QueueReport]]:
+    """Return the last reports of each queue's shards, by the queue's number."""
+    found: list[list[QueueReport]] = []
+    while reports := read_reports(
+        TableFolder(queue_folder(checkpoint.location, len(found)), checkpoint.storage), QueueReport
+    ):
+        found.append(reports)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ReorderReport(ShardReport):
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began.
+
+    Each row that came is released, held, or counted as a repeat, superseded or refused.
+    """
+
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the last row or punctuation
+    rows: int
+    released: int
+    held: int  # rows that wait for the low-watermark, or for their turn
+    due: int  # held rows that the low-watermark has passed: the next batch may release them
+    repeats: int  # rows dropped because an equal row was released
+    late: int  # rows below the low-watermark emitted before
+    refused: int  # late rows that were not released
+    remembered: int  # released rows whose key and time are kept until punctuation passes them
+    state_bytes: int  # the bytes written in this batch
+    bounds: Mapping[str, int]  # by feed, in the order of the time column; 2^63 - 1 for an ended one
+    promised: int | None = None  # the shard's own low-watermark
+    # the least low-watermark (µs) that would release a row; None without one, or without a unit
+    needs: int | None = None
+    superseded: int = 0  # rows dropped because a newer row of their key had passed
+
+
+@dataclasses.dataclass(frozen=True)
+class StageReport(ShardReport):
+    """The rows that a shard holds after a batch."""
+
+    # the least low-watermark (µs) that would change a result or admit a row; None if nothing is held
+    needs: int | None = None
+    held_since_us: int | None = None  # arrival of the newest row of the batch in which holding began
+    behind: bool = False  # a query lags behind the low-watermark: the next batch continues even without rows
+
+
+def batch_name(end: Mapping[str, Any]) -> str:
+    """Return the name of the batch that ended at an offset, the prefix of its tasks' files."""
+    return f"{end['id']}-{end['batch']:08d}"
+
+
+def reported_states(folder: TableFolder, end: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the progress snapshot of each feed of a batch, from the reports of its tasks."""
+    states: dict[str, Mapping[str, Any]] = {}
+    for value in read_values(folder, batch_name(end) + "-"):
+        states.update(value)
+    return states
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowReport(ShardReport):
+    """A shard's work in a batch, and its state afterwards."""
+
+    batch_id: int  # Spark's number of the batch; -1 if unknown
+    now_us: int  # the arrival of the batch's last row or punctuation
+    bound: int | None  # the low-watermark, in microseconds; None before the first punctuation
+    closed: int  # the greatest complete window-id; -2^63 for none, as for `final` and `ahead`
+    final: int  # the greatest window-id that can no longer be corrected
+    ahead: int  # the greatest window-id that per-key punctuation closed for some key
+    results: int  # of closed windows, in this batch; `partial`: of open ones; `corrected`: re-emitted
+    partial: int
+    corrected: int
+    late: int  # rows of this batch whose window was final
+    superseded: int  # rows of this batch in windows that eager emission skips
+    outside: int  # rows of this batch between two windows
+    entries: int  # partial aggregates kept; with `rows` the thesis's measure of memory (§6.3.2)
+    rows: int
+    running: int  # keys whose last window is kept
+    state_bytes: int  # the bytes written
+    runs_read: int  # pages of entries, in this batch
+    runs_written: int
+    plan: Mapping[str, str]  # the settings to which the checkpoint is bound
+    tombstones: int = 0  # tombstones dropped, in all batches of the checkpoint
+    held: int = 0  # entries and rows of windows that have not closed
+    held_since_us: int | None = None  # when the oldest of them arrived, to a batch; None if nothing is held
+    needs: int | None = None  # the least low-watermark that would release a result; None if nothing is held
+    aggregates: str | None = None  # in words; None in reports of a release that bound a checkpoint to them
+    state: Mapping[str, str] | None = None  # names and types of the state columns of the aggregates
+    # by feed; those below `needs` hold results back; 2^63 - 1 for an ended feed
+    bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    due: int = 0  # results of closed windows that the next batch may release; `waiting`: all unreleased ones
+    waiting: int = 0
+
+
+class LeftOutFigures:
+    """A counter of failed writes in a row, which logs a warning at the first one and when writing works again.
+
+    `what` names the figures in the warnings, such as "the report of the queries".
+    """
+
+    def __init__(self, what: str, folder: TableFolder, log: logging.Logger) -> None:
+        self.count = 0
+        self._what = what
+        self._folder = folder
+        self._log = log
+
+    def attempt(self, write: Callable[[], object]) -> bool:
+        """Call `write`, and return whether it succeeded."""
+        try:
+            write()
+        except (OSError, UpstreamError) as error:
+            if not self.count:
+                self._log.warning(
+                    "%s cannot be written at %s: %s The job goes on, and catches up when this is put right; until then "
+                    "further failures are counted alone",
+                    self._what,
+                    self._folder.location,
+                    _sentence(self._folder.masked(error)),
+                )
+            self.count += 1
+            return False
+        if self.count:
+            self._log.warning(
+                "%s is written again at %s. It was left out %d times; the job has caught up",
+                self._what,
+                self._folder.location,
+                self.count,
+            )
+        self.count = 0
+        return True
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,237 @@
+"""Compiler for SQL expressions over columns with Spark's semantics: built once, run for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from ..conf.errors import QueryError, SchemaError
+from .calendar import FIRST_DAY, LAST_DAY
+from .casts import CASTS
+from .columnar import Builder, Kernel, RowFailure, Stages, Value, as_constant, literal, polars_type, when_needed
+from .digests import DIGESTS
+from .doubles import DOUBLES
+from .encodings import ENCODINGS
+from .formats import FORMATS
+from .hashes import HASHES
+from .kinds import spark_name
+from .logic import COMPARISONS, CONDITIONALS, NESTED
+from .nodes import Call, Constant, Expression, Field, walk
+from .numbers import BITS, NUMBERS
+from .patterns import PATTERNS
+from .text import POSITIONS, TEXTS
+from .times import MONTH_FUNCTIONS, TIMES
+from .zones import ZONES
+
+_KERNELS: Mapping[str, Kernel] = {
+    **NUMBERS,
+    **BITS,
+    **COMPARISONS,
+    **CASTS,
+    **TEXTS,
+    **POSITIONS,
+    **DIGESTS,
+    **HASHES,
+    **DOUBLES,
+    **ENCODINGS,
+    **PATTERNS,
+    **TIMES,
+    **ZONES,
+    **FORMATS,
+    **MONTH_FUNCTIONS,
+    **NESTED,
+}
+_RIGHT_FIRST = {"divide", "div", "mod", "pmod"}
+"""Spark evaluates the divisor first, so the dividend cannot fail where it is null."""
+_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "xxhash64"}
+"""Spark evaluates all operands, even beside a null."""
+
+
+def compiled(expression: Expression, schema: pa.Schema) -> CompiledExpression:
+    """Build the evaluator of one expression, made by :func:`.typing.call`, over rows of a schema.
+
+    Raises SchemaError if a column is missing, or the expression cannot be evaluated here with Spark's semantics.
+    """
+    return CompiledExpression(expression, schema)
+
+
+def compiled_columns(columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> CompiledColumns:
+    """Build an evaluator of several expressions, which computes common parts once."""
+    return CompiledColumns(columns, schema)
+
+
+class CompiledColumns:
+    """Evaluates expressions over rows; `schema` is that of the results. Use :func:`compiled_columns`."""
+
+    def __init__(self, columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> None:
+        compiler = _Compiler(schema)
+        values = [compiler.value(expression) for _, expression in columns]
+        self.schema = pa.schema([(name, expression.type) for name, expression in columns])
+        self._types = {name: polars_type(expression.type) for name, expression in columns}
+        self._values = [value.values.alias(name) for (name, _), value in zip(columns, values, strict=True)]
+        self._failures = [failure for value in values for failure in value.failures]
+        self._stages = compiler.stages.columns
+        read = {name for _, expression in columns for name in _names(expression)}
+        self._reads = [name for name in schema.names if name in read]
+        self._outputs = [*self._values]
+        if self._failures:
+            self._outputs.append(pl.any_horizontal([each.where for each in self._failures]).any().alias(_FAILED))
+
+    def evaluate(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the values for some rows.
+
+        Raises QueryError if a value cannot be computed; the message names the expression and the row's values.
+        """
+        if not frame.height:
+            return pl.DataFrame(schema=self._types)
+        found = self._rows(frame).select(self._outputs).collect()
+        size = found.estimated_size()
+        if size > _MOST_BYTES:
+            raise QueryError(
+                f"the values of {frame.height} rows take {size} bytes",
+                expected=f"at most {_MOST_BYTES}",
+                hint="make shorter texts, or shorter batches",
+            )
+        if self._failures and found[_FAILED][0]:
+            raise self._error(frame)
+        if self._failures:
+            found = found.drop(_FAILED)
+        if found.height != frame.height:  # constants alone
+            found = pl.DataFrame([each.new_from_index(0, frame.height) for each in found])
+        return found
+
+    def _rows(self, frame: pl.DataFrame) -> pl.LazyFrame:
+        rows = frame.lazy()
+        for stage in self._stages:
+            rows = rows.with_columns(stage)
+        return rows
+
+    def _error(self, frame: pl.DataFrame) -> QueryError:
+        for failure in self._failures:
+            failed = self._rows(frame).select(failure.where.alias(_FAILED)).collect()[_FAILED]
+            if failed.any():
+                at = failed.arg_max() or 0
+                return _query_error(failure, {name: _shown(frame[name][at : at + 1]) for name in self._reads})
+        raise AssertionError("a failure without a place")
+
+
+_FAILED = "__failed"
+_SHOWN = 1_000
+_MOST_BYTES = 1 << 30
+"""Limit of the values of one step, so that texts that double in each step cannot exhaust the memory."""
+
+
+class CompiledExpression:
+    """Evaluates one expression over rows; `type` is that of its values. Use :func:`compiled`."""
+
+    def __init__(self, expression: Expression, schema: pa.Schema) -> None:
+        self.type = expression.type
+        self._columns = CompiledColumns([("value", expression)], schema)
+
+    def evaluate(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the value of each row; raise QueryError as :meth:`CompiledColumns.evaluate` does."""
+        return self._columns.evaluate(frame).to_series()
+
+
+def _shown(value: pl.Series) -> object:
+    """Return a value for a message; the number of a time that Python cannot hold."""
+    if isinstance(value.dtype, pl.Date | pl.Datetime):
+        number = value.to_physical().item()
+        size = _PER_DAY[value.dtype.time_unit] if isinstance(value.dtype, pl.Datetime) else 1
+        if number is not None and not FIRST_DAY <= number // size <= LAST_DAY:
+            return number
+    return value.item()
+
+
+_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def _query_error(failure: RowFailure, row: Mapping[str, object]) -> QueryError:
+    given = ", ".join(f"{name} = {value!r}" for name, value in row.items())
+    of = str(failure.of)
+    shown = of if len(of) <= _SHOWN else f"{of[:_SHOWN]} …"
+    return QueryError(
+        f"{shown} has no value{f' where {given}' if given else ''}: {failure.reason}",
+        expected="rows for which each expression of the query has a value",
+        hint=failure.hint
+        or "use a try_ form, such as try_cast or try_divide, which gives null, or leave such rows out",
+    )
+
+
+def _names(expression: Expression) -> set[str]:
+    return {each.name for each in walk(expression) if isinstance(each, Field)}
+
+
+class _Compiler:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._known: dict[tuple[Expression, str], Value] = {}
+        self.stages = Stages()
+
+    def value(self, expression: Expression) -> Value:
+        key = expression, str(expression)  # 0.0 and -0.0 are equal, but not the same
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._built(expression)
+        return found
+
+    def _built(self, expression: Expression) -> Value:
+        if isinstance(expression, Field):
+            return self._column(expression)
+        if isinstance(expression, Constant):
+            return Value(literal(expression.value, expression.type))
+        value = self._call(expression)
+        return as_constant(value, expression) if value.constant else value
+
+    def _column(self, field: Field) -> Value:
+        index = self._schema.get_field_index(field.name)
+        if index < 0:
+            raise SchemaError(f"there is no column {field.name}", expected="one of " + ", ".join(self._schema.names))
+        given = self._schema.field(index).type
+        if given != field.type:
+            raise SchemaError(
+                f"the column {field.name} is of type {spark_name(given)}", expected=f"{spark_name(field.type)}"
+            )
+        return Value(pl.col(field.name))
+
+    def _call(self, call: Call) -> Value:
+        operands = [self.value(each) for each in call.arguments]
+        conditional = CONDITIONALS.get(call.function)
+        if conditional is not None:
+            return conditional(operands, self.stages)
+        tried = call.function.startswith("try_")
+        kernel = _KERNELS.get(call.function.removeprefix("try_"))
+        if kernel is None:
+            raise SchemaError(f"{call} cannot be evaluated: there is no function {call.function} here")
+        builder = Builder(call, operands, self.stages)
+        values = kernel(builder, *(each.values for each in operands))
+        own = [each for each in builder.failures if each.lasting or not tried]
+        return Value(values, (*(() if builder.unread else self._failures_in_order(call, operands)), *own))
+
+    def _failures_in_order(self, call: Call, operands: Sequence[Value]) -> list[RowFailure]:
+        """Return the operands' failures. Spark evaluates an operand only in rows where no earlier operand is null.
+
+        If one is null in all rows, Spark never evaluates the others.
+        """
+        if call.function in _ALL:
+            return [failure for each in operands for failure in each.failures]
+        if any(each.failures for each in operands) and any(each.null for each in operands):
+            return []
+        order = list(operands)
+        by_divisor = call.function.removeprefix("try_") in _RIGHT_FIRST
+        if by_divisor:
+            order.reverse()
+        failures: list[RowFailure] = []
+        needed: pl.Expr | None = None
+        for at, each in enumerate(order):
+            failures += each.failures if needed is None else when_needed(each.failures, needed)
+            if not any(other.failures for other in order[at + 1 :]):
+                break
+            tried = by_divisor and call.function.startswith("try_")  # a divisor of zero has its result, too
+            if not each.constant or tried:
+                value = self.stages.shared(each.values)
+                there = value != 0 if tried else value.is_not_null()
+                needed = there if needed is None else self.stages.shared(needed & there)
+        return failures

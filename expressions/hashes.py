@@ -1,0 +1,243 @@
+"""Spark's ``hash`` (Murmur3) and ``xxhash64``. The hash of each value is the seed of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from .coercion import Rule, misfit
+from .columnar import Builder, Kernel, aligned, flat_bytes
+from .kinds import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INT,
+    LONG,
+    NULL,
+    TEXT,
+    is_decimal,
+    is_integral,
+    is_time,
+)
+from .nodes import Call, Expression
+
+U32, U64 = npt.NDArray[np.uint32], npt.NDArray[np.uint64]
+_SEED = 42
+_LONG_DIGITS = 18
+"""Spark keeps and hashes decimals of up to this many digits in 64 bits; it hashes longer ones as bytes."""
+
+
+def _rule(function: str, arguments: Sequence[Expression]) -> Expression:
+    simple = (BOOLEAN, FLOAT, DOUBLE, TEXT, BINARY, DURATION, NULL)
+    for each in arguments:
+        kind = each.type
+        if not (kind in simple or is_integral(kind) or is_decimal(kind) or is_time(kind)):
+            raise misfit(function, arguments, "values that are no arrays, maps, structs or intervals of months")
+    if not arguments:
+        raise misfit(function, arguments, "one value or more")
+    return Call(function, tuple(arguments), INT if function == "hash" else LONG)
+
+
+HASH_RULES: Mapping[str, Rule] = {"hash": _rule, "xxhash64": _rule}
+
+
+# --- Murmur3, of 32 bits ----------------------------------------------------------------------------------------------
+
+
+def _turned(value: U32, by: int) -> U32:
+    return (value << np.uint32(by)) | (value >> np.uint32(32 - by))
+
+
+def _mixed(word: U32, state: U32) -> U32:
+    word = _turned(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    return _turned(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _finished(state: U32, length: Any) -> U32:
+    state = state ^ np.asarray(length, np.uint32)
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return state ^ (state >> np.uint32(16))
+
+
+def _murmur_int(values: npt.NDArray[np.int32], seed: U32) -> U32:
+    return _finished(_mixed(values.view(np.uint32), seed), 4)
+
+
+def _murmur_long(values: npt.NDArray[np.int64], seed: U32) -> U32:
+    bits = values.view(np.uint64)
+    low, high = bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)
+    return _finished(_mixed(high, _mixed(low, seed)), 8)
+
+
+def _murmur_bytes(flat: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed: U32) -> U32:
+    """Hash words of four bytes, then each remaining byte alone as a signed number, as Spark does."""
+    starts, lengths = ends[:-1], np.diff(ends)
+    state = seed.copy()
+    words = lengths // 4
+    for at in range(int(words.max(initial=0))):
+        some = words > at
+        state[some] = _mixed(_read(flat, starts[some] + 4 * at, np.uint32), state[some])
+    for at in range(3):
+        some = lengths % 4 > at
+        byte = flat[starts[some] + 4 * words[some] + at].view(np.int8).astype(np.int32).view(np.uint32)
+        state[some] = _mixed(byte, state[some])
+    return _finished(state, lengths)
+
+
+def _read(flat: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], dtype: Any) -> Any:
+    """Return the little-endian words at some places."""
+    size = np.dtype(dtype).itemsize
+    return (
+        np.ascontiguousarray(flat[places[:, None] + np.arange(size)])
+        .view(np.dtype(dtype).newbyteorder("<"))[:, 0]
+        .astype(dtype)
+    )
+
+
+# --- xxHash, of 64 bits -----------------------------------------------------------------------------------------------
+
+_ONE, _TWO, _THREE, _FOUR, _FIVE = (
+    np.uint64(each)
+    for each in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
+)
+
+
+def _rolled(value: U64, by: int) -> U64:
+    return (value << np.uint64(by)) | (value >> np.uint64(64 - by))
+
+
+def _avalanche(state: U64) -> U64:
+    state = (state ^ (state >> np.uint64(33))) * _TWO
+    state = (state ^ (state >> np.uint64(29))) * _THREE
+    return state ^ (state >> np.uint64(32))
+
+
+def _with_long(state: U64, word: U64) -> U64:
+    return _rolled(state ^ (_rolled(word * _TWO, 31) * _ONE), 27) * _ONE + _FOUR
+
+
+def _with_int(state: U64, word: U64) -> U64:
+    return _rolled(state ^ (word * _ONE), 23) * _TWO + _THREE
+
+
+def _xx_int(values: npt.NDArray[np.int32], seed: U64) -> U64:
+    return _avalanche(_with_int(seed + _FIVE + np.uint64(4), values.view(np.uint32).astype(np.uint64)))
+
+
+def _xx_long(values: npt.NDArray[np.int64], seed: U64) -> U64:
+    return _avalanche(_with_long(seed + _FIVE + np.uint64(8), values.view(np.uint64)))
+
+
+def _xx_bytes(flat: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed: U64) -> U64:
+    starts, lengths = ends[:-1].copy(), np.diff(ends)
+    state = seed + _FIVE
+    long = lengths >= 32
+    if long.any():
+        state[long] = _stripes(flat, starts[long], lengths[long], seed[long])
+    state += lengths.astype(np.uint64)
+    starts += lengths // 32 * 32
+    rest = lengths % 32
+    for at in range(3):
+        some = rest // 8 > at
+        state[some] = _with_long(state[some], _read(flat, starts[some] + 8 * at, np.uint64))
+    starts += rest // 8 * 8
+    some = rest % 8 >= 4
+    state[some] = _with_int(state[some], _read(flat, starts[some], np.uint32).astype(np.uint64))
+    starts += np.where(some, 4, 0)
+    for at in range(3):
+        some = rest % 4 > at
+        byte = flat[starts[some] + at].astype(np.uint64)
+        state[some] = _rolled(state[some] ^ (byte * _FIVE), 11) * _ONE
+    return _avalanche(state)
+
+
+def _stripes(
+    flat: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], seed: U64
+) -> U64:
+    lanes = [seed + _ONE + _TWO, seed + _TWO, seed.copy(), seed - _ONE]
+    for stripe in range(int((lengths // 32).max())):
+        some = lengths // 32 > stripe
+        for at, lane in enumerate(lanes):
+            word = _read(flat, starts[some] + 32 * stripe + 8 * at, np.uint64)
+            lane[some] = _rolled(lane[some] + word * _TWO, 31) * _ONE
+    state = sum((_rolled(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)), np.zeros_like(seed))
+    for lane in lanes:
+        state = (state ^ (_rolled(lane * _TWO, 31) * _ONE)) * _ONE + _FOUR
+    return state
+
+
+# --- of any type ------------------------------------------------------------------------------------------------------
+
+
+def _decimal_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the fewest big-endian bytes that hold each signed number, as Java's BigInteger does."""
+    array: Any = values.rechunk().to_arrow()
+    data = np.frombuffer(array.buffers()[1], np.uint8)[16 * array.offset :][: 16 * len(array)].reshape(-1, 16)[:, ::-1]
+    sign = np.where(data[:, 0] >= 0x80, 0xFF, 0).astype(np.uint8)
+    # A leading byte is omitted if it only repeats the sign of the next one.
+    spare = (data[:, :-1] == sign[:, None]) & ((data[:, 1:] >= 0x80) == (sign[:, None] == 0xFF))
+    skipped = np.cumprod(spare, axis=1).sum(axis=1)
+    kept = np.arange(16)[None, :] >= skipped[:, None]
+    return data[kept], np.concatenate([[0], np.cumsum(16 - skipped)])
+
+
+def _step(kind: pa.DataType, values: pl.Series, seed: Any, of: Mapping[str, Callable[..., Any]]) -> Any:
+    if kind in (TEXT, BINARY):
+        return of["bytes"](*flat_bytes(values.cast(pl.Binary)), seed)
+    if is_decimal(kind) and kind.precision > _LONG_DIGITS:
+        zero = pl.Series([0]).cast(values.dtype).item()
+        return of["bytes"](*_decimal_bytes(values.fill_null(zero)), seed)
+    if is_decimal(kind):
+        return of["long"](values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
+    if kind in (FLOAT, DOUBLE):
+        given = values.fill_null(0.0).to_numpy().copy()
+        given[given == 0] = 0.0  # of -0.0, too
+        given[np.isnan(given)] = np.nan
+        return of["int"](given.view(np.int32), seed) if kind == FLOAT else of["long"](given.view(np.int64), seed)
+    if kind in (BOOLEAN, DATE) or (is_integral(kind) and kind != LONG):
+        return of["int"](values.to_physical().cast(pl.Int32).fill_null(0).to_numpy().copy(), seed)
+    return of["long"](values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
+
+
+def _hashed(unsigned: Any, signed: Any, of: Mapping[str, Callable[..., Any]], dtype: type[pl.DataType]) -> Kernel:
+    def kernel(build: Builder, *values: pl.Expr) -> pl.Expr:
+        kinds = [each.type for each in build.call.arguments]
+
+        def run(series: Sequence[pl.Series]) -> pl.Series:
+            columns = aligned(series)
+            state = np.full(len(columns[0]), _SEED, dtype=unsigned)
+            with np.errstate(over="ignore"):
+                for kind, column in zip(kinds, columns, strict=True):
+                    if kind == NULL:
+                        continue
+                    made = _step(kind, column, state, of)
+                    state = np.where(column.is_null().to_numpy(), state, made)
+            return pl.Series(state.view(signed), dtype=dtype)
+
+        return pl.map_batches(list(values), run, return_dtype=dtype)
+
+    return kernel
+
+
+_MURMUR: Mapping[str, Callable[..., Any]] = {"int": _murmur_int, "long": _murmur_long, "bytes": _murmur_bytes}
+_XX: Mapping[str, Callable[..., Any]] = {"int": _xx_int, "long": _xx_long, "bytes": _xx_bytes}
+
+HASHES: Mapping[str, Kernel] = {
+    "hash": _hashed(np.uint32, np.int32, _MURMUR, pl.Int32),
+    "xxhash64": _hashed(np.uint64, np.int64, _XX, pl.Int64),
+}

@@ -1,0 +1,213 @@
+"""Three-valued logic and conditionals. An operand that Spark does not evaluate in a row cannot fail there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import polars as pl
+
+from .columnar import Builder, Kernel, RowFailure, Stages, Value, polars_type, when_needed
+
+Conditional = Callable[[Sequence[Value], Stages], Value]
+
+
+def _is(operand: Value, *, value: bool) -> bool:
+    """Return whether an operand has this value in all rows and cannot fail."""
+    return operand.constant and not operand.failures and pl.select(operand.values).item() is value
+
+
+def _and(operands: Sequence[Value], stages: Stages) -> Value:
+    left, right = operands
+    if _is(right, value=False):  # like Spark's optimizer, for any left side
+        return right
+    if not right.failures:
+        return Value(left.values & right.values, left.failures)
+    first = stages.shared(left.values)
+    needed = first.fill_null(value=True)  # null AND false is false, so Spark evaluates it
+    return Value(first & right.values, (*left.failures, *when_needed(right.failures, needed)))
+
+
+def _or(operands: Sequence[Value], stages: Stages) -> Value:
+    left, right = operands
+    if _is(right, value=True):
+        return right
+    if not right.failures:
+        return Value(left.values | right.values, left.failures)
+    first = stages.shared(left.values)
+    needed = ~first.fill_null(value=False)
+    return Value(first | right.values, (*left.failures, *when_needed(right.failures, needed)))
+
+
+def _not(operands: Sequence[Value], stages: Stages) -> Value:  # noqa: ARG001 all conditionals take the same
+    return Value(~operands[0].values, operands[0].failures)
+
+
+def _case(operands: Sequence[Value], stages: Stages) -> Value:
+    conditions, results, default = operands[:-1:2], operands[1:-1:2], operands[-1]
+    failing = any(each.failures for each in operands[1:])
+    failures: list[RowFailure] = []
+    values: pl.Expr = default.values
+    open_rows = pl.lit(value=True)
+    chosen: list[tuple[pl.Expr, pl.Expr]] = []
+    for condition, result in zip(conditions, results, strict=True):
+        holds = stages.shared(condition.values) if failing else condition.values
+        chosen.append((holds, result.values))
+        if failing:
+            failures += when_needed(condition.failures, open_rows)
+            failures += when_needed(result.failures, open_rows & holds)
+            open_rows &= ~holds.fill_null(value=False)
+        else:
+            failures += condition.failures
+    if failing:
+        failures += when_needed(default.failures, open_rows)
+    for holds, result in reversed(chosen):
+        values = pl.when(holds).then(result).otherwise(values)
+    return Value(values, tuple(failures))
+
+
+def _coalesce(operands: Sequence[Value], stages: Stages) -> Value:
+    failures: list[RowFailure] = []
+    needed: pl.Expr | None = None
+    for at, each in enumerate(operands):
+        failures += each.failures if needed is None else when_needed(each.failures, needed)
+        if any(other.failures for other in operands[at + 1 :]):
+            missing = stages.shared(each.values).is_null()
+            needed = missing if needed is None else needed & missing
+    if len(operands) == 1:
+        return operands[0]
+    return Value(pl.coalesce([each.values for each in operands]), tuple(failures))
+
+
+def _in(operands: Sequence[Value], stages: Stages) -> Value:
+    """Compare with candidates until one is equal. If none is and a candidate is null, the result is null."""
+    value, *candidates = operands
+    if value.null:
+        return Value(pl.lit(None, dtype=pl.Boolean))
+    failures = list(value.failures)
+    item = stages.shared(value.values)
+    failing = any(each.failures for each in candidates)
+    if not failing:
+        return Value(pl.any_horizontal([item == each.values for each in candidates]), tuple(failures))
+    found: pl.Expr | None = None
+    for each in candidates:
+        equal = item == each.values
+        needed = item.is_not_null() if found is None else item.is_not_null() & ~found.fill_null(value=False)
+        failures += when_needed(each.failures, needed)
+        found = stages.shared(equal if found is None else found | equal)
+    assert found is not None
+    return Value(found, tuple(failures))
+
+
+def _in_list(operands: Sequence[Value], stages: Stages) -> Value:  # noqa: ARG001 all conditionals take the same
+    value, values = operands
+    return Value(value.values.is_in(values.values), value.failures)
+
+
+def _try(operands: Sequence[Value], stages: Stages) -> Value:
+    """Return the value, null where a part of it fails. Lasting failures stay."""
+    value = operands[0]
+    lasting = tuple(each for each in value.failures if each.lasting)
+    failing = [each.where for each in value.failures if not each.lasting]
+    if not failing:
+        return value
+    return Value(pl.when(~stages.shared(pl.any_horizontal(failing))).then(value.values), lasting)
+
+
+CONDITIONALS: Mapping[str, Conditional] = {
+    "and": _and,
+    "case": _case,
+    "coalesce": _coalesce,
+    "in": _in,
+    "in_list": _in_list,
+    "not": _not,
+    "or": _or,
+    "try": _try,
+}
+
+
+def _greatest(build: Builder, *values: pl.Expr) -> pl.Expr:
+    return _extreme(build, values, greatest=True)
+
+
+def _least(build: Builder, *values: pl.Expr) -> pl.Expr:
+    return _extreme(build, values, greatest=False)
+
+
+def _extreme(build: Builder, values: tuple[pl.Expr, ...], *, greatest: bool) -> pl.Expr:
+    """Return the extreme of the non-null values; among equal ones, the first."""
+    best = values[0]
+    for each in values[1:]:
+        one, two = build.share(best), build.share(each)
+        better = two > one if greatest else two < one
+        best = pl.when(one.is_null() | better).then(two).otherwise(one)
+    return best
+
+
+COMPARISONS: Mapping[str, Kernel] = {
+    "eq": lambda _, left, right: left == right,
+    "ne": lambda _, left, right: left != right,
+    "lt": lambda _, left, right: left < right,
+    "le": lambda _, left, right: left <= right,
+    "gt": lambda _, left, right: left > right,
+    "ge": lambda _, left, right: left >= right,
+    "eq_null_safe": lambda _, left, right: left.eq_missing(right),
+    "is_null": lambda _, value: value.is_null(),
+    "is_not_null": lambda _, value: value.is_not_null(),
+    "isnan": lambda _, value: value.is_nan().fill_null(value=False),
+    "greatest": _greatest,
+    "least": _least,
+}
+
+
+def _get_field(build: Builder, struct: pl.Expr, _: pl.Expr) -> pl.Expr:
+    name = build.constant(1, "the field's name")
+    return pl.when(build.share(struct).is_not_null()).then(build.share(struct).struct.field(name))
+
+
+def _get(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
+    index = build.share(index)
+    return array.list.get(pl.when(index >= 0).then(index), null_on_oob=True)
+
+
+def _get_item(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
+    array, index = build.share(array), build.share(index)
+    outside = (index < 0) | (index >= array.list.len().cast(pl.Int64))
+    build.fail(outside, "the array has no such element", "use get(array, index), which gives null there")
+    return _get(build, array, index)
+
+
+def _element_at(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
+    array, index = build.share(array), build.share(index)
+    zero = (index == 0) & array.is_not_null()
+    build.fail(zero, "element 0 is asked for", "count elements from 1, or from -1", lasting=True)
+    size = array.list.len().cast(pl.Int64)
+    build.fail(index.abs() > size, "the array is shorter", "use try_element_at(array, index), which gives null there")
+    place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
+    return array.list.get(place, null_on_oob=True)
+
+
+def _contains(build: Builder, array: pl.Expr, value: pl.Expr) -> pl.Expr:
+    array, value = build.share(array), build.share(value)
+    found = build.share(array.list.contains(value))
+    unsure = ~found & array.list.contains(pl.lit(None, dtype=polars_type(build.call.arguments[1].type)))
+    return pl.when(array.is_not_null() & value.is_not_null() & ~unsure).then(found)
+
+
+def _join(build: Builder, array: pl.Expr, *_: pl.Expr) -> pl.Expr:
+    between = build.constant(1, "what to put between")
+    instead = build.constant(2, "what to put for null") if len(build.call.arguments) > 2 else None
+    if between is None or (instead is None and len(build.call.arguments) > 2):
+        return build.nothing(pl.lit("")).cast(pl.String)
+    kept = array.list.drop_nulls() if instead is None else array.list.eval(pl.element().fill_null(instead))
+    return kept.list.join(between)
+
+
+NESTED: Mapping[str, Kernel] = {
+    "get_field": _get_field,
+    "get": _get,
+    "get_item": _get_item,
+    "element_at": _element_at,
+    "array_contains": _contains,
+    "array_join": _join,
+    "size": lambda _, array: array.list.len().cast(pl.Int32),
+}

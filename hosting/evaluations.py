@@ -1,0 +1,401 @@
+"""The evaluations of a stage: opened over their state, stepped once per batch, and saved."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ..core.rows.exact_integers import LOWEST
+from ..core.rows.frames import from_frame, to_frame
+from ..core.watermark.bounds import is_finite
+from ..operators.relations.evaluation import Evaluation
+from ..operators.relations.operator import FAILURES, attributed, reason_of
+from ..operators.relations.plan.common_parts import in_words
+from ..operators.relations.plan.nodes import Hop, Node, TimeRange, WindowOver, walk
+from ..operators.relations.plan.properties import Clock
+from ..operators.relations.slice_plan import narrowest
+from ..operators.relations.zsets import BEGINNING, TIME
+from ..operators.runtime.feeds import ENDED, FeedBounds
+from ..operators.state.store import Store, read_head
+from .host_plan import Domain, PlacedQuery, PlanFragment
+from .messages import Message
+
+
+class StorePart:
+    """A part of a store, which prefixes the names of its values with its own."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        return self._store.get(f"{self._name}/{kind}", page)
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self._store.put(f"{self._name}/{kind}", page, value)
+
+    def remove(self, kind: str, page: int) -> None:
+        self._store.remove(f"{self._name}/{kind}", page)
+
+
+class WaitingTables:
+    """Tables that wait under a name until they can be processed. `kind` is their prefix in the store."""
+
+    def __init__(self, store: Store, saved: Any, kind: str = "waiting") -> None:
+        self._store = store
+        self._kind = kind
+        self._counts: dict[str, int] = dict(saved)
+
+    def to_json(self) -> dict[str, int]:
+        """Return the number of tables by name."""
+        return self._counts
+
+    def put(self, name: str, table: pa.Table) -> None:
+        if table.num_rows:
+            number = self._counts.get(name, 0)
+            self._store.put(f"{self._kind}/{name}", number, to_frame(table))
+            self._counts[name] = number + 1
+
+    def count(self, name: str) -> int:
+        return self._counts.get(name, 0)
+
+    def keep(self, names: set[str]) -> None:
+        """Remove the tables under other names."""
+        for name in [each for each in self._counts if each not in names]:
+            self.take(name)
+
+    def take(self, name: str) -> list[pa.Table]:
+        """Remove and return the tables under a name, in order of arrival."""
+        found: list[pa.Table] = []
+        for number in range(self._counts.pop(name, 0)):
+            frame = self._store.get(f"{self._kind}/{name}", number)
+            assert frame is not None
+            found.append(from_frame(frame))
+            self._store.remove(f"{self._kind}/{name}", number)
+        return found
+
+
+@dataclass(frozen=True)
+class PlanEvaluation:
+    """A plan that an evaluation computes for one or several queries."""
+
+    name: str
+    plan: Node
+    queries: tuple[PlacedQuery, ...]  # the queries that need it
+    piece: PlanFragment | None = None  # the piece of these queries that it computes; None in the second stage
+    given: tuple[Node, ...] = ()  # parts of the plan whose changes come from the first stage
+    collapse: bool = False  # emit only the net change of each step
+
+    @property
+    def ids(self) -> list[int]:
+        return [each.id for each in self.queries]
+
+
+@dataclass(frozen=True)
+class BatchContext:
+    """The time to which an evaluation steps. All times are in microseconds."""
+
+    before: int | None  # low-watermark before the batch; None if there was none
+    low_watermark: int | None
+    now_us: int  # newest arrival so far
+    since: int | None = None  # a query that begins now lacks changes before this time; None if it lacks none
+    newest: int = LOWEST  # largest event time before the batch; `LOWEST` if none
+    missed: bool = False  # rows came before the first batch that had the evaluation
+
+
+@dataclass
+class StepResult:
+    """The result of one step."""
+
+    changes: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])  # non-empty changes, by job
+    late: dict[str, int] = field(default_factory=dict[str, int])  # number of rows below the low-watermark, by stream
+    failed: dict[str, str] = field(default_factory=dict[str, str])  # reasons, by job
+    # By job in its first step: time from which results are complete; None if never certain
+    begun: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
+    # Received changes for a later step, if this one stopped below the low-watermark
+    ahead: Mapping[Node, pl.DataFrame] = field(default_factory=dict[Node, pl.DataFrame])
+
+
+class Evaluations:
+    """The evaluations of a stage in one shard."""
+
+    def __init__(self, store: Store, saved: Any) -> None:
+        self._store = store
+        self._known: dict[str, dict[str, Any]] = dict(saved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return, for each evaluation, its last jobs and the time that it reached."""
+        return self._known
+
+    @property
+    def needs(self) -> int | None:
+        """The least low-watermark that would change a result of event time; None if none would."""
+        return min((each["due"] + 1 for each in self._held()), default=None)
+
+    @property
+    def held_since_us(self) -> int | None:
+        """The arrival since which results of event time are held; None if none are."""
+        return min((each["since"] for each in self._held()), default=None)
+
+    @property
+    def behind(self) -> bool:
+        """True if an evaluation lags behind its low-watermark."""
+        return any(each["behind"] for each in self._known.values())
+
+    def _held(self) -> list[dict[str, Any]]:
+        known = [each for each in self._known.values() if each["clock"] == "event" and each["due"] is not None]
+        return [each for each in known if is_finite(each["due"])]
+
+    def keep(self, names: set[str]) -> None:
+        """Remove the state of all evaluations but these."""
+        for name in [each for each in self._known if each not in names]:
+            part = StorePart(self._store, name)
+            Evaluation(part, clock=self._known.pop(name)["clock"]).clear()
+
+    def step(
+        self,
+        name: str,
+        clock: Clock,
+        jobs: Mapping[str, PlanEvaluation],
+        moment: BatchContext,
+        streams: Mapping[str, pl.DataFrame],
+        received: Mapping[Node, pl.DataFrame],
+        stored: Mapping[str, Callable[[], pl.DataFrame]] | None = None,
+        *,
+        clears: bool = False,
+    ) -> StepResult:
+        """Step one evaluation; if nothing changes, return an empty result without opening it.
+
+        The evaluation computes exactly `jobs` and forgets all others. With the clock of event time,
+        `moment.low_watermark` is not None. `stored` has a reader for each stored relation, called in the step in which
+        a job first needs its rows. With `clears`, the state that only removed jobs used is forgotten before new jobs
+        begin; otherwise they would start from it.
+        """
+        known = self._known.get(name)
+        low = until = LOWEST if moment.low_watermark is None else moment.low_watermark
+        digest = hashlib.sha256("\n".join(sorted(jobs)).encode()).hexdigest()[:16]
+        idle = not any(frame.height for frame in (*streams.values(), *received.values()))
+        if known is not None and idle and known["jobs"] == digest and not _passes(known, clock, until):
+            return StepResult()
+        evaluation = _kept.taken(StorePart(self._store, name), clock)
+        now = moment.now_us if clock == "arrival" else None
+        begins = known is None
+        if begins and moment.before is not None:
+            # Rows have passed before this evaluation begins: it begins as if there had been none.
+            evaluation.step({}, moment.before, now=None if now is None else now - 1)
+        before = set() if known is None else set(known["names"])
+        found = StepResult()
+        running = set(evaluation.queries)
+        for each in running - jobs.keys():
+            evaluation.remove(each)
+        new = [job for job in jobs.values() if job.name not in running]
+        if clears:
+            _add(evaluation, [job for job in new if job.name in before], found)
+            evaluation.forget()
+            new = [job for job in new if job.name not in before]
+        _add(evaluation, new, found)
+        streams = {**streams, **_begun_with(evaluation, stored or {}, found)}
+        reach = evaluation.reach(streams, received, until)
+        if reach < until:
+            until, due = reach, pl.col(TIME) < reach
+            found.ahead = {node: ahead for node, frame in received.items() if (ahead := frame.filter(~due)).height}
+            received = {node: frame.filter(due) for node, frame in received.items()}
+        outcome = evaluation.step(streams, until, received, now=now)
+        found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
+        found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
+        found.late = {stream: rows.height for stream, rows in outcome.late.items()}
+        there = set(evaluation.queries)
+        whole = _Whole({} if known is None else known["whole"], moment, first=begins)
+        found.begun = {
+            name: whole.of(evaluation.whole_from(name), _slides(job.plan))
+            for name, job in jobs.items()
+            if name in there and name not in before
+        }
+        evaluation.save()
+        _kept.keep(evaluation)
+        names = sorted(there)
+        due = evaluation.due
+        since = None if known is None or known["due"] is None else known["since"]
+        self._known[name] = {
+            "clock": clock,
+            "jobs": digest,
+            "names": names,
+            "until": until,
+            "due": due,
+            "behind": until < low,
+            "since": moment.now_us if since is None else since,
+            "whole": whole.to_json(),
+        }
+        return found
+
+
+def _passes(known: Mapping[str, Any], clock: Clock, until: int) -> bool:
+    """Return whether an evaluation has work if its low-watermark rises and no rows come."""
+    if clock == "event":
+        return bool(known["until"] != until)
+    due = known["due"]
+    return due is not None and due < until
+
+
+def _add(evaluation: Evaluation, jobs: Iterable[PlanEvaluation], found: StepResult) -> None:
+    """Add jobs, and record the failure of those that cannot be evaluated."""
+    for job in sorted(jobs, key=lambda each: narrowest(each.plan)):
+        try:
+            evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
+        except FAILURES as error:
+            found.failed[job.name] = in_words(str(attributed(error)), job.plan)
+
+
+def _begun_with(
+    evaluation: Evaluation, stored: Mapping[str, Callable[[], pl.DataFrame]], found: StepResult
+) -> dict[str, pl.DataFrame]:
+    """Return the stored relations that beginning jobs need; if one cannot be read, its jobs fail."""
+    rows: dict[str, pl.DataFrame] = {}
+    for name, read in stored.items():
+        jobs = evaluation.begins(name)
+        if jobs:
+            try:
+                rows[name] = read()
+            except FAILURES as error:
+                for job in jobs:
+                    evaluation.remove(job)
+                    found.failed[job] = reason_of(error)
+    return rows
+
+
+class _EvaluationCache:
+    """An LRU cache of evaluations between batches, by the token in their saved state.
+
+    It exists because opening an evaluation with a thousand queries takes a second. If another process has advanced the
+    state, or a batch runs again, the token is unknown here and the evaluation is built from the state.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._by_token: OrderedDict[str, Evaluation] = OrderedDict()
+
+    def taken(self, store: Store, clock: Clock) -> Evaluation:
+        """Remove and return the evaluation of a state, so that only the caller has it."""
+        token = read_head(store).get("token")
+        with self._lock:
+            kept = None if token is None else self._by_token.pop(token, None)
+        return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock)
+
+    def keep(self, evaluation: Evaluation) -> None:
+        assert evaluation.token is not None
+        with self._lock:
+            self._by_token[evaluation.token] = evaluation
+            while len(self._by_token) > self._most:
+                self._by_token.popitem(last=False)
+
+
+_kept = _EvaluationCache(256)
+
+
+class _Whole:
+    """The time from which results are complete, if rows came before an evaluation began or ahead of its low-watermark.
+
+    An evaluation counts from the low-watermark at which a window begins. A row that came earlier with a greater event
+    time is missing from that window too, so results are complete only from that much later.
+    """
+
+    def __init__(self, saved: Mapping[str, Any], moment: BatchContext, *, first: bool) -> None:
+        self._later = int(saved.get("later", 0))
+        self._unsure = bool(saved.get("unsure", False)) or (first and moment.before is None and moment.missed)
+        self._moment = moment
+
+    def to_json(self) -> dict[str, Any]:
+        return {"later": self._later, "unsure": self._unsure}
+
+    def of(self, whole_from: int | None, slides_us: int) -> int | None:
+        """Return the time for a job that begins in this step; None if results are never certainly complete.
+
+        A result changes at the next multiple of a slide only.
+        """
+        if whole_from is None or (whole_from == BEGINNING and self._unsure):
+            return None
+        if whole_from == BEGINNING:
+            return whole_from
+        before, newest = self._moment.before, self._moment.newest
+        if before is not None and newest != LOWEST:
+            self._later = max(self._later, newest + 1 - before)
+        return whole_from + self._later + (slides_us if self._later > 0 else 0)
+
+
+def _slides(plan: Node) -> int:
+    windows = (node.window for node in walk(plan) if isinstance(node, WindowOver))
+    return sum(window.slide_us or 0 for window in windows if isinstance(window, TimeRange | Hop))
+
+
+class Watermarks:
+    """The bounds of all feeds of all streams.
+
+    All shards receive the same bounds, so in a batch all have the same watermarks.
+    """
+
+    def __init__(self, saved: Any) -> None:
+        self._bounds = {stream: FeedBounds(each) for stream, each in saved.get("bounds", {}).items()}
+        self._arrivals: dict[str, int] = dict(saved.get("arrivals", {}))
+        self._reached: dict[str, int] = dict(saved.get("reached", {}))
+        self._newest: dict[str, int] = dict(saved.get("newest", {}))
+
+    def to_json(self) -> dict[str, Any]:
+        bounds = {stream: each.to_json() for stream, each in self._bounds.items()}
+        return {
+            "bounds": bounds,
+            "arrivals": self._arrivals,
+            "reached": self._reached,
+            "newest": self._newest,
+        }
+
+    def moments(self, domains: Iterable[Domain], heard: Sequence[Message]) -> dict[str, BatchContext]:
+        """Apply the messages of all scan tasks, and return the time to which each domain is evaluated."""
+        wanted = {each.name: each for each in domains}
+        before = {name: self._before(each) for name, each in wanted.items()}
+        newest = {name: self._newest_of(each) for name, each in wanted.items()}
+        was_us = max(self._arrivals.values(), default=0)
+        for message in heard:
+            stream = message.control["stream"]
+            bounds: dict[str, int] = message.control["bounds"]
+            self._bounds.setdefault(stream, FeedBounds()).hear(bounds.keys(), bounds.values())
+            self._arrivals[stream] = max(self._arrivals.get(stream, 0), int(message.control["arrival"]))
+            if message.control["newest"] is not None:
+                self._newest[stream] = max(self._newest.get(stream, LOWEST), int(message.control["newest"]))
+        now_us = max(self._arrivals.values(), default=0)
+        found: dict[str, BatchContext] = {}
+        reached: dict[str, int] = {}
+        for name, domain in wanted.items():
+            low, passed = self._low(domain, self._reached.get(name)), before[name]
+            if low is not None:
+                # A new feed may be behind the others when the first query of a domain begins with it.
+                low = reached[name] = low if passed is None else max(low, passed)
+            since = was_us + 1 if passed is not None and domain.clock == "arrival" else passed
+            found[name] = BatchContext(passed, low, now_us, since, newest[name])
+        self._reached = reached
+        return found
+
+    def _newest_of(self, domain: Domain) -> int:
+        return max((self._newest.get(each, LOWEST) for each in domain.streams), default=LOWEST)
+
+    def _before(self, domain: Domain) -> int | None:
+        low = self._low(domain, self._reached.get(domain.name))
+        if low is None and domain.clock == "arrival" and any(each in self._arrivals for each in domain.streams):
+            return LOWEST
+        return low
+
+    def _low(self, domain: Domain, reached: int | None) -> int | None:
+        """Return the streams' least bound, but never less than `reached`, even if a new feed comes."""
+        each = [self._bounds[name].low_watermark if name in self._bounds else None for name in domain.streams]
+        known = [bound for bound in each if bound is not None]
+        if len(known) < len(each):
+            return reached
+        low = min(known, default=ENDED)
+        return low if reached is None else max(low, reached)

@@ -1,0 +1,280 @@
+"""The start of the streaming query that hosts all continuous queries, and the commit of its batches."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
+
+from ..conf.connect_client import is_client
+from ..conf.errors import EnvironmentMissingError, OptionError
+from ..conf.locations import checkpoint_location
+from ..conf.session import check_state_store, register_data_source
+from ..core.feedback.checkpoint_layout import stage_folder
+from ..core.pushdown.source_steps import ArrowStep
+from ..core.rows.buckets import integers_with_hash
+from ..operators.compile import places_aside, places_read
+from ..operators.keyed import KeyedRows, bound_together
+from ..operators.runtime.pack import PACKED, PACKED_DDL
+from ..operators.runtime.shard_processor import ShardProcessor
+from ..operators.runtime.steps import InShards
+from ..plan.nodes import Map, Transform, check_complete, walk
+from ..sink.commit.batch_identity import read_offsets
+from ..sink.commit.batch_name import running_batch
+from ..sink.results.result_table import ResultTable
+from ..sink.results.result_tables import ResultTables
+from ..storage.folder import TableFolder, folder_at
+from .command_source import BATCH_S, CHECKPOINT, CommandSource
+from .first_stage import FirstStage
+from .host_lease import HostLease
+from .host_plan import HostPlans
+from .messages import Command, CommandOfTask, command_of_batch
+from .output import BatchOutcome, outcome_of
+from .registry.changes import Change
+from .registry.edits import check_tables, record
+from .registry.journal import Journal
+from .registry.registry import registry_at, registry_now
+from .removal import DroppedTables
+from .reports import Reports
+from .scan import ScanStep
+from .second_stage import SecondStage
+from .table_merge import MERGED_DDL, GivenForTables, MergeStep, tables_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+    from ..sink.figures.summary import CommitSummary
+    from .registry.registry import Registry
+
+
+def build_host(
+    streams: Mapping[str, KeyedRows],
+    checkpoint: str,
+    slots: Sequence[int],
+    scan: Callable[[str], ArrowStep],
+    first: ShardProcessor,
+    second: ShardProcessor,
+    batch_s: float | None = None,
+) -> DataFrame:
+    """Return the second stage's output as frames and controls.
+
+    The query's form is fixed for the life of a checkpoint; the continuous queries are data of the commands.
+    `batch_s` is the target duration of a batch in seconds; without it, each batch emits all results.
+    """
+    from pyspark.sql.types import StructType
+
+    names = sorted(streams)
+    session = streams[names[0]].session
+    check_state_store(session, "continuous queries")
+    bound = bound_together([streams[name] for name in names], checkpoint)
+    register_data_source(session)
+    session.dataSource.register(CommandSource)
+    options = {CHECKPOINT: checkpoint, "slots": ",".join(map(str, slots))}
+    options |= {} if batch_s is None else {BATCH_S: str(batch_s)}
+    inputs = [each.rows.packed(scan(name)) for name, each in zip(names, bound, strict=True)]
+    inputs.append(session.readStream.format(CommandSource.name()).options(**options).load())
+    schema = cast("StructType", StructType.fromDDL(PACKED_DDL))
+    df = reduce(lambda left, right: left.union(right), inputs)
+    for stage in (first, second):
+        df = InShards(PACKED, df, tuple(slots), stage).few((), schema)
+    return df
+
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def at_most_partitions(session: SparkSession, most: int) -> Generator[None]:
+    """Limit the shuffle partitions of a streaming query that the block starts.
+
+    With Spark's default, each stage of each batch would have 200 tasks and state stores, most of them without a shard.
+    Spark copies the session's settings when it makes the query. A checkpoint keeps the number with which it began.
+    """
+    with _lock:
+        given = session.conf.get(_PARTITIONS)
+        assert given is not None
+        if int(given) <= most:
+            yield
+            return
+        session.conf.set(_PARTITIONS, most)
+        try:
+            yield
+        finally:
+            session.conf.set(_PARTITIONS, given)
+
+
+def start(
+    streams: Mapping[str, KeyedRows],
+    checkpoint: str,
+    *,
+    name: str | None = None,
+    batch_s: float | None = None,
+    given: GivenForTables | None = None,
+    **trigger: Any,
+) -> StreamingQuery:
+    """Start the streaming query that hosts the queries of a checkpoint.
+
+    `streams` has all streams of the checkpoint's registry. `batch_s` is the target duration of a batch in seconds;
+    without it, and with ``once=True``, a batch emits all results. `trigger` is as for Spark's ``trigger``.
+    """
+    place = checkpoint_location(checkpoint)
+    registry = registry_now(place)
+    plans = [each.plan for each in streams.values()]
+    check_tables(
+        registry,
+        place,
+        [found for plan in plans for found in places_read(plan)],
+        [found for plan in plans for found in places_aside(plan)],
+    )
+    pace_s = None if trigger.get("once") else batch_s
+    settings = registry.settings
+    _check_streams(streams, [each.name for each in settings.streams])
+    lease = HostLease(folder_at(place))
+    with lease.taken():
+        writer = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check)
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        with at_most_partitions(next(iter(streams.values())).session, settings.shards):
+            query = writer.start()
+    lease.keep(lambda seconds: bool(query.awaitTermination(max(int(seconds), 1))), lambda: query.isActive)
+    return query
+
+
+def _writer(
+    streams: Mapping[str, KeyedRows],
+    place: str,
+    registry: Registry,
+    batch_s: float | None,
+    given: GivenForTables,
+    check: Callable[[], None],
+) -> DataStreamWriter:
+    settings = registry.settings
+    slots = integers_with_hash(range(settings.shards))
+    plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), slots, registry.version)
+    commands = CommandOfTask(place)
+    df = build_host(
+        streams,
+        place,
+        slots,
+        lambda stream: ScanStep(commands, plans, stream),
+        FirstStage(commands, plans, given.storage, stage_folder(place, 0)),
+        SecondStage(commands, plans, stage_folder(place, 1)),
+        batch_s,
+    )
+    batches = HostedBatches(place, plans, given, check)
+    return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
+
+
+def _check_streams(streams: Mapping[str, KeyedRows], known: list[str]) -> None:
+    missing, unknown = [name for name in known if name not in streams], [name for name in streams if name not in known]
+    if missing or unknown or not known:
+        problem = [f"{', '.join(missing)} missing"] if missing else []
+        problem += [f"{', '.join(unknown)} unknown"] if unknown else []
+        raise OptionError(
+            f"the streams of the queries: {'; '.join(problem) or 'there is none'}",
+            expected=f"those with which the checkpoint was begun: {', '.join(known)}"
+            if known
+            else "at least one stream",
+            hint="call queries.stream(name, …) for each before queries.start()",
+        )
+    for name, stream in streams.items():
+        if is_client(stream.session):
+            raise EnvironmentMissingError(
+                "the session is a client of Spark Connect",
+                expected="a session of the driver: the results of queries are committed beside it",
+                hint="run the job that hosts the queries on the server, for example by spark-submit",
+            )
+        for step in walk(stream.plan):
+            # Steps on single rows only make tombstones, which queries accept.
+            if not isinstance(step, Transform | Map):
+                check_complete(step.left_out, f"queries would lack rows of the stream '{name}'")
+
+
+class HostedBatches:
+    """Commits each batch: the function that Spark calls with the second stage's output.
+
+    Guarantee: each table has each batch once, in one commit, whatever fails meanwhile. A query that fails gets no
+    commit in that batch or a later one, and the next change of the journal deactivates it. The other queries are not
+    affected. `check` raises at the beginning of a batch if another job now hosts the queries.
+    """
+
+    def __init__(
+        self, checkpoint: str, plans: HostPlans, given: GivenForTables, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._plans = plans
+        self._journal = Journal(checkpoint)
+        self._folder: TableFolder = folder_at(checkpoint)
+        self._reports = Reports(self._folder)
+        self._tables: ResultTables | None = None
+        self._given = given
+        self._check = check
+        self._dropped = DroppedTables(given.options)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        began = time.perf_counter()
+        self._check()
+        command = command_of_batch(self._checkpoint, batch_id)
+        sink = self._sink(df)
+        self._dropped.delete(self._plans.registry_of(command.version), sink.host)
+        tables = tables_of(self._plans, command.version, self._given)
+        failed = self._failed_since(command.version)
+        seen = sink.look(table for number, table in tables.items() if number not in failed)
+        step = MergeStep(self._plans, command.version, seen.tables, self._given)
+        tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
+        # The first stage's results for a bucket are in one shard of the second: they need no shuffle.
+        left = df.repartition(tasks, "slot") if self._plans(command.version).spreads_results else df
+        rows = left.mapInArrow(step, MERGED_DDL).collect()
+        outcome = outcome_of((row.control, row.staged) for row in rows)
+        for number, table in tables.items():
+            if number in failed:
+                outcome.fail(number, table.name, failed[number])
+            elif table.name in seen.refused:
+                outcome.fail(number, table.name, str(seen.refused[table.name]))
+        merged = time.perf_counter()
+        made = self._commit(sink, tables, outcome, command)
+        commit_s = (time.perf_counter() - merged) / max(len(made), 1)
+        # Tasks merge in parallel, and so do commits that wait for disks.
+        costs = {number: outcome.took_s.get(number, 0.0) / tasks + commit_s for number in outcome.rows}
+        for number, (name, reason) in sorted(outcome.failed.items()):
+            record(self._checkpoint, Change("fail", name, reason=reason, id=number))
+        committed = {number: _figures(made[table.name]) for number, table in tables.items() if table.name in made}
+        self._reports.take(batch_id, outcome, tables.keys(), committed, time.perf_counter() - began, costs)
+
+    def _failed_since(self, version: int) -> dict[int, str]:
+        """Return reasons by incarnation for the queries that have failed since a version of the registry.
+
+        Shards do not see failures of tables, and a batch may be planned before the journal is read again.
+        """
+        changes = self._journal.read(range(version + 1, self._journal.version() + 1))
+        return {each.id: each.reason or "" for each in changes if each.kind == "fail" and each.id is not None}
+
+    def _commit(
+        self, sink: ResultTables, tables: Mapping[int, ResultTable], outcome: BatchOutcome, command: Command
+    ) -> dict[str, CommitSummary]:
+        staged = {tables[number].name: found for number, found in outcome.staged.items()}
+        failed = [tables[number] for number in outcome.failed if number in tables]
+        staying = [table for number, table in tables.items() if number not in outcome.failed]
+        sink.discard(failed, staged)
+        return sink.commit(staying, staged, command.batch, read_offsets(self._folder, command.batch))
+
+    def _sink(self, df: DataFrame) -> ResultTables:
+        if self._tables is None:
+            running = running_batch(df.sparkSession)
+            assert running is not None, "called outside of a foreachBatch"
+            self._tables = ResultTables(running.name.application, self._checkpoint)
+        return self._tables
+
+
+def _figures(summary: CommitSummary) -> tuple[int, float | None]:
+    return summary.committed_at_us, None if summary.staleness is None else summary.staleness.p99

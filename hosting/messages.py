@@ -1,0 +1,172 @@
+"""Rows between the scan, the stages and the tables: a slot, a frame, and a control in JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Row
+
+from ..conf.errors import CheckpointError
+from ..conf.locations import checkpoint_location
+from ..core.feedback.offsets import journaled_offsets
+from ..core.rows.frames import frames_column
+from ..operators.runtime.pack import PACKED
+from ..operators.runtime.shard_processor import batch_id
+from ..storage.folder import folder_at
+
+_CHECKPOINT = "upstream_queries"
+
+TICK = '{"kind":"tick"}'
+"""The control that makes a shard of the first stage run without rows. Its instructions are in the batch's command."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """The instructions for one batch.
+
+    Spark journals the command, as the command source's offset, before the batch runs. So all tasks, and each rerun of
+    the batch, read the same command.
+    """
+
+    batch: int
+    version: int  # of the registry: the last change in force
+    tick: int = 0  # number of requests for waiting results so far
+    served: frozenset[int] | None = None  # incarnations whose results this batch emits; None for all
+
+
+def offset_of(checkpoint: str, version: int, tick: int = 0, served: frozenset[int] | None = None) -> dict[str, Any]:
+    """Return the offset that carries a command."""
+    return {
+        _CHECKPOINT: checkpoint,
+        "version": version,
+        "tick": tick,
+        "served": None if served is None else sorted(served),
+    }
+
+
+def command_of_batch(checkpoint: str, batch: int) -> Command:
+    """Return the command with which a batch was planned, even if the checkpoint has moved since.
+
+    Raises CheckpointError if the batch is not in the checkpoint or has no command.
+    """
+    try:
+        offsets = journaled_offsets(folder_at(checkpoint_location(checkpoint)), batch)
+    except FileNotFoundError as error:
+        raise _unknown(f"the checkpoint {checkpoint} has no offsets of batch {batch}") from error
+    # Found by the option's name, not by the checkpoint's path, which may have changed since the batch was planned.
+    found = [offset for offset in offsets if isinstance(offset, dict) and _CHECKPOINT in offset]
+    if len(found) != 1:
+        raise _unknown(f"batch {batch} of the checkpoint {checkpoint} was planned with {len(found)} commands")
+    return _command(batch, found[0])
+
+
+def _command(batch: int, offset: Mapping[str, Any]) -> Command:
+    served = offset["served"]
+    return Command(batch, int(offset["version"]), int(offset["tick"]), None if served is None else frozenset(served))
+
+
+def _unknown(problem: str) -> CheckpointError:
+    return CheckpointError(
+        problem,
+        expected="one command for the continuous queries in the offsets of each batch",
+        hint="start the job with queries.start(…), with micro-batches and without asynchronous progress tracking",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CommandOfTask:
+    """Returns the command of the batch whose task calls it."""
+
+    checkpoint: str
+
+    def __call__(self) -> Command:
+        return command_of_batch(self.checkpoint, batch_id())
+
+
+_MOST_BYTES = 1 << 30
+
+
+class Message(NamedTuple):
+    """A received row."""
+
+    control: dict[str, Any]
+    frame: bytes | None
+    text: str  # the control as it came
+
+    @property
+    def kind(self) -> str:
+        return str(self.control["kind"])
+
+
+def control_of(kind: str, **values: Any) -> str:
+    """Return a control as text; equal values give equal text."""
+    return json.dumps({"kind": kind, **values}, sort_keys=True, separators=(",", ":"))
+
+
+def read_messages(rows: Iterable[Row]) -> list[Message]:
+    """Return the messages, without ticks, in an order that does not depend on arrival."""
+    found: list[tuple[str, bytes | None]] = []
+    for row in rows:
+        control, frame = row.control, row.frame
+        if control is not None and control != TICK:
+            found.append((control, None if frame is None else bytes(frame)))
+    found.sort(key=lambda each: (each[0], each[1] or b""))
+    return [Message(json.loads(control), frame, control) for control, frame in found]
+
+
+class Outbox:
+    """Collects the rows that a task sends. `slots` has the number by which Spark groups each shard's rows."""
+
+    def __init__(self, slots: Sequence[int]) -> None:
+        self._slots = slots
+        self._rows: list[tuple[int, bytes | None, str]] = []
+
+    def put(self, shard: int, control: str, frame: bytes | None = None) -> None:
+        self._rows.append((self._slots[shard], frame, control))
+
+    def put_to_all(self, control: str) -> None:
+        self._rows += [(slot, None, control) for slot in self._slots]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self) -> pa.RecordBatch:
+        return _packed(self._rows)
+
+    def table(self) -> pa.Table:
+        """Return the rows, in batches of about 1 GiB at most: a batch of 2 GiB would fail."""
+        ends = np.cumsum([0 if frame is None else len(frame) for _, frame, _ in self._rows])
+        cuts = [0, *(np.flatnonzero(np.diff(ends // _MOST_BYTES)) + 1).tolist(), len(self._rows)]
+        return pa.Table.from_batches([_packed(self._rows[begin:end]) for begin, end in pairwise(cuts)])
+
+
+def _packed(rows: Sequence[tuple[int, bytes | None, str]]) -> pa.RecordBatch:
+    frames = frames_column([frame or b"" for _, frame, _ in rows])
+    empty = pa.array([frame is None for _, frame, _ in rows], pa.bool_())
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([slot for slot, _, _ in rows], pa.int32()),
+            _without(frames, empty),
+            pa.array([control for _, _, control in rows], pa.string()),
+        ],
+        schema=PACKED,
+    )
+
+
+def _without(frames: pa.BinaryArray, empty: pa.BooleanArray) -> pa.Array:
+    return pc.if_else(empty, pa.scalar(None, pa.binary()), frames)
+
+
+def by_kind(messages: Sequence[Message]) -> Mapping[str, list[Message]]:
+    """Group messages by their kind."""
+    found: dict[str, list[Message]] = {}
+    for each in messages:
+        found.setdefault(each.kind, []).append(each)
+    return found

@@ -1,0 +1,292 @@
+"""Output of the stages for the tables: frames of results, and events of queries."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from ..operators.relations.operator import FAILURES, reason_of
+from ..operators.relations.zsets import TIME, WEIGHT
+from ..operators.state.store import Store
+from .evaluations import PlanEvaluation, StepResult, WaitingTables
+from .host_plan import Domain, HostPlan, PlacedQuery, PlanFragment
+from .messages import Outbox
+from .results import Stamp, net, result_frames
+
+_PAGES = 8
+
+
+class DeferredChanges:
+    """The changes that wait in a shard, by query.
+
+    For a table, they are consolidated to net changes, so the state grows with the changed rows and not with the
+    batches. For a feed, all changes are kept.
+    """
+
+    def __init__(self, store: Store, saved: Any) -> None:
+        self._pages = WaitingTables(store, saved.get("pages", {}), "deferred")
+        self._firsts: dict[int, int] = {int(query): first for query, first in saved.get("firsts", {}).items()}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pages": self._pages.to_json(), "firsts": self._firsts}
+
+    @property
+    def firsts(self) -> Mapping[int, int]:
+        """The oldest arrival behind each query's waiting changes, in microseconds, by incarnation."""
+        return self._firsts
+
+    def put(self, query: PlacedQuery, changes: pl.DataFrame, first_us: int) -> None:
+        """Add changes that wait; `first_us` is the oldest arrival behind them."""
+        name = str(query.id)
+        self._firsts[query.id] = min(first_us, self._firsts.get(query.id, first_us))
+        if query.result.kind == "latest" and self._pages.count(name) + 1 >= _PAGES:
+            changes = added_up(query, [*self._frames(query), changes])
+            if changes.height == 0:
+                del self._firsts[query.id]
+        self._pages.put(name, changes.to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+    def take(self, query: PlacedQuery) -> tuple[list[pl.DataFrame], int | None]:
+        """Remove and return a query's changes in order, and the oldest arrival behind them (None if none wait)."""
+        return self._frames(query), self._firsts.pop(query.id, None)
+
+    def keep(self, queries: Collection[int]) -> None:
+        self._pages.keep({str(query) for query in queries})
+        self._firsts = {query: first for query, first in self._firsts.items() if query in queries}
+
+    def _frames(self, query: PlacedQuery) -> list[pl.DataFrame]:
+        frames = [pl.from_arrow(table) for table in self._pages.take(str(query.id))]
+        return [each for each in frames if isinstance(each, pl.DataFrame)]
+
+
+def added_up(query: PlacedQuery, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Combine the changes of several batches: all of them for a feed, net changes at the last time for a table."""
+    changes = pl.concat(frames)
+    if query.result.kind == "feed":
+        return changes
+    last = pl.lit(changes.get_column(TIME).max(), pl.Int64).alias(TIME)
+    return net(changes).with_columns(last).select(*(each for each in changes.columns if each != WEIGHT), WEIGHT)
+
+
+class KnownQueries:
+    """The queries of a stage in one shard.
+
+    The queries that begin in one batch are a *generation*, named by the registry's version at that batch. Each
+    generation gets its own changes from the first stage. A later query needs the existing rows as changes, which an
+    earlier one has already had.
+    """
+
+    def __init__(self, saved: Any) -> None:
+        self._generations: dict[int, int] = {int(number): each for number, each in saved.get("begun", {}).items()}
+        self.failed: dict[int, str] = {int(number): reason for number, reason in saved.get("failed", {}).items()}
+        """Reasons of the queries that failed in this shard, until the registry deactivates them."""
+        self.clears = False
+        """True if a query that failed in any shard is removed in this batch.
+
+        Then queries that begin must not take over the state that only removed queries used. A shard in which one failed
+        has lost that state, so the new queries would begin with different rows in each shard.
+        """
+
+    def to_json(self) -> dict[str, Any]:
+        return {"begun": self._generations, "failed": self.failed}
+
+    def follow(self, plan: HostPlan) -> None:
+        """Begin the queries that are new in a plan, and forget those that it no longer has."""
+        self.clears = not plan.failed.isdisjoint(self._generations)
+        self._generations = {number: self._generations.get(number, plan.version) for number in plan.queries}
+        refused = {number: reason for number, (_, reason) in plan.refused.items()}
+        kept = {number: reason for number, reason in self.failed.items() if number in plan.queries}
+        self.failed = {**kept, **refused}
+
+    def generation(self, query: int) -> int:
+        return self._generations[query]
+
+    def job_name(self, query: PlacedQuery, piece: PlanFragment) -> str:
+        """Return the name of a piece's job: per query if the first stage finishes it, else per generation."""
+        if piece.fragment.onward is None:
+            return f"{query.id}/{piece.name}"
+        return f"{piece.name}@{self.generation(query.id)}"
+
+    def fail(self, queries: Iterable[int], reason: str) -> None:
+        """Record a failure; the first reason stays."""
+        for number in queries:
+            self.failed.setdefault(number, reason)
+
+    def running(self, plan: HostPlan) -> list[PlacedQuery]:
+        return [each for number, each in plan.queries.items() if number not in self.failed]
+
+
+@dataclass(frozen=True)
+class OutputControl:
+    """The control of a row that leaves the second stage.
+
+    The kinds are: ``rows``, a frame for a query's table; ``begun``, the query's first batch, in which its table
+    restarts even without rows; ``failed``, a query of which nothing is kept; ``late``, a stream's rows below the
+    low-watermark of some queries in this shard; ``waiting``, queries with results in this shard that this batch does
+    not emit.
+    """
+
+    kind: str
+    query: int = -1  # the incarnation; -1 for ``late`` and ``waiting``
+    name: str = ""  # of the query, or of the stream if ``late``
+    bucket: int = 0
+    reason: str = ""
+    whole_from: int | None = None  # event time in µs from which results are complete; None if never certain
+    count: int = 0  # number of late or of merged rows
+    queries: tuple[int, ...] = ()  # those with late rows, or those that wait
+    since: tuple[int, ...] = ()  # oldest arrival in µs behind the results of each query that waits
+    took_s: float = field(default=0.0, compare=False)  # seconds in which a task merged the rows
+
+    def control(self) -> str:
+        """Return the control as text; equal ones have equal texts."""
+        values = {name: value for name, value in vars(self).items() if value != _DEFAULTS[name]}
+        return json.dumps({"kind": self.kind, **values}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, control: str) -> OutputControl:
+        values = json.loads(control)
+        for name in ("queries", "since"):
+            values[name] = tuple(values.get(name, ()))
+        return cls(**values)
+
+
+_DEFAULTS = vars(OutputControl(""))
+
+
+class ResultOutput:
+    """Collects a shard's output for the tables, and reports failed queries to `known`.
+
+    `served` has the queries whose results are emitted; None for all. Results of other queries wait.
+    """
+
+    def __init__(
+        self, plan: HostPlan, known: KnownQueries, out: Outbox, deferred: DeferredChanges, served: frozenset[int] | None
+    ) -> None:
+        self._plan = plan
+        self._known = known
+        self._out = out
+        self._deferred = deferred
+        self._served = served
+        deferred.keep([each.id for each in known.running(plan)])
+
+    def take(self, query: PlacedQuery, changes: pl.DataFrame, stamp: Stamp) -> None:
+        """Emit a query's changes, or defer them."""
+        if self._served is not None and query.id not in self._served:
+            self._deferred.put(query, changes, stamp.first_us)
+            return
+        frames, first_us = self._deferred.take(query)
+        if first_us is not None:
+            changes = added_up(query, [*frames, changes])
+            stamp = replace(stamp, first_us=min(first_us, stamp.first_us))
+        self._leave(query, changes, stamp)
+
+    def close(self, stamp: Stamp) -> None:
+        """Emit the deferred results of served queries, then the list of queries that still wait, and all failures."""
+        for query in [self._plan.queries[number] for number in sorted(self._deferred.firsts)]:
+            if query.id not in self._known.failed and (self._served is None or query.id in self._served):
+                frames, first_us = self._deferred.take(query)
+                assert first_us is not None
+                self._leave(query, added_up(query, frames), replace(stamp, first_us=first_us))
+        self._deferred.keep([each.id for each in self._known.running(self._plan)])
+        if firsts := self._deferred.firsts:
+            queries = tuple(sorted(firsts))
+            waiting = OutputControl("waiting", queries=queries, since=tuple(firsts[each] for each in queries))
+            self._out.put(self._shard("waiting"), waiting.control())
+        self._failures()
+
+    def _leave(self, query: PlacedQuery, changes: pl.DataFrame, stamp: Stamp) -> None:
+        try:
+            frames = result_frames(query, changes, stamp)
+        except FAILURES as error:
+            self._known.fail([query.id], reason_of(error))
+            return
+        for bucket, frame in frames:
+            self._put(OutputControl("rows", query.id, query.name, bucket), frame)
+
+    def begin(self, query: PlacedQuery, whole_from: int | None, since: int | None) -> None:
+        """Emit that this is a query's first batch; a feed has no changes from before `since`."""
+        if query.result.kind == "feed" and whole_from is not None and since is not None:
+            whole_from = max(whole_from, since)
+        self._put(OutputControl("begun", query.id, query.name, whole_from=whole_from))
+
+    def late(self, domain: Domain, jobs: Iterable[PlanEvaluation], stepped: StepResult) -> None:
+        for stream, count in stepped.late.items():
+            queries = sorted({number for job in jobs for number in job.ids})
+            leaving = OutputControl("late", name=stream, count=count, queries=tuple(queries))
+            self._out.put(self._shard(domain.name), leaving.control())
+
+    def _failures(self) -> None:
+        """Emit the failures of this shard, those of earlier batches included."""
+        names = {number: each.name for number, each in self._plan.queries.items()}
+        names |= {number: name for number, (name, _) in self._plan.refused.items()}
+        for number, reason in self._known.failed.items():
+            self._put(OutputControl("failed", number, names[number], reason=reason))
+
+    def _put(self, leaving: OutputControl, frame: bytes | None = None) -> None:
+        self._out.put(self._shard(f"{leaving.query:08x}{leaving.bucket}"), leaving.control(), frame)
+
+    def _shard(self, name: str) -> int:
+        return zlib.crc32(name.encode()) % self._plan.shards
+
+
+class Began(NamedTuple):
+    """The beginning of a query."""
+
+    whole_from: int | None  # event time in µs from which results are complete; None if never certain
+
+
+@dataclasses.dataclass
+class BatchOutcome:
+    """The outcome of a batch. All mappings are by incarnation."""
+
+    # Input of each table's commit, from the tasks that had rows
+    staged: dict[int, list[bytes]] = dataclasses.field(default_factory=dict[int, list[bytes]])
+    # Number of rows and tombstones for a table
+    rows: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    # Names and reasons
+    failed: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict[int, tuple[str, str]])
+    began: dict[int, Began] = dataclasses.field(default_factory=dict[int, Began])  # queries in their first batch
+    # Number of rows below the query's low-watermark
+    late: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    # Oldest arrival in µs behind results that this batch did not emit
+    waiting: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
+    # Seconds in which tasks merged a table's rows
+    took_s: dict[int, float] = dataclasses.field(default_factory=dict[int, float])
+
+    def fail(self, number: int, name: str, reason: str) -> None:
+        """Record a failure. The reason that sorts first counts, so the order of the calls does not matter."""
+        known = self.failed.get(number, (name, reason))
+        self.failed[number] = name, min(known[1], reason)
+
+
+def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
+    """Combine the rows of :class:`~.merging.MergeStep`, in any order: controls and staged files."""
+    outcome = BatchOutcome()
+    for control, staged in left:
+        leaving = OutputControl.of(control)
+        match leaving.kind:
+            case "rows":
+                if staged is not None:
+                    outcome.staged.setdefault(leaving.query, []).append(bytes(staged))
+                outcome.rows[leaving.query] = outcome.rows.get(leaving.query, 0) + leaving.count
+                outcome.took_s[leaving.query] = outcome.took_s.get(leaving.query, 0.0) + leaving.took_s
+            case "failed":
+                outcome.fail(leaving.query, leaving.name, leaving.reason)
+            case "begun":
+                known = outcome.began.get(leaving.query, Began(leaving.whole_from)).whole_from
+                since = leaving.whole_from
+                outcome.began[leaving.query] = Began(None if known is None or since is None else max(known, since))
+            case "late":
+                for number in leaving.queries:
+                    outcome.late[number] = outcome.late.get(number, 0) + leaving.count
+            case "waiting":
+                for number, since in zip(leaving.queries, leaving.since, strict=True):
+                    outcome.waiting[number] = min(since, outcome.waiting.get(number, since))
+            case kind:
+                raise ValueError(f"a row of the kind {kind!r} left the second stage")
+    return outcome

@@ -1,0 +1,282 @@
+"""The scan: takes rows of a stream, and emits frames for the shards of the first stage."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.deep_stack import on_deep_stack
+from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.exact_integers import Int64s
+from ..core.rows.frames import some_at_once, split_punctuation, to_frame
+from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
+from ..core.watermark.bounds import bounds_in
+from ..expressions.nodes import Expression
+from ..operators.relations.operator import FAILURES, attributed, computed
+from ..operators.relations.plan.nodes import Stream
+from ..operators.relations.streams import SEQUENCE, TOMBSTONE
+from ..operators.relations.zsets import key_numbers, mixed
+from ..operators.runtime.feeds import key_mask
+from ..operators.runtime.pack import micros
+from ..operators.tables.reading import Version, rows_at
+from .host_plan import Group, HostPlan, HostPlans, StreamRoute
+from .messages import Command, Outbox, control_of
+
+# Pages of the state go by the same hash. Without this, a slot would use every n-th of its pages only.
+_SALT = 0x51075
+
+
+def slots_of(columns: Sequence[pl.Series], slots: int) -> Int64s:
+    """Return each row's slot, from 0 to ``slots`` - 1.
+
+    Rows of equal values go to one slot: null with null, NaN with NaN, -0.0 with 0.0. Widths of integers and floats and
+    units of timestamps do not matter. Unhashable values (lists, maps, intervals) are ignored.
+    """
+    if not columns:
+        raise ValueError("what has no columns is gathered: its slot does not depend on rows")
+    frame = pl.DataFrame([_plain(each).alias(str(at)) for at, each in enumerate(columns)])
+    numbers = key_numbers(frame, frame.columns)
+    return (mixed(numbers, _SALT) % np.uint64(slots)).astype(np.int64)
+
+
+def _plain(values: pl.Series) -> pl.Series:
+    dtype = values.dtype
+    if isinstance(dtype, pl.Datetime):
+        return values.dt.epoch("us")
+    if isinstance(dtype, pl.Duration):
+        return values.dt.total_microseconds()
+    if dtype == pl.UInt64:
+        return values.reinterpret(signed=True)
+    if dtype.is_integer():
+        return values.cast(pl.Int64)
+    if dtype == pl.Float32:
+        return values.cast(pl.Float64)
+    return values
+
+
+_ARRIVAL = "__arrival"
+_FEED = "__feed"
+_CONSTANT = b"upstream.constant"
+# Rows of one task mostly have one feed and one arrival, and none is a tombstone: sent once, not in each row.
+_OFTEN_CONSTANT = {
+    TOMBSTONE: pa.bool_(),
+    _ARRIVAL: pa.int64(),
+    _FEED: pa.dictionary(pa.int32(), pa.string()),
+}
+
+
+def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert rows with the system column to the form in which the scan sends them.
+
+    A system value that is the same in all rows moves to the schema's metadata.
+    """
+    sent = rows.select(schema.names)
+    more = {
+        SEQUENCE: pc.fill_null(system_field(rows, "seq"), 0).cast(pa.int64()),
+        TOMBSTONE: deleted_mask(rows),
+        _ARRIVAL: pa.chunked_array([pa.array(micros(rows, "arrival"))]),
+        _FEED: system_field(rows, "source").cast(pa.string()),
+    }
+    constant: dict[str, Any] = {}
+    for name, column in more.items():
+        first = column[0].as_py() if name in _OFTEN_CONSTANT and rows.num_rows else None
+        if first is not None and pc.all(pc.equal(column, first), skip_nulls=False).as_py():
+            constant[name] = first
+        else:
+            sent = sent.append_column(name, column)
+    return sent.replace_schema_metadata({_CONSTANT: json.dumps(constant)})
+
+
+def in_order(tables: Sequence[pa.Table]) -> pa.Table:
+    """Merge the rows of several tasks, from :func:`as_sent` or this function, in order of arrival."""
+    parts = sorted((_whole(each) for each in tables if each.num_rows), key=lambda rows: _place(rows, 0))
+    if not parts:
+        return _whole(tables[0])
+    rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    if all(_is_run(each) for each in parts) and all(map(_precedes, parts, parts[1:])):
+        return rows
+    text = rows.set_column(rows.schema.get_field_index(_FEED), _FEED, rows.column(_FEED).cast(pa.string()))
+    keys = [(name, "ascending") for name in (_ARRIVAL, SEQUENCE, _FEED)]
+    return rows.take(pc.sort_indices(text, sort_keys=keys))
+
+
+def oldest_arrival(rows: pa.Table) -> int | None:
+    """Return the first row's arrival in microseconds, given rows in order; None if there are no rows."""
+    return int(rows.column(_ARRIVAL)[0].as_py()) if rows.num_rows else None
+
+
+def rows_of(rows: pa.Table) -> pl.DataFrame:
+    """Return rows in the form that an evaluation reads."""
+    frame = pl.from_arrow(rows.drop_columns([_ARRIVAL, _FEED]))
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    """Restore the columns that were constant, always with the same types."""
+    metadata = table.schema.metadata or {}
+    constant = json.loads(metadata.get(_CONSTANT, b"{}"))
+    columns = [name for name in table.column_names if name not in _OFTEN_CONSTANT]
+    whole = table.select(columns).replace_schema_metadata(None)
+    for name, dtype in _OFTEN_CONSTANT.items():
+        column: pa.Array | pa.ChunkedArray
+        if name not in constant:
+            column = table.column(name).cast(dtype)
+        elif name == _FEED:
+            codes = pa.array(np.zeros(table.num_rows, dtype=np.int32))
+            column = pa.DictionaryArray.from_arrays(codes, pa.array([constant[name]], pa.string()))
+        else:
+            column = pa.repeat(pa.scalar(constant[name], dtype), table.num_rows)
+        whole = whole.append_column(pa.field(name, dtype), column)
+    return whole
+
+
+def _place(rows: pa.Table, at: int) -> tuple[int, int, str]:
+    return rows.column(_ARRIVAL)[at].as_py(), rows.column(SEQUENCE)[at].as_py(), rows.column(_FEED)[at].as_py() or ""
+
+
+def _precedes(rows: pa.Table, others: pa.Table) -> bool:
+    return _place(rows, rows.num_rows - 1) <= _place(others, 0)
+
+
+def _is_run(rows: pa.Table) -> bool:
+    """Return whether arrival and sequence alone determine the rows' order; equal pairs leave it open."""
+    arrival, sequence = (rows.column(name).to_numpy() for name in (_ARRIVAL, SEQUENCE))
+    later = arrival[1:] > arrival[:-1]
+    return bool((later | ((arrival[1:] == arrival[:-1]) & (sequence[1:] > sequence[:-1]))).all())
+
+
+class ScanStep:
+    """The step from a stream's rows, with the system column, to the messages for the first stage.
+
+    Each routing sends its rows once for all queries. Each shard also gets the bounds of all feeds and the newest
+    arrival, so a batch runs either all shards or none.
+    """
+
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans, stream: str) -> None:
+        self._commands = commands
+        self._plans = plans
+        self._stream = stream
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan: HostPlan | None = None
+        for table in some_at_once(batches):
+            if plan is None:
+                plan = self._plans(self._commands().version)
+            yield on_deep_stack(functools.partial(self._scanned, table, plan))
+
+    def _scanned(self, table: pa.Table, plan: HostPlan) -> pa.RecordBatch:
+        out = Outbox(plan.slots)
+        rows, punctuation = split_punctuation(table)
+        for routing in plan.routings.get(self._stream, ()):
+            if rows.num_rows:
+                _send(out, rows, routing, plan.shards)
+        bounds = self._bounds(punctuation, plan)
+        arrival = int(micros(table, "arrival").max(initial=0))
+        newest = self._newest(rows, plan)
+        out.put_to_all(control_of("scan", stream=self._stream, bounds=bounds, arrival=arrival, newest=newest))
+        return out.batch()
+
+    def _newest(self, rows: pa.Table, plan: HostPlan) -> int | None:
+        """Return the largest event time of some rows; None if they have none."""
+        stream = plan.stream(self._stream)
+        if not stream.event_time or rows.num_rows == 0:
+            return None
+        newest = int(event_time_us(rows.column(stream.event_time), None, "UTC").max())
+        return None if newest == NO_TIME else newest
+
+    def _bounds(self, punctuation: pa.Table, plan: HostPlan) -> dict[str, int]:
+        """Return the bounds by feed. Punctuation of single keys is ignored, since queries cannot use it."""
+        stream = plan.stream(self._stream)
+        if not stream.event_time or punctuation.num_rows == 0:
+            return {}
+        others = [name for name in punctuation.column_names if name not in (SYSTEM, stream.event_time)]
+        whole = punctuation.filter(pa.array(~key_mask(punctuation, others)))
+        feeds = pc.fill_null(system_field(whole, "source").cast(pa.string()), "").to_pylist()
+        found: dict[str, int] = {}
+        bounds = bounds_in(whole.column(stream.event_time), lambda times: event_time_us(times, None, "UTC"))
+        for feed, bound in zip(feeds, bounds.tolist(), strict=True):
+            found[feed] = max(bound, found.get(feed, bound))
+        return found
+
+
+def _send(out: Outbox, rows: pa.Table, routing: StreamRoute, shards: int) -> None:
+    sent = as_sent(rows, routing.stream.schema)
+    control = control_of("rows", stream=routing.stream.name, routing=routing.name)
+    if routing.shard is not None:
+        out.put(routing.shard, control, to_frame(sent))
+        return
+    frame = pl.from_arrow(sent)
+    assert isinstance(frame, pl.DataFrame)
+    try:
+        shard = shards_of(frame, routing.by, routing.stream.schema, shards)
+    except FAILURES as error:
+        out.put_to_all(control_of("unroutable", routing=routing.name, reason=str(attributed(error))))
+        return
+    for number, at in divided(shard, shards):
+        out.put(number, control, to_frame(sent.take(pa.array(at))))
+
+
+def shards_of(frame: pl.DataFrame, by: Sequence[Expression], schema: pa.Schema, shards: int) -> np.ndarray:
+    """Return the shard of each row by the values of some expressions."""
+    columns = [computed(each, schema).series(frame, f"__by{number}") for number, each in enumerate(by)]
+    return slots_of(columns, shards)
+
+
+def divided(shard: np.ndarray, shards: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each shard that has rows, and their positions in order."""
+    order = np.argsort(shard, kind="stable")
+    ends = np.searchsorted(shard[order], np.arange(shards + 1))
+    for number in np.flatnonzero(np.diff(ends)).tolist():
+        yield number, order[ends[number] : ends[number + 1]]
+
+
+_Options = tuple[tuple[str, str], ...]
+
+
+def stored_rows(
+    plan: HostPlan, group: Group, shard: int, storage: Mapping[str, str]
+) -> dict[str, Callable[[], pl.DataFrame]]:
+    """Return a reader of the shard's rows for each stored relation of a group.
+
+    Each row is in one shard: the same expressions route it as the streams' rows that it joins. A reader raises
+    FeedChangedError if the version no longer exists.
+    """
+    found: dict[str, Callable[[], pl.DataFrame]] = {}
+    for name, routing in group.routings.items():
+        stored = plan.routing(name, routing)
+        if stored.stream.static:
+            found[name] = functools.partial(_of_shard, stored, shard, plan.shards, tuple(sorted(storage.items())))
+    return found
+
+
+def _of_shard(routing: StreamRoute, shard: int, shards: int, storage: _Options) -> pl.DataFrame:
+    frame = _rows(routing.stream, storage)
+    if routing.shard is not None:
+        return frame if routing.shard == shard else frame.clear()
+    mine = shards_of(frame, routing.by, routing.stream.schema, shards) == shard
+    return frame[np.flatnonzero(mine)]
+
+
+@functools.lru_cache(maxsize=2)  # a worker runs several shards of a batch, one after another
+def _rows(relation: Stream, storage: _Options) -> pl.DataFrame:
+    table = relation.table
+    assert table is not None, "a stored relation of the registry has a table"
+    frame = pl.from_arrow(
+        rows_at(
+            table.location,
+            dict(storage),
+            relation.schema,
+            Version(table.id, table.version),
+            f"let queries read the table as it is now: refresh the relation '{relation.name}', then activate them",
+        )
+    )
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -1,0 +1,88 @@
+"""EXPLAIN of a query beside the registered ones, with the operators that they share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+
+from ..expressions.kinds import UTC
+from ..operators.relations.physical_plan import identity
+from ..operators.relations.plan.fingerprints import Canonical, canonical
+from ..operators.relations.plan.nodes import Node, Stream
+from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
+from ..sql import Query, SharedWith, bind, plan_text
+from .host_plan import HostPlan, PlacedQuery
+from .registry.changes import found
+from .registry.registry import RegisteredQuery, Registry, text_of
+
+
+def explain_among(query: str, registry: Registry, time_zone: str | None = None) -> str:
+    """Return the plan of a query as text, with the registered queries that share its operators.
+
+    `query` is the name of a registered query or of a view, or a text. `time_zone` applies only to a text; UTC by
+    default.
+    """
+    name = found(query, registry.queries)
+    zone = time_zone or UTC if name is None else registry.queries[name].time_zone
+    bound = bind(text_of(query, registry), registry.catalog.in_zone(zone))
+    return plan_text(bound, shared_parts(bound, registry, name))
+
+
+def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:
+    """Return the active queries that share each operator of a query, by ``Canonical.key``.
+
+    `name` is that of the registered query; without it, the query counts as registered now. The sharing is certain.
+    Queries that begin in one batch may share more: operators of the second stage, and slices of later, narrower ones.
+    """
+    registered = registry.queries[name] if name is not None else None
+    number = registered.id if registered is not None else registry.version + 1
+    own = RegisteredQuery(number, name or "", query.text, 1.0, True, None, 1, "", query)
+    others = {each.name: each for each in registry.active.values() if each.id != number}
+    plan = HostPlan.of(
+        dataclasses.replace(registry, queries={**others, own.name: own}), range(registry.settings.shards)
+    )
+    if number not in plan.queries:
+        return {}
+    mine = _Operators(plan.queries.pop(number))
+    known: dict[Node, Canonical] = {}
+    whole: dict[str, dict[str, None]] = {}
+    slices: dict[str, dict[str, None]] = {}
+    for each in plan.queries.values():
+        theirs = _Operators(each)
+        for key, node in mine.whole.items():
+            if key in theirs.whole:
+                whole.setdefault(canonical(node, known).key, {})[each.name] = None
+        for key, node, shape in mine.sliced:
+            if any(_shared(shape, other, mine_first=number < each.id) for at, _, other in theirs.sliced if at == key):
+                slices.setdefault(canonical(node, known).key, {})[each.name] = None
+    return {
+        key: SharedWith(tuple(whole.get(key, ())), tuple(slices.get(key, ()))) for key in whole.keys() | slices.keys()
+    }
+
+
+def _shared(mine: SliceShape, other: SliceShape, *, mine_first: bool) -> bool:
+    return takes(other, mine.width) if mine_first else takes(mine, other.width)
+
+
+class _Operators:
+    """The first stage's operators for a query, by evaluation and by their name in it."""
+
+    def __init__(self, query: PlacedQuery) -> None:
+        self.whole: dict[tuple[str, str], Node] = {}
+        self.sliced: list[tuple[tuple[str, str], Node, SliceShape]] = []
+        for piece in query.pieces:
+            for node in _operators(piece.fragment.plan):
+                self.whole[piece.group, identity(node)] = node
+                shape = shape_of(node)
+                if shape is not None:
+                    self.sliced.append(((piece.group, family_key(shape, identity)), node, shape))
+
+
+def _operators(plan: Node) -> Iterator[Node]:
+    """Yield the operators of a plan, but none between a slice and its stream: slices need no window there."""
+    yield plan
+    shape = shape_of(plan)
+    below: Collection[Node] = plan.inputs if shape is None else (shape.stream,)
+    for each in below:
+        if not isinstance(each, Stream):
+            yield from _operators(each)

@@ -1,0 +1,195 @@
+"""The plan of an update stream over any streaming DataFrame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pyarrow as pa
+
+from ...conf.column_names import quoted
+from ...conf.errors import OptionError, SchemaError
+from ...conf.options import (
+    column_argument,
+    count_argument,
+    duration_argument,
+    frame_argument,
+    path_argument,
+    text_argument,
+)
+from ...core.feedback.on_demand_watermark import OnDemandWatermark
+from ...core.pushdown.at_source import refuse_preimages
+from ...core.rows.event_times import check_time_type, check_time_zone
+from ...core.rows.system_column import SYSTEM
+from ...core.rows.text import check_collations
+from ...core.watermark.policies import Policy
+from ...plan.nodes import Intake, left_out_by_source
+from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+Idle = Literal["wait", "ets"]
+"""The treatment of a silent input partition that an operator waits for."""
+
+OnMalformed = Literal["quarantine", "fail"]
+
+_KAFKA = {"topic", "partition", "offset"}
+"""Columns of Spark's Kafka source from which feeds and their order are derived."""
+
+
+def plan_intake(
+    df: DataFrame,
+    *,
+    key: Sequence[str],
+    time: str | None,
+    feed: str | Column | None,
+    order: str | Column | None,
+    deleted: str | Column | None,
+    policy: Policy,
+    idle: Idle,
+    ets_delay: str | None,
+    time_format: str | None,
+    time_zone: str,
+    on_malformed: OnMalformed,
+    quarantine_location: str | os.PathLike[str] | None,
+    late_location: str | os.PathLike[str] | None,
+    checkpoint_location: str | None,
+    shards: int,
+    name: str,
+) -> Intake:
+    """Check the arguments of ``UpdateStream.from_dataframe``, and return the input's node."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    frame_argument("df", df)
+    refuse_preimages(df, "an update stream")
+    _check_words(on_malformed, shards, name)
+    for option, given in (("feed", feed), ("order", order), ("deleted", deleted)):
+        column_argument(option, given)
+    text_argument("time_format", time_format)
+    _check_frame(df, key, time, stamped=policy.name == "heartbeat")
+    plan = IntakePlan(
+        name=name,
+        key=tuple(key),
+        time=time,
+        time_format=time_format,
+        time_zone=time_zone,
+        policy=policy,
+        fail=on_malformed == "fail",
+        shards=shards,
+        schema=to_arrow_schema(df.schema, timezone="UTC"),
+        on_demand=on_demand_watermark(policy, idle, ets_delay),
+    )
+    check_types(plan)
+    kafka = set(df.columns) >= _KAFKA
+    if feed is None and kafka:
+        feed = F.concat_ws("/", F.col("topic"), F.col("partition"))
+        order = F.col("offset") if order is None else order
+    columns = {FEED: F.lit(name) if feed is None else _column(df, feed).cast("string")}
+    if order is not None:
+        columns[ORDER] = _column(df, order)
+    if deleted is not None:
+        columns[DELETED] = F.coalesce(_column(df, deleted).cast("boolean"), F.lit(False))
+    # Spark journals a batch's time before the batch runs: it is the first time at which the rows were visible.
+    columns[ARRIVAL] = F.current_timestamp()
+    return Intake(
+        plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
+        specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name,
+        promises=plan.promises, paced=plan.on_demand is not None,
+        late_location=None if late_location is None else path_argument("late_location", late_location),
+        quarantine_location=(
+            None if quarantine_location is None else path_argument("quarantine_location", quarantine_location)
+        ),
+    )  # fmt: skip
+
+
+def on_demand_watermark(policy: Policy, idle: Idle, ets_delay: str | None) -> OnDemandWatermark | None:
+    """Return the settings of on-demand timestamps; None unless `idle` is ``ets``."""
+    if idle not in get_args(Idle):
+        raise OptionError(
+            f"idle={idle!r}",
+            expected="'wait', or 'ets', which lets the clock promise for a silent input partition",
+            hint="correct idle",
+        )
+    if idle == "wait":
+        if ets_delay is not None:
+            raise OptionError(f"ets_delay={ets_delay!r} with idle='wait'", expected="idle='ets' beside it")
+        return None
+    if policy.name == "latent":
+        raise OptionError(
+            "idle='ets' without a watermark", expected="a watermark for the clock to move", hint="leave idle out"
+        )
+    delay_us = None if ets_delay is None else duration_argument("ets_delay", ets_delay)
+    return OnDemandWatermark(policy.name == "heartbeat", delay_us, policy.delay_us)
+
+
+def _column(df: DataFrame, given: str | Column) -> Column:
+    from pyspark.sql import functions as F
+
+    if not isinstance(given, str):
+        return given
+    return F.col(quoted(given)) if given in df.columns else F.expr(given)
+
+
+def _check_words(on_malformed: str, shards: int, name: str) -> None:
+    if on_malformed not in get_args(OnMalformed):
+        raise OptionError(
+            f"on_malformed={on_malformed!r}",
+            expected="'quarantine', which puts rows aside that have no key or no readable time, or 'fail'",
+        )
+    count_argument("shards", shards)
+    if text_argument("name", name) is None or "/" in name or name != name.strip():
+        raise OptionError(
+            f"name={name!r}",
+            expected="the input's name, without a slash: its reports, and the files put aside, are named by it",
+        )
+
+
+def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped: bool) -> None:
+    if not df.isStreaming:
+        raise OptionError(
+            "the DataFrame does not stream",
+            expected="a DataFrame made by readStream",
+            hint="read it with spark.readStream",
+        )
+    if SYSTEM in df.columns:
+        raise SchemaError(
+            f"the DataFrame has the column {SYSTEM} already",
+            expected="rows to which nobody has yet given feeds and progress",
+            hint="this one is an update stream as it is: UpdateStream(df, key=…, event_time=…)",
+        )
+    absent = [each for each in (*key, *([time] if time and not stamped else [])) if each not in df.columns]
+    if absent:
+        raise SchemaError(
+            f"the DataFrame has no column {', '.join(absent)}",
+            expected="the key and the time among " + ", ".join(df.columns),
+            hint="of a field of a struct make a column, with withColumn, before",
+        )
+    if stamped and time in df.columns:
+        raise SchemaError(
+            f"Watermark.arrival() would stamp rows in the column {time!r}, which they have already",
+            expected="the name of a new column",
+        )
+    check_collations(df.schema)
+    if time is not None and time in key:
+        raise OptionError(f"{time!r} is both the time and part of the key", expected="different columns")
+
+
+def check_types(plan: IntakePlan) -> None:
+    """Refuse columns whose types do not suit the key or the time."""
+    check_time_zone("time_zone", plan.time_zone)
+    if plan.time is not None and not plan.stamped:
+        check_time_type(plan.time, plan.schema.field(plan.time).type, plan.time_format, "time_format")
+    for name in plan.key:
+        dtype = plan.schema.field(name).type
+        if pa.types.is_list(dtype) or pa.types.is_map(dtype):
+            raise SchemaError(
+                f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality"
+            )
+    if plan.policy.name == "embedded" and not plan.key:
+        raise OptionError(
+            "Watermark.embedded() without a key", hint="name the key; rows without one are the punctuation"
+        )

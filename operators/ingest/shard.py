@@ -1,0 +1,262 @@
+"""One shard of an input: rows in, the same rows with the system column out, then each feed's punctuation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import MalformedRowError
+from ...core.feedback.reports import FeedReport
+from ...core.rows.event_times import NO_TIME, event_time_us, time_scalar
+from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.frames import from_frame
+from ...core.rows.system_column import SYSTEM, TIMESTAMP, system_array
+from ...core.watermark.bounds import embedded_punctuation, is_finite, times_of_bounds
+from ...core.watermark.policies import FeedProgress
+from ..runtime.feeds import punctuation_rows
+from ..state.store import Store, check_identity, other_layout, read_head
+from .pack import place_of
+from .plan import DELETED, FEED, ORDER, IntakePlan
+
+REASON = "__upstream_reason"
+"""The column with the reason for which a row was quarantined."""
+
+_TIME = "__upstream_time"
+_VERSION = 1
+_ROWS_PER_BATCH = 1 << 36
+"""Sequence numbers of a batch: the shards take them in turn, so no two rows share one. Later batches' are greater."""
+
+
+class IntakeShard:
+    """One batch of the feeds of a shard, as pure logic over the store, which keeps the feeds' watermarks.
+
+    The constructor refuses a state of another time, number of shards, or version. After :meth:`run`, `late` has the
+    rows below their feed's low-watermark, which are also in the result. `malformed` has the rows left out, with
+    :data:`REASON`.
+    """
+
+    def __init__(self, plan: IntakePlan, store: Store) -> None:
+        self._plan = plan
+        self._store = store
+        self._head = read_head(store)
+        if self._head:
+            self._check()
+        self._feeds: dict[str, dict[str, Any]] = self._head.get("feeds", {})
+        self.late: pa.Table | None = None
+        self.malformed: pa.Table | None = None
+
+    @property
+    def feeds(self) -> Collection[str]:
+        return self._feeds.keys()
+
+    def run(
+        self,
+        frames: Sequence[bytes],
+        batch_id: int,
+        shard: int = 0,
+        promises: Mapping[str, int] | None = None,
+        clock_us: int = 0,
+    ) -> tuple[pa.Table | None, list[FeedReport]]:
+        """Return the batch's rows and then punctuation, None without either, and reports on all feeds of the shard.
+
+        Frames may come in any order. A rerun needs the same `batch_id`, since sequence numbers follow from it.
+        `promises` has feeds' bounds in microseconds, which hold after the rows of this batch. `clock_us` is the batch's
+        start, for a batch without rows.
+        """
+        tables = sorted((from_frame(frame) for frame in frames), key=place_of)
+        # The clock never moves back.
+        now_us = max([*(place_of(table)[0] for table in tables), self._head.get("now_us", 0), clock_us])
+        given: list[pa.Table] = []
+        seq = max(batch_id, 0) * _ROWS_PER_BATCH + shard
+        before = {name: state["progress"]["bound"] for name, state in self._feeds.items()}
+        judged: dict[str, FeedProgress] = {}
+        if tables:
+            schema = tables[0].schema.remove_metadata()
+            arrived = self._without_malformed(pa.concat_tables([table.cast(schema) for table in tables]))
+            for feed, rows in _by_feed(arrived):
+                judged[feed] = progress = self._progress(feed)
+                self._feeds[feed]["arrival_us"] = now_us
+                self._feeds[feed]["rows"] += rows.num_rows
+                given.append(self._taken(feed, rows, progress, seq, now_us))
+                seq += rows.num_rows * self._plan.shards
+        # The clock moves all feeds; rows move only their own feed.
+        moving = {feed: self._progress(feed) for feed in self._feeds if feed} if self._plan.stamped else {}
+        for feed, progress in {**moving, **judged}.items():
+            progress.close_batch(now_us)
+            self._feeds[feed]["progress"] = progress.snapshot()
+        for feed, bound in (promises or {}).items():
+            progress = self._progress(feed)
+            progress.promise(bound)
+            self._feeds[feed]["progress"] = progress.snapshot()
+        given.append(self._punctuation(before, now_us))
+        self._save(now_us)
+        result = pa.concat_tables(given)
+        return (result if result.num_rows else None), self._reports()
+
+    def _taken(self, feed: str, rows: pa.Table, progress: FeedProgress, seq: int, now_us: int) -> pa.Table:
+        """Return a feed's output rows, and its own punctuation for single keys."""
+        plan = self._plan
+        n = rows.num_rows
+        numbers = seq + np.arange(n, dtype=np.int64) * plan.shards
+        own = rows.select(plan.schema.names)
+        deleted = rows.column(DELETED).to_numpy() if DELETED in rows.column_names else None
+        times = rows.column(_TIME).to_numpy() if _TIME in rows.column_names else None
+        marks = np.zeros(n, dtype=np.bool_)
+        keyed = marks
+        if plan.policy.name == "embedded":
+            marks = embedded_punctuation(own, plan.key, plan.time)
+            keyed = marks & np.any([own.column(name).is_valid().to_numpy() for name in plan.key], axis=0)
+        arrival = np.full(n, now_us, dtype=np.int64)
+        system = system_array(source=feed, seq=numbers, arrival_us=arrival, deleted=deleted)
+        leaving = self._leaving(own, times, system, now_us)
+        if times is not None and not plan.stamped:
+            bound = progress.bound
+            progress.observe(times[~marks])
+            if bound is not None:
+                late = (times < bound) & ~marks
+                if late.any():
+                    missed = leaving.filter(pa.array(late))
+                    self.late = missed if self.late is None else pa.concat_tables([self.late, missed])
+            feed_wide = marks & ~keyed
+            if feed_wide.any():
+                progress.observe_punctuation(int(times[feed_wide].max()))
+        if not marks.any():
+            return leaving
+        single = system_array(source=feed, seq=numbers, arrival_us=arrival, punctuation=True)
+        of_keys = self._leaving(own, times, single, now_us).filter(pa.array(keyed))
+        return pa.concat_tables([leaving.filter(pa.array(~marks)), of_keys])
+
+    def _times(self, rows: pa.Table) -> Int64s | None:
+        plan = self._plan
+        if plan.time is None or plan.stamped:
+            return None
+        return event_time_us(rows.column(plan.time), plan.time_format, plan.time_zone)
+
+    def _leaving(self, rows: pa.Table, times: Int64s | None, system: pa.StructArray, now_us: int) -> pa.Table:
+        plan, schema = self._plan, self._plan.leaving
+        columns: dict[str, Any] = {name: rows.column(name) for name in rows.column_names}
+        if plan.stamped and plan.time is not None:
+            columns[plan.time] = pa.array(np.full(rows.num_rows, now_us, dtype=np.int64)).view(TIMESTAMP)
+        elif plan.time is not None and times is not None and schema.field(plan.time).type == TIMESTAMP:
+            columns[plan.time] = pa.array(times).view(TIMESTAMP)
+        columns[SYSTEM] = system
+        return pa.table({name: columns[name] for name in schema.names}).cast(schema)
+
+    def _without_malformed(self, rows: pa.Table) -> pa.Table:
+        """Return the usable rows, with their times in microseconds; quarantine the others, counted by feed."""
+        plan = self._plan
+        own = rows.select(plan.schema.names)
+        marks = np.zeros(rows.num_rows, dtype=np.bool_)
+        if plan.policy.name == "embedded":
+            marks = embedded_punctuation(own, plan.key, plan.time)
+        reasons = [(name, "is null, and it is part of the update key") for name in plan.key]
+        found = [(_nulls(own.column(name)) & ~marks, f"{name!r} {text}") for name, text in reasons]
+        times = self._times(own)
+        if times is not None:
+            rows = rows.append_column(_TIME, pa.array(times))
+            found.append((times == NO_TIME, f"the time {plan.time!r} is null or cannot be read as a time"))
+        found.append((_nulls(rows.column(FEED)), "the name of its feed is null"))
+        bad = np.any([mask for mask, _ in found], axis=0)
+        if not bad.any():
+            return rows
+        first = np.select([mask for mask, _ in found], np.arange(len(found)), -1)[bad]
+        reason = pa.array([text for _, text in found]).take(pa.array(first))
+        put_aside = own.filter(pa.array(bad)).append_column(REASON, reason)
+        if plan.fail:
+            raise MalformedRowError(
+                f"{put_aside.num_rows} rows of {plan.name!r} cannot be used: {reason[0]}; the first reads "
+                f"{str(own.filter(pa.array(bad)).slice(0, 1).to_pylist()[0])[:200]}",
+                expected="a key and a time in each row",
+                hint='leave such rows out before, or set on_malformed="quarantine" to put them aside',
+            )
+        self.malformed = put_aside
+        for feed, count in _counts(pc.fill_null(rows.column(FEED), "").filter(pa.array(bad))):
+            self._progress(feed)  # a feed with malformed rows only is a feed, too
+            self._feeds[feed]["rows"] += count
+            self._feeds[feed]["malformed"] += count
+        return rows.filter(pa.array(~bad))
+
+    def _progress(self, feed: str) -> FeedProgress:
+        known = self._feeds.get(feed)
+        if known is None:
+            fresh = FeedProgress(self._plan.policy)
+            self._feeds[feed] = {"progress": fresh.snapshot(), "arrival_us": 0, "rows": 0, "malformed": 0}
+            return fresh
+        return FeedProgress(self._plan.policy, known["progress"])
+
+    def _punctuation(self, before: dict[str, int | None], now_us: int) -> pa.Table:
+        """Return punctuation for the feeds whose bound has changed since `before`."""
+        plan, schema = self._plan, self._plan.leaving
+        bounds = {feed: state["progress"]["bound"] for feed, state in self._feeds.items()}
+        due = {feed: bound for feed, bound in bounds.items() if bound is not None and bound != before.get(feed)}
+        if plan.time is None or not due:
+            return schema.empty_table()
+        kind = schema.field(plan.time).type
+        at = times_of_bounds(
+            list(due.values()), kind, lambda bound: time_scalar(bound, kind, plan.time_format, plan.time_zone)
+        )
+        return punctuation_rows(schema, list(due), now_us, **{plan.time: at})
+
+    def _save(self, now_us: int) -> None:
+        head = {"layout": _VERSION, "plan": self._plan.identity(), "now_us": now_us, "feeds": self._feeds}
+        self._store.put("head", 0, json.dumps(head).encode())
+
+    def _check(self) -> None:
+        check_identity(
+            self._head["plan"],
+            self._plan.identity(),
+            f"the progress of {self._plan.name!r} in this checkpoint was found",
+            "time and number of shards",
+            other_layout(self._head["layout"], _VERSION),
+        )
+
+    def _reports(self) -> list[FeedReport]:
+        return [
+            FeedReport(
+                feed=feed,
+                bound=bound if is_finite(bound := state["progress"]["bound"]) else None,
+                newest=state["progress"]["confirmed"],
+                arrival_us=state["arrival_us"],
+                rows=state["rows"],
+                late=state["progress"]["late"],
+                suspects=state["progress"]["suspects"],
+                malformed=state["malformed"],
+                progress=None if self._plan.on_demand is None else state["progress"],
+            )
+            for feed, state in self._feeds.items()
+        ]
+
+
+def _by_feed(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Yield each feed's rows, in the order that the user named, or else in the order of arrival."""
+    if rows.num_rows == 0:
+        return
+    encoded = rows.column(FEED).combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    keys = {"feed": encoded.indices}
+    if ORDER in rows.column_names:
+        keys["order"] = rows.column(ORDER)
+    place = pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in keys])
+    codes = encoded.indices.take(place).to_numpy(zero_copy_only=False)
+    rows = rows.take(place)
+    names = encoded.dictionary.to_pylist()
+    ends = np.searchsorted(codes, np.arange(len(names) + 1))
+    for code in sorted(
+        range(len(names)), key=lambda code: names[code]
+    ):  # by name, so that the result does not depend on the order of arrival
+        yield names[code], rows.slice(ends[code], ends[code + 1] - ends[code])
+
+
+def _counts(feeds: pa.ChunkedArray) -> list[tuple[str, int]]:
+    found = pc.value_counts(feeds)
+    return [(each["values"], each["counts"]) for each in found.to_pylist()]
+
+
+def _nulls(column: pa.ChunkedArray) -> Mask:
+    return column.is_null().to_numpy()

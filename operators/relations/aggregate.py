@@ -1,0 +1,321 @@
+"""GROUP BY: the aggregates of each group at each of its change points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ..aggregates import functions as exact
+from ..aggregates.algebra import Aggregates
+from ..grouped.groups import BITS, LOW, bucket_of, buckets_for, every_bucket, mixed, pairs, place_of
+from .arrangement import OperatorState
+from .functions import AggregateCall, Columns, Splits
+from .group_sums import DistinctSums, Points, Sums
+from .operator import Evaluable, Operator, with_columns
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Live,
+    Span,
+    Steps,
+    conformed,
+    consolidated,
+    cumulated,
+    delta_frame,
+    empty_delta,
+    int64s,
+    key_numbers,
+    live,
+    numbered,
+    to_table,
+)
+
+_POINT = "__point"
+_PLACE, _BUCKET, _BITS = "__place", "__bucket", "__bits"
+
+
+class GroupRows:
+    """Aggregates that are computed from the rows of the groups that change.
+
+    An aggregate may be computable from representatives, as MAX is the MAX of some MAX. If all are, a large group's rows
+    are split into buckets by a hash of their values, with one representative each. A step then reads only the buckets
+    whose rows change, and the representatives of the others.
+    State: the distinct rows of each group, and the representatives of large groups.
+    """
+
+    def __init__(self, by: pa.Schema, columns: Columns, state: OperatorState) -> None:
+        self._by = by.names
+        self._names = [name for name in columns.schema.names if name in columns.of_rows]
+        fields = [columns.schema.field(name) for name in self._names]
+        self._extremes = Aggregates.of(columns.extremes, columns.schema) if columns.extremes else None
+        self._inputs = pa.schema(
+            [columns.schema.field(name) for name in (self._extremes.inputs if self._extremes else ())]
+        )
+        self._summaries = columns.summaries
+        self._columns = columns
+        self._rows = pa.schema([*by, *fields])
+        more = [pa.field(name, pa.int64()) for name in (WEIGHT, _PLACE)]
+        self._kept = state.arrangement("rows", pa.schema([*self._rows, *more]))
+        more = [pa.field(name, pa.int64()) for name in (_BUCKET, _BITS)]
+        self._kept_representatives = state.arrangement("representatives", pa.schema([*self._rows, *more]))
+
+    def step(self, points: Points, rows: pl.DataFrame, group: Int64s, counts: Int64s) -> pl.DataFrame:
+        """Return the results at each change point. ``counts`` are each group's rows after the step."""
+        stands = self._representatives_of(points)
+        after = buckets_for(counts, stands.bits) if self._columns.splits else stands.bits
+        hashes = self._hashes(rows)
+        touched = np.unique(pairs(group, bucket_of(hashes, stands.bits[group])))
+        divided = np.flatnonzero(after != stands.bits)
+        old = np.union1d(touched, every_bucket(divided, stands.bits[divided]))
+        found = self._bucket_rows(points, rows, group, stands.bits, old, every_bucket(divided, after[divided]))
+        last = found.steps.lasts & (found.steps.values[0] != 0)
+        ids = found.steps.ids[last]
+        kept = found.values[ids].with_columns(pl.Series(WEIGHT, found.steps.values[0][last]))
+        at, bucket = found.group[ids], bucket_of(self._hashes(kept), after[found.group[ids]])
+        kept = kept.with_columns(pl.Series(_PLACE, place_of(points.numbers[at], bucket)))
+        kept = pl.concat([kept.select(found.others.columns), found.others])
+        self._kept.write(kept, int64s(kept, _PLACE))
+        stays = ~np.isin(stands.pairs, old)
+        results = self._results(points, found, stands.rows.filter(pl.Series(stays)), stands.group[stays])
+        if after.any() or stands.bits.any():
+            self._represent(points, stands, stays, kept.head(len(at)), pairs(at, bucket), after)
+        return results
+
+    def before(self, points: Points) -> pl.DataFrame:
+        """Return the results of groups whose only change point is the time before the step."""
+        stands = self._representatives_of(points)
+        nothing = empty_delta(self._rows)
+        small = np.flatnonzero(stands.bits == 0)
+        small = pairs(small, np.zeros(len(small), dtype=np.int64))
+        found = self._bucket_rows(points, nothing, np.empty(0, dtype=np.int64), stands.bits, small, small[:0])
+        return self._results(points, found, stands.rows, stands.group)
+
+    def _hashes(self, rows: pl.DataFrame) -> Int64s:
+        if not self._columns.splits or rows.height == 0:
+            return np.zeros(rows.height, dtype=np.int64)
+        return mixed(key_numbers(rows, self._names))
+
+    def _representatives_of(self, points: Points) -> _Representatives:
+        # While no group is large, no page is read for nothing.
+        numbers = points.numbers if self._kept_representatives.rows else points.numbers[:0]
+        rows = self._kept_representatives.read(numbers)
+        group = self._groups(points, rows)
+        mine = group < points.groups
+        others, rows, group = rows.filter(pl.Series(~mine)), rows.filter(pl.Series(mine)), group[mine]
+        bits = np.zeros(points.groups, dtype=np.int64)
+        bits[group] = int64s(rows, _BITS)
+        return _Representatives(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, others)
+
+    def _groups(self, points: Points, rows: pl.DataFrame) -> Int64s:
+        """Return each row's group; for rows of other groups, a number above those of the groups."""
+        if not self._by:
+            return np.zeros(rows.height, dtype=np.int64)
+        return numbered(pl.concat([points.keys, rows.select(self._by)]), self._by).ids[points.groups :]
+
+    def _bucket_rows(
+        self, points: Points, rows: pl.DataFrame, group: Int64s, bits: Int64s, old: Int64s, more: Int64s
+    ) -> _BucketRows:
+        """Return the ``old`` buckets' distinct rows with their counts; rows will move into the buckets ``more``."""
+        columns = [*self._by, *self._names]
+        both = np.union1d(old, more)
+        kept = self._kept.read(place_of(points.numbers[both >> BITS], both & LOW))
+        of = self._groups(points, kept)
+        mine = of < points.groups
+        mine[mine] = np.isin(
+            pairs(of[mine], bucket_of(self._hashes(kept.filter(pl.Series(mine))), bits[of[mine]])), old
+        )
+        was = kept.filter(pl.Series(mine)).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([rows.select(*columns, TIME, WEIGHT), was.select(*columns, TIME, WEIGHT)])
+        distinct = numbered(together, columns)
+        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        values = together.select(columns)[distinct.first]
+        return _BucketRows(
+            values, steps, np.concatenate([group, of[mine]])[distinct.first], kept.filter(pl.Series(~mine))
+        )
+
+    def _represent(
+        self,
+        points: Points,
+        stands: _Representatives,
+        stays: npt.NDArray[np.bool_],
+        kept: pl.DataFrame,
+        bucket: Int64s,
+        after: Int64s,
+    ) -> None:
+        """Write the representatives of large groups: the remaining ones, and new ones of the kept rows."""
+        large = np.flatnonzero(after[bucket >> BITS] > 0)
+        found, positions = np.unique(bucket[large], return_inverse=True)
+        part = Live(0, len(found), large, positions, int64s(kept, WEIGHT)[large])
+        group = found >> BITS
+        columns = [points.keys[group]] if self._by else []
+        new = pl.concat([*columns, self._part(part, kept, self._columns.splits)], how="horizontal").with_columns(
+            pl.Series(_BUCKET, found & LOW), pl.Series(_BITS, after[group])
+        )
+        dtypes = dict(stands.others.schema)
+        rows = pl.concat([conformed(new, dtypes), stands.rows.filter(pl.Series(stays)), stands.others])
+        self._kept_representatives.write(rows, key_numbers(rows, self._by))
+
+    def _results(self, points: Points, found: _BucketRows, stands: pl.DataFrame, group: Int64s) -> pl.DataFrame:
+        ids, size = found.steps.ids, len(found.group)
+        more = np.arange(size, size + stands.height)
+        steps = Steps(
+            np.concatenate([ids, more]),
+            np.concatenate([found.steps.times, np.full(stands.height, OLD)]),
+            [np.concatenate([found.steps.values[0], np.ones(stands.height, dtype=np.int64)])],
+        )
+        values = pl.concat([found.values.select(self._names), stands.select(self._names)])
+        parts = live(steps, np.concatenate([found.group, group]), points.steps)
+        return pl.concat([self._part(each, values) for each in parts])
+
+    def _part(self, part: Live, values: pl.DataFrame, splits: Splits | None = None) -> pl.DataFrame:
+        """With ``splits``, return the values of the representatives instead of the results."""
+        found, positions, size = part.ids, part.positions - part.begin, part.end - part.begin
+        results: list[pl.DataFrame] = []
+        if self._extremes is not None:
+            table = to_table(values.select(self._inputs.names)[found], self._inputs)
+            state = self._extremes.lift(table, positions, size)
+            lowered = pl.from_arrow(self._extremes.lower(state))
+            assert isinstance(lowered, pl.DataFrame)
+            results.append(lowered if splits is None else lowered.rename(splits.extremes))
+        summaries = self._summaries if splits is None else splits.summaries
+        if summaries:
+            copies = np.repeat(np.arange(len(found)), part.weights)
+            frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
+            by_point = frame.select(_POINT).with_columns(pl.lit(None).alias(name) for name in summaries)
+            if frame.height:
+                by_point = frame.group_by(_POINT).agg(*summaries.values())
+            all_points = pl.DataFrame({_POINT: np.arange(size)})
+            results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
+        return pl.concat(results, how="horizontal")
+
+
+class _Representatives(NamedTuple):
+    """The representatives of the buckets of large groups."""
+
+    rows: pl.DataFrame  # One for each bucket.
+    group: Int64s  # Of each row.
+    pairs: Int64s  # Each row's bucket, as a pair of group and bucket.
+    bits: Int64s  # By group: its number of buckets, as a power of two.
+    others: pl.DataFrame  # Representatives of other groups on the same pages.
+
+
+class _BucketRows(NamedTuple):
+    """The distinct rows of some buckets."""
+
+    values: pl.DataFrame
+    steps: Steps  # By row: its count.
+    group: Int64s  # Of each row.
+    others: pl.DataFrame  # Rows of other buckets that were read with them.
+
+
+_ROWS = "__rows"
+
+
+class AggregateOperator(Operator):
+    """The aggregates of each group (GROUP BY). Without ``by`` there is one group from the beginning.
+
+    Sums, counts, averages, variances and their DISTINCT forms follow from partial sums, which also take retractions.
+    All other functions are computed from the rows of the groups that change.
+    State: partial sums by group, the distinct values for DISTINCT, and :class:`~.group_rows.GroupRows` for the rest.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        by: Sequence[tuple[str, Evaluable]],
+        calls: Sequence[AggregateCall],
+        state: OperatorState,
+    ) -> None:
+        super().__init__(schema)
+        self._by = [(f"__by{number}", each) for number, (_, each) in enumerate(by)]
+        self._names = dict(zip((name for name, _ in self._by), (name for name, _ in by), strict=True))
+        self._values = state.values
+        self._columns = Columns(calls)
+        by_schema = pa.schema([pa.field(name, each.type) for name, each in self._by])
+        self._sums = Sums(by_schema, {_ROWS: exact.count(), **self._columns.added}, self._columns.schema, state)
+        self._distinct = [
+            DistinctSums(by_schema, name, columns, aggregate, self._columns.schema, state)
+            for name, (columns, aggregate) in self._columns.distinct.items()
+        ]
+        self._of_rows: GroupRows | None = None
+        if self._columns.extremes or self._columns.summaries:
+            self._of_rows = GroupRows(by_schema, self._columns, state)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        begins = not self._by and not self._values.get("begun")
+        if changes.height == 0 and not begins:
+            return self.nothing
+        by = [name for name, _ in self._by]
+        rows = self._columns.of(with_columns(changes, self._by)).select(*by, *self._columns.schema.names, TIME, WEIGHT)
+        groups = numbered(rows, by)
+        keys = rows.select(by)[groups.first] if by else pl.DataFrame({_ROWS: [0]}).select([])
+        count = len(groups.first) if by else 1
+        ids, times = groups.ids, int64s(rows, TIME)
+        extra = np.full(count, OLD)
+        if begins:
+            self._values["begun"] = True
+            extra = np.append(extra, span.start)
+        at = np.concatenate([times, extra])
+        of = np.concatenate([ids, np.arange(count), np.zeros(len(extra) - count, dtype=np.int64)])
+        points = Points(
+            cumulated(of, at, np.zeros(len(at), dtype=np.int64)),
+            keys,
+            key_numbers(rows, by)[groups.first] if by else np.zeros(1, dtype=np.int64),
+        )
+        positions = points.positions(ids, times)
+        weights = int64s(rows, WEIGHT)
+        result = self._sums.step(points, rows, positions, weights)
+        columns = [result]
+        columns += [each.step(points, rows, ids) for each in self._distinct]
+        if self._of_rows is not None:
+            counts = result.get_column(_ROWS).to_numpy()[points.ends]
+            columns.append(self._of_rows.step(points, rows, ids, counts))
+        found = self._with_lists(pl.concat(columns, how="horizontal"))
+        there = found.get_column(_ROWS).to_numpy() > 0
+        if not by:
+            there = there | (points.steps.times != OLD) | (not begins)
+        return self._moved(points, found, there)
+
+    def contents(self) -> pl.DataFrame | None:
+        by = [name for name, _ in self._by]
+        keys = self._sums.groups() if by else pl.DataFrame({_ROWS: [0]}).select([])
+        count = keys.height if by else 1
+        ids = np.arange(count)
+        numbers = key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64)
+        points = Points(cumulated(ids, np.full(count, OLD), np.zeros(count, dtype=np.int64)), keys, numbers)
+        columns = [self._sums.before(points)]
+        columns += [each.before(points) for each in self._distinct]
+        if self._of_rows is not None:
+            columns.append(self._of_rows.before(points))
+        return delta_frame(self._shown(points, self._with_lists(pl.concat(columns, how="horizontal")), ids), 0, 1)
+
+    def _with_lists(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Replace null lists by empty ones: Spark collects no values into an empty list."""
+        lists = [(name, self.dtypes[name]) for name in self._columns.lists]
+        return found.with_columns(pl.col(name).cast(kind).fill_null(pl.lit([], kind)) for name, kind in lists)
+
+    def _moved(self, points: Points, found: pl.DataFrame, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
+        """Retract each group's old row and emit its new one, at each change point."""
+        steps = points.steps
+        now = np.flatnonzero(there & (steps.times != OLD))
+        follows = np.flatnonzero(steps.times != OLD)
+        before = follows[there[follows - 1]]
+        times = np.concatenate([steps.times[before], steps.times[now]])
+        signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
+        shown = self._shown(points, found, np.concatenate([before - 1, now]))
+        return consolidated(delta_frame(shown, times, signs))
+
+    def _shown(self, points: Points, found: pl.DataFrame, at: Int64s) -> pl.DataFrame:
+        values = found[at]
+        keys = points.keys[points.steps.ids[at]].rename(self._names) if self._by else None
+        columns = [] if keys is None else keys.get_columns()
+        columns += [values.get_column(name).cast(self.dtypes[name]) for name in list(self.dtypes)[len(columns) :]]
+        return pl.DataFrame(columns)

@@ -1,0 +1,197 @@
+"""Running sums by group: the value of an additive aggregate at each change point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ..aggregates import functions as exact
+from ..aggregates.algebra import Aggregates, prefixes
+from ..aggregates.parts import Aggregate
+from .arrangement import OperatorState
+from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, dtypes_of, int64s, key_numbers, numbered, to_table
+
+_BYTES = 32
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with bytes in place of decimals of more than 38 digits."""
+    return pa.schema([field.with_type(pa.binary()) if _is_wide(field) else field for field in schema])
+
+
+def as_bytes(table: pa.Table) -> pa.Table:
+    """Replace decimals of more than 38 digits by their bytes."""
+    for at, field in enumerate(table.schema):
+        if _is_wide(field):
+            table = table.set_column(at, field.with_type(pa.binary()), _viewed(table.column(at), pa.binary(_BYTES)))
+    return table
+
+
+def from_bytes(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Invert :func:`as_bytes`."""
+    for at, field in enumerate(schema):
+        if _is_wide(field):
+            table = table.set_column(at, field, _viewed(table.column(at).cast(pa.binary(_BYTES)), field.type))
+    return table
+
+
+def _is_wide(field: pa.Field) -> bool:
+    return pa.types.is_decimal256(field.type)
+
+
+def _viewed(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Reinterpret a column's values as another type of the same width; fixed-size bytes become variable ones."""
+    chunks = [pa.Array.from_buffers(kind, len(each), each.buffers(), offset=each.offset) for each in column.chunks]
+    viewed = pa.chunked_array(chunks, kind)
+    return viewed.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind) else viewed
+
+
+class Points:
+    """The change points of the groups in a step. The first of each group is the time before the step.
+
+    ``steps`` are by group, numbered from 0 without gaps; ``numbers`` are the key numbers of the groups.
+    """
+
+    def __init__(self, steps: Steps, keys: pl.DataFrame, numbers: Int64s) -> None:
+        self.steps = steps
+        self.keys = keys
+        self.numbers = numbers
+        self.groups = len(numbers)
+        self.size = len(steps.ids)
+        self.begins = np.flatnonzero(steps.firsts)
+        self.ends = np.flatnonzero(steps.lasts)
+
+    def positions(self, groups: Int64s, times: Int64s) -> Int64s:
+        """Return the positions of change points, given by group and time."""
+        size = len(groups)
+        order = np.lexsort((np.concatenate([times, self.steps.times]), np.concatenate([groups, self.steps.ids])))
+        is_point = order >= size
+        place = np.empty(size, dtype=np.int64)
+        place[order[~is_point]] = np.cumsum(is_point)[~is_point]
+        return place
+
+
+class Sums:
+    """Aggregates of groups that follow from sums over insertions and retractions."""
+
+    def __init__(
+        self,
+        by: pa.Schema,
+        aggregates: Mapping[str, Aggregate],
+        schema: pa.Schema,
+        state: OperatorState,
+        part: str = "sums",
+    ) -> None:
+        self._by = by.names
+        self._aggregates = Aggregates.of(aggregates, schema)
+        self._inputs = pa.schema([schema.field(name) for name in self._aggregates.inputs])
+        self._state = self._aggregates.state_schema
+        self._stored = stored_schema(self._state)
+        self._kept = state.arrangement(part, pa.schema([*by, *self._stored]))
+
+    def step(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pl.DataFrame:
+        """Return the results at each change point. ``positions`` are the rows' change points."""
+        old, mine, total = self._totals(points, rows, positions, weights)
+        results = self._lowered(total)
+        self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
+        return results
+
+    def groups(self) -> pl.DataFrame:
+        return self._kept.read_all().select(self._by)
+
+    def before(self, points: Points) -> pl.DataFrame:
+        none = np.zeros(0, dtype=np.int64)
+        nothing = pl.DataFrame(schema=dtypes_of(self._inputs.append(pa.field(TIME, pa.int64()))))
+        _, _, total = self._totals(points, nothing, none, none)
+        return self._lowered(total)
+
+    def _totals(
+        self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s
+    ) -> tuple[pl.DataFrame, npt.NDArray[np.bool_], pa.Table]:
+        """Return the rows of the state, a mask of those of these groups, and the sums at each change point."""
+        old = self._kept.read(points.numbers)
+        groups = np.zeros(old.height, dtype=np.int64)
+        if self._by:
+            groups = numbered(pl.concat([points.keys, old.select(self._by)]), self._by).ids[points.groups :]
+        mine = groups < points.groups
+        table = from_bytes(to_table(old, self._stored), self._state)
+        came = self._lifted(points, rows, positions, weights)
+        came = self._aggregates.combine(
+            pa.concat_tables([came, table.filter(pa.array(mine))]),
+            np.concatenate([np.arange(points.size), points.begins[groups[mine]]]),
+            points.size,
+        )
+        total = prefixes(self._aggregates, came, points.steps.ids)
+        if (weights < 0).any():
+            left = self._lifted(points, rows, positions, -weights)
+            total = self._aggregates.retract(total, prefixes(self._aggregates, left, points.steps.ids))
+        return old, mine, total
+
+    def _lowered(self, total: pa.Table) -> pl.DataFrame:
+        results = pl.from_arrow(self._aggregates.lower(total))
+        assert isinstance(results, pl.DataFrame)
+        return results
+
+    def _lifted(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pa.Table:
+        copies = np.repeat(np.arange(rows.height), np.maximum(weights, 0))
+        some = rows.select(*self._inputs.names, TIME)[copies]
+        table = to_table(some, self._inputs.append(pa.field(TIME, pa.int64())))
+        return self._aggregates.lift(table, positions[copies], points.size)
+
+    def _keep(self, points: Points, others: pl.DataFrame, state: pa.Table) -> None:
+        frame = pl.from_arrow(as_bytes(state))
+        assert isinstance(frame, pl.DataFrame)
+        there = self._rows(state) > 0
+        rows = (points.keys.hstack(frame) if self._by else frame).filter(pl.Series(there))
+        kept = pl.concat([rows.select(others.columns), others], how="vertical_relaxed")
+        self._kept.write(kept, key_numbers(kept, self._by))
+
+    @staticmethod
+    def _rows(state: pa.Table) -> Int64s:
+        return state.column("rows@1().rows").to_numpy()
+
+
+class DistinctSums:
+    """One aggregate over the distinct values of each group. A value with a null does not count."""
+
+    def __init__(
+        self,
+        by: pa.Schema,
+        name: str,
+        columns: Sequence[str],
+        aggregate: Aggregate,
+        schema: pa.Schema,
+        state: OperatorState,
+    ) -> None:
+        self._name = name
+        self._columns = [*by.names, *columns]
+        self._values = list(columns)
+        self._sums = Sums(by, {"__rows": exact.count(), name: aggregate}, schema, state, f"sums of {name}")
+        fields = [schema.field(each) for each in columns]
+        self._kept = state.arrangement(f"values of {name}", pa.schema([*by, *fields, pa.field(WEIGHT, pa.int64())]))
+
+    def step(self, points: Points, rows: pl.DataFrame, ids: Int64s) -> pl.DataFrame:
+        known = rows.select(pl.all_horizontal(pl.col(name).is_not_null() for name in self._values).alias("k"))
+        which = known.get_column("k")
+        rows, ids = rows.filter(which), ids[which.to_numpy()]
+        old = self._kept.read(key_numbers(rows, self._columns)).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([rows.select(*self._columns, TIME, WEIGHT), old.select(*self._columns, TIME, WEIGHT)])
+        distinct = numbered(together, self._columns)
+        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        values = together.select(*self._columns, TIME)[distinct.first]
+        last = steps.lasts & (steps.values[0] != 0)
+        kept = values.drop(TIME)[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+        self._kept.write(kept, key_numbers(kept, self._columns))
+        more = differences(steps.ids, (steps.values[0] > 0).astype(np.int64))
+        changed = np.flatnonzero((more != 0) & (steps.times != OLD))
+        at = steps.ids[changed]
+        positions = points.positions(ids[distinct.first[at]], steps.times[changed])
+        return self._sums.step(points, values[at], positions, more[changed]).select(self._name)
+
+    def before(self, points: Points) -> pl.DataFrame:
+        return self._sums.before(points).select(self._name)

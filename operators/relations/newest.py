@@ -1,0 +1,279 @@
+"""Windows by rows: the newest n of each partition, and the newest row of each update key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import LOWEST, Int64s
+from .arrangement import OperatorState
+from .operator import Evaluable, Operator, with_columns
+from .streams import SEQUENCE, TOMBSTONE, stream_schema
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Live,
+    Span,
+    consolidated,
+    cumulated,
+    delta_frame,
+    int64s,
+    key_numbers,
+    live,
+    numbered,
+    settled,
+)
+
+_AT = "__at"
+
+
+class NewestWindow(Operator):
+    """``[PARTITION BY ... ROWS n]`` and ``LATEST``. Without ``partition``, all rows are one partition.
+
+    A row enters at its time, and leaves when the n-th later row of its partition enters. The later row has the greater
+    time, then the greater sequence. So a row waits until the low-watermark passes it.
+    With ``tombstones``, a tombstone replaces the row before it and is no row itself; otherwise it is ignored.
+    State: up to n rows of each partition, and the rows that wait.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        n: int,
+        partition: Sequence[str],
+        where: Evaluable | None,
+        tombstones: bool,
+        state: OperatorState,
+    ) -> None:
+        super().__init__(schema)
+        self._n, self._partition, self._where, self._tombstones = n, list(partition), where, tombstones
+        rows = stream_schema(schema)
+        self._pending = state.pending("pending", rows.append(pa.field(TIME, pa.int64())))
+        self._kept = state.arrangement("kept", rows.append(pa.field(_AT, pa.int64())))
+
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
+
+    def due(self, low_watermark: int) -> int | None:
+        return self._pending.first
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        due = self._pending.take(span.until)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        rows = rows.select(due.columns)
+        if not self._tombstones:
+            rows = rows.filter(~pl.col(TOMBSTONE))
+        if self._where is not None:
+            rows = rows.filter(self._where.series(rows, "__where"))
+        self._pending.add(rows.filter(pl.col(TIME) >= span.until))
+        ready = pl.concat([due, rows.filter(pl.col(TIME) < span.until)])
+        if ready.height == 0:
+            return self.nothing
+        numbers = key_numbers(ready, self._partition)
+        old = self._kept.read(numbers).with_columns(pl.lit(OLD).alias(TIME))
+        ready = ready.with_columns(pl.col(TIME).alias(_AT)).select(old.columns)
+        together = pl.concat([old, ready])
+        partitions = numbered(together, self._partition).ids
+        order = np.lexsort((int64s(together, SEQUENCE), int64s(together, _AT), partitions))
+        together, partitions = together[order], partitions[order]
+        enters, at = int64s(together, TIME), int64s(together, _AT)
+        later = np.arange(self._n, together.height)
+        later = later[partitions[later] == partitions[later - self._n]]
+        leaves = np.full(together.height, span.until)
+        leaves[later - self._n] = at[later]
+        stays = np.ones(together.height, dtype=np.bool_)
+        stays[later - self._n] = False
+        is_row = ~together.get_column(TOMBSTONE).to_numpy()
+        kept = together.filter(pl.Series(stays & is_row)).drop(TIME)
+        self._kept.write(kept, key_numbers(kept, self._partition))
+        in_and_out = is_row & (enters != leaves)
+        came = np.flatnonzero(in_and_out & (enters != OLD))
+        left = np.flatnonzero(in_and_out & ~stays)
+        rows = together.select(*self.dtypes)
+        moved = pl.concat([delta_frame(rows[came], enters[came], 1), delta_frame(rows[left], leaves[left], -1)])
+        return settled(moved, span)
+
+    def contents(self) -> pl.DataFrame | None:
+        rows = self._kept.read_all()
+        return delta_frame(rows.select(*self.dtypes), int64s(rows, _AT), 1)
+
+    def whole_from(self, since: int) -> int | None:
+        return None
+
+
+_FORGOTTEN = "forgotten"
+
+
+class NewestByArrival(Operator):
+    """``LATEST``, evaluated as rows arrive.
+
+    After each step the relation holds each key's newest row, late ones included: the greatest event time, then the
+    greatest sequence. A newer tombstone removes the key. All changes of a step have one time, the step's.
+
+    A tombstone is kept until the low-watermark passes it. A late row of a key without state is quarantined if a
+    tombstone of its time or later has been forgotten: it might bring a deleted row back.
+    State: a row or a tombstone of each key, and the keys of tombstones by time.
+    """
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str], state: OperatorState) -> None:
+        super().__init__(schema)
+        self._key = list(key)
+        self._values = state.values
+        self._aside = pl.DataFrame()
+        times = pa.field(TIME, pa.int64())
+        rows = stream_schema(schema)
+        self._rows = [*rows.names, _AT]
+        self._kept = state.arrangement("newest", rows.append(pa.field(_AT, pa.int64())))
+        self._deleted = state.pending("deleted", pa.schema([*(schema.field(name) for name in self._key), times]))
+
+    def late(self) -> pl.DataFrame:
+        """Return the rows that the last step quarantined."""
+        return self._aside
+
+    def acts(self, span: Span) -> bool:
+        return self._deleted.due(span.promised)
+
+    def due(self, low_watermark: int) -> int | None:
+        return self._deleted.first
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        self._aside = rows.clear()
+        due = self._deleted.take(span.promised)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        came = rows.rename({TIME: _AT}).select(self._rows)
+        touched = np.unique(np.concatenate([key_numbers(came, self._key), key_numbers(due, self._key)]))
+        old = self._kept.read(touched)
+        together = pl.concat([old, came])
+        keys = numbered(together, self._key).ids
+        has_row = np.zeros(together.height, dtype=np.bool_)
+        has_row[keys[: old.height]] = True
+        ambiguous = ~has_row[keys] & (int64s(together, _AT) <= int(self._values.get(_FORGOTTEN, LOWEST)))
+        settled = np.zeros(together.height, dtype=np.bool_)
+        settled[keys[~ambiguous]] = True
+        aside = (ambiguous & ~settled[keys])[old.height :]
+        self._aside = rows.filter(pl.Series(aside) & ~rows.get_column(TOMBSTONE))
+        found = np.flatnonzero(~ambiguous)
+        order = found[np.lexsort((int64s(together, SEQUENCE)[found], int64s(together, _AT)[found], keys[found]))]
+        newest = order[np.diff(keys[order], append=-1) != 0]
+        return self._moved(together, keys, old.height, newest, span)
+
+    def _moved(
+        self, together: pl.DataFrame, keys: np.ndarray, olds: int, newest: np.ndarray, span: Span
+    ) -> pl.DataFrame:
+        times, dead = int64s(together, _AT), together.get_column(TOMBSTONE).to_numpy()
+        over = dead[newest] & (times[newest] < span.promised)
+        forgotten = newest[over]
+        if len(forgotten):
+            before = int(self._values.get(_FORGOTTEN, LOWEST))
+            self._values[_FORGOTTEN] = max(before, int(times[forgotten].max()))
+        fresh = newest >= olds
+        waits = together[newest[fresh & dead[newest] & ~over]]
+        self._deleted.add(waits.select(*self._key, pl.col(_AT).alias(TIME)))
+        if not (fresh | over).any():
+            return self.nothing
+        kept = together[newest[fresh & ~over]]
+        self._kept.write(kept, key_numbers(kept, self._key), np.isin(keys[:olds], keys[newest[fresh | over]]))
+        came = newest[fresh & ~dead[newest]]
+        left = np.flatnonzero(np.isin(keys[:olds], keys[newest[fresh]]) & ~dead[:olds])
+        rows, time = together.select(*self.dtypes), span.until - 1
+        return consolidated(pl.concat([delta_frame(rows[left], time, -1), delta_frame(rows[came], time, 1)]))
+
+    def contents(self) -> pl.DataFrame | None:
+        rows = self._kept.read_all().filter(~pl.col(TOMBSTONE))
+        return delta_frame(rows.select(*self.dtypes), int64s(rows, _AT), 1)
+
+    def whole_from(self, since: int) -> int | None:
+        return None
+
+
+Ordered = tuple[Evaluable, bool, bool]
+"""A key of an order: the expression, descending, and nulls first."""
+
+
+class TopRows(Operator):
+    """The first n rows of each group. Ties are in the order of all columns, nulls first.
+
+    State: all rows of each group, since any may move up when others leave.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, order: Sequence[Ordered], n: int, by: Sequence[Evaluable], state: OperatorState
+    ) -> None:
+        super().__init__(schema)
+        self._n = n
+        self._by = [(f"__by{number}", each) for number, each in enumerate(by)]
+        self._order = [(f"__order{number}", each) for number, (each, _, _) in enumerate(order)]
+        ties = [name for name in schema.names if not pa.types.is_nested(schema.field(name).type)]
+        self._sort = [name for name, _ in self._order] + ties
+        self._descending = [descending for _, descending, _ in order] + [False] * len(ties)
+        self._nulls_last = [not first for _, _, first in order] + [False] * len(ties)
+        self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())))
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        if changes.height == 0:
+            return self.nothing
+        by = [name for name, _ in self._by]
+        columns = list(self.dtypes)
+        numbers = key_numbers(with_columns(changes, self._by), by)
+        old = self._kept.read(numbers).with_columns(pl.lit(OLD).alias(TIME))
+        together = pl.concat([changes, old.select(changes.columns)])
+        rows = numbered(together, columns)
+        distinct = together.select(columns)[rows.first]
+        keyed = with_columns(distinct, self._by)
+        group_of = numbered(keyed, by).ids
+        steps = cumulated(rows.ids, int64s(together, TIME), int64s(together, WEIGHT))
+        last = steps.lasts & (steps.values[0] != 0)
+        kept = keyed[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+        self._kept.write(kept.select(*columns, WEIGHT), key_numbers(kept, by))
+
+        zeros = np.zeros(len(steps.ids), dtype=np.int64)
+        points = cumulated(group_of[steps.ids], steps.times, zeros)
+        rank = _ranks(with_columns(distinct, self._order), self._sort, self._descending, self._nulls_last)
+        first = [self._first(each, rank) for each in live(steps, group_of, points)]
+        ids, positions, taken = (np.concatenate([part[at] for part in first]) for at in range(3))
+        # Each row leaves at the group's next change point, and comes again there if it is still among the first.
+        leaves = np.flatnonzero(~points.lasts[positions])
+        moved = pl.DataFrame(
+            {
+                "row": np.concatenate([ids, ids[leaves]]),
+                TIME: np.concatenate([points.times[positions], points.times[positions[leaves] + 1]]),
+                WEIGHT: np.concatenate([taken, -taken[leaves]]),
+            }
+        )
+        moved = consolidated(moved.filter(pl.col(TIME) != OLD))
+        return delta_frame(distinct[int64s(moved, "row")], int64s(moved, TIME), int64s(moved, WEIGHT))
+
+    def _first(self, part: Live, rank: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the first rows at each change point: row, position and count."""
+        order = np.lexsort((rank[part.ids], part.positions))
+        ids, positions, weights = part.ids[order], part.positions[order], part.weights[order]
+        before = np.cumsum(weights) - weights
+        begins = np.flatnonzero(np.diff(positions, prepend=-1) != 0)
+        before -= np.repeat(before[begins], np.diff(np.append(begins, len(positions))))
+        taken = np.clip(self._n - before, 0, weights)
+        chosen = np.flatnonzero(taken)
+        return ids[chosen], positions[chosen], taken[chosen]
+
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        return [self._kept.read_all()]
+
+
+def _ranks(rows: pl.DataFrame, columns: list[str], descending: list[bool], nulls_last: list[bool]) -> Int64s:
+    position = "__position"
+    if columns:
+        rows = rows.with_row_index(position).sort(columns, descending=descending, nulls_last=nulls_last)
+        order = rows.get_column(position).to_numpy()
+    else:
+        order = np.arange(rows.height)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank

@@ -1,0 +1,202 @@
+"""Translate the nodes of a plan into the operators that evaluate it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...expressions.nodes import Expression
+from .aggregate import AggregateOperator
+from .arrangement import OperatorState
+from .changes import DeltaStream, RelationStream
+from .functions import DISTINCT_COUNT, AggregateCall
+from .join import JoinOperator, NotIn
+from .multiplicities import RULES, Multiplicities, NumberedCopies
+from .newest import NewestByArrival, NewestWindow, TopRows
+from .operator import Evaluable, Operator, remembered
+from .plan.aggregates import error_of
+from .plan.bounds import needed_of, never_changes, only_grows
+from .plan.nodes import (
+    Aggregate,
+    Changes,
+    Copies,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Project,
+    RowWindow,
+    Sample,
+    SetOperation,
+    Stream,
+    TimeRange,
+    Top,
+    UnboundedWindow,
+    Where,
+    WindowOver,
+)
+from .plan.properties import Clock
+from .slice_plan import Families, sliced
+from .stateless import FilterOperator, InputRelation, ProjectOperator, UnionAll
+from .streams import ChangeStream, SampleOperator, StreamSource
+from .windows import HopWindow, StoredRelation, TimeWindow
+
+Compile = Callable[[Expression, pa.Schema], Evaluable]
+"""Compiles an expression over rows of a schema."""
+
+
+@dataclass(frozen=True)
+class OperatorBuild:
+    """An operator of a plan, before it has a state."""
+
+    key: str  # Equal for parts that compute the same.
+    inputs: tuple[str, ...]  # The keys of its input parts.
+    make: Callable[[OperatorState], Operator]
+    stream: str = ""  # The catalog's stream whose rows it takes; "" for none.
+    is_stream: bool = False  # Its result is a stream, which has no contents.
+    points: bool = True  # Its result is needed at all change points; otherwise the net change is enough.
+
+
+@remembered
+def identity(node: Node) -> str:
+    """Return a name for the computation of a node: the same in every process, for equal nodes only."""
+    return hashlib.sha256(repr(node).encode()).hexdigest()[:20]
+
+
+def parts(
+    node: Node,
+    compile_: Compile,
+    identify: Callable[[Node], str] = identity,
+    given: Collection[Node] = (),
+    clock: Clock = "event",
+    families: Families | None = None,
+    *,
+    points: bool = True,
+) -> Iterator[OperatorBuild]:
+    """Yield the parts of a plan, each after its inputs, perhaps repeatedly; ``given`` is computed elsewhere."""
+    key = identify(node)
+    families = families or Families()
+    points = points or isinstance(node, Changes)
+    if node in given:
+        yield OperatorBuild(key, (), lambda _: InputRelation(node.schema, clock), points=points)
+        return
+    slices = sliced(node, compile_, identify, given, families)
+    below = node.inputs if slices is None else (slices.shape.stream,)
+    takes_rows = slices is not None or isinstance(node, WindowOver | Sample)
+    for each in below:
+        yield from parts(each, compile_, identify, given, clock, families, points=points)
+        if takes_rows and isinstance(each, Changes):
+            yield OperatorBuild(_rows_of(each, identify), (identify(each),), _rows_maker(each.schema), is_stream=True)
+    inputs = tuple(_rows_of(each, identify) if takes_rows else identify(each) for each in below)
+    if slices is not None:
+        yield OperatorBuild(slices.key, inputs, slices.slices, is_stream=True)
+        yield OperatorBuild(key, (slices.key,), slices.windows, points=points)
+        return
+    yield OperatorBuild(
+        key,
+        inputs,
+        lambda state: _operator(node, compile_, state, clock),
+        node.name if isinstance(node, Stream) else "",
+        isinstance(node, Stream | Sample | Changes),
+        points,
+    )
+
+
+def _rows_maker(schema: pa.Schema) -> Callable[[OperatorState], Operator]:
+    return lambda _: ChangeStream(schema)
+
+
+def _rows_of(node: Node, identify: Callable[[Node], str]) -> str:
+    return f"{identify(node)}-rows" if isinstance(node, Changes) else identify(node)
+
+
+def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:
+    match node:
+        case Stream(name, schema):
+            event_time = "" if node.static else node.event_time
+            return StreamSource(name, schema, event_time, state, any_time=clock == "arrival")
+        case Sample(source, percent, seed):
+            return SampleOperator(source.schema, percent, seed)
+        case WindowOver():
+            return _window(node, compile_, state, clock)
+        case Where(source, condition):
+            return FilterOperator(node.schema, compile_(condition, source.schema))
+        case Project(source, columns):
+            return ProjectOperator([(name, compile_(each, source.schema)) for name, each in columns])
+        case Join():
+            return _join(node, compile_, state, clock)
+        case Aggregate(source, by, aggregates):
+            stays = only_grows(source)
+            calls = [
+                AggregateCall(
+                    each.name,
+                    each.function,
+                    tuple(compile_(argument, source.schema) for argument in each.arguments),
+                    each.type,
+                    each.distinct,
+                    None if each.where is None else compile_(each.where, source.schema),
+                    error_of(each) if stays and each.function == DISTINCT_COUNT else None,
+                    stays,
+                )
+                for each in aggregates
+            ]
+            return AggregateOperator(
+                node.schema, [(name, compile_(each, source.schema)) for name, each in by], calls, state
+            )
+        case Distinct():
+            return Multiplicities(node.schema, 1, RULES["distinct"], state)
+        case Copies(source, name):
+            return NumberedCopies(source.schema, name, state)
+        case SetOperation(_, _, kind, all_):
+            if kind == "union":
+                return UnionAll(node.schema) if all_ else Multiplicities(node.schema, 2, RULES["distinct"], state)
+            return Multiplicities(node.schema, 2, RULES[f"{kind} all" if all_ else kind], state)
+        case Top(source, order, n, by):
+            ordered = [(compile_(each.expression, source.schema), each.descending, each.nulls_first) for each in order]
+            return TopRows(node.schema, ordered, n, [compile_(each, source.schema) for each in by], state)
+        case Changes(_, kind, every):
+            return RelationStream(node.schema, every, state) if kind == "rstream" else DeltaStream(node.schema, kind)
+
+
+def _window(node: WindowOver, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:
+    schema = node.stream.schema
+    source = node.origin
+    match node.window:
+        case TimeRange(range_us, slide_us):
+            return TimeWindow(schema, range_us, slide_us, 0, state)
+        case Hop(size_us, slide_us, columns):
+            if columns:
+                return HopWindow(node.schema, size_us, slide_us, state)
+            return TimeWindow(schema, size_us, slide_us, 1, state)
+        case Now():
+            return TimeWindow(schema, 1, None, 0, state)
+        case UnboundedWindow():
+            if isinstance(source, Stream) and source.static:
+                return StoredRelation(schema, state)
+            return TimeWindow(schema, None, None, 0, state)
+        case RowWindow(n, partition, where):
+            condition = None if where is None else compile_(where, schema)
+            return NewestWindow(schema, n, partition, condition, False, state)
+        case Latest():
+            assert isinstance(source, Stream)
+            if clock == "arrival":
+                return NewestByArrival(schema, source.key, state)
+            return NewestWindow(schema, 1, source.key, None, True, state)
+
+
+def _join(node: Join, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:
+    left, right = node.left.schema, node.right.schema
+    on = [(compile_(one, left), compile_(two, right)) for one, two in node.on]
+    both = pa.schema([*left, *right])
+    condition = None if node.condition is None else compile_(node.condition, both)
+    static = never_changes(node.left), never_changes(node.right)
+    if node.how == "null_aware_anti":
+        return NotIn(node.schema, right, on[0], on[1:], condition, state, static)
+    # By the clock of arrival, the time of a step says nothing of the event times that are still to come.
+    needed = needed_of(node) if clock == "event" else (None, None)
+    return JoinOperator(node.schema, left, right, node.how, on, condition, state, static, needed)

@@ -1,0 +1,518 @@
+"""The state of each operator of a plan and its bound; a plan without a bound is refused.
+
+State is bounded by a window, or as one entry per key, group or distinct row, if those do not contain a time. State that
+would keep each row of a stream forever is not bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import NamedTuple
+
+import pyarrow.types as patypes
+
+from ....expressions.kinds import spark_name
+from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts, fields
+from ....expressions.nodes import walk as walk_parts
+from ...aggregates.sketches import sketchable
+from .aggregates import error_of
+from .nodes import (
+    Aggregate,
+    Aggregation,
+    Changes,
+    Copies,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Project,
+    RowWindow,
+    Sample,
+    SetOperation,
+    Stream,
+    TimeRange,
+    Top,
+    Where,
+    WindowOver,
+    walk,
+)
+
+# Parts of a time that come again: they have few values.
+_CYCLIC = frozenset(
+    [
+        "hour",
+        "minute",
+        "second",
+        "month",
+        "quarter",
+        "day",
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "weekday",
+        "weekofyear",
+        "week",
+        "dayname",
+        "monthname",
+    ]
+)
+
+# A day of a time zone is longer or shorter than 24 hours by what its clocks are set: by a day at most, where a zone
+# crosses the date line.
+_CLOCKS_SET_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The known properties of a relation's size over time."""
+
+    grows: bool = False  # Rows come forever and stay.
+    retracts: bool = True  # Rows leave.
+    static: bool = False  # The relation never changes.
+    times: frozenset[str] = frozenset()  # Columns with ever new values, such as an event time.
+    # Columns that are an event time: for how many µs after it a row may still come.
+    clocks: Mapping[str, int] = field(default_factory=dict[str, int])
+    stay: int | None = None  # For how many µs after its time a row stays at most; None if unknown.
+    source: Node | None = None  # If it grows: the window that lets no row leave.
+
+
+def goes_on(expression: Expression, times: frozenset[str]) -> bool:
+    """Return whether the expression has ever new values as time passes."""
+    if isinstance(expression, Field):
+        return expression.name in times
+    if isinstance(expression, Constant) or patypes.is_boolean(expression.type):
+        return False
+    if expression.function in _CYCLIC:
+        return False
+    return any(goes_on(each, times) for each in expression.arguments)
+
+
+def never_changes(node: Node) -> bool:
+    """Return whether a relation reads only stored relations, and so never changes."""
+    return all(each.static if isinstance(each, Stream) else not isinstance(each, Changes) for each in walk(node))
+
+
+def _moved(expression: Expression) -> tuple[str, int] | None:
+    """Return a column and the µs added to it, if the expression is no more than that."""
+    if isinstance(expression, Field):
+        return expression.name, 0
+    if not isinstance(expression, Call):
+        return None
+    if expression.function == "cast" and expression.arguments[0].type == expression.type:
+        return _moved(expression.arguments[0])
+    function = expression.function.removesuffix("_in_zone")
+    adds = function in {"add", "add_interval"}
+    if not (adds or function in {"subtract", "subtract_interval"}) or not 2 <= len(expression.arguments) <= 3:
+        return None
+    one, other = expression.arguments[:2]
+    if isinstance(one, Constant) and adds:
+        one, other = other, one
+    inner = _moved(one)
+    if inner is None or not isinstance(other, Constant) or not isinstance(other.value, timedelta):
+        return None
+    length = other.value // timedelta(microseconds=1)
+    return inner[0], inner[1] + (length if adds else -length)
+
+
+class Partners(NamedTuple):
+    """The time range of a row's join partners."""
+
+    column: str  # The row's time.
+    after: int  # By how many µs the partner's time may be later.
+
+
+def partners_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[Partners | None, Partners | None]:
+    """Return the time ranges of partners of a left and a right row; ``left`` and ``right`` are the event times."""
+    of_left: Partners | None = None
+    of_right: Partners | None = None
+
+    def sooner(one: Partners | None, column: str, after: int) -> Partners:
+        return Partners(column, after) if one is None or after < one.after else one
+
+    for low, high, bound in _differences(join):
+        # low − high ≤ bound
+        if low in right and high in left:
+            of_left = sooner(of_left, high, bound)
+        elif low in left and high in right:
+            of_right = sooner(of_right, high, bound)
+    return of_left, of_right
+
+
+def _differences(join: Join) -> Iterable[tuple[str, str, int]]:
+    for one, other in join.on:
+        yield from _difference("eq", one, other)
+    for each in conjuncts(join.condition):
+        if isinstance(each, Call) and each.function in {"le", "lt", "ge", "gt", "eq"}:
+            yield from _difference(each.function, each.arguments[0], each.arguments[1])
+        elif isinstance(each, Call) and each.function == "between":
+            yield from _difference("ge", each.arguments[0], each.arguments[1])
+            yield from _difference("le", each.arguments[0], each.arguments[2])
+
+
+def _difference(function: str, one: Expression, other: Expression) -> Iterable[tuple[str, str, int]]:
+    first, second = _moved(one), _moved(other)
+    if first is None or second is None:
+        return
+    more = _CLOCKS_SET_US * sum(
+        isinstance(each, Call) and each.function.endswith("_in_zone")
+        for side in (one, other)
+        for each in walk_parts(side)
+    )
+    if function in {"le", "lt", "eq"}:
+        yield first[0], second[0], second[1] - first[1] + more
+    if function in {"ge", "gt", "eq"}:
+        yield second[0], first[0], first[1] - second[1] + more
+
+
+_PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor", "min_by", "max_by"}
+
+
+class UnboundedError(Exception):
+    """A plan would keep unbounded state at ``node``, because of the window ``source``, whose rows stay."""
+
+    def __init__(self, problem: str, hint: str, node: Node, source: Node | None) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.node = node
+        self.source = source
+
+
+@dataclass(frozen=True)
+class StateBound:
+    """The state of an operator.
+
+    ``sides`` are a join's, left and right: "none" if rows are not kept, "all" while they are in their relation, or
+    "keys" for a weight per distinct key. A number is for how many µs after a row's time it is kept.
+    """
+
+    node: Node
+    keeps: str  # The state and its bound, for users; "" for none.
+    sides: tuple[str | int, ...] = ()
+
+
+def length_text(us: int) -> str:
+    """Return a duration in the largest unit of which it is a whole multiple."""
+    for name, unit in (
+        ("day", 86_400_000_000),
+        ("hour", 3_600_000_000),
+        ("minute", 60_000_000),
+        ("second", 1_000_000),
+        ("millisecond", 1_000),
+    ):
+        if us and us % unit == 0:
+            return f"{us // unit} {name}" + ("" if us == unit else "s")
+    return f"{us} microseconds"
+
+
+def state_of(plan: Node) -> tuple[StateBound, ...]:
+    """Return each operator's state, after its inputs', for a normalized plan; raise UnboundedError without a bound."""
+    states: list[StateBound] = []
+    _growth(plan, states)
+    return tuple(states)
+
+
+def growth_of(plan: Node) -> Growth:
+    """Return the growth of a plan's result; raise UnboundedError as :func:`state_of` does."""
+    return _growth(plan, [])
+
+
+def only_grows(node: Node) -> bool:
+    """Return whether rows come forever and none leaves; False for a plan that is refused."""
+    try:
+        return _only_grows(growth_of(node))
+    except UnboundedError:
+        return False
+
+
+def _only_grows(growth: Growth) -> bool:
+    return growth.grows and not growth.retracts
+
+
+def _names(expressions: Sequence[Expression]) -> str:
+    return ", ".join(str(each) for each in expressions)
+
+
+def _growth(node: Node, states: list[StateBound]) -> Growth:
+    if isinstance(node, Stream):
+        states.append(StateBound(node, ""))
+        clocks = {} if node.static else {node.event_time: 0}
+        return Growth(static=node.static, times=frozenset(clocks), clocks=clocks)
+    if isinstance(node, Join):
+        return _join(node, _growth(node.left, states), _growth(node.right, states), states)
+    if isinstance(node, SetOperation):
+        return _set_operation(node, _growth(node.left, states), _growth(node.right, states), states)
+    inner = _growth(node.inputs[0], states)
+    if isinstance(node, Sample | Where):
+        states.append(StateBound(node, ""))
+        return inner
+    if isinstance(node, WindowOver):
+        return _windowed(node, inner, states)
+    if isinstance(node, Project):
+        states.append(StateBound(node, ""))
+        times = frozenset(name for name, each in node.columns if goes_on(each, inner.times))
+        clocks = {
+            name: inner.clocks[each.name]
+            for name, each in node.columns
+            if isinstance(each, Field) and each.name in inner.clocks
+        }
+        return replace(inner, times=times, clocks=clocks)
+    if isinstance(node, Aggregate):
+        return _aggregate(node, inner, states)
+    if isinstance(node, Distinct | Copies):
+        columns = tuple(Field(each.name, each.type) for each in node.inputs[0].schema)
+        _few(columns, inner, "DISTINCT" if isinstance(node, Distinct) else "a table of equal rows", node)
+        states.append(StateBound(node, f"a weight per distinct ({_names(columns)})"))
+        return Growth(grows=False, retracts=inner.retracts, static=inner.static, times=inner.times)
+    if isinstance(node, Top):
+        return _top(node, inner, states)
+    assert isinstance(node, Changes)
+    if node.kind == "rstream" and inner.grows:
+        raise UnboundedError(
+            "RSTREAM gives all rows each time, and here they stay for ever",
+            "give the stream a window: [RANGE 10 MINUTES]",
+            node,
+            inner.source,
+        )
+    states.append(StateBound(node, "all rows of the relation" if node.kind == "rstream" else ""))
+    return Growth(times=inner.times)
+
+
+def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Growth:
+    window = node.window
+    if inner.static and isinstance(node.stream, Stream) and node.stream.static:
+        states.append(StateBound(node, f"all rows of {node.stream.name}"))
+        return Growth(retracts=False, static=True)
+    times = inner.times
+    late, stay = 0, None
+    if isinstance(window, TimeRange):
+        late = window.slide_us or 0
+        stay = window.range_us + late
+        slide = f", until the next multiple of {length_text(window.slide_us)}" if window.slide_us else ""
+        states.append(StateBound(node, f"the rows of {length_text(window.range_us)}{slide}"))
+    elif isinstance(window, Hop):
+        late, stay = window.slide_us + 1, window.size_us + window.slide_us + 1
+        states.append(
+            StateBound(node, f"the rows of {length_text(window.size_us)} and of {length_text(window.slide_us)} more")
+        )
+        if window.columns:
+            times = times | {"window_start", "window_end"}
+    elif isinstance(window, Now):
+        stay = 1
+        states.append(StateBound(node, "the rows of one instant"))
+    elif isinstance(window, RowWindow):
+        if any(each in inner.times for each in window.partition):
+            raise UnboundedError(
+                "PARTITION BY a time has a partition for each time, and keeps them all",
+                "partition by a key, or use [RANGE 10 MINUTES]",
+                node,
+                node,
+            )
+        each = f" per ({', '.join(window.partition)})" if window.partition else ""
+        states.append(StateBound(node, f"{window.n} row{'' if window.n == 1 else 's'}{each}"))
+    elif isinstance(window, Latest):
+        assert isinstance(node.origin, Stream)
+        states.append(StateBound(node, f"one row per ({', '.join(node.origin.key)})"))
+    else:
+        states.append(StateBound(node, ""))
+        return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
+    clocks = {name: lag + late for name, lag in inner.clocks.items()}
+    return Growth(times=times, clocks=clocks, stay=stay)
+
+
+def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:
+    """Raise UnboundedError for one entry per distinct value of columns that have ever new values."""
+    if not inner.grows:
+        return
+    for each in columns:
+        if goes_on(each, inner.times):
+            raise UnboundedError(
+                f"{what} would keep an entry for each value of '{each}' for ever, and time brings ever new ones",
+                "give the stream a window, s [RANGE 10 MINUTES], or leave that column out",
+                node,
+                inner.source,
+            )
+
+
+def _aggregate(node: Aggregate, inner: Growth, states: list[StateBound]) -> Growth:
+    by = [each for _, each in node.by]
+    _few(by, inner, "GROUP BY", node)
+    group = f"({_names(by)})" if by else "the whole"
+    keeps = [f"{len(node.aggregates)} partial aggregate{'' if len(node.aggregates) == 1 else 's'} per {group}"]
+    for each in node.aggregates:
+        if each.function == "approx_count_distinct" and _only_grows(inner):
+            keeps.append(_sketch(each, node, inner))
+            continue
+        per_value = each.function in _PER_VALUE or each.distinct
+        # Rows that leave a window take a minimum with them: then all values are kept, with their counts.
+        per_value = per_value or (each.function in {"min", "max", "approx_count_distinct"} and not _only_grows(inner))
+        if per_value and each.arguments:
+            if each.function in _PER_VALUE or each.distinct:
+                _few(each.arguments, inner, each.function.upper(), node)
+            keeps.append(f"a weight per value of {_names(each.arguments)} in each group")
+    states.append(StateBound(node, "; ".join(dict.fromkeys(keeps))))
+    times = [name for name, each in node.by if goes_on(each, inner.times)]
+    times += [
+        each.name
+        for each in node.aggregates
+        if each.function != "count" and any(goes_on(x, inner.times) for x in each.arguments)
+    ]
+    return Growth(static=inner.static, retracts=not inner.static, times=frozenset(times))
+
+
+def _sketch(each: Aggregation, node: Node, inner: Growth) -> str:
+    values = each.arguments[0]
+    kind = spark_name(values.type)
+    if not sketchable(values.type):
+        raise UnboundedError(
+            f"APPROX_COUNT_DISTINCT of rows that stay for ever keeps a sketch, and none takes {kind}",
+            "count a number or text that identifies the value, such as a field of it, or give the stream a window: "
+            "[RANGE 10 MINUTES]",
+            node,
+            inner.source,
+        )
+    return f"a sketch of {values} with an error of {error_of(each):g} per group"
+
+
+def _top(node: Top, inner: Growth, states: list[StateBound]) -> Growth:
+    _few(node.by, inner, "the first rows of each group", node)
+    if inner.grows and inner.retracts:
+        raise UnboundedError(
+            "the first rows of an order need all rows, since rows before them may leave, and here rows stay for ever",
+            "give the stream a window: s [RANGE 10 MINUTES]",
+            node,
+            inner.source,
+        )
+    each = f" per ({_names(node.by)})" if node.by else ""
+    if inner.grows:
+        states.append(StateBound(node, f"{node.n} row{'' if node.n == 1 else 's'}{each}"))
+    else:
+        states.append(StateBound(node, f"the rows below it, in order{each}"))
+    return Growth(static=inner.static, retracts=not inner.static, times=inner.times)
+
+
+def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
+    pairs = list(zip(node.left.schema.names, node.right.schema.names, strict=True))
+    times = frozenset(one for one, other in pairs if one in left.times or other in right.times)
+    both = Growth(
+        left.grows or right.grows,
+        left.retracts or right.retracts or (node.kind == "except" and not right.static),
+        left.static and right.static,
+        times,
+        source=left.source if left.grows else right.source,
+    )
+    if node.kind == "union" and node.all:
+        states.append(StateBound(node, ""))
+        clocks = {
+            one: max(left.clocks[one], right.clocks[other])
+            for one, other in pairs
+            if one in left.clocks and other in right.clocks
+        }
+        stay = None if left.stay is None or right.stay is None else max(left.stay, right.stay)
+        return replace(both, clocks=clocks, stay=stay)
+    columns = tuple(Field(each.name, each.type) for each in node.schema)
+    _few(columns, both, node.kind.upper(), node)
+    states.append(StateBound(node, f"a weight of each side per distinct ({_names(columns)})"))
+    return replace(both, grows=both.grows and node.all)
+
+
+def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
+    partners = partners_of(node, left.clocks, right.clocks)
+    afters = [None if each is None else each.after for each in partners]
+    halves = node.how in {"semi", "anti", "null_aware_anti"}
+    sides: list[str | int] = []
+    for at, (side, other, after) in enumerate(((left, right, afters[0]), (right, left, afters[1]))):
+        needed = _needed(other, after)
+        if other.static:
+            # The other side has all its rows before the first of this one.
+            sides.append("none")
+        elif not side.grows:
+            sides.append("all" if needed is None or other.retracts else needed)
+        elif needed is not None:
+            sides.append(needed)
+        elif halves and at == 1 and node.condition is None:
+            _few([each for _, each in node.on], right, "IN or EXISTS", node)
+            sides.append("keys")
+        else:
+            raise _never_leaves(node, side)
+    text = "; ".join(
+        f"{name}: {_side(side, node, at)}" for at, (name, side) in enumerate(zip(("left", "right"), sides, strict=True))
+    )
+    states.append(StateBound(node, text, tuple(sides)))
+    static = left.static and right.static
+    clocks = _clocks(left, right, afters[0])
+    if halves:
+        return Growth(left.grows, left.retracts or not right.static, static, left.times, clocks, source=left.source)
+    padded = node.how != "inner" and not (left.static or right.static)
+    return Growth(
+        left.grows or right.grows,
+        left.retracts or right.retracts or padded,
+        static,
+        left.times | right.times,
+        {**clocks, **_clocks(right, left, afters[1])},
+        source=left.source if left.grows else right.source,
+    )
+
+
+def needed_of(node: Join) -> tuple[Partners | None, Partners | None]:
+    """Return for how long after their times a join needs each side's rows; None where that is not bounded.
+
+    No partner of a row changes after that. If a side's rows can leave and the join also returns them without a partner,
+    they are needed until they leave. A plan that is refused has no bounds.
+    """
+    try:
+        left, right = growth_of(node.left), growth_of(node.right)
+    except UnboundedError:
+        return None, None
+    of_left, of_right = partners_of(node, left.clocks, right.clocks)
+    return (
+        _while_needed(left, right, of_left, node.how not in {"inner", "right"}),
+        _while_needed(right, left, of_right, node.how in {"right", "full"}),
+    )
+
+
+def _while_needed(side: Growth, other: Growth, partners: Partners | None, alone: bool) -> Partners | None:
+    length = None if partners is None or (alone and side.retracts) else _needed(other, partners.after)
+    return None if partners is None or length is None else Partners(partners.column, length)
+
+
+def _needed(other: Growth, after: int | None) -> int | None:
+    """Return for how many µs after its time a row is needed, if partners' times are up to ``after`` later."""
+    if after is None or (other.retracts and other.stay is None):
+        return None
+    late = max(other.clocks.values(), default=0)
+    return max(after + max(late, (other.stay or 0) if other.retracts else 0), 0)
+
+
+def _clocks(side: Growth, other: Growth, after: int | None) -> dict[str, int]:
+    """Return the greatest delay of a join's rows after the times of one side: a row comes with its partner."""
+    if other.static:
+        return dict(side.clocks)
+    if after is None:
+        return {}
+    late = after + max(other.clocks.values(), default=0)
+    return {name: max(lag, late) for name, lag in side.clocks.items()}
+
+
+def _side(side: str | int, node: Join, at: int) -> str:
+    if isinstance(side, int):
+        return f"rows for {length_text(side)} after their time"
+    if side == "keys":
+        return f"a weight per distinct ({_names([pair[at] for pair in node.on])})"
+    return {"none": "nothing", "all": "the rows of the relation"}[side]
+
+
+def _never_leaves(node: Join, side: Growth) -> UnboundedError:
+    columns = sorted(fields(node.condition)) if node.condition is not None else []
+    time = next((each.rpartition(".")[2] for each in columns if each in side.clocks), "t")
+    return UnboundedError(
+        "the join would keep each row of this source for ever, since a partner may come at any time",
+        "give it a window: [RANGE 1 HOUR], or [NOW] to join each row with the other side as it is at that time; or "
+        f"bound both times: a.{time} BETWEEN b.{time} - INTERVAL '5' MINUTES AND b.{time} + INTERVAL '5' MINUTES",
+        node,
+        side.source,
+    )

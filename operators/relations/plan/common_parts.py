@@ -1,0 +1,214 @@
+"""Rewrite plans so that parts of the same meaning are equal nodes, which an evaluation shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import TypeVar
+
+from ....expressions.nodes import Expression, Field, all_of, renamed
+from .expression_rules import conjuncts_in_order, ordered
+from .nodes import (
+    Aggregate,
+    Aggregation,
+    Changes,
+    Copies,
+    Distinct,
+    Join,
+    Node,
+    Order,
+    Project,
+    Relation,
+    RowWindow,
+    Sample,
+    SetOperation,
+    Stream,
+    StreamNode,
+    Top,
+    Where,
+    WindowOver,
+    walk,
+)
+
+_Plan = TypeVar("_Plan", bound="Relation | Changes")
+_Names = Mapping[str, str]
+_MADE = re.compile(r"\b[xga]:[0-9a-f]{16}")
+
+
+def shareable(plan: _Plan) -> _Plan:
+    """Return a plan with the same columns and rows, of nodes that queries of the same meaning have too.
+
+    Columns of a normalized plan are named by their meaning and occur once; conditions and the sides of joins are
+    ordered. A last projection restores the query's names.
+    """
+    if isinstance(plan, Changes):
+        return replace(plan, source=_named(plan.source))
+    return _named(plan)  # type: ignore[return-value]
+
+
+def in_words(text: str, plan: Node) -> str:
+    """Replace the column names of a shareable plan in a text, such as an error, by their expressions."""
+    meant: dict[str, str] = {}
+    for node in walk(plan):
+        columns = node.columns if isinstance(node, Project) else node.by if isinstance(node, Aggregate) else ()
+        found = [(name, str(each)) for name, each in columns]
+        if isinstance(node, Aggregate):
+            found += [(each.name, aggregate_text(each)) for each in node.aggregates]
+        for name, written in found:
+            if name != written:
+                meant.setdefault(name, written)
+
+    def write(name: str) -> str:
+        return _MADE.sub(lambda each: write(each[0]), meant[name]) if name in meant else name
+
+    return _MADE.sub(lambda each: write(each[0]), text)
+
+
+def aggregate_text(each: Aggregation) -> str:
+    """Return an aggregate in readable form."""
+    arguments = ", ".join(map(str, each.arguments)) or "*"
+    where = f" where {each.where}" if each.where is not None else ""
+    return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}){where}"
+
+
+def _named(plan: Relation) -> Relation:
+    made, names = _relation(plan)
+    return _projected(made, [(each.name, Field(names[each.name], each.type)) for each in plan.schema])
+
+
+def _projected(source: Relation, columns: Sequence[tuple[str, Expression]]) -> Relation:
+    same = tuple((each.name, Field(each.name, each.type)) for each in source.schema)
+    return source if tuple(columns) == same else Project(source, tuple(columns))
+
+
+def _short(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _name(expression: Expression, kind: str) -> str:
+    return expression.name if isinstance(expression, Field) else f"{kind}:{_short(repr(expression))}"
+
+
+def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
+    if isinstance(node, Stream):
+        return node, {name: name for name in node.schema.names}
+    if isinstance(node, Sample):
+        source, names = _stream(node.source)
+        return replace(node, source=source), names
+    made, names = _relation(node.source)
+    return replace(node, source=made), names
+
+
+def _relation(node: Relation) -> tuple[Relation, _Names]:
+    """Return the node with canonical names, and the new names."""
+    if isinstance(node, WindowOver):
+        return _windowed(node)
+    if isinstance(node, Join):
+        return _join(node)
+    if isinstance(node, SetOperation):
+        left, right = _positions(node.left), _positions(node.right)
+        if node.kind != "except" and repr(right) < repr(left):
+            left, right = right, left
+        names = {name: str(at) for at, name in enumerate(node.schema.names)}
+        return SetOperation(left, right, node.kind, node.all), names
+    if isinstance(node, Top):
+        # Ties go by all columns in their order, which stays.
+        source = _positions(node.source)
+        names = {name: str(at) for at, name in enumerate(node.schema.names)}
+        order = tuple(
+            Order(ordered(renamed(each.expression, names)), each.descending, each.nulls_first) for each in node.order
+        )
+        by = sorted({ordered(renamed(each, names)) for each in node.by}, key=repr)
+        return Top(source, order, node.n, tuple(by)), names
+    source, names = _relation(node.source)
+    if isinstance(node, Where):
+        condition = all_of(conjuncts_in_order(renamed(node.condition, names)))
+        assert condition is not None
+        return Where(source, condition), names
+    if isinstance(node, Distinct):
+        return Distinct(source), names
+    if isinstance(node, Copies):
+        return _copies(source, node.name, names)
+    if isinstance(node, Project):
+        return _project(node, source, names)
+    return _aggregate(node, source, names)
+
+
+def _positions(node: Relation) -> Relation:
+    made, names = _relation(node)
+    return _projected(made, [(str(at), Field(names[each.name], each.type)) for at, each in enumerate(node.schema)])
+
+
+def _windowed(node: WindowOver) -> tuple[Relation, _Names]:
+    stream, names = _stream(node.stream)
+    window = node.window
+    if isinstance(window, RowWindow):
+        where = all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
+        window = RowWindow(window.n, tuple(sorted({names[each] for each in window.partition})), where)
+    added = {name: name for name in node.schema.names if name not in names}
+    return WindowOver(stream, window), {**names, **added}
+
+
+def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+    made: dict[str, Expression] = {}
+    found: dict[str, str] = {}
+    for name, expression in node.columns:
+        each = ordered(renamed(expression, names))
+        found[name] = _name(each, "x")
+        made[found[name]] = each
+    if set(made) == set(source.schema.names) and all(isinstance(each, Field) for each in made.values()):
+        return source, found
+    return Project(source, tuple(sorted(made.items()))), found
+
+
+def _copies(source: Relation, name: str, names: _Names) -> tuple[Relation, _Names]:
+    made = "copy"
+    while made in source.schema.names:
+        made += "|"
+    return Copies(source, made), {**names, name: made}
+
+
+def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+    by: dict[str, Expression] = {}
+    found: dict[str, str] = {}
+    for name, expression in node.by:
+        each = ordered(renamed(expression, names))
+        found[name] = _name(each, "g")
+        by[found[name]] = each
+    aggregates = {}
+    for each in node.aggregates:
+        where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
+        arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
+        bare = replace(each, name="", arguments=arguments, where=where)
+        made_name = f"a:{_short(repr(bare))}"
+        while made_name in by:  # a group of what the same aggregate gives below
+            made_name += "|"
+        found[each.name] = made_name
+        aggregates[found[each.name]] = replace(bare, name=found[each.name])
+    made = Aggregate(source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items())))
+    return made, found
+
+
+def _join(node: Join) -> tuple[Relation, _Names]:
+    left, left_names = _relation(node.left)
+    right, right_names = _relation(node.right)
+    how, swapped = node.how, False
+    if how == "right" or (how in {"inner", "full"} and repr(right) < repr(left)):
+        left, right, left_names, right_names = right, left, right_names, left_names
+        how, swapped = "left" if how == "right" else how, True
+    taken = set(left.schema.names)
+    other = {name: f"{name}|" if name in taken else name for name in right.schema.names}
+    while len({*taken, *other.values()}) < len(taken) + len(other):
+        other = {name: f"{each}|" if each in taken or name != each else each for name, each in other.items()}
+    right = _projected(right, [(other[each.name], Field(each.name, each.type)) for each in right.schema])
+    right_names = {name: other[each] for name, each in right_names.items()}
+    names = {**left_names, **right_names}
+    pairs = [(two, one) if swapped else (one, two) for one, two in node.on]
+    on = [(ordered(renamed(one, names)), ordered(renamed(two, names))) for one, two in pairs]
+    compared = on[:1] if how == "null_aware_anti" else []
+    rest = sorted(set(on[len(compared) :]), key=repr)
+    condition = all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
+    made = Join(left, right, how, (*compared, *rest), condition)
+    return made, left_names if how in {"semi", "anti", "null_aware_anti"} else names

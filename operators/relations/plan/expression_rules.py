@@ -1,0 +1,210 @@
+"""Expressions that may be evaluated earlier or more often, and their text without names and order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as patypes
+
+from ....expressions.nodes import Call, Constant, Expression, Field, chain, conjuncts, walk
+
+# Functions that return a value or null for all arguments of their types, and never fail.
+_TOTAL = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq_null_safe",
+        "is_null",
+        "is_not_null",
+        "in",
+        "in_list",
+        "between",
+        "coalesce",
+        "if",
+        "case",
+        "nullif",
+        "upper",
+        "lower",
+        "length",
+        "char_length",
+        "concat",
+        "trim",
+        "ltrim",
+        "rtrim",
+        "startswith",
+        "endswith",
+        "contains",
+        "year",
+        "month",
+        "day",
+        "hour",
+        "minute",
+        "second",
+        "quarter",
+        "isnan",
+        "local_time",
+        "nvl",
+        "greatest",
+        "least",
+        "get_field",
+    ]
+)
+_COMMUTATIVE = frozenset({"eq", "ne", "eq_null_safe", "add", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor"})
+_MIRRORED = {"gt": "lt", "ge": "le"}
+_WIDTHS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4}
+
+
+def never_fails(expression: Expression, *, but_intervals: bool = False) -> bool:
+    """Return whether the expression raises no error for any row, so that a join may evaluate it for rows it drops.
+
+    ``but_intervals`` also accepts a time plus or minus an interval, which fails only beyond the year 294,000.
+    """
+    return all(
+        _total(each)
+        or (but_intervals and each.function.removesuffix("_in_zone") in {"add_interval", "subtract_interval"})
+        for each in walk(expression)
+        if isinstance(each, Call)
+    )
+
+
+def _total(call: Call) -> bool:
+    if call.function == "cast":
+        inner = call.arguments[0].type
+        return inner == call.type or _widens(inner, call.type)
+    if call.function in {"like", "ilike"}:
+        return isinstance(call.arguments[1], Constant)
+    return call.function in _TOTAL or call.function.startswith("try_")
+
+
+def _widens(inner: pa.DataType, outer: pa.DataType) -> bool:
+    if inner in _WIDTHS:
+        return patypes.is_floating(outer) or _WIDTHS.get(outer, 0) >= _WIDTHS[inner]
+    return bool(patypes.is_floating(inner) and patypes.is_float64(outer))
+
+
+def size(expression: Expression) -> int:
+    """Return the number of the expression's nodes."""
+    return sum(1 for _ in walk(expression))
+
+
+def canonical_text(expression: Expression, field: Callable[[str], str]) -> str:
+    """Return a text that is equal for expressions that differ in order and casts only. ``field`` names the columns."""
+    if isinstance(expression, Field):
+        return field(expression.name)
+    if isinstance(expression, Constant):
+        return _constant(expression.value, expression.type)
+    if expression.function in {"cast", "try_cast"}:
+        inner = expression.arguments[0]
+        if inner.type == expression.type:
+            return canonical_text(inner, field)
+        folded = _folded(inner, expression.type)
+        if folded is not None:
+            return folded
+        return f"{expression.function}({canonical_text(inner, field)} {expression.type})"
+    if expression.function in {"and", "or"}:
+        parts = sorted(set(_flattened(expression, expression.function, field)))
+        return parts[0] if len(parts) == 1 else f"{expression.function}({', '.join(parts)})"
+    texts = [canonical_text(each, field) for each in expression.arguments]
+    function = expression.function
+    if function in _COMMUTATIVE:
+        texts.sort()
+    elif function in _MIRRORED:
+        function = _MIRRORED[function]
+        texts.reverse()
+    elif function == "in":
+        texts = [texts[0], *sorted(set(texts[1:]))]
+    return f"{function}({', '.join(texts)}):{expression.type}"
+
+
+def _flattened(expression: Expression, function: str, field: Callable[[str], str]) -> list[str]:
+    if isinstance(expression, Call) and expression.function == function:
+        return [text for each in expression.arguments for text in _flattened(each, function, field)]
+    return [canonical_text(expression, field)]
+
+
+def _constant(value: Any, kind: pa.DataType) -> str:
+    return f"{value!r}:{kind}"
+
+
+def _folded(inner: Expression, kind: pa.DataType) -> str | None:
+    """Return the text of a number that is cast to a wider type, as if written in that type."""
+    if not isinstance(inner, Constant):
+        return None
+    if isinstance(inner.value, Decimal) and patypes.is_float64(kind):
+        return _constant(float(inner.value), kind)
+    if isinstance(inner.value, bool) or not isinstance(inner.value, int):
+        return None
+    if patypes.is_integer(kind) and _widens(inner.type, kind):
+        return _constant(inner.value, kind)
+    if patypes.is_float64(kind):
+        return _constant(float(inner.value), kind)
+    if patypes.is_decimal(kind) and len(str(abs(inner.value))) <= kind.precision - kind.scale:
+        return _constant(Decimal(inner.value), kind)
+    return None
+
+
+def conjunct_texts(condition: Expression | None, field: Callable[[str], str]) -> list[str]:
+    """Return the sorted texts of a conjunction's distinct conditions."""
+    return sorted({canonical_text(each, field) for each in conjuncts(condition)})
+
+
+def ordered(expression: Expression) -> Expression:
+    """Return an equivalent expression with a canonical order of operands, and constants of the wider type.
+
+    AND and OR keep their order if a condition can fail, since an earlier one may guard it.
+    """
+    if not isinstance(expression, Call):
+        return expression
+    function = expression.function
+    if function in {"and", "or"}:
+        return chain(function, _in_order(expression, function))
+    arguments = [ordered(each) for each in expression.arguments]
+    if function == "cast":
+        inner = arguments[0]
+        return (
+            inner
+            if inner.type == expression.type
+            else _widened(inner, expression.type) or replace(expression, arguments=tuple(arguments))
+        )
+    if function in _COMMUTATIVE:
+        arguments.sort(key=repr)
+    elif function in _MIRRORED:
+        function = _MIRRORED[function]
+        arguments.reverse()
+    elif function == "in":
+        arguments = [arguments[0], *sorted(set(arguments[1:]), key=repr)]
+    return Call(function, tuple(arguments), expression.type)
+
+
+def conjuncts_in_order(condition: Expression) -> list[Expression]:
+    """Return a conjunction's distinct conditions, in canonical order if none of them can fail."""
+    return _in_order(condition, "and")
+
+
+def _in_order(expression: Expression, function: str) -> list[Expression]:
+    if not (isinstance(expression, Call) and expression.function == function):
+        return [ordered(expression)]
+    parts = list(dict.fromkeys(part for each in expression.arguments for part in _in_order(each, function)))
+    return sorted(parts, key=repr) if all(never_fails(each, but_intervals=True) for each in parts) else parts
+
+
+def _widened(inner: Expression, kind: pa.DataType) -> Constant | None:
+    """Return a constant of the wider type in place of a cast, if the value stays the same."""
+    if not isinstance(inner, Constant) or isinstance(inner.value, bool) or not isinstance(inner.value, int | Decimal):
+        return None
+    if patypes.is_float64(kind):
+        return Constant(float(inner.value), kind)
+    if isinstance(inner.value, int) and patypes.is_integer(kind) and _widens(inner.type, kind):
+        return Constant(inner.value, kind)
+    return None

@@ -1,0 +1,352 @@
+"""The relational algebra of continuous queries.
+
+A node is a *stream* (timed rows that never leave) or a *relation* (rows that exist at a time and may leave).
+:class:`WindowOver` turns a stream into a relation, :class:`Changes` a relation into a stream. Nodes are immutable and
+hashable. Their expressions refer to columns of their ``inputs``, and the names in a ``schema`` are distinct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from ....expressions.nodes import Expression
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A version of a Delta table."""
+
+    location: str  # An absolute folder or an address.
+    id: str  # Delta's id of the table: a new table in the same place has another one.
+    version: int
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.location}"
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """The rows of the last duration: at τ those with a time in (τ − range, τ].
+
+    With a slide the relation changes only at multiples of the slide since the epoch. A row of time t enters at t and
+    leaves at t + range, both raised to the next multiple.
+    """
+
+    range_us: int
+    slide_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Hop:
+    """``HOP`` and ``TUMBLE``: the last complete window [end − size, end), with ``end`` a multiple of the slide.
+
+    A row of time t enters and leaves as a row of time t + 1 µs would under ``Range(size, slide)``. With ``columns``,
+    ``window_start`` and ``window_end`` (UTC) are appended: a row moves to the next window at each multiple.
+    """
+
+    size_us: int
+    slide_us: int
+    columns: bool = False
+
+
+@dataclass(frozen=True)
+class Now:
+    """The rows of this instant: each leaves 1 µs after it came."""
+
+
+@dataclass(frozen=True)
+class UnboundedWindow:
+    """All rows so far: none leaves."""
+
+
+@dataclass(frozen=True)
+class RowWindow:
+    """The newest n rows by time that satisfy ``where``, in each partition; without columns there is one partition."""
+
+    n: int
+    partition: tuple[str, ...] = ()
+    where: Expression | None = None
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest row of each update key by event time; a tombstone removes it. Other windows ignore tombstones."""
+
+
+Window: TypeAlias = TimeRange | Hop | Now | UnboundedWindow | RowWindow | Latest
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of the catalog, or a ``static`` stored relation.
+
+    All rows of a stored relation exist before the first time and never change. It is read only through
+    :class:`UnboundedWindow`, and its columns carry no time.
+    """
+
+    name: str  # In the catalog's spelling.
+    schema: pa.Schema
+    key: tuple[str, ...] = ()  # The update key; empty for rows that do not replace each other.
+    event_time: str = ""  # A column; "" only for a stored relation.
+    updates: bool = False  # A later row of a key replaces the former, and tombstones delete.
+    static: bool = False
+    table: StoredTable | None = None  # The source of a stored relation's rows.
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Each row of a stream with the independent probability ``percent`` / 100, a function of the row and the seed."""
+
+    source: StreamNode
+    percent: float
+    seed: int = 0
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+@dataclass(frozen=True)
+class WindowOver:
+    """A stream's rows as a relation. Over :class:`Changes` a row's time is that of its change."""
+
+    stream: StreamNode
+    window: Window
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.stream,)
+
+    @property
+    def origin(self) -> Stream | Changes:
+        """The stream below its samples."""
+        found = self.stream
+        while isinstance(found, Sample):
+            found = found.source
+        return found
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        if isinstance(self.window, Hop) and self.window.columns:
+            moment = pa.timestamp("us", "UTC")
+            return self.stream.schema.append(pa.field("window_start", moment)).append(pa.field("window_end", moment))
+        return self.stream.schema
+
+
+@dataclass(frozen=True)
+class Where:
+    """The rows for which the condition is true: neither false nor null."""
+
+    source: Relation
+    condition: Expression
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+@dataclass(frozen=True)
+class Project:
+    """Columns computed from each row, by name; multiplicities stay the same."""
+
+    source: Relation
+    columns: tuple[tuple[str, Expression], ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(name, expression.type) for name, expression in self.columns])
+
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", "null_aware_anti"]
+
+
+@dataclass(frozen=True)
+class Join:
+    """Pairs of rows, or the left rows with or without a partner. All column names of both sides are distinct.
+
+    ``on`` are pairs of a left and a right expression that must be equal (null equals nothing). ``condition`` is over
+    the columns of both.
+
+    ``null_aware_anti`` is ``x NOT IN (SELECT y ...)`` with ``on[0]`` = (x, y); the other pairs and the condition select
+    the right rows to compare. A left row stays if there are none, or if x is not null and each y is neither null nor
+    equal to x.
+    """
+
+    left: Relation
+    right: Relation
+    how: JoinKind
+    on: tuple[tuple[Expression, Expression], ...] = ()
+    condition: Expression | None = None
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        if self.how in {"semi", "anti", "null_aware_anti"}:
+            return self.left.schema
+        return pa.schema([*self.left.schema, *self.right.schema])
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """One aggregate. ``count`` without arguments counts rows; ``where`` is ``FILTER (WHERE ...)``."""
+
+    name: str
+    function: str  # Spark's name in lower case.
+    arguments: tuple[Expression, ...]
+    type: pa.DataType
+    distinct: bool = False
+    where: Expression | None = None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Aggregates of groups of equal ``by``; null equals null. Without ``by`` there is one group, even without rows."""
+
+    source: Relation
+    by: tuple[tuple[str, Expression], ...]
+    aggregates: tuple[Aggregation, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        by = [pa.field(name, expression.type) for name, expression in self.by]
+        return pa.schema(by + [pa.field(each.name, each.type) for each in self.aggregates])
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Each row once; null equals null."""
+
+    source: Relation
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Each copy of a row, numbered from 0 in a last column. When one of n equal rows leaves, number n − 1 does."""
+
+    source: Relation
+    name: str = "copy"
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.source.schema.append(pa.field(self.name, pa.int64()))
+
+
+@dataclass(frozen=True)
+class SetOperation:
+    """UNION, EXCEPT or INTERSECT of rows with the same types by position; the names are the left's.
+
+    ``all`` adds multiplicities, subtracts them (at least 0), or takes the smaller; without it, each row occurs once.
+    """
+
+    left: Relation
+    right: Relation
+    kind: Literal["union", "except", "intersect"]
+    all: bool
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.left.schema
+
+
+@dataclass(frozen=True)
+class Order:
+    """One key of an order. Spark's default: nulls first when ascending, last when descending."""
+
+    expression: Expression
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first n rows of each group of equal ``by``, or of all rows; ties are in the order of all columns."""
+
+    source: Relation
+    order: tuple[Order, ...]
+    n: int
+    by: tuple[Expression, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+@dataclass(frozen=True)
+class Changes:
+    """A stream of a relation's rows: those that came (istream), that left (dstream), or all of them (rstream).
+
+    ``istream`` at τ is R(τ) − R(τ − 1), ``dstream`` the reverse, with multiplicities. ``rstream`` is all of R(τ): at
+    each multiple of ``every_us`` since the epoch, or without it at each τ at which R changes.
+    """
+
+    source: Relation
+    kind: Literal["istream", "dstream", "rstream"]
+    every_us: int | None = None
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+StreamNode: TypeAlias = Stream | Sample | Changes
+Relation: TypeAlias = WindowOver | Where | Project | Join | Aggregate | Distinct | Copies | SetOperation | Top
+Node: TypeAlias = StreamNode | Relation
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield the node and all below it, each after its inputs."""
+    for each in node.inputs:
+        yield from walk(each)
+    yield node

@@ -1,0 +1,184 @@
+"""Rewrite queries of the same meaning to one plan, as far as simple rules allow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ....expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
+from ....expressions.zones import in_zone
+from .expression_rules import never_fails, size
+from .nodes import (
+    Aggregate,
+    Changes,
+    Copies,
+    Distinct,
+    Join,
+    Node,
+    Project,
+    Relation,
+    SetOperation,
+    Stream,
+    Top,
+    Where,
+    WindowOver,
+)
+
+_Plan = TypeVar("_Plan", bound=Node)
+
+
+def normalized(node: _Plan) -> _Plan:
+    """Return an equivalent plan: conditions pushed down, projections merged, equalities of inner joins in ``on``.
+
+    Conditions keep their order, since an earlier one may guard a later one. A condition that can fail, such as a
+    division, does not move below a join.
+    """
+    return _rewritten(node)  # type: ignore[return-value]
+
+
+def _rewritten(node: Any) -> Any:
+    if isinstance(node, Where):
+        return _where(_rewritten(node.source), conjuncts(node.condition))
+    if isinstance(node, Project):
+        return _project(_rewritten(node.source), node.columns)
+    if isinstance(node, Join):
+        return _join(replace(node, left=_rewritten(node.left), right=_rewritten(node.right)))
+    if isinstance(node, SetOperation):
+        return replace(node, left=_rewritten(node.left), right=_rewritten(node.right))
+    if isinstance(node, Distinct):
+        source = _rewritten(node.source)
+        return source if isinstance(source, Distinct) else Distinct(source)
+    if isinstance(node, Aggregate | Copies | Top | Changes):
+        return replace(node, source=_rewritten(node.source))
+    if isinstance(node, WindowOver):
+        return replace(node, stream=_rewritten(node.stream))
+    if node.inputs:  # a sample
+        return replace(node, source=_rewritten(node.source))
+    return node
+
+
+def _filtered(source: Relation, conditions: Sequence[Expression]) -> Relation:
+    return _where(source, conditions) if conditions else source
+
+
+def _where(source: Relation, conditions: Sequence[Expression]) -> Relation:
+    kept = [each for each in dict.fromkeys(conditions) if not (isinstance(each, Constant) and each.value is True)]
+    if not kept:
+        return source
+    if isinstance(source, Where):
+        return _where(source.source, [*conjuncts(source.condition), *kept])
+    if isinstance(source, Project):
+        columns = dict(source.columns)
+        below = [substituted(each, columns) for each in kept]
+        if all(size(one) <= 3 * size(other) + 8 for one, other in zip(below, kept, strict=True)):
+            return _project(_where(source.source, below), source.columns)
+    if isinstance(source, Join):
+        return _where_over_join(source, kept)
+    condition = all_of(kept)
+    assert condition is not None
+    return Where(source, condition)
+
+
+def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
+    lefts, rights = set(join.left.schema.names), set(join.right.schema.names)
+    to_left: list[Expression] = []
+    to_right: list[Expression] = []
+    inside: list[Expression] = []
+    above: list[Expression] = []
+    for each in conditions:
+        read = fields(each)
+        safe = never_fails(each)
+        if safe and read <= lefts and read and join.how not in {"right", "full"}:
+            to_left.append(each)
+        elif safe and read <= rights and read and join.how in {"inner", "right"}:
+            to_right.append(each)
+        elif join.how == "inner" and never_fails(each, but_intervals=True):
+            # A condition on both times bounds what the join keeps.
+            inside.append(each)
+        else:
+            above.append(each)
+    if inside:
+        join = replace(join, condition=all_of([*conjuncts(join.condition), *inside]))
+    if to_left or to_right or inside:
+        left, right = _filtered(join.left, to_left), _filtered(join.right, to_right)
+        made: Relation = _join(replace(join, left=left, right=right))
+    else:
+        made = join
+    condition = all_of(above)
+    return made if condition is None else Where(made, condition)
+
+
+def _join(join: Join) -> Join:
+    """Move an inner join's one-sided conditions to their side, and its equalities to ``on``."""
+    if join.how != "inner" or join.condition is None:
+        return join
+    lefts, rights = set(join.left.schema.names), set(join.right.schema.names)
+    to_left: list[Expression] = []
+    to_right: list[Expression] = []
+    rest: list[Expression] = []
+    on = list(join.on)
+    for each in conjuncts(join.condition):
+        read = fields(each)
+        pair = _pair(each, lefts, rights)
+        if pair is not None:
+            if pair not in on:
+                on.append(pair)
+        elif read and read <= lefts and never_fails(each):
+            to_left.append(each)
+        elif read and read <= rights and never_fails(each):
+            to_right.append(each)
+        else:
+            rest.append(each)
+    return Join(_filtered(join.left, to_left), _filtered(join.right, to_right), join.how, tuple(on), all_of(rest))
+
+
+def _pair(each: Expression, lefts: set[str], rights: set[str]) -> tuple[Expression, Expression] | None:
+    if not isinstance(each, Call) or each.function != "eq":
+        return None
+    one, other = each.arguments
+    if not fields(one) or not fields(other) or not (never_fails(one) and never_fails(other)):
+        return None
+    if fields(one) <= lefts and fields(other) <= rights:
+        return one, other
+    if fields(one) <= rights and fields(other) <= lefts:
+        return other, one
+    return None
+
+
+def _project(source: Relation, columns: tuple[tuple[str, Expression], ...]) -> Relation:
+    if isinstance(source, Project):
+        inner = dict(source.columns)
+        reads: dict[str, int] = {}
+        for _, expression in columns:
+            for each in walk(expression):
+                if isinstance(each, Field):
+                    reads[each.name] = reads.get(each.name, 0) + 1
+        # Merge only if no computed column would be computed twice.
+        if all(count == 1 or not isinstance(inner[name], Call) for name, count in reads.items()):
+            merged = tuple((name, substituted(each, inner)) for name, each in columns)
+            return _project(source.source, merged)
+    same = tuple((each.name, Field(each.name, each.type)) for each in source.schema)
+    return source if columns == same else Project(source, columns)
+
+
+def zoned(zone: str) -> Callable[[_Plan], _Plan]:
+    """Return the function that sets a time zone in plans' expressions; it rewrites shared nodes once."""
+    made: dict[int, tuple[Any, Any]] = {}  # with what it was made of, so that ids stay
+
+    def put(value: Any) -> Any:
+        if isinstance(value, Call):
+            return in_zone(value, zone)
+        if isinstance(value, tuple):
+            found = tuple(put(each) for each in value)
+            return value if all(one is other for one, other in zip(found, value, strict=True)) else found
+        if not dataclasses.is_dataclass(value) or isinstance(value, (type, Stream, Field, Constant)):
+            return value
+        if id(value) not in made:
+            parts = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+            changed = {name: new for name, old in parts.items() if (new := put(old)) is not old}
+            made[id(value)] = value, dataclasses.replace(value, **changed) if changed else value
+        return made[id(value)][1]
+
+    return put

@@ -1,0 +1,244 @@
+"""The clock of a plan's evaluation: the event times of its rows, or their order of arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from .nodes import (
+    Aggregate,
+    Changes,
+    Copies,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Project,
+    RowWindow,
+    SetOperation,
+    Stream,
+    Top,
+    Where,
+    WindowOver,
+    walk,
+)
+
+Clock: TypeAlias = Literal["event", "arrival"]
+"""By ``event``, a row counts from its event time, once the low-watermark passes it; by ``arrival``, at once."""
+
+
+def clock_of(plan: Node) -> Clock:
+    """Return the clock for a hosted plan: arrival wherever possible, since it does not wait."""
+    return "arrival" if on_arrival(plan) and not is_periodic(plan) else "event"
+
+
+def is_periodic(plan: Node) -> bool:
+    """Return whether a plan emits all its rows at the multiples of a period."""
+    return any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
+
+
+def on_arrival(plan: Node) -> bool:
+    """Return whether a plan can be evaluated as rows arrive, without waiting for the low-watermark.
+
+    Each window must be :class:`~.nodes.Latest` or over a stored relation. A row then replaces an older one of its key,
+    or is superseded. Other windows depend on times that are certain only once the low-watermark passes them.
+    """
+    return all(_is_newest(each) for each in walk(plan) if isinstance(each, WindowOver))
+
+
+def _is_newest(node: WindowOver) -> bool:
+    origin = node.origin
+    return isinstance(origin, Stream) and (origin.static or isinstance(node.window, Latest))
+
+
+Key = tuple[str, ...]
+
+
+def key_of(plan: Node) -> tuple[str, ...] | None:
+    """Return the fewest known columns that identify a relation's rows, in order; () if there is at most one row.
+
+    No two rows, or copies of one, ever have equal values in all of them; null equals null. It is None if rows can be
+    equal, as in a projection without the key, and for streams.
+    """
+    found = _keys(plan)
+    if not found:
+        return None
+    fewest = min(found, key=len)
+    return tuple(name for name in plan.schema.names if name in fewest)
+
+
+def _keys(node: Node) -> list[Key]:
+    """Return minimal keys only: a join of many relations would have too many."""
+    found: list[Key] = []
+    for key in sorted(_all_keys(node), key=len):
+        if not any(set(key).issuperset(each) for each in found):
+            found.append(key)
+    return found
+
+
+def _all_keys(node: Node) -> list[Key]:
+    match node:
+        case WindowOver():
+            return _of_window(node)
+        case Where(source, _):
+            return _keys(source)
+        case Top(source, _, n, by):
+            groups = _names(by)
+            return _keys(source) + ([groups] if n == 1 and groups is not None else [])
+        case Project(source, columns):
+            return _renamed(_keys(source), columns)
+        case Join():
+            return _of_join(node)
+        case Aggregate(_, by, _):
+            return [tuple(name for name, _ in by)]
+        case Distinct(source) | Copies(source):
+            return [*_keys(source), _columns(node)]
+        case SetOperation():
+            return _of_set(node)
+        case _:
+            return []
+
+
+def _of_window(node: WindowOver) -> list[Key]:
+    match node.window:
+        case Latest():
+            assert isinstance(node.origin, Stream)
+            return [node.origin.key]
+        case RowWindow(1, partition, _):
+            return [partition]
+        case _:
+            return []
+
+
+def _renamed(keys: Sequence[Key], columns: Sequence[tuple[str, Expression]]) -> list[Key]:
+    names: dict[str, str] = {}
+    for name, expression in columns:
+        if isinstance(expression, Field):
+            names.setdefault(expression.name, name)
+    return [tuple(names[each] for each in key) for key in keys if all(each in names for each in key)]
+
+
+def _of_join(node: Join) -> list[Key]:
+    left = _keys(node.left)
+    if node.how in {"semi", "anti", "null_aware_anti"}:
+        return left
+    if node.how == "full":
+        # A row of either side without a partner can have nulls in its own key too, and look like one of the other side.
+        return []
+    right = _keys(node.right)
+    found: list[Key] = []
+    # A row of one side meets one row at most if a key of the other side is among what is equal.
+    if node.how in {"inner", "left"} and _meets_one(right, (two for _, two in node.on)):
+        found += left
+    if node.how in {"inner", "right"} and _meets_one(left, (one for one, _ in node.on)):
+        found += right
+    return found + [(*one, *two) for one in left for two in right]
+
+
+def _meets_one(keys: Sequence[Key], equal: Iterable[Expression]) -> bool:
+    names = {each.name for each in equal if isinstance(each, Field)}
+    return any(names.issuperset(key) for key in keys)
+
+
+def _of_set(node: SetOperation) -> list[Key]:
+    found = [] if node.all else [_columns(node)]
+    if node.kind == "union":
+        return found
+    found += _keys(node.left)
+    if node.kind == "intersect":
+        names = dict(zip(node.right.schema.names, node.left.schema.names, strict=True))
+        found += [tuple(names[each] for each in key) for key in _keys(node.right)]
+    return found
+
+
+def _names(expressions: Sequence[Expression]) -> Key | None:
+    names = [each.name for each in expressions if isinstance(each, Field)]
+    return tuple(names) if len(names) == len(expressions) else None
+
+
+def _columns(node: Node) -> Key:
+    return tuple(node.schema.names)
+
+
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_NEVER = frozenset({"is_null", "is_not_null", "eq_null_safe"})
+_COUNTS = frozenset({"count", "approx_count_distinct", "collect_set"})
+
+
+def never_null(node: Node) -> frozenset[str]:
+    """Return the columns that are known to have a value in each row.
+
+    Rows of a stream without a time, and of an update stream without a key, are quarantined, so these columns qualify.
+    """
+    match node:
+        case Stream(_, schema):
+            certain = {each.name for each in schema if not each.nullable}
+            return frozenset(certain | {node.event_time} - {""} | set(node.key if node.updates else ()))
+        case WindowOver(stream, window):
+            bounds = set(node.schema.names[-2:]) if isinstance(window, Hop) and window.columns else set[str]()
+            return never_null(stream) | bounds
+        case Where(source, condition):
+            return never_null(source) | _required(condition)
+        case Project(source, columns):
+            return _computed(columns, never_null(source))
+        case Aggregate(source, by, aggregates):
+            counts = {each.name for each in aggregates if each.function in _COUNTS}
+            return _computed(by, never_null(source)) | counts
+        case Join():
+            return _of_join_nulls(node)
+        case SetOperation(left, right, kind, _):
+            one, other = never_null(left), never_null(right)
+            other = frozenset(a for a, b in zip(left.schema.names, right.schema.names, strict=True) if b in other)
+            return one & other if kind == "union" else one | other if kind == "intersect" else one
+        case Copies(source, name):
+            return never_null(source) | {name}
+        case Distinct(source) | Top(source):
+            return never_null(source)
+        case _:  # a sample of a stream, or changes of a relation
+            return never_null(node.inputs[0])
+
+
+def _of_join_nulls(node: Join) -> frozenset[str]:
+    left, right = never_null(node.left), never_null(node.right)
+    compared = {each.name for pair in node.on for each in pair if isinstance(each, Field)}
+    met = frozenset(compared) | _required(node.condition)
+    match node.how:
+        case "inner":
+            return left | right | met
+        case "left" | "anti" | "null_aware_anti":
+            return left
+        case "right":
+            return right
+        case "semi":
+            return left | met.intersection(node.left.schema.names)
+        case _:
+            return frozenset()
+
+
+def _required(condition: Expression | None) -> frozenset[str]:
+    """Return the columns that have a value wherever the condition is true."""
+    found: set[str] = set()
+    for each in conjuncts(condition):
+        if not isinstance(each, Call):
+            continue
+        if each.function in _COMPARISONS:
+            found.update(one.name for one in each.arguments if isinstance(one, Field))
+        elif each.function in {"is_not_null", "in", "between", "like"} and isinstance(each.arguments[0], Field):
+            found.add(each.arguments[0].name)
+    return frozenset(found)
+
+
+def _computed(columns: Collection[tuple[str, Expression]], certain: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name, each in columns if _has_value(each, certain))
+
+
+def _has_value(expression: Expression, certain: frozenset[str]) -> bool:
+    if isinstance(expression, Field):
+        return expression.name in certain
+    if isinstance(expression, Constant):
+        return expression.value is not None
+    if expression.function == "coalesce":
+        return any(_has_value(each, certain) for each in expression.arguments)
+    return expression.function in _NEVER

@@ -1,0 +1,75 @@
+"""Operators that process each row by itself, without state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from .operator import Evaluable, Operator
+from .plan.properties import Clock
+from .zsets import TIME, WEIGHT, Span, columns_of, conformed, consolidated
+
+
+class FilterOperator(Operator):
+    """The rows for which a condition is true: neither false nor null."""
+
+    def __init__(self, schema: pa.Schema, condition: Evaluable) -> None:
+        super().__init__(schema)
+        self._condition = condition
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        return rows.filter(self._condition.series(rows, "__condition")) if rows.height else self.nothing
+
+
+class ProjectOperator(Operator):
+    """Columns computed from each row. A row that is replaced by one with equal columns is no change."""
+
+    def __init__(self, columns: Sequence[tuple[str, Evaluable]]) -> None:
+        super().__init__(pa.schema([pa.field(name, each.type) for name, each in columns]))
+        self._columns = columns
+        self._kept = frozenset(each.column for _, each in columns if each.column is not None)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        if rows.height == 0:
+            return self.nothing
+        columns = [each.series(rows, name) for name, each in self._columns]
+        found = pl.DataFrame([*columns, rows.get_column(TIME), rows.get_column(WEIGHT)])
+        # With all columns of the input, rows that differ still do.
+        return found if self._kept.issuperset(columns_of(rows)) else consolidated(found)
+
+
+class UnionAll(Operator):
+    """``UNION ALL``: the rows of both inputs, under the names of the first."""
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        some = [
+            conformed(each.rename(dict(zip(each.columns, self.nothing.columns, strict=True))), self.dtypes)
+            for each in inputs
+            if each.height
+        ]
+        return consolidated(pl.concat(some)) if some else self.nothing
+
+
+class InputRelation(Operator):
+    """A relation whose changes another evaluation computes.
+
+    By the arrival clock, changes have the time of the step in which they arrive here.
+    """
+
+    def __init__(self, schema: pa.Schema, clock: Clock = "event") -> None:
+        super().__init__(schema)
+        self._clock = clock
+
+    forgets = True
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        if changes.height == 0:
+            return self.nothing
+        if self._clock == "arrival":
+            changes = changes.with_columns(pl.lit(span.until - 1, pl.Int64).alias(TIME))
+        return consolidated(conformed(changes, self.dtypes))

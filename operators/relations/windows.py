@@ -1,0 +1,218 @@
+"""Windows by time: each row of a stream enters a relation at one time and leaves it at another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...conf.errors import QueryError
+from ...core.rows.exact_integers import HIGHEST, Int64s
+from ...expressions.calendar import FIRST_DAY, LAST_DAY
+from .arrangement import OperatorState
+from .operator import Operator
+from .streams import TOMBSTONE
+from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s, settled
+
+_DAY_US = 86_400_000_000
+_FIRST, _LAST = FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1
+
+
+def check_years(times: Int64s, what: str) -> None:
+    """Raise QueryError if a time in microseconds is outside the years 1 to 9999. ``what`` begins the message."""
+    if len(times) == 0 or (times.min() >= _FIRST and times.max() <= _LAST):
+        return
+    outside = int(times[(times < _FIRST) | (times > _LAST)][0])
+    raise QueryError(
+        f"{what} at {np.datetime64(outside, 'us')}",
+        expected="a time in the years 1 to 9999",
+        hint="take rows whose event time is so near these limits out of the stream, with where() before "
+        "queries.stream()",
+    )
+
+
+_LEAVES = "__leaves"
+_AT = "__at"
+
+
+def next_multiple(times: Int64s, slide: int | None) -> Int64s:
+    """Round times up to multiples of the slide since the epoch."""
+    return times if slide is None else -(-times // slide) * slide
+
+
+class TimeWindow(Operator):
+    """``RANGE``, ``NOW`` and ``UNBOUNDED``, and hopping windows without their columns.
+
+    Rows stay for ``range_us`` (None: forever) and enter and leave only at multiples of ``slide_us``. ``shift_us`` is
+    added to each row's time: 1 for windows that contain their start and not their end.
+    State: the window's rows by the time at which they leave, and later rows by the time at which they enter.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, range_us: int | None, slide_us: int | None, shift_us: int, state: OperatorState
+    ) -> None:
+        super().__init__(schema)
+        self._range, self._slide, self._shift = range_us, slide_us, shift_us
+        self.forgets = range_us is None
+        more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _LEAVES)]
+        self._pending = state.pending("pending", pa.schema([*schema, *more]))
+
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
+
+    def due(self, low_watermark: int) -> int | None:
+        return self._pending.first
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        due = self._pending.take(span.until)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        came = self._entering(rows.filter(~pl.col(TOMBSTONE)), due.columns)
+        entering = pl.concat([due.filter(pl.col(WEIGHT) > 0), came.filter(pl.col(TIME) < span.until)])
+        if span.net:
+            entering = entering.filter(pl.col(_LEAVES) >= span.until)
+        leaving = due.filter(pl.col(WEIGHT) < 0)
+        staying = entering.filter(pl.col(_LEAVES) != HIGHEST).with_columns(pl.col(_LEAVES).alias(TIME), -pl.col(WEIGHT))
+        self._pending.add(
+            pl.concat([came.filter(pl.col(TIME) >= span.until), staying.filter(pl.col(TIME) >= span.until)])
+        )
+        leaves = staying.filter(pl.col(TIME) < span.until)
+        return settled(pl.concat([entering, leaves, leaving]).drop(_LEAVES), span)
+
+    def contents(self) -> pl.DataFrame | None:
+        if self._range is None:
+            return None
+        there = self._pending.all().filter(pl.col(WEIGHT) < 0)
+        return there.with_columns(-pl.col(WEIGHT)).drop(_LEAVES)
+
+    def whole_from(self, since: int) -> int | None:
+        return None if self._range is None else since + self._range + (self._slide or 0)
+
+    def _entering(self, rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+        times = int64s(rows, TIME)
+        at = times + self._shift
+        enters = next_multiple(at, self._slide)
+        ends = None if self._range is None else next_multiple(at + self._range, self._slide)
+        leaves = np.full(rows.height, HIGHEST) if ends is None else ends
+        rows = rows.with_columns(pl.Series(TIME, enters), pl.Series(_LEAVES, leaves)).select(columns)
+        return rows.filter(pl.col(_LEAVES) > pl.col(TIME))
+
+
+class HopWindow(Operator):
+    """Hopping windows with ``window_start`` and ``window_end`` as last columns: a row is in each window that has ended.
+
+    At each multiple of the slide it leaves one window and enters the next. State: each row, by its next change.
+    """
+
+    def __init__(self, schema: pa.Schema, size_us: int, slide_us: int, state: OperatorState) -> None:
+        super().__init__(schema)
+        self._size, self._slide = size_us, slide_us
+        self._columns = schema.names[:-2]
+        self._bounds = schema.names[-2:]
+        more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _AT)]
+        self._pending = state.pending("pending", pa.schema([*list(schema)[:-2], *more]))
+
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
+
+    def due(self, low_watermark: int) -> int | None:
+        return self._pending.first
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        due = self._pending.take(span.until)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        rows = rows.filter(~pl.col(TOMBSTONE))
+        at = int64s(rows, TIME) + 1
+        came = rows.with_columns(pl.Series(TIME, next_multiple(at, self._slide)), pl.Series(_AT, at))
+        due = pl.concat([due, came.select(due.columns).filter(pl.col(TIME) < self._last(came))])
+        following, last = int64s(due, TIME), self._last(due)
+        # A row changes at each multiple from its next one to its last; those below the low-watermark are due.
+        end = np.minimum(last, -(-span.until // self._slide) * self._slide - self._slide)
+        changes = np.maximum((end - following) // self._slide + 1, 0)
+        if span.net:
+            return self._moved_once(due, following, last, changes, span)
+        which, number = expanded(np.zeros(len(changes), dtype=np.int64), changes)
+        times = following[which] + number * self._slide
+        first = next_multiple(int64s(due, _AT), self._slide)[which]
+        enters, leaves = times < last[which], times > first
+        moved = pl.concat(
+            [
+                self._windows(due[which[enters]], times[enters], times[enters], 1),
+                self._windows(due[which[leaves]], times[leaves], times[leaves] - self._slide, -1),
+            ]
+        )
+        self._wait(due, following + changes * self._slide, last)
+        return consolidated(moved)
+
+    def _moved_once(
+        self, due: pl.DataFrame, following: Int64s, last: Int64s, changes: Int64s, span: Span
+    ) -> pl.DataFrame:
+        """Return the net change: each row leaves its old window and enters its current one."""
+        now = following + (changes - 1) * self._slide
+        moves = changes > 0
+        leaves = moves & (following > next_multiple(int64s(due, _AT), self._slide))
+        enters = moves & (now < last)
+        self._wait(due, now + self._slide, last)
+        time = np.full(due.height, span.until - 1)
+        return consolidated(
+            pl.concat(
+                [
+                    self._windows(due.filter(pl.Series(enters)), time[enters], now[enters], 1),
+                    self._windows(due.filter(pl.Series(leaves)), time[leaves], following[leaves] - self._slide, -1),
+                ]
+            )
+        )
+
+    def _wait(self, due: pl.DataFrame, following: Int64s, last: Int64s) -> None:
+        rest = due.with_columns(pl.Series(TIME, following))
+        self._pending.add(rest.filter(pl.Series(following <= last)))
+
+    def contents(self) -> pl.DataFrame | None:
+        rows = self._pending.all()
+        following = int64s(rows, TIME)
+        there = following > next_multiple(int64s(rows, _AT), self._slide)
+        ends = following[there] - self._slide
+        return self._windows(rows.filter(pl.Series(there)), ends, ends, 1)
+
+    def whole_from(self, since: int) -> int | None:
+        return since + self._size + self._slide
+
+    def _last(self, rows: pl.DataFrame) -> Int64s:
+        return next_multiple(int64s(rows, _AT) + self._size, self._slide)
+
+    def _windows(self, rows: pl.DataFrame, times: Int64s, ends: Int64s, sign: int) -> pl.DataFrame:
+        start, end = self._bounds
+        check_years(ends - self._size, "a window begins")
+        check_years(ends, "a window ends")
+        bounds = [
+            pl.Series(start, ends - self._size).cast(self.dtypes[start]),
+            pl.Series(end, ends).cast(self.dtypes[end]),
+        ]
+        weights = int64s(rows, WEIGHT) * sign
+        return delta_frame(rows.select(self._columns).with_columns(bounds), times, weights)
+
+
+class StoredRelation(Operator):
+    """A relation that exists from the beginning. State: its rows, for queries that are registered later."""
+
+    def __init__(self, schema: pa.Schema, state: OperatorState) -> None:
+        super().__init__(schema)
+        self._pending = state.pending(
+            "rows", pa.schema([*schema, pa.field(TIME, pa.int64()), pa.field(WEIGHT, pa.int64())])
+        )
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        if rows.height == 0:
+            return self.nothing
+        changes = consolidated(rows.filter(~pl.col(TOMBSTONE)).select(self.nothing.columns))
+        self._pending.add(changes)
+        return changes
+
+    def contents(self) -> pl.DataFrame | None:
+        return self._pending.all()

@@ -1,0 +1,82 @@
+"""Stores of a shard's state: named binary values, in Spark's state store or, in tests, in a dictionary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ...conf.errors import CheckpointError
+
+
+class Store(Protocol):
+    """Binary values by kind and page number."""
+
+    def get(self, kind: str, page: int) -> bytes | None: ...
+
+    def put(self, kind: str, page: int, value: bytes) -> None: ...
+
+    def remove(self, kind: str, page: int) -> None: ...
+
+
+class DictStore:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, int], bytes] = {}
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        return self.values.get((kind, page))
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self.values[kind, page] = value
+
+    def remove(self, kind: str, page: int) -> None:
+        self.values.pop((kind, page), None)
+
+
+class CountingStore:
+    """A store that counts the bytes written to it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.written = 0
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        return self._store.get(kind, page)
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self.written += len(value)
+        self._store.put(kind, page, value)
+
+    def remove(self, kind: str, page: int) -> None:
+        self._store.remove(kind, page)
+
+
+def read_head(store: Store) -> dict[str, Any]:
+    """Return a shard's saved head; empty before its first batch."""
+    saved = store.get("head", 0)
+    return {} if saved is None else json.loads(saved)
+
+
+def other_layout(was: int, now: int) -> list[str]:
+    """Return the difference for :func:`check_identity` if another version wrote the state."""
+    return [] if was == now else [f"layout {was}, now {now}"]
+
+
+def check_identity(
+    was: Mapping[str, str], now: Mapping[str, str], begun: str, same: str, more: Sequence[str] = ()
+) -> None:
+    """Raise CheckpointError, naming all differences, if the checkpoint's settings `was` are not the query's (`now`).
+
+    `begun` begins the message, such as ``the windows of this checkpoint were begun``; `same` names what must not
+    change. `more` holds further differences.
+    """
+    differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
+    differ += more
+    if differ:
+        raise CheckpointError(
+            f"{begun} with another " + "; ".join(differ),
+            expected=f"the same {same} for the life of a checkpoint",
+            hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+        )

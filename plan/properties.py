@@ -1,0 +1,105 @@
+"""Checks that a stream has a low-watermark, without which no window closes and no ordered row is released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..conf.errors import OptionError, SchemaError
+from ..core.pushdown.at_source import source_options
+from .newest_nodes import WindowedGroups
+from .nodes import Choice, Filter, Given, InputRows, Intake, Map, Node, Transform, Window
+
+
+def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
+    """Refuse a step that waits for the low-watermark over rows without one; `otherwise` ends the hint.
+
+    Rows without a time of their own (latent timestamps) are stamped on entry, not by a later step, which would stamp
+    the rows of a replayed batch differently.
+    """
+    reasons = [why for each in _inputs(plan) if (why := _silent(each)) is not None]
+    if reasons:
+        raise OptionError(
+            f"{what} over a source that promises nothing: {reasons[0]}",
+            expected="a low-watermark, for it to go on by",
+            hint="give the source `time` and a `progress`, or a DataFrame an event_time and a watermark; rows without "
+            "a time of their own are stamped "
+            "with their arrival by Watermark.arrival() (progress=heartbeat), which adds the column that the event time "
+            "names" + otherwise,
+        )
+
+
+def _inputs(node: Node) -> Iterator[Node]:
+    """Yield the inputs whose low-watermark reaches a step. Results of windows have a low-watermark of their own."""
+    windows = isinstance(node, Window | WindowedGroups)
+    if (isinstance(node, Window) and node.promises) or (isinstance(node, WindowedGroups) and node.ends):
+        return
+    if not node.inputs or windows:
+        yield node
+    for each in () if windows else node.inputs:
+        yield from _inputs(each)
+
+
+def _silent(node: Node) -> str | None:
+    """Return why an input has no low-watermark; None if it has one, and for other steps."""
+    if isinstance(node, WindowedGroups):
+        return "windows of a table never become final"
+    if isinstance(node, Window):
+        return "windows of rows close with their last row, and their times are row numbers"
+    if isinstance(node, Given | Intake):
+        return None if node.promises else "Watermark.none(), or no event time"
+    given = source_options(node.frame) if isinstance(node, InputRows) else None
+    if given is None:
+        return None
+    timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
+    if given.get("progress", "").lower() == "latent" or not timed:
+        return "progress=latent, or no option `time`"
+    off = given.get("punctuation", "").lower() in ("false", "off", "no", "0")
+    return "punctuation=off" if off else None
+
+
+def check_final(plan: Node, what: str, otherwise: str, hint: str | None = None) -> None:
+    """Refuse a step on a stream with retractions; `otherwise` is what the step would do with them."""
+    if plan.retracts:
+        problem = "earlier steps take results back" if plan.left_out is None else plan.left_out.problem
+        raise SchemaError(
+            f"{what} {otherwise}: {problem}",
+            expected="results that are final",
+            hint=hint or f"put {what} before the step that takes results back, or leave out early=True there",
+        )
+
+
+def check_table_key(plan: Node, key: Sequence[str]) -> None:
+    """Refuse a table with so few key columns that a tombstone would delete other results too."""
+    missing = [name for name in plan.least_key if name not in key]
+    if plan.retracts and missing:
+        raise SchemaError(
+            f"the table's key {', '.join(key)} lacks {', '.join(missing)}: a result that is taken back would take "
+            "others with it",
+            expected="at least " + ", ".join(plan.least_key),
+            hint="leave key out: the table then has the stream's",
+        )
+
+
+def identity_of(node: Node) -> tuple[str, ...] | None:
+    """Return the columns that identify a row, of whose versions the newest counts; None if needed rows are missing.
+
+    It is the update key, with ``window_id`` for windows that are re-emitted. A choice of columns and a map keep the
+    identity if they keep its columns. Other steps over re-emitted windows take only the newest window of each key, so
+    revisions of earlier ones are missing.
+    """
+    if node.left_out is None:
+        return None if node.retracts else node.key
+    found: tuple[str, ...] | None = None
+    match node:
+        case Window() if node.revises:
+            found = (*node.key, "window_id")
+        case WindowedGroups() if node.ends:
+            found = node.key
+        case Transform(step=Filter()):
+            # A tombstone has the key and the time of the row that fails, and no other column.
+            found = identity_of(node.inputs[0]) if node.inputs[0].left_out is None else None
+        case Transform(step=Choice()) | Map():
+            found = identity_of(node.inputs[0])
+        case _:
+            pass
+    return found if found is not None and set(found) <= set(node.schema.names) else None

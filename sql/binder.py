@@ -1,0 +1,254 @@
+"""Bind a query's text to a plan over a catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..conf.deep_stack import on_deep_stack
+from ..conf.errors import SchemaError
+from ..expressions.kinds import UTC
+from ..expressions.nodes import Expression, Field
+from ..expressions.types import cast, common
+from ..operators.relations.plan.bounds import UnboundedError, state_of
+from ..operators.relations.plan.nodes import (
+    Changes,
+    Hop,
+    Project,
+    Relation,
+    SetOperation,
+    Stream,
+    TimeRange,
+    WindowOver,
+    walk,
+)
+from ..operators.relations.plan.normalize import normalized, zoned
+from .catalog import FREE_NAMES, Catalog, is_reserved
+from .dialect import parse
+from .literals import length_us
+from .places import Text
+from .scope import Bound, Context, Scope
+from .select_list import bind_order
+from .selects import bind_select
+from .syntax import Emit, StreamOperator
+
+_LEAST_PERIOD_US = 100_000
+_KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {
+    "ISTREAM": "istream",
+    "DSTREAM": "dstream",
+    "RSTREAM": "rstream",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """A bound query."""
+
+    text: str
+    plan: Relation | Changes  # A relation, kept as a table, or `Changes`, a stream.
+    reads: tuple[str, ...]  # Streams and stored relations, also those of views.
+    views: tuple[str, ...] = ()  # The views that it names, directly or through other views.
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.plan.schema
+
+
+def bind(text: str, catalog: Catalog) -> Query:
+    """Return a query with its normalized plan and bounded state, or raise QueryRefusedError at the place in its text.
+
+    The defaults are CQL's (Motwani et al., CIDR 2003, §2.2). A stream without a window is ``[RANGE UNBOUNDED]``. A
+    query without aggregates over a stream in its outermost FROM is an ISTREAM; in a subquery only if a window or a
+    sample follows, since otherwise a relation is meant.
+    """
+    return on_deep_stack(lambda: _bound(text, catalog))
+
+
+def _bound(text: str, catalog: Catalog) -> Query:
+    context = _context(Text(text), catalog)
+    bound = _outermost(parse(text), context)
+    _check_names(bound, context)
+    if catalog.time_zone != UTC:
+        put = zoned(catalog.time_zone)
+        bound = put(bound)
+        context.places.update({put(node): place for node, place in [*context.places.items()]})
+    plan = normalized(bound)
+    try:
+        state_of(plan)
+    except UnboundedError as error:
+        raise _pointed(error, bound, context) from None
+    reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
+    return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)))
+
+
+def _check_names(plan: Relation | Changes, context: Context) -> None:
+    for node in walk(plan):
+        name = next((each for each in node.schema.names if is_reserved(each)), None)
+        if name is not None:
+            text, place = context.places.get(node, (context.text, (0, 0)))
+            raise text.error(
+                place, f"a column is named '{name}'", expected=FREE_NAMES, hint="write AS and another name"
+            )
+
+
+def _context(text: Text, catalog: Catalog) -> Context:
+    return Context(text, catalog, _query, _view)
+
+
+def _pointed(error: UnboundedError, plan: Relation | Changes, context: Context) -> Exception:
+    """Point at the clause without a bound: the source that grows, or the operator that keeps it."""
+    for wanted in (error.source, error.node):
+        found = context.places.get(wanted) if wanted is not None else None
+        if found is not None:
+            text, place = found
+            return text.error(place, error.problem, hint=error.hint)
+    text, place = context.places.get(plan, (context.text, (0, 0)))
+    return text.error(place, error.problem, hint=error.hint)
+
+
+def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
+    emit = tree if isinstance(tree, Emit) else None
+    bound = _query(tree.this if emit is not None else tree, context, None)
+    if emit is None:
+        if isinstance(bound.node, Changes) or not bound.streams:
+            return bound.node
+        return Changes(bound.node, "istream")
+    inner = bound.node
+    if isinstance(inner, Changes):
+        raise context.text.error(emit, "EMIT is of a relation, and this query is a stream already")
+    kind = emit.args["kind"]
+    if kind == "CHANGES":
+        return inner
+    if kind == "PERIODIC":
+        every = length_us(emit.args["every"], context.text, "PERIODIC")
+        return _periodic(inner, every, emit, context)
+    slides = {
+        _slide(each)
+        for each in walk(inner)
+        if isinstance(each, WindowOver) and isinstance(each.window, TimeRange | Hop)
+    }
+    closing = [each for each in slides if each is not None]
+    if not closing:
+        raise context.text.error(
+            emit, "no window of this query closes", hint="write HOP, TUMBLE, or [RANGE 10 MINUTES SLIDE 1 MINUTE]"
+        )
+    if len(slides) > 1:
+        raise context.text.error(
+            emit, "the windows of this query close at different times", hint="give them one SLIDE, or EMIT PERIODIC"
+        )
+    return _periodic(inner, closing[0], emit, context)
+
+
+def _periodic(inner: Relation, every_us: int, at: exp.Expr, context: Context) -> Changes:
+    if every_us < _LEAST_PERIOD_US:
+        raise context.text.error(
+            at, f"all rows are to come every {every_us} µs", expected=f"a period of at least {_LEAST_PERIOD_US} µs"
+        )
+    return context.noted(Changes(inner, "rstream", every_us), at)
+
+
+def _query(tree: exp.Expr, context: Context, around: Scope | None) -> Bound:
+    if tree.args.get("with_") is not None:
+        context = _with(tree.args["with_"], context)
+    if isinstance(tree, StreamOperator):
+        return _stream(tree, context)
+    if isinstance(tree, exp.Select):
+        return bind_select(tree, context, around)
+    if isinstance(tree, exp.SetOperation):
+        return _set_operation(tree, context)
+    if isinstance(tree, exp.Subquery):
+        bound = _query(tree.this, context, None)
+        if tree.args.get("order") is None and tree.args.get("limit") is None:
+            return bound
+        if isinstance(bound.node, Changes):
+            raise context.text.error(tree, "a stream has no order", hint="order inside of the stream operator")
+        return Bound(bind_order(tree, bound.node, context), bound.streams)
+    raise context.text.error(tree, "this is not a query")
+
+
+def _stream(tree: StreamOperator, context: Context) -> Bound:
+    inner = _query(tree.this, context, None).node
+    kind = tree.args["kind"]
+    if isinstance(inner, Changes):
+        raise context.text.error(tree, f"{kind} is of a relation, and the query inside is a stream")
+    # RSTREAM of windows that all slide together comes at each slide.
+    slides = {_slide(each) for each in walk(inner) if isinstance(each, WindowOver) and not _static(each)}
+    every = next(iter(slides)) if kind == "RSTREAM" and len(slides) == 1 else None
+    if every is not None:
+        return Bound(_periodic(inner, every, tree, context))
+    return Bound(context.noted(Changes(inner, _KINDS[kind]), tree))
+
+
+def _slide(node: WindowOver) -> int | None:
+    return node.window.slide_us if isinstance(node.window, TimeRange | Hop) else None
+
+
+def _static(node: WindowOver) -> bool:
+    return isinstance(node.stream, Stream) and node.stream.static
+
+
+def _with(node: exp.Expr, context: Context) -> Context:
+    for each in node.expressions:
+        name = each.alias
+        if any(name.lower() == other.lower() for other in context.ctes):
+            raise context.text.error(each, f"two subqueries of WITH are named '{name}'")
+        context = context.within({name: _query(each.this, context, None)})
+    return context
+
+
+def _view(name: str, sql: str, context: Context) -> Bound:
+    text = Text(sql, name)
+    context.viewed.add(name)
+    inner = replace(context, text=text, ctes={}, views=(*context.views, name))
+    tree = parse(sql, name)
+    if isinstance(tree, Emit):
+        raise text.error(tree, "EMIT is for the query that is registered, not for a view", hint="leave it out")
+    return _query(tree, inner, None)
+
+
+def _set_operation(tree: exp.SetOperation, context: Context) -> Bound:
+    kind = "union" if isinstance(tree, exp.Union) else "except" if isinstance(tree, exp.Except) else "intersect"
+    left, right = _query(tree.this, context, None), _query(tree.expression, context, None)
+    sides: list[Relation] = []
+    for each, node in ((left, tree.this), (right, tree.expression)):
+        if isinstance(each.node, Changes):
+            raise context.text.error(node, f"{kind.upper()} is of relations, and this is a stream")
+        sides.append(each.node)
+    one, two = _aligned(tree, kind, sides[0], sides[1], context)
+    made = context.noted(SetOperation(one, two, kind, not tree.args.get("distinct")), tree)
+    return Bound(bind_order(tree, made, context), left.streams or right.streams)
+
+
+def _aligned(
+    tree: exp.SetOperation, kind: str, left: Relation, right: Relation, context: Context
+) -> tuple[Relation, Relation]:
+    """Cast both sides to common types by position."""
+    if len(left.schema) != len(right.schema):
+        raise context.text.error(
+            tree.expression, f"{kind.upper()} of {len(left.schema)} and {len(right.schema)} columns", expected="as many"
+        )
+    types: list[pa.DataType] = []
+    for at, (one, two) in enumerate(zip(left.schema, right.schema, strict=True), 1):
+        try:
+            types.append(one.type if one.type == two.type else common([one.type, two.type]))
+        except SchemaError as error:
+            raise context.text.error(
+                tree.expression,
+                f"column {at} of {kind.upper()}: {error.problem}",
+                expected=error.expected,
+                hint=error.hint,
+            ) from None
+    return _cast_to(left, types), _cast_to(right, types)
+
+
+def _cast_to(relation: Relation, types: list[pa.DataType]) -> Relation:
+    if [each.type for each in relation.schema] == types:
+        return relation
+    columns: list[tuple[str, Expression]] = [
+        (each.name, cast(Field(each.name, each.type), kind)) for each, kind in zip(relation.schema, types, strict=True)
+    ]
+    return Project(relation, tuple(columns))

@@ -1,0 +1,107 @@
+"""The names that a query can use: streams, stored relations, and views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.types as patypes
+
+from ..conf.errors import OptionError, SchemaError
+from ..expressions.kinds import UTC
+from ..operators.relations.plan.nodes import Stream
+from .places import near
+from .syntax import NOT_NAMES
+
+FREE_NAMES = "a name that does not begin with two underscores or with _upstream"
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether evaluation or tables use a name themselves."""
+    return name.lower().startswith(("__", "_upstream"))
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Streams and views by name. Names compare without regard to case, as in Spark."""
+
+    streams: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # Also stored relations.
+    views: Mapping[str, str] = field(default_factory=dict[str, str])  # Their queries as text.
+    time_zone: str = UTC  # The session's, for expressions; see `zone_of_session`.
+
+    def in_zone(self, time_zone: str) -> Catalog:
+        return self if time_zone == self.time_zone else replace(self, time_zone=time_zone)
+
+    def with_stream(self, stream: Stream) -> Catalog:
+        """Return a catalog with a stream added; refuse a taken name, and a key or event time that does not fit."""
+        self._free(stream.name)
+        names = stream.schema.names
+        if len({each.lower() for each in names}) != len(names):
+            raise SchemaError(
+                f"two columns of '{stream.name}' have one name: {', '.join(names)}",
+                expected="names that differ in more than case",
+                hint="rename one of them",
+            )
+        reserved = next(filter(is_reserved, names), None)
+        if reserved is not None:
+            raise SchemaError(
+                f"a column of '{stream.name}' is named '{reserved}'", expected=FREE_NAMES, hint="rename it"
+            )
+        for each in (*stream.key, *([] if stream.static else [stream.event_time])):
+            if each not in names:
+                raise SchemaError(
+                    f"'{stream.name}' has no column '{each}'",
+                    expected="one of " + ", ".join(names),
+                    hint=near(each, names) or "name the key's columns and the event time",
+                )
+        if not stream.static and not patypes.is_timestamp(stream.schema.field(stream.event_time).type):
+            kind = stream.schema.field(stream.event_time).type
+            raise SchemaError(
+                f"the event time '{stream.event_time}' of '{stream.name}' has the type {kind}",
+                expected="a timestamp",
+                hint="cast the column before you register the stream",
+            )
+        if stream.updates and not stream.key:
+            raise OptionError(
+                f"'{stream.name}' is a stream of updates without a key", expected="the columns of the update key"
+            )
+        return replace(self, streams={**self.streams, stream.name: stream})
+
+    @property
+    def relations(self) -> dict[str, Stream]:
+        return {name: each for name, each in self.streams.items() if each.static}
+
+    def with_relation(self, relation: Stream) -> Catalog:
+        """Return a catalog with a stored relation, or another version of it, added."""
+        known = self.relations
+        others = {name: each for name, each in self.streams.items() if name not in known or name != relation.name}
+        return replace(self, streams=others).with_stream(relation)
+
+    def with_view(self, name: str, query: str) -> Catalog:
+        """Return a catalog with a view added. Its query is checked only when it is used or bound by itself."""
+        self._free(name)
+        return replace(self, views={**self.views, name: query})
+
+    def _free(self, name: str) -> None:
+        if not name or name.upper() in NOT_NAMES:
+            raise OptionError(f"{name!r} cannot be a name", expected="a word that is not one of the language")
+        if self.stream(name) is not None or self.view(name) is not None:
+            raise OptionError(f"the name '{name}' is taken", hint="choose another name, or drop the other first")
+
+    def stream(self, name: str) -> Stream | None:
+        found = self.streams.get(name)
+        return found or next((each for key, each in self.streams.items() if key.lower() == name.lower()), None)
+
+    def view(self, name: str) -> tuple[str, str] | None:
+        """Return a view's name in its own spelling and its text, if there is one."""
+        if name in self.views:
+            return name, self.views[name]
+        return next(((key, each) for key, each in self.views.items() if key.lower() == name.lower()), None)
+
+    def names(self) -> list[str]:
+        return sorted([*self.streams, *self.views])
+
+    def schema_of(self, name: str) -> pa.Schema | None:
+        found = self.stream(name)
+        return found.schema if found is not None else None

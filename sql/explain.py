@@ -1,0 +1,186 @@
+"""A plan as text: its operators with their state and its bounds, and the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..operators.relations.plan.bounds import StateBound, length_text, state_of
+from ..operators.relations.plan.common_parts import aggregate_text
+from ..operators.relations.plan.fingerprints import Canonical, canonical
+from ..operators.relations.plan.nodes import (
+    Aggregate,
+    Changes,
+    Copies,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Project,
+    RowWindow,
+    Sample,
+    SetOperation,
+    Stream,
+    TimeRange,
+    Top,
+    Where,
+    WindowOver,
+)
+from ..operators.relations.plan.properties import key_of
+from .binder import Query
+
+_NAMED = 3
+
+
+class SharedWith(NamedTuple):
+    """The queries that share an operator of the explained one."""
+
+    whole: tuple[str, ...] = ()  # They compute the same.
+    slices: tuple[str, ...] = ()  # They share slices, for other windows or aggregates.
+
+
+def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> str:
+    """Return a bound query's plan as text: the result's kind, columns and key, then the operators with their state.
+
+    ``shared`` are the queries that share an operator, by the key of :func:`~..relations.fingerprints.canonical`. They
+    are named only at the topmost one. An operator that occurs twice has a number, as it is computed once.
+    """
+    states = {each.node: each for each in state_of(query.plan)}
+    columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
+    key = [] if isinstance(query.plan, Changes) else [f"key: {_key(query.plan)}"]
+    lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads)}"]
+    known: dict[Node, Canonical] = {}
+    text = _Text(states, known, _repeated(query.plan, known), shared or {})
+    return "\n".join([*lines, *text.of(query.plan)])
+
+
+def _kind(plan: Node) -> str:
+    if not isinstance(plan, Changes):
+        return "a relation, kept as a table"
+    if plan.kind == "rstream":
+        every = f"every {length_text(plan.every_us)}" if plan.every_us else "at each change"
+        return f"a stream of all rows of the relation, {every}"
+    return "a stream of the rows that " + ("come" if plan.kind == "istream" else "leave")
+
+
+def _key(plan: Node) -> str:
+    key = key_of(plan)
+    if key is None:
+        return "none, equal rows can be there"
+    return ", ".join(key) or "none, there is one row at most"
+
+
+def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:
+    """Return the keys of operators that occur twice in the plan, without those below another such one."""
+    seen: dict[str, int] = {}
+
+    def count(node: Node, above: str = "") -> None:
+        key = canonical(node, known).key
+        if key != above:  # a projection that renames means the same as what is below it
+            seen[key] = seen.get(key, 0) + 1
+        if key == above or seen[key] == 1:
+            for each in node.inputs:
+                count(each, key)
+
+    count(plan)
+    return {key for key, times in seen.items() if times > 1}
+
+
+class _Text:
+    """The lines of a plan's operators."""
+
+    def __init__(
+        self,
+        states: Mapping[Node, StateBound],
+        known: dict[Node, Canonical],
+        repeated: set[str],
+        shared: Mapping[str, SharedWith],
+    ) -> None:
+        self._states = states
+        self._known = known
+        self._repeated = repeated
+        self._shared = shared
+        self._numbers: dict[str, int] = {}
+
+    def of(self, node: Node, depth: int = 0, above: str = "", named: frozenset[str] = frozenset()) -> list[str]:
+        """Return the lines of a node and its inputs; ``named`` are the queries that share the operators above."""
+        key = canonical(node, self._known).key
+        mark = ""
+        if key in self._repeated and key != above and not isinstance(node, Stream):
+            if key in self._numbers:
+                return [f"{'  ' * depth}(see #{self._numbers[key]})"]
+            self._numbers[key] = len(self._numbers) + 1
+            mark = f"#{self._numbers[key]} "
+        state = self._states.get(node)
+        notes = [f"keeps {state.keeps}"] if state is not None and state.keeps else []
+        found = self._shared.get(key, SharedWith()) if not isinstance(node, Stream) else SharedWith()
+        notes += [f"shared with {_names(found.whole, named)}"] if set(found.whole) - named else []
+        named |= set(found.whole)
+        notes += [f"slices shared with {_names(found.slices, named)}"] if set(found.slices) - named else []
+        lines = [f"{'  ' * depth}{mark}{_head(node)}{' -- ' if notes else ''}{'; '.join(notes)}"]
+        for each in node.inputs:
+            lines += self.of(each, depth + 1, key, named)
+        return lines
+
+
+def _names(names: Sequence[str], but: frozenset[str]) -> str:
+    left = [each for each in names if each not in but]
+    more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+    return ", ".join(left[:_NAMED]) + more
+
+
+def _head(node: Node) -> str:
+    if isinstance(node, Stream):
+        if node.static:
+            return f"Relation {node.name} (stored{f', {node.table}' if node.table is not None else ''})"
+        key = f"{'updates' if node.updates else 'key'} by {', '.join(node.key)}, " if node.key else ""
+        return f"Stream {node.name} ({key}time {node.event_time})"
+    if isinstance(node, WindowOver):
+        return _window(node)
+    if isinstance(node, Sample):
+        return f"Sample {node.percent:g} %" + (f", seed {node.seed}" if node.seed else "")
+    if isinstance(node, Where):
+        return f"Where {node.condition}"
+    if isinstance(node, Project):
+        return "Project " + ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.columns)
+    if isinstance(node, Join):
+        pairs = [f"{one} = {other}" for one, other in node.on]
+        condition = [str(node.condition)] if node.condition is not None else []
+        return f"Join {node.how}" + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
+    if isinstance(node, Aggregate):
+        by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
+        made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)
+        return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
+    if isinstance(node, Distinct):
+        return "Distinct"
+    if isinstance(node, Copies):
+        return f"Copies, numbered by {node.name}"
+    if isinstance(node, SetOperation):
+        return node.kind.capitalize() + (" all" if node.all else "")
+    if isinstance(node, Top):
+        order = ", ".join(
+            f"{each.expression}{' desc' if each.descending else ''}"
+            + ("" if each.nulls_first != each.descending else f" nulls {'first' if each.nulls_first else 'last'}")
+            for each in node.order
+        )
+        by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
+        return f"First {node.n}{by}" + (f" by {order}" if order else "")
+    return node.kind.capitalize() + (f" every {length_text(node.every_us)}" if node.every_us else "")
+
+
+def _window(node: WindowOver) -> str:
+    window = node.window
+    if isinstance(window, TimeRange):
+        slide = f" slide {length_text(window.slide_us)}" if window.slide_us else ""
+        return f"Range {length_text(window.range_us)}{slide}"
+    if isinstance(window, Hop):
+        return f"Hop of {length_text(window.size_us)} by {length_text(window.slide_us)}"
+    if isinstance(window, RowWindow):
+        by = f" of each {', '.join(window.partition)}" if window.partition else ""
+        where = f" where {window.where}" if window.where is not None else ""
+        return f"Rows {window.n}{by}{where}"
+    if isinstance(window, Now):
+        return "Now"
+    return "Latest" if isinstance(window, Latest) else "All rows"

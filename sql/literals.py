@@ -1,0 +1,127 @@
+"""Literals and the names of types, as Spark reads them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..expressions.nodes import Constant, Days
+from .places import Text
+
+MOST_ROWS = 2**31 - 1
+
+_TYPES: dict[Any, pa.DataType] = {
+    exp.DType.BOOLEAN: pa.bool_(),
+    exp.DType.TINYINT: pa.int8(),
+    exp.DType.SMALLINT: pa.int16(),
+    exp.DType.INT: pa.int32(),
+    exp.DType.BIGINT: pa.int64(),
+    exp.DType.FLOAT: pa.float32(),
+    exp.DType.DOUBLE: pa.float64(),
+    exp.DType.TEXT: pa.string(),
+    exp.DType.BINARY: pa.binary(),
+    exp.DType.DATE: pa.date32(),
+    exp.DType.TIMESTAMP: pa.timestamp("us", "UTC"),
+    exp.DType.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
+    exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
+}
+_UNITS_US = {
+    "WEEK": 7 * 86_400_000_000,
+    "DAY": 86_400_000_000,
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+    "MILLISECOND": 1_000,
+    "MICROSECOND": 1,
+}
+
+
+def type_of(node: exp.DataType, text: Text) -> pa.DataType:
+    """Return the type of a name such as ``DECIMAL(10, 2)``."""
+    kind = node.this
+    if kind is not exp.DType.DECIMAL:
+        return _TYPES[kind]
+    sizes = [int(each.this.name) for each in node.expressions]
+    precision = sizes[0] if sizes else 10
+    scale = sizes[1] if len(sizes) > 1 else 0
+    if not 1 <= precision <= 38 or scale > precision:
+        raise text.error(node, f"decimal({precision}, {scale}) is not possible", expected="at most 38 digits in all")
+    return pa.decimal128(precision, scale)
+
+
+def number(node: exp.Literal, text: Text, *, negative: bool = False) -> Constant:
+    """Return a number: int, bigint or decimal if it is whole, decimal with a point, double with an exponent."""
+    written = node.name
+    sign = "-" if negative else ""
+    try:
+        if "e" in written.lower():
+            return Constant(float(sign + written), pa.float64())
+        value = Decimal(sign + written)
+    except ArithmeticError:
+        raise text.error(node, f"'{written}' is not a number") from None
+    except ValueError:
+        raise text.error(node, f"'{written}' is not a number") from None
+    exponent = value.as_tuple().exponent
+    if "." not in written:
+        whole = int(value)
+        if -(2**31) <= whole < 2**31:
+            return Constant(whole, pa.int32())
+        if -(2**63) <= whole < 2**63:
+            return Constant(whole, pa.int64())
+    scale = -exponent if isinstance(exponent, int) else 0
+    precision = max(len(value.as_tuple().digits), scale, 1)
+    if precision > 38:
+        raise text.error(node, f"'{written}' has more than 38 digits", hint="write it with an exponent, as a double")
+    return Constant(value, pa.decimal128(precision, scale))
+
+
+def whole_type(value: int) -> pa.DataType:
+    """Return the type of a whole number of at most 18 digits."""
+    return pa.int32() if -(2**31) <= value < 2**31 else pa.int64()
+
+
+def count(node: exp.Expr, text: Text, what: str, *, least: int = 1) -> int:
+    """Return a whole number of rows within Spark's limits."""
+    written = node.name if isinstance(node, exp.Literal) and not node.is_string else ""
+    whole = written.isascii() and written.isdigit()
+    if not whole or len(written) > 10 or not least <= int(written) <= MOST_ROWS:
+        raise text.error(
+            node,
+            f"{what} {node.name} is no whole number in its range",
+            expected=f"a whole number from {least} to {MOST_ROWS}",
+        )
+    return int(written)
+
+
+def interval(node: exp.Interval, text: Text) -> Constant:
+    """Return an interval: of microseconds, or of months for months and years."""
+    unit = node.text("unit")
+    amount = node.this.name
+    if unit in {"MONTH", "YEAR"}:
+        months = int(amount) * (12 if unit == "YEAR" else 1)
+        if abs(months) >= 2**31:
+            raise text.error(node, "this interval is longer than Spark can hold")
+        return Constant((months, 0, 0), pa.month_day_nano_interval())
+    kind = Days if unit in {"DAY", "WEEK"} else timedelta
+    return Constant(kind(microseconds=_microseconds(node, text)), pa.duration("us"))
+
+
+def _microseconds(node: exp.Interval, text: Text) -> int:
+    exact = Decimal(node.this.name) * _UNITS_US[node.text("unit")]
+    if exact != exact.to_integral_value() or abs(exact) > 10**9 * 86_400_000_000 - 1:
+        raise text.error(node, "this interval is not a whole number of microseconds, or too long")
+    return int(exact)
+
+
+def length_us(node: exp.Interval, text: Text, what: str) -> int:
+    """Return a window's positive, fixed length in microseconds."""
+    if node.text("unit") in {"MONTH", "YEAR"}:
+        raise text.error(node, f"a {node.text('unit').lower()} has no fixed length", hint=f"{what} 30 DAYS")
+    found = _microseconds(node, text)
+    if found <= 0:
+        raise text.error(node, f"{what} must be longer than nothing")
+    return found

@@ -1,0 +1,458 @@
+"""The items of FROM: streams with windows, stored relations, views, subqueries, table functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlglot import exp
+
+from ..expressions.nodes import Call, Expression, Field, all_of, conjuncts, fields
+from ..expressions.types import call
+from ..operators.relations.plan.nodes import (
+    Changes,
+    Hop,
+    Join,
+    JoinKind,
+    Latest,
+    Now,
+    Project,
+    Relation,
+    RowWindow,
+    Sample,
+    Stream,
+    StreamNode,
+    TimeRange,
+    UnboundedWindow,
+    Where,
+    Window,
+    WindowOver,
+)
+from .literals import count, length_us
+from .places import near
+from .scalars import Scalars
+from .scope import Bound, Context, Scope, Visible, is_outer
+from .syntax import StreamWindow, TableFunction
+
+_MOST_WINDOWS = 10_000
+
+
+@dataclass(frozen=True)
+class FromItem:
+    """One item of FROM. The newest row of each update key is a relation, however it is spelled."""
+
+    relation: Relation
+    alias: str
+    streams: bool  # A stream with a window, so a query without aggregates is an ISTREAM by default.
+    bare: Stream | None = None  # The stream, if it has neither window nor sample.
+
+
+def visible(source: FromItem) -> list[Visible]:
+    """Return the source's columns for a scope."""
+    return [Visible(source.alias, each.name, Field(each.name, each.type)) for each in source.relation.schema]
+
+
+def bind_source(node: exp.Expr, context: Context, *, hop_columns: bool) -> FromItem:
+    """Return an item of FROM. ``hop_columns``: the query reads window_start, window_end or ``*``."""
+    alias = node.alias
+    if isinstance(node.this, TableFunction):
+        return _function(node, node.this, context, alias, hop_columns=hop_columns)
+    if isinstance(node, exp.Subquery):
+        bound = context.query(node.this, context, None)
+        return _derived(node, bound, context, alias, "this subquery")
+    name = node.name
+    cte = next((each for key, each in context.ctes.items() if key.lower() == name.lower()), None)
+    if cte is not None:
+        return _derived(node, cte, context, alias or name, f"'{name}'")
+    view = context.catalog.view(name)
+    if view is not None:
+        if view[0] in context.views:
+            chain = " -> ".join([*context.views, view[0]])
+            raise context.text.error(node.this, f"the view '{view[0]}' reads itself: {chain}")
+        return _derived(node, context.view(view[0], view[1], context), context, alias or name, f"the view '{name}'")
+    return _named(node, _stream(node, context), context, alias or name)
+
+
+def _stream(node: exp.Expr, context: Context) -> Stream:
+    found = context.catalog.stream(node.name)
+    if found is None:
+        known = [*context.catalog.names(), *context.ctes]
+        hint = near(node.name, known, all_of="there are") or "register a stream first"
+        raise context.text.error(node.this, f"there is no stream, relation or view '{node.name}'", hint=hint)
+    return found
+
+
+def _named(node: exp.Expr, stream: Stream, context: Context, alias: str) -> FromItem:
+    window, sample = node.args.get("stream_window"), node.args.get("sample")
+    if stream.static:
+        if sample is not None:
+            raise context.text.error(sample, f"'{stream.name}' is a stored relation; a sample is of a stream")
+        if window is not None and not (window.args.get("unbounded") and not window.args.get("where")):
+            raise context.text.error(
+                window, f"'{stream.name}' is a stored relation, which has no window", hint="leave the window out"
+            )
+        relation = context.noted(WindowOver(stream, UnboundedWindow()), node)
+        return FromItem(relation, alias, streams=False)
+    source = _sampled(stream, sample, context)
+    if window is None:
+        bare = stream if sample is None else None
+        return FromItem(context.noted(WindowOver(source, UnboundedWindow()), node), alias, streams=True, bare=bare)
+    relation = _windowed(source, stream, window, context, alias)
+    return FromItem(relation, alias, streams=not holds_newest(relation))
+
+
+def _derived(node: exp.Expr, bound: Bound, context: Context, alias: str, what: str) -> FromItem:
+    """Return a subquery, a view or a CTE as a relation, or as a stream if a window or a sample follows."""
+    window, sample = node.args.get("stream_window"), node.args.get("sample")
+    inner = bound.node
+    if window is None and sample is None:
+        if isinstance(inner, Changes):
+            return FromItem(context.noted(WindowOver(inner, UnboundedWindow()), node), alias, streams=True)
+        return FromItem(inner, alias, streams=bound.streams)
+    if not isinstance(inner, Changes):
+        if not bound.streams:
+            kind = "a window" if window is not None else "a sample"
+            raise context.text.error(
+                window if window is not None else sample,
+                f"{what} is a relation, and {kind} is of a stream",
+                hint="make it a stream: ISTREAM(SELECT …)",
+            )
+        inner = Changes(inner, "istream")
+    source = _sampled(inner, sample, context)
+    if window is None:
+        return FromItem(context.noted(WindowOver(source, UnboundedWindow()), node), alias, streams=True)
+    return FromItem(_windowed(source, None, window, context, alias), alias, streams=True)
+
+
+def _sampled(stream: StreamNode, sample: exp.Expr | None, context: Context) -> StreamNode:
+    if sample is None:
+        return stream
+    literal = sample.args["percent"]
+    percent = float(literal.name)
+    if not 0 < percent <= 100:
+        raise context.text.error(
+            literal, f"{literal.name} % is not a share of the rows", expected="more than 0, at most 100"
+        )
+    seed = sample.args.get("seed")
+    number = 0 if seed is None else count(seed, context.text, "REPEATABLE", least=0)
+    if percent == 100:
+        return stream
+    return context.noted(Sample(stream, percent, number), sample)
+
+
+def _columns(nodes: Sequence[exp.Expr], schema: Any, context: Context, alias: str) -> tuple[str, ...]:
+    names = {each.lower(): each for each in schema.names}
+    found: list[str] = []
+    for each in nodes:
+        table = each.text("table")
+        if table and table.lower() != alias.lower():
+            raise context.text.error(each, f"PARTITION BY is of the columns of '{alias}' alone")
+        name = names.get(each.name.lower()) if isinstance(each, exp.Column) else None
+        if name is None:
+            hint = near(each.name, schema.names, all_of="its columns are")
+            raise context.text.error(each, f"the stream has no column '{each.name}'", hint=hint)
+        if name not in found:
+            found.append(name)
+    return tuple(found)
+
+
+def _windowed(
+    source: StreamNode, stream: Stream | None, window: StreamWindow, context: Context, alias: str
+) -> Relation:
+    partition = _columns(window.args.get("partition") or [], source.schema, context, alias)
+    where: Expression | None = None
+    if window.args.get("where") is not None:
+        scope = Scope(Visible(alias, each.name, Field(each.name, each.type)) for each in source.schema)
+        where = Scalars(context.text, scope, where="in a window").condition(window.args["where"])
+    made: Window
+    if window.args.get("rows") is not None:
+        made = newest(stream, count(window.args["rows"], context.text, "ROWS"), partition, where)
+        return context.noted(WindowOver(source, made), window)
+    if window.args.get("now"):
+        made = Now()
+    elif window.args.get("unbounded"):
+        made = UnboundedWindow()
+    else:
+        slide = window.args.get("slide")
+        length = length_us(window.args["range"], context.text, "RANGE")
+        made = TimeRange(length, length_us(slide, context.text, "SLIDE") if slide is not None else None)
+    # Each of these takes a row by its own time: partitions and the predicate commute with it.
+    relation: Relation = context.noted(WindowOver(source, made), window)
+    return relation if where is None else Where(relation, where)
+
+
+def newest(stream: Stream | None, n: int, partition: tuple[str, ...], where: Expression | None) -> RowWindow | Latest:
+    """Return the window of the newest n rows: ``Latest`` if these are the newest of each update key."""
+    if stream is not None and stream.updates and n == 1 and where is None and set(partition) == set(stream.key):
+        return Latest()
+    return RowWindow(n, partition, where)
+
+
+def holds_newest(relation: Relation) -> bool:
+    """Return whether the relation is the newest row of each key of its stream."""
+    if not isinstance(relation, WindowOver):
+        return False
+    window, stream = relation.window, relation.stream
+    if isinstance(window, RowWindow) and window.n == 1 and window.where is None and isinstance(stream, Stream):
+        return bool(stream.key) and set(window.partition) == set(stream.key)
+    return isinstance(window, Latest)
+
+
+# --- table functions ------------------------------------------------------------------------------------------------
+
+
+def _function(node: exp.Expr, function: TableFunction, context: Context, alias: str, *, hop_columns: bool) -> FromItem:
+    kind = function.args["kind"]
+    for clause, what in (("stream_window", "window"), ("sample", "sample")):
+        if node.args.get(clause) is not None:
+            hint = (
+                "sample its stream: LATEST(s TABLESAMPLE (1 PERCENT))"
+                if clause == "sample"
+                else "leave one of them out"
+            )
+            raise context.text.error(
+                node.args[clause], f"{kind}(…) is a relation, and a {what} is of a stream", hint=hint
+            )
+    inner = function.this
+    stream: Stream | None = None
+    if isinstance(inner, exp.Subquery):
+        source = _derived(inner, context.query(inner.this, context, None), context, "", "this subquery").relation
+        plain = source.stream if isinstance(source, WindowOver) else None
+        if plain is None:
+            raise context.text.error(inner, f"{kind} needs a stream", hint="make it one: ISTREAM(SELECT …)")
+    else:
+        stream = _stream(inner, context) if context.catalog.view(inner.name) is None else None
+        if stream is None or stream.static:
+            raise context.text.error(
+                inner, f"{kind} needs a stream, and '{inner.name}' is a relation", hint="name the stream below it"
+            )
+        plain = _sampled(stream, inner.args.get("sample"), context)
+    alias = alias or (inner.name if isinstance(inner, exp.Table) else "")
+    if kind == "LATEST":
+        return FromItem(_latest(function, stream, plain, context), alias, streams=False)
+    return FromItem(_hop(function, stream, plain, context, hop_columns=hop_columns), alias, streams=True)
+
+
+def _latest(function: TableFunction, stream: Stream | None, plain: StreamNode, context: Context) -> Relation:
+    if function.expressions:
+        raise context.text.error(function.expressions[0], "LATEST takes a stream alone", hint="LATEST(s)")
+    if stream is None or not stream.key:
+        what = f"'{stream.name}' has no update key" if stream is not None else "a subquery has no update key"
+        raise context.text.error(function, f"LATEST needs an update key, and {what}", hint="[PARTITION BY k ROWS 1]")
+    return context.noted(WindowOver(plain, newest(stream, 1, stream.key, None)), function)
+
+
+def _hop(
+    function: TableFunction, stream: Stream | None, plain: StreamNode, context: Context, *, hop_columns: bool
+) -> Relation:
+    kind = function.args["kind"]
+    arguments = function.expressions
+    count = 2 if kind == "TUMBLE" else 3
+    usage = "TUMBLE(s, t, INTERVAL '1' HOUR)" if count == 2 else "HOP(s, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)"
+    if len(arguments) != count:
+        raise context.text.error(function, f"{kind} got {len(arguments) + 1} arguments", expected=usage)
+    time = arguments[0]
+    if stream is None:
+        raise context.text.error(function.this, f"{kind} needs a stream of the catalogue", hint="s [RANGE … SLIDE …]")
+    if not isinstance(time, exp.Column) or time.name.lower() != stream.event_time.lower():
+        raise context.text.error(
+            time,
+            f"{kind} goes by the event time of '{stream.name}'",
+            expected=f"{kind}({stream.name}, {stream.event_time}, …)",
+        )
+    for each in arguments[1:]:
+        if not isinstance(each, exp.Interval):
+            raise context.text.error(each, "this is not a length of time", expected=usage)
+    lengths = [length_us(each, context.text, kind) for each in arguments[1:]]
+    slide, size = (lengths[0], lengths[0]) if kind == "TUMBLE" else (lengths[0], lengths[1])
+    if size > slide * _MOST_WINDOWS:
+        raise context.text.error(
+            arguments[1],
+            f"each row would be in {-(-size // slide)} windows",
+            expected=f"at most {_MOST_WINDOWS}",
+            hint="give a longer slide",
+        )
+    if slide > size:
+        raise context.text.error(
+            arguments[1],
+            "the slide is longer than the window, so rows would be lost",
+            expected="slide, then size: " + usage,
+        )
+    if hop_columns:
+        taken = {each.lower() for each in stream.schema.names} & {"window_start", "window_end"}
+        if taken:
+            name = min(taken)
+            raise context.text.error(
+                function, f"'{stream.name}' has a column '{name}' itself", hint="rename it in the stream"
+            )
+    return context.noted(WindowOver(plain, Hop(size, slide, hop_columns)), function)
+
+
+_HOW: dict[tuple[str, str], JoinKind] = {
+    ("LEFT", ""): "left",
+    ("RIGHT", ""): "right",
+    ("FULL", ""): "full",
+    ("LEFT", "SEMI"): "semi",
+    ("LEFT", "ANTI"): "anti",
+}
+
+
+@dataclass(frozen=True)
+class From:
+    """The relation of FROM."""
+
+    relation: Relation
+    scope: Scope
+    streams: bool  # A source is a stream.
+    bare: Stream | None  # The stream, if it is the only source and has no window.
+    # Conditions of inner joins that read the outer query's columns, with their places.
+    outer: tuple[tuple[Expression, exp.Expr], ...] = ()
+
+
+@dataclass(frozen=True)
+class FilteredFrom:
+    """FROM and WHERE of a SELECT."""
+
+    source: From
+    relation: Relation
+    conditions: tuple[Expression, ...]  # Those of the relation's own WHERE.
+    outer: tuple[tuple[Expression, exp.Expr], ...]  # Those that read the outer query's columns, with their places.
+    joined: bool
+
+
+def equalities(
+    condition: Expression | None, left: set[str], right: set[str]
+) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
+    """Split a condition into pairs that must be equal, one of each side, and the rest."""
+    pairs: list[tuple[Expression, Expression]] = []
+    rest: list[Expression] = []
+    for each in conjuncts(condition):
+        if isinstance(each, Call) and each.function == "eq":
+            one, other = each.arguments
+            if fields(one) and fields(other):
+                if fields(one) <= left and fields(other) <= right:
+                    pairs.append((one, other))
+                    continue
+                if fields(one) <= right and fields(other) <= left:
+                    pairs.append((other, one))
+                    continue
+        rest.append(each)
+    return pairs, rest
+
+
+def made_distinct(relation: Relation, taken: set[str], alias: str, context: Context) -> tuple[Relation, dict[str, str]]:
+    """Rename the columns whose names are taken; return the relation and the new names."""
+    names: dict[str, str] = {}
+    for each in relation.schema.names:
+        name = each
+        if name in taken:
+            name = f"{alias}.{each}"
+            if name in taken or name in relation.schema.names:
+                name = context.fresh(name)
+        names[each] = name
+    if all(old == new for old, new in names.items()):
+        return relation, names
+    columns = tuple((names[each.name], Field(each.name, each.type)) for each in relation.schema)
+    return Project(relation, columns), names
+
+
+def bind_from(select: exp.Select, context: Context, around: Scope | None) -> From:
+    """Return the sources of a SELECT, joined from left to right."""
+    hop_columns = _reads_window(select)
+    source = bind_source(select.args["from_"].this, context, hop_columns=hop_columns)
+    relation, streams = source.relation, source.streams
+    scope = Scope(visible(source), around)
+    joins: list[exp.Join] = select.args.get("joins") or []
+    aliases = {source.alias.lower()}
+    commas = False
+    outer: list[tuple[Expression, exp.Expr]] = []
+    for join in joins:
+        other = bind_source(join.this, context, hop_columns=hop_columns)
+        if other.alias.lower() in aliases and other.alias:
+            raise context.text.error(
+                join.this,
+                f"two sources are named '{other.alias}'",
+                hint=f"give this one another name: AS {other.alias}2",
+            )
+        aliases.add(other.alias.lower())
+        how = _HOW.get((join.text("side"), join.text("kind")), "inner")
+        plain = not join.args.get("on") and not join.args.get("using")
+        if commas and how in {"right", "full"}:
+            raise context.text.error(
+                join, "a comma before this join leaves its left side open", hint="write CROSS JOIN"
+            )
+        commas = commas or (plain and not join.text("kind"))
+        relation, scope, more = _joined(join, how, relation, scope, other, context)
+        outer += more
+        if outer and how != "inner" and (more or how in {"right", "full"}):
+            raise context.text.error(
+                outer[-1][1],
+                f"a column of the query around is not supported in ON of {how.upper()} JOIN, nor before RIGHT and FULL",
+                hint="write the condition into the subquery's WHERE, or join with the subquery in FROM",
+            )
+        streams = streams or (other.streams and how not in {"semi", "anti"})
+    return From(relation, scope, streams, source.bare if not joins else None, tuple(outer))
+
+
+def _reads_window(select: exp.Select) -> bool:
+    for item in select.expressions:
+        inner = item.this if isinstance(item, exp.Alias) else item
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            return True
+    return any(each.name.lower() in {"window_start", "window_end"} for each in select.find_all(exp.Column))
+
+
+def _joined(
+    join: exp.Join, how: JoinKind, left: Relation, scope: Scope, other: FromItem, context: Context
+) -> tuple[Relation, Scope, list[tuple[Expression, exp.Expr]]]:
+    right, names = made_distinct(other.relation, set(left.schema.names), other.alias or "right", context)
+    columns = [replace(each, expression=Field(names[each.name], each.expression.type)) for each in visible(other)]
+    both = scope.joined(columns)
+    lefts, rights = set(left.schema.names), set(right.schema.names)
+    if join.args.get("using"):
+        return *_using(join, how, left, right, scope, columns, context), []
+    condition: Expression | None = None
+    if join.args.get("on") is not None:
+        condition = Scalars(context.text, both.mapped(both.columns), where="in ON").condition(join.args["on"])
+    every = conjuncts(condition)
+    outer = [each for each in every if any(map(is_outer, fields(each)))]
+    pairs, rest = equalities(all_of([each for each in every if each not in outer]), lefts, rights)
+    if how in {"semi", "anti"} and condition is None:
+        raise context.text.error(join, "this join needs a condition", hint="write ON")
+    made = context.noted(Join(left, right, how, tuple(pairs), all_of(rest)), join)
+    at: exp.Expr = join.args.get("on") or join
+    return made, scope if how in {"semi", "anti"} else both, [(each, at) for each in outer]
+
+
+def _using(
+    join: exp.Join,
+    how: JoinKind,
+    left: Relation,
+    right: Relation,
+    scope: Scope,
+    columns: list[Visible],
+    context: Context,
+) -> tuple[Relation, Scope]:
+    pairs: list[tuple[Expression, Expression]] = []
+    merged: list[Visible] = []
+    other = Scope(columns)
+    for each in join.args["using"]:
+        one = scope.mapped(scope.columns).resolve("", each.name, each, context.text)
+        two = other.resolve("", each.name, each, context.text)
+        equal = call("eq", [one, two])
+        assert isinstance(equal, Call)
+        pairs.append((equal.arguments[0], equal.arguments[1]))
+        value = two if how == "right" else call("coalesce", [one, two]) if how == "full" else one
+        merged.append(Visible("", each.name, value))
+    made = context.noted(Join(left, right, how, tuple(pairs)), join)
+    if how in {"semi", "anti"}:
+        return made, scope
+    used = {each.name.lower() for each in merged}
+    hidden = [
+        replace(each, plain=False, starred=False) if each.name.lower() in used and each.plain else each
+        for each in (*scope.columns, *columns)
+    ]
+    # A merged column of an earlier USING has no table: it is gone once it is merged again.
+    kept = [each for each in hidden if each.plain or each.table]
+    return made, scope.mapped([*merged, *kept])

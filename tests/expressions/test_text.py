@@ -1,0 +1,160 @@
+import pyarrow as pa
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kit.failures import fails, unfit
+
+from upstream.expressions.kinds import INT, TEXT
+from upstream.expressions.nodes import Constant, Field
+from upstream.expressions.types import call
+
+from .values import evaluate, fields, run
+
+_TEXTS = st.lists(
+    st.none() | st.sampled_from(["", "a", "é😀x", "日本語", "a,b,,c"]) | st.text(max_size=8), min_size=1, max_size=5
+)
+_PLACES = st.integers(-10, 10) | st.sampled_from([2**31 - 1, -(2**31)])
+
+
+def _substring(text: str, start: int, length: int) -> str:
+    first = start - 1 if start > 0 else len(text) + start if start < 0 else 0
+    return text[max(first, 0) : max(first + length, 0)]
+
+
+@given(texts=_TEXTS, start=_PLACES, length=_PLACES)
+@example(texts=["abcdef", "é😀x"], start=-3, length=2)
+@example(texts=["abcdef"], start=-8, length=3)
+@example(texts=["abcdef"], start=3, length=2**31 - 1)
+def test_substring_counts_from_one_or_from_the_end(texts, start, length):
+    columns = (texts, TEXT), ([start] * len(texts), INT), ([length] * len(texts), INT)
+    expected = [None if text is None else _substring(text, start, length) for text in texts]
+    assert evaluate("substring", *columns) == expected
+    assert evaluate("substring", columns[0], constants=[([start], INT), ([length], INT)]) == expected
+    rest = [None if text is None else _substring(text, start, 2**40) for text in texts]
+    assert evaluate("substring", *columns[:2]) == rest
+
+
+@given(texts=_TEXTS, count=st.integers(-3, 12))
+def test_ends_padding_and_repetition(texts, count):
+    column, number = (texts, TEXT), [([count], INT)]
+
+    def expected(function: object) -> list[str | None]:
+        return [None if text is None else function(text) for text in texts]  # type: ignore[operator]
+
+    size = max(count, 0)
+    assert evaluate("left", column, constants=number) == expected(lambda text: text[:size])
+    assert evaluate("right", column, constants=number) == expected(lambda text: text[-size:] if size else "")
+    assert evaluate("repeat", column, constants=number) == expected(lambda text: text * size)
+    pad = [*number, (["xyz"], TEXT)]
+    fill = "xyz" * 5
+    padded = expected(lambda text: fill[: max(size - len(text), 0)] + text[:size])
+    assert evaluate("lpad", column, constants=pad) == padded
+    assert evaluate("rpad", column, constants=pad) == expected(lambda text: (text + fill)[:size])
+    assert evaluate("length", column) == [None if text is None else len(text) for text in texts]
+    assert evaluate("octet_length", column) == [None if text is None else len(text.encode()) for text in texts]
+
+
+@given(texts=_TEXTS, part=st.sampled_from(["", "a", ",", "😀", "本"]))
+def test_places_of_a_part(texts, part):
+    column, constants = (texts, TEXT), [([part], TEXT)]
+    places = [None if text is None else text.find(part) + 1 for text in texts]
+    assert evaluate("instr", column, constants=constants) == places
+    for function, method in (("contains", "__contains__"), ("startswith", "startswith"), ("endswith", "endswith")):
+        expected = [None if text is None else getattr(text, method)(part) for text in texts]
+        assert evaluate(function, column, constants=constants) == expected
+        assert evaluate(function, column, ([part] * len(texts), TEXT)) == expected
+
+
+def test_parts_between_delimiters():
+    texts = ["a,b,,c", "", None, "x"]
+    nothing = ["", "", None, ""]
+    for number, expected in ((1, ["a", "", None, "x"]), (3, nothing), (-1, ["c", "", None, "x"]), (9, nothing)):
+        assert evaluate("split_part", (texts, TEXT), constants=[([","], TEXT), ([number], INT)]) == expected
+    assert evaluate("split_part", (texts, TEXT), constants=[([""], TEXT), ([1], INT)]) == texts
+    fails("part 0", evaluate, "split_part", (texts, TEXT), constants=[([","], TEXT), ([0], INT)])
+    assert evaluate("split_part", ([None], TEXT), constants=[([","], TEXT), ([0], INT)]) == [None]
+    given, frame, schema = fields((["b", "X", "", None, "z"], TEXT))
+    assert run(call("instr", [Constant("aXb", TEXT), given[0]]), frame, schema) == [3, 2, 1, None, 0]
+
+
+def test_blanks_and_other_characters_at_the_ends():
+    """The characters come before the text in trim, and after it in btrim."""
+    texts = ["  a \t", "xaxbx", None, ""]
+    assert evaluate("trim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
+    assert evaluate("ltrim", (texts, TEXT)) == ["a \t", "xaxbx", None, ""]
+    assert evaluate("rtrim", (["  a  ", None], TEXT)) == ["  a", None]
+    assert evaluate("btrim", (texts, TEXT), constants=[(["x b"], TEXT)]) == ["a \t", "a", None, ""]
+    assert evaluate("btrim", (texts, TEXT), constants=[([""], TEXT)]) == texts
+    for name, expected in (("trim", "bc"), ("ltrim", "bca"), ("rtrim", "abc")):
+        given_, frame, schema = fields((["abca", None], TEXT))
+        assert run(call(name, [Constant("a", TEXT), given_[0]]), frame, schema) == [expected, None]
+
+
+def test_replacement_is_literal():
+    texts = ["aXbX", "", None, "$1"]
+    assert evaluate("replace", (texts, TEXT), constants=[(["X"], TEXT), (["$1"], TEXT)]) == ["a$1b$1", "", None, "$1"]
+    assert evaluate("replace", (texts, TEXT), constants=[(["X"], TEXT)]) == ["ab", "", None, "$1"]
+    assert evaluate("replace", (texts, TEXT), constants=[([""], TEXT), (["y"], TEXT)]) == texts
+
+
+def test_concatenation_with_and_without_nulls():
+    columns = (["a", None, "é"], TEXT), ([1, 2, None], INT)
+    assert evaluate("concat", *columns) == ["a1", None, None]
+    given, frame, schema = fields(*columns)
+    dash = Constant("-", TEXT)
+    separated = call("concat_ws", [call("concat", [dash, dash]), *given])
+    assert run(separated, frame, schema) == ["a--1", "2", "é"]
+
+
+def test_upper_and_lower_of_special_letters():
+    assert evaluate("upper", (["straße", "ŉ", None, "é"], TEXT)) == ["STRASSE", "ʼN", None, "É"]
+    assert evaluate("lower", (["ΑΣ", "ΑΣΑ", "İ", "É"], TEXT)) == ["ας", "ασα", "i̇", "é"]
+    given, frame, schema = fields((["ß", None], TEXT))
+    for inner, outer, expected in (("upper", "lower", "ß"), ("ucase", "lcase", "ß"), ("lower", "upper", "SS")):
+        assert run(call(outer, [call(inner, given)]), frame, schema) == [expected, None]
+
+
+def test_what_has_to_be_a_constant_is_asked_for():
+    given, frame, schema = fields((["a"], TEXT), (["b"], TEXT))
+    for function, arguments in (("replace", given), ("split_part", [*given, Field("n", INT)]), ("trim", given)):
+        unfit("Expected: a constant", run, call(function, arguments), frame, pa.schema([*schema, ("n", INT)]))
+    unfit("differs by row", evaluate, "translate", (["a"], TEXT), (["a"], TEXT), (["b"], TEXT))
+    assert evaluate("translate", (["a"], TEXT), constants=[([None], TEXT), (["b"], TEXT)]) == [None]
+
+
+@given(texts=_TEXTS)
+def test_reverse_goes_by_code_points(texts):
+    assert evaluate("reverse", (texts, TEXT)) == [None if text is None else text[::-1] for text in texts]
+    assert evaluate("reverse", (["e\u0301x", "\r\n"], TEXT)) == ["x\u0301e", "\n\r"]
+    assert evaluate("reverse", ([[1, None, 2], [], None], pa.list_(INT))) == [[2, None, 1], [], None]
+
+
+@given(words=st.lists(st.text(st.characters(max_codepoint=0x24F), max_size=5), max_size=4))
+def test_initcap_takes_words_between_spaces(words):
+    words = [word.replace(" ", "_") for word in words]
+    expected = " ".join(word[:1].title() + (word.lower()[len(word[:1].lower()) :]) for word in words)
+    assert evaluate("initcap", ([" ".join(words), None], TEXT)) == [expected, None]
+    several = evaluate("initcap", (["ǆx ﬁx ßa x'y  Z-A", ""], TEXT))
+    assert several == ["ǅx Fix Ssa X'y  Z-a", ""], "letters that are several"
+
+
+@given(texts=_TEXTS, letters=st.text("aé日,x", max_size=5), by=st.text("bé😀", max_size=4))
+@example(texts=["aab"], letters="aba", by="123")
+def test_translate_replaces_letter_by_letter_and_drops_what_has_none(texts, letters, by):
+    table: dict[str, str] = {}
+    for at, letter in enumerate(letters):
+        table.setdefault(letter, by[at : at + 1])
+    expected = [None if text is None else "".join(table.get(each, each) for each in text) for text in texts]
+    assert evaluate("translate", (texts, TEXT), constants=[([letters], TEXT), ([by], TEXT)]) == expected
+
+
+def test_a_text_that_would_be_too_long_is_not_made():
+    for function, more in (("repeat", ([2_000_000_000], INT)), ("repeat", ([1 << 20], INT))):
+        fails("more than 1048576 bytes", evaluate, function, (["ab"], TEXT), more)
+    assert evaluate("repeat", (["ab", None, ""], TEXT), ([2, 2_000_000_000, 2_000_000_000], INT)) == ["abab", None, ""]
+    fails(
+        "more than 1048576 bytes",
+        evaluate,
+        "replace",
+        (["a" * 1024], TEXT),
+        constants=[(["a"], TEXT), (["b" * 1025], TEXT)],
+    )

@@ -1,0 +1,165 @@
+import shutil
+from typing import Any
+
+import pytest
+from kit.continuous import FORMS
+from kit.registries import COUNTS, FAST, OF_FAST, STREAMS, begun, register
+
+from upstream.conf.errors import CheckpointError
+from upstream.hosting.registry import registry as module
+from upstream.hosting.registry.changes import Change, Settings
+from upstream.hosting.registry.edits import record
+from upstream.hosting.registry.journal import Journal
+from upstream.hosting.registry.registry import registry_at
+from upstream.sql import bind
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """The texts that are bound when a journal is folded."""
+    texts: list[str] = []
+
+    def noted(text: str, catalog: Any) -> Any:
+        texts.append(text)
+        return bind(text, catalog)
+
+    monkeypatch.setattr(module, "bind", noted)
+    return texts
+
+
+def test_queries_have_plans_and_places(checkpoint):
+    register(checkpoint, "per_route", weight=2, buckets=3)
+    registry = register(checkpoint, "idle", active=False)
+    assert registry.version == 2
+    query = registry.queries["per_route"]
+    assert (query.id, query.weight, query.active, query.reason) == (1, 2.0, True, None)
+    assert (query.buckets, query.location) == (3, "/lake/per_route")
+    assert query.query.plan == bind(COUNTS, registry.catalog).plan
+    assert list(registry.queries) == ["per_route", "idle"]
+    assert list(registry.active) == ["per_route"]
+    with pytest.raises(ValueError, match="not active"):
+        _ = registry.queries["idle"].query
+
+
+def test_every_version_can_be_had_in_any_order(checkpoint, tmp_path):
+    for change in (
+        Change("register", "a", COUNTS),
+        Change("view", "fast", FAST),
+        Change("register", "b", OF_FAST),
+        Change("alter", "a", weight=4),
+        Change("deactivate", "a", reason="too dear"),
+        Change("alter", "a", FORMS[0]),
+        Change("activate", "a"),
+        Change("fail", "b", reason="overflow", id=3),
+        Change("drop", "b"),
+        Change("drop_view", "fast"),
+        Change("register", "b", COUNTS),
+    ):
+        record(checkpoint, change)
+    seen = {version: registry_at(checkpoint, version) for version in (11, 3, 7, 0, 5, 9, 1, 10, 2, 4, 8, 6)}
+    for version, registry in seen.items():
+        # Of another place, nothing is known yet.
+        fresh = registry_at(shutil.copytree(checkpoint, str(tmp_path / str(version))), version)
+        assert fresh == registry
+        assert [each.bound for each in fresh.active.values()] == [each.bound for each in registry.active.values()]
+    assert seen[3].queries["b"].query.views == ("fast",)
+    assert [seen[at].queries["a"].id for at in (1, 4, 5, 6, 7)] == [1, 1, 1, 6, 7]
+    assert seen[5].queries["a"].reason == "too dear"
+    assert (seen[8].queries["b"].active, seen[8].queries["b"].reason) == (False, "overflow")
+    assert seen[11].queries["b"].id == 11
+    assert seen[10].catalog.names() == sorted(each.name for each in STREAMS)
+
+
+def test_many_queries_bind_once_each(checkpoint, bound):
+    journal = Journal(checkpoint)
+    texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(100)]
+    for at, text in enumerate(texts):
+        assert journal.put(at + 1, Change("register", f"q{at}", text))
+    before = registry_at(checkpoint, 100)
+    assert len(before.active) == 100
+    assert sorted(bound) == sorted(texts)
+    bound.clear()
+    after = register(checkpoint, "one_more")
+    assert bound == [COUNTS]
+    assert len(after.active) == 101
+    assert all(after.queries[name] is each for name, each in before.queries.items())
+    bound.clear()
+    changed = record(checkpoint, Change("alter", "q7", weight=2))
+    assert bound == []
+    assert changed.queries["q7"].bound is before.queries["q7"].bound
+    assert registry_at(checkpoint, 100) is before
+
+
+def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint, bound):
+    changes = [
+        Change("register", "a", FORMS[0]),
+        Change("alter", "a", COUNTS),
+        Change("register", "b", FORMS[1]),
+        Change("drop", "b"),
+        Change("register", "c", FORMS[2], active=False),
+    ]
+    for at, change in enumerate(changes):
+        Journal(checkpoint).put(at + 1, change)
+    assert list(registry_at(checkpoint, 5).active) == ["a"]
+    assert bound == [COUNTS]
+
+
+def test_a_query_that_no_longer_binds_is_not_active(checkpoint):
+    register(checkpoint, "good")
+    Journal(checkpoint).put(2, Change("register", "bad", "SELECT vehicel_id FROM LATEST(buses)"))
+    registry = registry_at(checkpoint, 2)
+    assert list(registry.active) == ["good"]
+    assert not registry.queries["bad"].active
+    assert "did you mean 'vehicle_id'" in registry.queries["bad"].reason
+    # And so for every process, also one that has the version before.
+    assert record(checkpoint, Change("alter", "bad", weight=2)).queries["bad"].reason is not None
+
+
+def test_a_checkpoint_that_begins_again_has_no_versions_of_the_one_before(checkpoint, tmp_path):
+    register(checkpoint, "first")
+    kept = registry_at(checkpoint, 1)
+    shutil.rmtree(checkpoint)
+    begun(tmp_path, to="/sea")
+    register(checkpoint, "second")
+    fresh = registry_at(checkpoint, 1)
+    assert list(fresh.queries) == ["second"]
+    assert fresh.queries["second"].location == "/sea/second"
+    assert registry_at(checkpoint, 1, nonce=fresh.settings.nonce) is fresh
+    assert kept.settings.nonce != fresh.settings.nonce
+
+
+def test_with_the_nonce_nothing_is_read(checkpoint, monkeypatch):
+    registry = register(checkpoint, "q")
+
+    def refused(self: Journal) -> Settings | None:
+        raise AssertionError
+
+    monkeypatch.setattr(Journal, "settings", refused)
+    assert registry_at(checkpoint, 1, nonce=registry.settings.nonce) is registry
+    with pytest.raises(AssertionError):
+        registry_at(checkpoint, 1, nonce="another")
+
+
+def test_a_stream_more_is_seen(checkpoint):
+    for streams in ((), STREAMS[:1]):
+        Journal(checkpoint).write_settings(Settings("/lake", 8, streams))
+        assert registry_at(checkpoint, 0).catalog.names() == [each.name for each in streams]
+
+
+def test_what_was_known_long_ago_is_folded_again(checkpoint, tmp_path):
+    known = register(checkpoint, "q0")
+    for at in range(1, 40):
+        register(checkpoint, f"q{at}")
+    again = registry_at(checkpoint, 1)
+    assert again == known
+    assert again is not known, "so memory is bounded"
+    for at in range(40):
+        registry_at(begun(tmp_path / str(at)), 0)
+    assert registry_at(checkpoint, 1) is not again
+
+
+def test_a_place_without_a_registry_is_an_error(tmp_path):
+    with pytest.raises(CheckpointError, match="no registry"):
+        registry_at(str(tmp_path), 0)
+    with pytest.raises(CheckpointError, match="no change 1"):
+        registry_at(begun(tmp_path), 1)

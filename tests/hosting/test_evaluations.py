@@ -1,0 +1,189 @@
+import json
+from dataclasses import replace
+from datetime import timedelta
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+from kit.continuous import BUSES, CATALOG, EPOCH, TRADE
+from kit.hosting import frame
+
+from upstream.hosting import evaluations as evaluating
+from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation
+from upstream.operators.relations.plan.common_parts import shareable
+from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
+from upstream.operators.relations.zsets import BEGINNING
+from upstream.operators.state.store import DictStore
+from upstream.sql import bind
+
+MINUTE_US = 60_000_000
+START_US = int(EPOCH.timestamp() * 1_000_000)
+COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym"
+RATIO = "SELECT sym, SUM(1 / n) AS r FROM trade [RANGE 10 MINUTES] GROUP BY sym"
+
+
+def job(name, text=COUNT):
+    return {name: PlanEvaluation(name, shareable(bind(text, CATALOG).plan), ())}
+
+
+def rows(*minutes, n=1):
+    came = frame(TRADE, [("a", 1.0, n, EPOCH + timedelta(minutes=minute)) for minute in minutes])
+    return {"trade": came.with_columns(pl.Series(SEQUENCE, range(came.height), dtype=pl.Int64))}
+
+
+def moment(before, now):
+    return BatchContext(None if before is None else START_US + before * MINUTE_US, START_US + now * MINUTE_US, 0)
+
+
+def again(evaluations, store):
+    return Evaluations(store, json.loads(json.dumps(evaluations.to_json())))
+
+
+def test_the_reason_of_a_failure_is_in_the_words_of_the_query():
+    text = "SELECT sym, 1 / (COUNT(*) - 1) AS r FROM trade [RANGE 10 MINUTES] GROUP BY sym"
+    found = Evaluations(DictStore(), {}).step("e", "event", job("q", text), moment(None, 5), rows(1), {})
+    assert found.failed["q"].startswith("QueryError: ")
+    assert "count(*) = 1" in found.failed["q"]
+    assert "a:" not in found.failed["q"]
+
+
+def test_with_nothing_to_do_it_is_not_opened():
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        found = again(evaluations, store).step("e", "event", job("q"), moment(5, 5), {}, {})
+    assert found.changes == {}
+    more = again(evaluations, store).step("e", "event", {**job("q"), **job("r")}, moment(5, 5), {}, {})
+    assert more.changes["r"].get_column("n").to_list() == [1]
+    late = evaluations.step("e", "event", job("q"), moment(5, 30), {}, {})
+    assert late.changes["q"].get_column("n").to_list() == [1]
+
+
+def test_an_evaluation_that_begins_later_is_whole_when_its_window_is_full():
+    evaluations = Evaluations(DictStore(), {})
+    found = evaluations.step("e", "event", job("q"), moment(5, 6), rows(4, 5), {})
+    assert found.late == {"trade": 1}
+    assert found.begun == {"q": START_US + 15 * MINUTE_US}
+    assert found.changes["q"].get_column("n").to_list() == [1]
+
+
+def test_rows_that_came_before_make_what_begins_whole_later():
+    evaluations = Evaluations(DictStore(), {})
+    late = BatchContext(START_US, START_US + MINUTE_US, 0, newest=START_US + 3 * MINUTE_US)
+    found = evaluations.step("e", "event", job("q"), late, {}, {})
+    assert found.begun == {"q": START_US + 13 * MINUTE_US + 1}
+    shares = evaluations.step("e", "event", {**job("q"), **job("r")}, moment(1, 1), {}, {})
+    assert shares.begun == {"r": START_US + 13 * MINUTE_US + 1}
+    unsure = Evaluations(DictStore(), {})
+    assert unsure.step("e", "event", job("q"), replace(moment(None, 1), missed=True), {}, {}).begun == {"q": None}
+
+
+def test_a_jump_of_time_is_caught_up_with_in_several_steps():
+    text = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 1 HOUR] GROUP BY sym EMIT PERIODIC INTERVAL '1' MINUTE"
+
+    def caught_up():
+        evaluations, came, found = Evaluations(DictStore(), {}), rows(1, 40), []
+        while came or evaluations.behind:
+            stepped = evaluations.step("e", "event", job("q", text), moment(None, 90), came, {})
+            found += list(stepped.changes.values())
+            came = {}
+        return found
+
+    few = caught_up()
+    with patch("upstream.operators.relations.changes._MOST", 30):
+        many = caught_up()
+    assert all(frame.height <= 30 for frame in many)
+    assert len(many) > 5 > len(few)
+    assert pl.concat(many).rows() == pl.concat(few).rows()
+
+
+def test_what_is_held_is_reported_until_its_time_has_passed():
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    assert (evaluations.needs, evaluations.held_since_us, evaluations.behind) == (None, None, False)
+    first = replace(moment(None, 5), now_us=70)
+    evaluations.step("e", "event", job("q"), first, rows(1, 8), {})
+    assert evaluations.needs == START_US + 8 * MINUTE_US + 1, "the second row takes part"
+    evaluations = again(evaluations, store)
+    evaluations.step("e", "event", job("q"), replace(moment(5, 9), now_us=80), {}, {})
+    assert evaluations.needs == START_US + 11 * MINUTE_US + 1, "the first row leaves the window"
+    assert evaluations.held_since_us == 70
+    evaluations.step("e", "event", job("q"), moment(9, 30), {}, {})
+    assert (evaluations.needs, evaluations.held_since_us) == (None, None)
+
+
+def test_a_job_that_cannot_be_added_fails_alone():
+    evaluations = Evaluations(DictStore(), {})
+    found = evaluations.step("e", "arrival", job("q"), moment(None, 5), {}, {})
+    assert found.failed.keys() == {"q"}
+    assert found.begun == {}
+
+
+def test_the_state_of_jobs_and_of_evaluations_that_are_gone_is_removed():
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+    alone = {kind for kind, _ in store.values}
+    evaluations.step("e", "event", {**job("q"), **job("r", RATIO)}, moment(5, 6), rows(5), {})
+    assert {kind for kind, _ in store.values} > alone
+    evaluations = again(evaluations, store)
+    evaluations.step("e", "event", job("q"), moment(6, 7), rows(6), {})
+    assert {kind for kind, _ in store.values} == alone
+    evaluations = again(evaluations, store)
+    evaluations.keep(set())
+    assert store.values == {}
+    assert evaluations.to_json() == {}
+
+
+COUNTS = {"range": COUNT, "slices": COUNT.replace("10 MINUTES]", "10 MINUTES SLIDE 1 MINUTE]")}
+
+
+@pytest.mark.parametrize("form", COUNTS)
+def test_what_begins_takes_nothing_over_from_what_has_left_if_that_is_cleared_but_from_what_goes_on(form):
+    text = COUNTS[form].replace("COUNT(*)", "SUM(n)")
+    maximum = text.replace("SUM(n)", "MAX(n)")
+    for clears, stays, taken in (
+        (False, {}, [1]),
+        (True, {}, []),
+        (True, job("s", text), [1]),
+        (True, job("s", maximum), [1] if form == "range" else []),  # slices have only what others want of them
+    ):
+        store = DictStore()
+        evaluations = Evaluations(store, {})
+        evaluations.step("e", "event", {**job("q", text), **stays}, moment(None, 5), rows(1), {})
+        jobs = {**job("r", text), **stays}
+        found = again(evaluations, store).step("e", "event", jobs, moment(5, 6), {}, {}, clears=clears)
+        changes = found.changes.get("r", pl.DataFrame({"n": []}))
+        assert changes.get_column("n").to_list() == taken
+        whole = found.begun["r"]
+        assert whole == BEGINNING if taken == [1] else whole is not None and whole >= START_US + 14 * MINUTE_US
+
+
+def test_tombstones_are_forgotten_when_the_low_watermark_has_passed_them_also_without_rows():
+    store = DictStore()
+    evaluations = Evaluations(store, {})
+    newest = job("q", "SELECT vehicle_id, speed FROM LATEST(buses)")
+    gone = frame(BUSES, [("a", "r", 1.0, EPOCH + timedelta(minutes=8))]).with_columns(
+        pl.lit(0, pl.Int64).alias(SEQUENCE), pl.lit(True).alias(TOMBSTONE)
+    )
+    evaluations.step("e", "arrival", newest, moment(None, 5), {"buses": gone}, {})
+    assert evaluations.needs is None, "no source is to promise for it"
+    kept = {kind for kind, _ in store.values}
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        evaluations.step("e", "arrival", newest, moment(5, 8), {}, {})
+    assert {kind for kind, _ in store.values} == kept
+    evaluations = again(evaluations, store)
+    assert evaluations.step("e", "arrival", newest, moment(8, 9), {}, {}).changes == {}
+    assert {kind for kind, _ in store.values} == {"e/head", "e/operators", "e/queries"}
+    with patch.object(evaluating, "Evaluation", side_effect=AssertionError):
+        evaluations.step("e", "arrival", newest, moment(9, 10), {}, {})
+
+
+def test_results_over_slides_are_complete_at_the_slide_after_the_rows_that_were_missed():
+    """A row of 00:16, missed at 00:14, is in the window of two minutes that shows until 00:20."""
+    minute = 60_000_000
+    moment = BatchContext(14 * minute, 14 * minute, 0, None, newest=16 * minute)
+    whole = evaluating._Whole({}, moment, first=True)
+    assert 20 * minute <= whole.of(16 * minute, 2 * minute) <= 21 * minute
+    assert evaluating._Whole({}, moment, first=True).of(16 * minute, 0) == 18 * minute + 1

@@ -1,0 +1,304 @@
+"""The host on real Spark: queries come, change, fail and go while it runs, and others read their tables."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from kit.feeds import write_csv
+from kit.waiting import wait_for
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.pandas.types import to_arrow_schema
+
+import upstream as us
+from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.process_identity import Process
+from upstream.conf.units import now_us
+from upstream.core.rows.system_column import SYSTEM
+from upstream.hosting.host_lease import CheckpointLease
+from upstream.hosting.job import start
+from upstream.hosting.registry.changes import Change
+from upstream.hosting.registry.edits import define_stream, opened, record
+from upstream.hosting.registry.journal import Journal
+from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.removal import drop_query
+from upstream.hosting.reports import Reports
+from upstream.operators.relations.plan.nodes import Stream
+from upstream.storage.folder import folder_at
+
+pytestmark = pytest.mark.spark
+
+BUSES = "bus STRING, t TIMESTAMP, route STRING, speed BIGINT"
+ROUTES = "route STRING, t TIMESTAMP, name STRING"
+PARTITIONS = "spark.sql.shuffle.partitions"
+PER_ROUTE = "SELECT route, COUNT(*) AS n, AVG(speed) AS speed FROM LATEST(buses) GROUP BY route"
+
+
+class Hosted:
+    """A job over one or two feeds, and its registry."""
+
+    def __init__(self, spark, place, **options):
+        self.spark, self.place, self.options = spark, place, options
+        self.checkpoint = str(place / "checkpoint")
+        self._files = 0
+        opened(self.checkpoint, str(place / "lake"), 3)
+        for name, stream in self.streams().items():
+            own = to_arrow_schema(stream.schema, timezone="UTC").remove_metadata()
+            own = own.remove(own.get_field_index(SYSTEM))
+            define_stream(self.checkpoint, Stream(name, own, stream.key, stream.event_time, updates=True))
+
+    def streams(self):
+        def feed(name, key, schema, stays):
+            (self.place / name).mkdir(exist_ok=True)
+            rows = us.read(
+                self.spark, self.place / name, key=key, event_time="t", schema=schema, fileFormat="csv",
+                watermark=us.Watermark.bounded("5 seconds"), **self.options,
+            )  # fmt: skip
+            return rows.where(stays, on_leave="delete")
+
+        return {
+            "buses": feed("buses", "bus", BUSES, "speed <> -1"),
+            "routes": feed("routes", "route", ROUTES, "name <> 'gone'"),
+        }
+
+    def write(self, name, *rows):
+        header = "bus,t,route,speed" if name == "buses" else "route,t,name"
+        cells = [[row[0], f"2026-01-01 00:00:{row[1]:02d}", *row[2:]] for row in rows]
+        self._files += 1
+        write_csv(self.place / name / f"{self._files}.csv", header, cells)
+
+    def change(self, kind, name, text=None, **values):
+        record(self.checkpoint, Change(kind, name, text, **values))
+
+    def run(self):
+        start(self.streams(), self.checkpoint, availableNow=True).awaitTermination()
+
+    def rows(self, name, order):
+        columns = [field.name for field in DeltaTable(self._table(name)).schema().fields]
+        shown = [each for each in columns if not each.startswith("_upstream") and each != "row_key"]
+        return pl.read_delta(self._table(name)).select(shown).sort(order).rows()
+
+    def versions(self, name):
+        return DeltaTable(self._table(name)).version()
+
+    def query(self, name):
+        return registry_now(self.checkpoint).queries[name]
+
+    def report(self, name):
+        return Reports(folder_at(self.checkpoint)).read()[self.query(name).id]
+
+    def _table(self, name):
+        return str(self.place / "lake" / name)
+
+
+def taken(query):
+    """The version of the registry in the last batch."""
+    offsets = [json.loads(each.endOffset) for each in query.lastProgress.sources if each.endOffset]
+    return next(offset["version"] for offset in offsets if "upstream_queries" in offset)
+
+
+def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    job.change("register", "per_route", PER_ROUTE)
+    job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 10 SECONDS]")
+    job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
+    query = start(job.streams(), job.checkpoint, name="host", processingTime="0 seconds")
+
+    def settled():
+        """The job has taken all files, and the registry of now, also right after its start."""
+        wanted = Journal(job.checkpoint).version()
+        query.processAllAvailable()
+        assert taken(query) >= wanted
+
+    settled()
+    assert job.rows("per_route", "route") == [("r1", 2, 15.0), ("r2", 1, 30.0)]
+    assert job.rows("recent", "n") == [], "it waits for the first low-watermark"
+    assert not job.report("recent").begun
+    # A bus changes its route, and another one goes: the groups change in one commit.
+    version = job.versions("per_route")
+    job.write("buses", ("a", 5, "r2", 50), ("b", 6, "r1", -1))
+    settled()
+    assert job.rows("per_route", "route") == [("r2", 2, 40.0)]
+    assert job.versions("per_route") == version + 1
+    # A query comes, another one is altered, one fails, one goes. The others go on.
+    job.change("register", "per_bus", "SELECT bus, 60 / speed AS pace FROM LATEST(buses)")
+    job.change("alter", "per_route", "SELECT route, MAX(speed) AS speed FROM LATEST(buses) GROUP BY route")
+    job.change("register", "short", "SELECT bus FROM LATEST(buses)")
+    settled()
+    assert job.rows("per_route", "route") == [("r2", 50)], "it begins with the newest rows, which others keep"
+    assert job.rows("per_bus", "bus") == [("a", 1.2), ("c", 2.0)]
+    job.change("drop", "short")
+    settled()
+    job.write("buses", ("a", 7, "r2", 60), ("c", 8, "r1", 15))
+    settled()
+    assert job.rows("per_route", "route") == [("r1", 15), ("r2", 60)]
+    assert job.rows("per_bus", "bus") == [("a", 1.0), ("c", 4.0)]
+    job.write("buses", ("d", 9, "r2", 0), ("a", 9, "r2", 30))
+    settled()
+    assert taken(query) == Journal(job.checkpoint).version(), "with the change that the failure has made"
+    assert not job.query("per_bus").active
+    assert "division by zero" in job.query("per_bus").reason.lower()
+    assert job.rows("per_bus", "bus") == [("a", 1.0), ("c", 4.0)], "a batch in which it failed commits nothing"
+    assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
+    assert job.rows("short", "bus") == [("a",), ("c",)], "its table stays as it was when it was dropped"
+    query.stop()
+    assert query.exception() is None
+    report = job.report("per_route")
+    assert (report.begun, report.rows, report.late) == (True, 4, 0)
+    table = str(tmp_path / "lake" / "per_route")
+    rows = DeltaTable(table).to_pyarrow_dataset()
+    assert duckdb.sql("SELECT route, speed FROM rows ORDER BY route").fetchall() == [("r1", 15), ("r2", 30)]
+    assert rows.count_rows() == 2
+    assert us.LatestTable(table).check().healthy
+    # A restart goes on where the job was, with what was registered meanwhile.
+    job.change("activate", "per_bus")
+    job.write("buses", ("d", 10, "r2", 20))
+    job.run()
+    assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
+    assert job.rows("per_bus", "bus") == [("a", 2.0), ("c", 4.0), ("d", 3.0)]
+
+
+def test_two_streams_meet_over_restarts_in_as_many_partitions_as_there_are_shards_and_a_table_goes(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    job.change(
+        "view", "named", "SELECT bus, speed, name FROM LATEST(buses) AS b JOIN LATEST(routes) AS r USING (route)"
+    )
+    job.change("register", "per_name", "SELECT name, SUM(speed) AS speed FROM named GROUP BY name")
+    job.change("register", "seen", "ISTREAM(SELECT bus FROM buses [NOW] WHERE speed > 25)")
+    job.change("register", "goes", PER_ROUTE)
+    job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
+    before = spark.conf.get(PARTITIONS)
+    spark.conf.set(PARTITIONS, 7)
+    try:
+        job.run()
+        assert spark.conf.get(PARTITIONS) == "7"
+    finally:
+        spark.conf.set(PARTITIONS, before)
+    for stage in ("0", "1"):
+        partitions = (tmp_path / "checkpoint" / "state" / stage).glob("[0-9]")
+        assert sorted(each.name for each in partitions) == ["0", "1", "2"]
+    drop_query(job.checkpoint, "goes", delete_table=True)
+    job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
+    job.write("buses", ("d", 20, "r2", 40), ("d", 21, "r2", 41), ("d", 22, "r2", 42))
+    job.run()
+    assert sorted(each.name for each in (tmp_path / "lake").iterdir()) == ["per_name", "seen"]
+    assert job.rows("per_name", "name") == [("one", 30), ("two", 72)]
+    job.write("routes", ("r1", 2, "uno"), ("r2", 2, "gone"))
+    job.write("buses", ("d", 40, "r1", 1), ("d", 41, "r1", 1), ("d", 42, "r1", 2))
+    job.run()
+    assert job.rows("per_name", "name") == [("uno", 32)]
+    assert [row[0] for row in job.rows("seen", ["time", "bus"])] == ["c", "d", "d", "d"]
+
+
+def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    names = [f"q{number}" for number in range(5)]
+    for number, name in enumerate(names):
+        job.change("register", name, f"SELECT bus, speed + {number} AS v FROM LATEST(buses)")
+
+    def run(**options):
+        query = start(job.streams(), job.checkpoint, **options)
+        query.awaitTermination()
+        assert query.exception() is None
+
+    def values():
+        return [[value for _, value in job.rows(name, "bus")] for name in names]
+
+    def costly():
+        """Let each result have taken 100 s, as on a slow disk."""
+        report = tmp_path / "checkpoint" / "queries" / "report.json"
+        known = json.loads(report.read_text())
+        for each in known["queries"].values():
+            each["cost_s"] = 100.0
+        report.write_text(json.dumps(known))
+
+    job.write("buses", ("a", 1, "r1", 10))
+    run(availableNow=True)
+    # A job that stops while results wait leaves them for the next one.
+    costly()
+    job.write("buses", ("a", 2, "r1", 20), ("b", 2, "r1", 30))
+    query = start(job.streams(), job.checkpoint, processingTime="3 seconds", batch_s=0.5)
+    wait_for(lambda: any(job.report(name).waiting_since_us for name in names), query.exception)
+    query.stop()
+    assert any(len(each) == 1 for each in values()), "some wait"
+    run(availableNow=True, batch_s=0.5)
+    assert values() == [[20 + n, 30 + n] for n in range(5)], "the run ends with all of them"
+    assert all(job.report(name).waiting_since_us is None for name in names)
+    assert all(us.LatestTable(tmp_path / "lake" / name).check().healthy for name in names)
+    # The only batch of a run puts out all, whatever the limit.
+    costly()
+    job.write("buses", ("c", 4, "r1", 60))
+    run(once=True, batch_s=0.5)
+    assert [each[-1] for each in values()] == [60, 61, 62, 63, 64]
+
+
+def test_a_silent_stream_goes_on_by_its_clock_while_a_query_holds_rows(spark, tmp_path):
+    job = Hosted(spark, tmp_path, idle="ets", etsDelay="1 second", checkpointLocation=str(tmp_path / "checkpoint"))
+    job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 3 SECONDS]")
+    both = "SELECT bus, name FROM buses [RANGE 3 SECONDS] AS b JOIN routes [RANGE 1 HOUR] AS r USING (route)"
+    job.change("register", "both", f"ISTREAM({both})")
+    job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
+    job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r2", 20), ("c", 8, "r1", 30))
+    query = start(job.streams(), job.checkpoint, processingTime="0 seconds")
+    query.processAllAvailable()
+    # No row comes any more: both streams pass 8 s and 11 s, and then nothing is held by the first query.
+    pairs = [("a", "one"), ("b", "two"), ("c", "one")]
+    wait_for(lambda: [row[:2] for row in job.rows("both", "bus")] == pairs, query.exception)
+    wait_for(lambda: job.rows("recent", "n") == [(0,)], query.exception)
+    query.stop()
+    assert query.exception() is None
+
+
+def test_what_cannot_be_hosted_is_refused(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    streams = job.streams()
+    with pytest.raises(OptionError, match="routes missing"):
+        start({"buses": streams["buses"], "other": streams["routes"]}, job.checkpoint)
+    coalesced = us.read(
+        spark, tmp_path / "buses", key="bus", event_time="t", schema=BUSES, fileFormat="csv", coalesce=True
+    )
+    with pytest.raises(SchemaError, match="'buses'"):
+        start({**streams, "buses": coalesced}, job.checkpoint)
+    with pytest.raises(CheckpointError, match="no registry"):
+        start(streams, str(tmp_path / "other"))
+
+
+def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
+    job = Hosted(spark, tmp_path)
+    job.change("register", "per_route", PER_ROUTE)
+    job.write("buses", ("a", 1, "r1", 10))
+
+    def started():
+        return start(job.streams(), job.checkpoint, processingTime="0 seconds")
+
+    # Of two that start at the same moment one is refused in words, and the other one runs.
+    with ThreadPoolExecutor(2) as pool:
+        both = [each.exception() or each.result() for each in [pool.submit(started) for _ in range(2)]]
+    refused, query = sorted(both, key=lambda each: not isinstance(each, Exception))
+    assert isinstance(refused, CheckpointError)
+    with pytest.raises(CheckpointError, match=f"another job hosts the queries of .*: process {os.getpid()} on .*,"):
+        started()
+    query.processAllAvailable()
+    assert query.exception() is None
+    assert job.rows("per_route", "route") == [("r1", 1, 10.0)]
+    # It stops: the next one may start at once, here and, as its lease shows, elsewhere.
+    query.stop()
+    job.run()
+    wait_for(lambda: CheckpointLease(folder_at(job.checkpoint)).read() is None)
+    # One that lost its lease, as in a suspended process, fails in words before it changes a table.
+    query = started()
+    query.processAllAvailable()
+    place = CheckpointLease(folder_at(job.checkpoint))
+    place.release()
+    other = Process("elsewhere", "another machine", 7, 7)
+    place.hold("other", other, 60_000_000, now_us())
+    version = job.versions("per_route")
+    job.write("buses", ("b", 2, "r1", 20))
+    with pytest.raises(StreamingQueryException, match=r"another job took over the queries .* process 7 on elsewhere"):
+        query.awaitTermination()
+    assert job.versions("per_route") == version
+    with pytest.raises(CheckpointError, match="process 7 on elsewhere"):
+        started()

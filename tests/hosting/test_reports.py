@@ -1,0 +1,81 @@
+"""Reports of queries: each batch counts once."""
+
+from upstream.hosting.output import BatchOutcome, Began
+from upstream.hosting.reports import QueryReport, Reports
+from upstream.storage.folder import folder_at
+
+
+def test_batches_add_up_over_restarts_and_repeats(tmp_path):
+    folder = folder_at(str(tmp_path))
+    reports = Reports(folder)
+    assert reports.read() == {}
+    reports.take(0, BatchOutcome(rows={1: 3}, began={1: Began(7)}, late={1: 1}), [1, 2], {1: (100, 0.5)})
+    first = QueryReport(True, 7, 3, 1, 0, 100, 0.5)
+    assert reports.read() == {1: first, 2: QueryReport()}
+    for again in (reports, Reports(folder)):  # in the same process, or after a restart
+        again.take(0, BatchOutcome(rows={1: 3}, late={1: 1}), [1, 2], {})
+        assert again.read()[1] == first
+    again = Reports(folder)
+    again.take(1, BatchOutcome(), [1, 2], {})
+    again.take(2, BatchOutcome(rows={1: 2}, began={2: Began(None)}), [1, 2], {1: (200, None)})
+    assert Reports(folder).read() == {1: QueryReport(True, 7, 5, 1, 2, 200, None), 2: QueryReport(begun=True)}
+    again.take(3, BatchOutcome(late={2: 4}), [2], {})
+    assert Reports(folder).read() == {2: QueryReport(begun=True, late=4)}
+
+
+def test_what_waits_is_there_until_it_is_put_out(tmp_path):
+    reports = Reports(folder_at(str(tmp_path)))
+    reports.take(0, BatchOutcome(began={1: Began(0), 2: Began(0)}, waiting={1: 70, 2: 90}), [1, 2], {})
+    assert {number: each.waiting_since_us for number, each in reports.read().items()} == {1: 70, 2: 90}
+    reports.take(1, BatchOutcome(waiting={1: 70}, failed={1: ("one", "a cast")}), [1, 2], {})
+    assert {number: each.waiting_since_us for number, each in reports.read().items()} == {1: None, 2: None}
+    reports.take(2, BatchOutcome(waiting={2: 80}), [1, 2], {})
+    reports.take(3, BatchOutcome(), [1, 2], {})
+    assert reports.host().batch == 3, "what waited has added up to nothing"
+    assert reports.read()[2].waiting_since_us is None
+    reports.take(4, BatchOutcome(), [1, 2], {})
+    assert reports.host().batch == 3, "nothing has happened"
+
+
+def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, caplog):
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / ".staged").write_text("")  # as a full or a read-only disk: each write is an OSError
+    reports = Reports(folder_at(str(tmp_path)))
+    reports.take(0, BatchOutcome(rows={1: 3}), [1], {})
+    assert "the report of the queries cannot be written" in caplog.text
+    (tmp_path / "queries" / ".staged").unlink()
+    reports.take(1, BatchOutcome(rows={1: 4}), [1], {})
+    assert reports.read()[1].rows == 7
+
+
+def test_costs_and_durations_fade(tmp_path):
+    reports = Reports(folder_at(str(tmp_path)))
+    reports.take(0, BatchOutcome(rows={1: 9}), [1, 2], {}, 3.0, {1: 1.0})
+    assert (reports.host().batch_s, reports.host().fixed_s, reports.read()[1].cost_s) == (3.0, 2.0, 1.0)
+    again = Reports(folder_at(str(tmp_path)))
+    again.take(1, BatchOutcome(rows={1: 9, 2: 1}), [1, 2], {}, 6.0, {1: 2.0, 2: 1.0})
+    assert reports.host() == again.host()
+    assert (again.host().batch_s, again.host().fixed_s) == (6.0, 2.3)
+    assert {number: each.cost_s for number, each in again.read().items()} == {1: 1.3, 2: 1.0}
+    again.take(2, BatchOutcome(rows={2: 1}), [1, 2], {}, 2.15, {2: 1.0})
+    assert again.read()[1].cost_s == 1.3
+    assert again.host().fixed_s == 1.955, "half of what was foretold is near enough"
+    again.take(3, BatchOutcome(rows={2: 1}), [1, 2], {}, 3.9, {2: 2.01})
+    assert (again.host().fixed_s, again.read()[2].cost_s) == (1.9355, 2.01), "what was far from true is forgotten"
+    again.take(4, BatchOutcome(rows={2: 1}), [1, 2], {}, 0.5, {2: 2.0})
+    assert again.host().fixed_s == 0.0, "never below nothing"
+
+
+def test_how_often_a_query_has_results(tmp_path):
+    reports = Reports(folder_at(str(tmp_path)))
+
+    def after(batch, outcome):
+        reports.take(batch, outcome, [1, 2], {})
+        return {number: each.likely for number, each in reports.read().items()}
+
+    assert after(0, BatchOutcome(began={1: Began(0)}, rows={1: 1})) == {1: 1.0, 2: 1.0}
+    assert after(1, BatchOutcome(rows={2: 1})) == {1: 0.7, 2: 1.0}, "before it has begun nothing is known"
+    assert after(2, BatchOutcome(waiting={1: 50})) == {1: 0.79, 2: 1.0}
+    assert after(3, BatchOutcome(waiting={1: 50}, rows={2: 1})) == {1: 0.79, 2: 1.0}, "who knows what it has had"
+    assert after(4, BatchOutcome(rows={1: 3})) == {1: 0.79, 2: 1.0}
+    assert after(5, BatchOutcome()) == {1: 0.79, 2: 1.0}, "nothing came"

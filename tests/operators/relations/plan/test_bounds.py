@@ -1,0 +1,132 @@
+import pytest
+from kit.continuous import MOMENT, TRADE, bound, refused
+
+from upstream.expressions.nodes import Field
+from upstream.operators.relations.plan import nodes
+from upstream.operators.relations.plan.bounds import UnboundedError, length_text, state_of
+
+S = 1_000_000
+WITHIN = "a.t BETWEEN b.t AND b.t + INTERVAL '2' SECONDS"
+VALUES = "a weight per value of px in each group"
+
+
+def keeps(sql, kind):
+    return [each.keeps for each in state_of(bound(sql).plan) if isinstance(each.node, kind)]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ("trade [RANGE 90 MINUTES]", "the rows of 90 minutes"),
+        ("trade [RANGE 1 DAY SLIDE 1 HOUR]", "the rows of 1 day, until the next multiple of 1 hour"),
+        ("trade [NOW]", "the rows of one instant"),
+        ("trade [PARTITION BY sym, n ROWS 3]", "3 rows per (sym, n)"),
+        ("trade [ROWS 1]", "1 row"),
+        ("LATEST(buses)", "one row per (vehicle_id)"),
+        ("Domains", "all rows of Domains"),
+        ("trade", ""),
+        ("TUMBLE(trade, t, INTERVAL '1' HOUR)", "the rows of 1 hour and of 1 hour more"),
+    ],
+)
+def test_windows(window, expected):
+    assert keeps(f"SELECT COUNT(*) FROM {window}", nodes.WindowOver) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind", "expected"),
+    [
+        ("SELECT sym, COUNT(*), SUM(px) FROM trade GROUP BY sym", nodes.Aggregate, "2 partial aggregates per (sym)"),
+        ("SELECT MAX(px) FROM trade", nodes.Aggregate, "1 partial aggregate per the whole"),
+        ("SELECT MAX(px) FROM trade [NOW]", nodes.Aggregate, f"1 partial aggregate per the whole; {VALUES}"),
+        ("SELECT DISTINCT sym FROM trade", nodes.Distinct, "a weight per distinct (sym)"),
+        (
+            "SELECT n FROM trade INTERSECT SELECT 1 FROM quote",
+            nodes.SetOperation,
+            "a weight of each side per distinct (n)",
+        ),
+        ("SELECT sym FROM trade UNION ALL SELECT sym FROM quote", nodes.SetOperation, ""),
+        ("SELECT sym, n FROM trade ORDER BY n LIMIT 2", nodes.Top, "2 rows"),
+        ("SELECT sym, n FROM trade [NOW] ORDER BY n LIMIT 2", nodes.Top, "the rows below it, in order"),
+        ("RSTREAM(SELECT sym FROM trade [NOW])", nodes.Changes, "all rows of the relation"),
+        ("SELECT sym FROM trade", nodes.Changes, ""),
+    ],
+)
+def test_operators(sql, kind, expected):
+    assert keeps(sql, kind) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("sql", "sides"),
+    [
+        ("SELECT S.URL FROM Requests S, Domains R WHERE S.domain = R.domain", ("none", "all")),
+        ("SELECT a.sym FROM trade [NOW] a, quote [NOW] b WHERE a.sym = b.sym", ("all", "all")),
+        (f"SELECT a.sym FROM trade a JOIN quote b ON {WITHIN}", (0, 2 * S)),
+        ("SELECT sym FROM trade [NOW] WHERE sym IN (SELECT sym FROM quote)", ("all", "keys")),
+        # A row that leaves takes its pairs with it: the other side is needed until then.
+        (f"SELECT n FROM trade a JOIN quote [RANGE 9 SECONDS] b ON {WITHIN}", (9 * S, 2 * S)),
+        (f"SELECT n FROM trade [ROWS 3] a JOIN quote [NOW] b ON {WITHIN}", ("all", "all")),
+        # A row comes into a window that slides at the next multiple.
+        (f"SELECT n FROM trade a, quote [RANGE 9 SECONDS SLIDE 3 SECONDS] b WHERE {WITHIN}", (12 * S, 2 * S)),
+        ("SELECT domain FROM Domains WHERE domain NOT IN (SELECT domain FROM Requests [NOW])", ("all", "none")),
+    ],
+)
+def test_joins_keep_what_may_still_meet(sql, sides):
+    found = [each for each in state_of(bound(sql).plan) if isinstance(each.node, nodes.Join)]
+    assert [each.sides for each in found] == [sides]
+
+
+@pytest.mark.parametrize(
+    ("sql", "part", "at"),
+    [
+        ("SELECT t, COUNT(*) FROM trade GROUP BY t", "GROUP BY", "trade"),
+        ("SELECT date_trunc('DAY', t) AS d, COUNT(*) FROM trade GROUP BY 1", "GROUP BY", "trade"),
+        ("SELECT COUNT(DISTINCT t) FROM trade", "COUNT", "trade"),
+        ("SELECT MEDIAN(unix_micros(t)) FROM trade", "MEDIAN", "trade"),
+        ("SELECT * FROM trade UNION SELECT * FROM trade", "UNION", "trade"),
+        ("SELECT * FROM trade [PARTITION BY t ROWS 1]", "a partition for each time", "[PARTITION BY t ROWS 1]"),
+        ("SELECT a.sym FROM trade a JOIN quote [NOW] b USING (sym)", "the join", "trade a"),
+        ("SELECT n FROM trade a JOIN LATEST(buses) b ON t BETWEEN timestamp AND timestamp", "the join", "trade a"),
+        ("SELECT a.sym FROM trade [NOW] a JOIN quote b ON a.t >= b.t", "the join", "quote b"),
+        ("SELECT sym FROM trade a WHERE EXISTS (SELECT 1 FROM quote b WHERE a.px < b.bid)", "the join", ""),
+        ("SELECT sym FROM trade WHERE sym IN (SELECT sym FROM quote [NOW])", "the join", "trade"),
+        ("SELECT t FROM trade [NOW] WHERE n IN (SELECT unix_micros(t) FROM quote)", "IN or EXISTS", "quote"),
+        ("RSTREAM(SELECT sym FROM trade)", "RSTREAM", "trade"),
+        ("SELECT n FROM trade EMIT PERIODIC INTERVAL '1' SECOND", "RSTREAM", "trade"),
+        (f"SELECT n FROM trade a LEFT JOIN quote b ON {WITHIN} ORDER BY 1 LIMIT 1", "the first rows of an order", ""),
+    ],
+)
+def test_plans_without_a_bound_are_refused_at_the_source(sql, part, at):
+    refused(sql, part, "What to do", at=at)
+
+
+def test_groups_of_a_window_of_time_have_a_bound():
+    bound("SELECT t, COUNT(*) FROM trade [RANGE 1 HOUR] GROUP BY t")
+    bound("SELECT window_end, COUNT(*) FROM TUMBLE(trade, t, INTERVAL '1' HOUR) GROUP BY window_end")
+
+
+def test_a_join_of_three_streams_waits_for_the_pairs_of_two():
+    plan = bound(
+        "SELECT a.n FROM trade a JOIN quote b ON a.t BETWEEN b.t - INTERVAL '5' SECONDS AND b.t "
+        "JOIN quote c ON c.t BETWEEN a.t AND a.t + INTERVAL '1' SECOND"
+    ).plan
+    # A pair of a and b may come 5 s after a, and so 5 s after c.
+    assert [each.sides for each in state_of(plan) if isinstance(each.node, nodes.Join)] == [(5 * S, 0), (S, 5 * S)]
+
+
+def test_the_error_has_the_operator_and_the_source():
+    source = nodes.WindowOver(TRADE, nodes.UnboundedWindow())
+    plan = nodes.Distinct(nodes.Project(source, (("t", Field("t", MOMENT)),)))
+    with pytest.raises(UnboundedError) as caught:
+        state_of(plan)
+    assert (caught.value.node, caught.value.source) == (plan, source)
+
+
+def test_lengths_are_written_in_the_largest_unit():
+    assert [length_text(each) for each in (1, 1000, 1_500_000, 60_000_000, 86_400_000_000, 0)] == [
+        "1 microseconds",
+        "1 millisecond",
+        "1500 milliseconds",
+        "1 minute",
+        "1 day",
+        "0 microseconds",
+    ]

@@ -1,0 +1,72 @@
+"""Rewriting keeps the meaning and brings conditions down."""
+
+from kit.continuous import QUOTE, TRADE, bound, only, relation
+
+from upstream.operators.relations.plan.nodes import Join, Now, Project, Where, WindowOver, walk
+
+A, B = "trade [NOW] a", "quote [NOW] b"
+
+
+def test_subqueries_merge_into_one_condition_and_one_projection():
+    inner = "SELECT sym AS b, n FROM (SELECT * FROM trade [NOW] WHERE px > 1) WHERE n > 2"
+    nested = relation(f"SELECT b AS c FROM ({inner}) WHERE b = 'a'")
+    flat = relation("SELECT sym AS c FROM trade [NOW] WHERE px > 1 AND n > 2 AND sym = 'a'")
+    assert nested == flat
+    assert isinstance(nested, Project)
+    assert isinstance(nested.source, Where)
+    assert nested.source.source == WindowOver(TRADE, Now())
+
+
+def test_commas_and_joins_are_one_plan():
+    comma = relation(f"SELECT bid FROM {A}, {B} WHERE a.sym = b.sym AND bid > 1 AND n > 2 AND px < bid")
+    join = relation(f"SELECT bid FROM {A} JOIN {B} ON a.sym = b.sym AND px < bid AND bid > 1 AND n > 2")
+    assert comma == join
+    made = only(comma, Join)
+    assert len(made.on) == 1
+    assert str(made.condition) == "(px < bid)"
+    assert isinstance(made.left, Where)
+    assert made.left.source == WindowOver(TRADE, Now())
+    assert any(isinstance(each, Where) for each in walk(made.right))
+    assert WindowOver(QUOTE, Now()) in set(walk(made.right))
+
+
+def test_conditions_stay_above_the_padded_side_of_outer_joins():
+    plan = relation(f"SELECT a.sym FROM {A} LEFT JOIN {B} ON a.sym = b.sym WHERE b.bid > 1 AND a.n > 2")
+    where = plan.source
+    assert isinstance(where, Where)
+    assert str(where.condition) == "(bid > cast(1 AS DOUBLE))"
+    assert str(where.source.left.condition) == "(n > cast(2 AS BIGINT))"
+    right = relation(f"SELECT b.bid FROM {A} RIGHT JOIN {B} ON a.sym = b.sym WHERE a.n > 2")
+    assert isinstance(right.source, Where)
+    full = relation(f"SELECT b.bid FROM {A} FULL JOIN {B} ON a.sym = b.sym WHERE a.n > 2 AND b.bid > 1")
+    assert isinstance(full.source, Where)
+    assert isinstance(full.source.source, Join)
+
+
+def test_conditions_that_can_fail_do_not_move_below_a_join():
+    plan = relation("SELECT a.sym FROM trade [NOW] a JOIN quote [NOW] b ON a.sym = b.sym WHERE 10 / a.n > 2")
+    assert isinstance(plan.source, Where)
+    assert isinstance(plan.source.source, Join)
+    guarded = relation("SELECT sym FROM trade [NOW] WHERE n <> 0 AND 10 / n > 2")
+    assert str(guarded.source.condition).startswith("((n <> ")
+
+
+def test_conditions_on_the_left_of_in_and_exists_move_to_the_left():
+    inner = "SELECT * FROM trade [NOW] WHERE sym IN (SELECT sym FROM quote [NOW])"
+    plan = relation(f"SELECT sym FROM ({inner}) x WHERE n > 2")
+    semi = only(plan, Join)
+    assert semi.how == "semi"
+    assert isinstance(semi.left, Where)
+
+
+def test_what_is_computed_is_not_computed_twice():
+    plan = bound("SELECT y + y AS z FROM (SELECT px * 2 AS y FROM trade [NOW]) x").plan.source
+    assert isinstance(plan, Project)
+    assert isinstance(plan.source, Project)
+    once = bound("SELECT y + 1 AS z FROM (SELECT px * 2 AS y FROM trade [NOW]) x").plan.source
+    assert isinstance(once.source, WindowOver)
+
+
+def test_projections_of_all_columns_vanish():
+    assert relation("SELECT sym, px, n, t FROM trade [NOW]") == WindowOver(TRADE, Now())
+    assert isinstance(relation("SELECT px, sym, n, t FROM trade [NOW]"), Project)

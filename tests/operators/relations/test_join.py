@@ -1,0 +1,200 @@
+"""Joins of every kind: at any time what SQL finds over both relations at that time."""
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import SchemaError
+from upstream.operators.grouped import groups
+from upstream.operators.relations.arrangement import OperatorState
+from upstream.operators.relations.join import JoinOperator
+from upstream.operators.relations.operator import Evaluable
+from upstream.operators.relations.plan.nodes import (
+    Join,
+    Project,
+    RowWindow,
+    Stream,
+    TimeRange,
+    UnboundedWindow,
+    WindowOver,
+)
+from upstream.operators.relations.zsets import TIME, WEIGHT, Span
+from upstream.operators.state.store import CountingStore, DictStore
+
+from .checking import (
+    LONG,
+    TEXT,
+    Arrivals,
+    J,
+    K,
+    R,
+    S,
+    V,
+    W,
+    added,
+    arrivals,
+    call,
+    check,
+    column,
+    constant,
+    frame,
+    window,
+    windows,
+)  # fmt: skip
+
+ON = ((K, J),)
+CONDITION = call("lt", V, W)
+SQL = {
+    how: f"SELECT * FROM ({{s}}) {how} JOIN ({{r}}) ON {{on}}"
+    for how in ("inner", "left", "right", "full", "semi", "anti")
+}
+KINDS = tuple(SQL)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.parametrize("on", ["k = j", "k = j AND v < w", "v < w"])
+@given(left=windows(S), right=windows(R), given=arrivals(10))
+def test_a_join_is_what_sql_finds(how, on, left, right, given):
+    plan = Join(left[0], right[0], how, ON if "=" in on else (), CONDITION if "<" in on else None)
+    check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(left=windows(S), right=windows(R), given=arrivals(30), cross=st.booleans())
+def test_large_keys_in_buckets_are_no_different(how, left, right, given, cross):
+    plan = Join(left[0], right[0], how, () if cross else ON, CONDITION)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(groups, "ROWS_OF_BUCKET", 1)
+        check(plan, SQL[how].format(s=left[1], r=right[1], on="v < w" if cross else "k = j AND v < w"), given)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "semi"])
+def test_a_change_costs_what_the_other_side_has_and_not_its_own(how):
+    plan = Join(WindowOver(S, UnboundedWindow()), WindowOver(R, UnboundedWindow()), how, ON)
+    store = CountingStore(DictStore())
+    found, whole = 0, 0
+    for at, size in enumerate([20_000, 1]):
+        rows = frame(S, [(at, "a", value, value, False) for value in range(size)])
+        before = store.written
+        evaluation = added({"q": plan}, store)
+        others = frame(R, [(0, "a", 1, 0, False)] if at == 0 else [])
+        found = evaluation.step({"s": rows, "r": others}, at + 1).changes["q"].height
+        evaluation.save()
+        whole, cost = whole or store.written, store.written - before
+    assert found
+    assert cost < whole / 10
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(given=arrivals(8), on_left=st.booleans())
+def test_a_condition_may_be_over_one_side(how, given, on_left):
+    (left, left_sql), (right, right_sql) = window(S, TimeRange(9)), window(R, RowWindow(4))
+    plan = Join(left, right, how, ON, call("lt", V if on_left else W, constant(2)))
+    on = f"k = j AND {'v' if on_left else 'w'} < 2"
+    check(plan, SQL[how].format(s=left_sql, r=right_sql, on=on), given)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(given=arrivals(10))
+def test_equal_rows_meet_as_often_as_they_are_there(how, given):
+    (left, left_sql), (right, right_sql) = window(S, TimeRange(9)), window(R, RowWindow(4))
+    plan = Join(Project(left, (("k", K),)), Project(right, (("j", J),)), how, ON)
+    sql = SQL[how].format(s=f"SELECT k FROM ({left_sql})", r=f"SELECT j FROM ({right_sql})", on="k = j")
+    check(plan, sql, given)
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+@given(left=windows(S), right=windows(R), given=arrivals(10))
+def test_not_in_with_nulls_is_what_sql_finds(correlated, left, right, given):
+    plan = Join(left[0], right[0], "null_aware_anti", ((V, W), *ON) if correlated else ((V, W),))
+    check(plan, not_in(left[1], right[1], correlated=correlated), given)
+
+
+def not_in(left, right, k="k", v="v", j="j", w="w", *, correlated):
+    """NOT IN, spelled out: no partner is equal, or unknown."""
+    met = f"(b.{w} = a.{v} OR b.{w} IS NULL OR a.{v} IS NULL)" + (f" AND b.{j} = a.{k}" if correlated else "")
+    return f"SELECT * FROM ({left}) a WHERE NOT EXISTS (SELECT 1 FROM ({right}) b WHERE {met})"
+
+
+STORED = Stream("stored", pa.schema([("j", TEXT), ("w", LONG)]), static=True)
+NAMED = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([0, 1, 5, None])), max_size=4)
+
+
+def stored(rows):
+    """Return a stored relation, its rows, and its SQL."""
+    values = ", ".join(f"({'NULL' if j is None else repr(j)}, {'NULL' if w is None else w})" for j, w in rows)
+    found = f"SELECT j, w FROM (VALUES {values}) AS x(j, w)" if rows else "SELECT '' AS j, 0 AS w WHERE false"
+    frame = pl.DataFrame(rows, {"j": pl.Utf8, "w": pl.Int64}, orient="row")
+    return WindowOver(STORED, UnboundedWindow()), {"stored": frame}, found
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(rows=NAMED, other=windows(S), given=arrivals(10), swapped=st.booleans(), conditional=st.booleans())
+def test_a_join_with_a_stored_relation_is_what_sql_finds_and_keeps_one_side(
+    how, rows, other, given, swapped, conditional
+):
+    relation, first, sql = stored(rows)
+    condition = CONDITION if conditional else None
+    on = "k = j AND v < w" if conditional else "k = j"
+    sides = [(other[0], other[1]), (relation, sql)]
+    left, right = sides[::-1] if swapped else sides
+    pair = ON[0][::-1] if swapped else ON[0]
+    plan = Join(left[0], right[0], how, (pair,), condition)
+    store = check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given, stored=first)
+    kept = {kind.rpartition(".")[2] for kind, _ in store.values}
+    assert ("right" if swapped else "left") not in kept
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("correlated", [False, True])
+@given(rows=NAMED, other=windows(S), given=arrivals(10))
+def test_not_in_a_stored_relation_is_what_sql_finds(correlated, swapped, rows, other, given):
+    relation, first, sql = stored(rows)
+    sides = [(other[0], other[1], "k", "v"), (relation, sql, "j", "w")]
+    (left, left_sql, k, v), (right, right_sql, j, w) = sides[::-1] if swapped else sides
+    on = ((column(v), column(w)), (column(k, TEXT), column(j, TEXT)))
+    plan = Join(left, right, "null_aware_anti", on if correlated else on[:1])
+    store = check(plan, not_in(left_sql, right_sql, k, v, j, w, correlated=correlated), given, stored=first)
+    kept = {kind for kind, _ in store.values if kind.endswith("right" if swapped else "left")}
+    assert all("unknown" in kind and swapped for kind in kept)
+
+
+def test_a_null_excludes_rows_that_come_back_when_the_row_equal_to_them_leaves():
+    relation, first, sql = stored([("a", 0)])
+    plan = Join(relation, WindowOver(S, TimeRange(3)), "null_aware_anti", ((column("w"), column("v")),))
+    text = not_in(sql, "SELECT t, k, v FROM s WHERE t <= $tau AND t > $tau - 3", "j", "w", "k", "v", correlated=False)
+    rows = [(0, "a", None, 0, False), (17, "a", None, 1, False), (0, "a", 0, 2, False)]
+    steps = [({"s": part, "r": []}, bound) for part, bound in (([], 0), (rows[:1], 0), (rows[1:], 1), ([], 40))]
+    check(plan, text, Arrivals(steps, {"s": rows, "r": []}), stored=first)
+
+
+def key(name, kind=TEXT):
+    return Evaluable(lambda frame: frame[name], frozenset([name]), kind)
+
+
+def side(name, *rows):
+    return pl.DataFrame(rows, schema={name: pl.Float64, TIME: pl.Int64, WEIGHT: pl.Int64}, orient="row")
+
+
+def test_floats_are_equal_as_in_spark():
+    schemas = [pa.schema([(name, pa.float64())]) for name in "ab"]
+    on = [(key("a", pa.float64()), key("b", pa.float64()))]
+    operator = JoinOperator(
+        pa.schema([*schemas[0], *schemas[1]]), *schemas, "inner", on, None, OperatorState.in_memory()
+    )
+    nan = float("nan")
+    left = side("a", (nan, 1, 1), (0.0, 1, 1), (None, 1, 1))
+    right = side("b", (-0.0, 2, 1), (nan, 3, 1), (None, 3, 1))
+    assert operator.step([left, side("b")], Span.first(2)).height == 0
+    found = operator.step([side("a"), right], Span(2, 4, 1))
+    assert sorted(found.select(TIME, WEIGHT).rows()) == [(2, 1), (3, 1)]
+    alone = JoinOperator(pa.schema([*schemas[0], *schemas[1]]), *schemas, "inner", on, None, OperatorState.in_memory())
+    assert alone.step([side("a", (nan, 1, 1)), side("b", (nan, 1, 1))], Span.first(2)).height == 1
+
+
+def test_keys_of_different_types_are_refused():
+    schemas = [pa.schema([("a", LONG)]), pa.schema([("b", TEXT)])]
+    with pytest.raises(SchemaError, match="int64"):
+        JoinOperator(schemas[0], *schemas, "semi", [(key("a", LONG), key("b"))], None, OperatorState.in_memory())

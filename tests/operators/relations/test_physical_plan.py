@@ -1,0 +1,40 @@
+import subprocess
+import sys
+
+import pyarrow as pa
+
+from upstream.operators.relations.physical_plan import identity, parts
+from upstream.operators.relations.plan.nodes import Changes, SetOperation, Stream, TimeRange, WindowOver
+
+from .checking import S, compiled
+
+
+def test_parts_come_after_their_inputs_and_equal_parts_have_equal_keys():
+    plan = SetOperation(WindowOver(S, TimeRange(3)), WindowOver(S, TimeRange(3)), "union", True)
+    found = list(parts(plan, compiled))
+    keys = [part.key for part in found]
+    assert keys[:2] == keys[2:4]
+    assert len(set(keys)) == 3
+    for place, part in enumerate(found):
+        assert set(part.inputs) <= set(keys[:place])
+    assert [part.stream for part in found] == ["s", "", "s", "", ""]
+
+
+def test_what_is_given_ends_the_plan():
+    relation = WindowOver(S, TimeRange(3))
+    given, top = parts(Changes(relation, "istream"), compiled, given=[relation])
+    assert (given.key, given.stream, given.inputs) == (identity(relation), "", ())
+    assert top.inputs == (given.key,)
+
+
+def test_the_name_of_a_node_is_the_same_in_another_process():
+    program = (
+        "import pyarrow as pa\n"
+        "from upstream.operators.relations.physical_plan import identity\n"
+        "from upstream.operators.relations.plan.nodes import Range, Stream, Windowed\n"
+        "print(identity(Windowed(Stream('s', pa.schema([('t', pa.int64())])), Range(3))))"
+    )
+    here = identity(WindowOver(Stream("s", pa.schema([("t", pa.int64())])), TimeRange(3)))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == here
+    assert identity(WindowOver(S, TimeRange(3))) != identity(WindowOver(S, TimeRange(4)))

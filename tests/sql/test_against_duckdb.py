@@ -1,0 +1,168 @@
+"""Queries from their text to their rows at any time, beside DuckDB over the rows up to it."""
+
+import re
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, SHIFT, TRADE, rows_of_streams
+
+from upstream.operators.relations.evaluation import Evaluation
+from upstream.operators.state.store import DictStore
+from upstream.sql import bind
+
+STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
+DATABASE = duckdb.connect()
+DATABASE.execute("SET threads = 1; SET TimeZone = 'UTC'")
+T, Q = "trade [RANGE 1 HOUR]", "quote [RANGE 1 HOUR]"
+# Each query as it is written, and what is different in DuckDB's.
+QUERIES: dict[str, tuple[str, str]] = {
+    f"SELECT sym, n, COUNT(*) AS c, SUM(px) AS s FROM {T} GROUP BY ROLLUP (sym, n)": ("$", " HAVING COUNT(*) > 0"),
+    f"SELECT sym, n, COUNT(px) AS c FROM {T} GROUP BY sym, n WITH CUBE": ("sym, n WITH CUBE", "CUBE (sym, n) HAVING COUNT(*) > 0"),  # noqa: E501
+    f"SELECT n, MAX(px) AS m, GROUPING(sym) AS g, GROUPING(n) AS h FROM {T} GROUP BY GROUPING SETS ((sym, n), n, (n))": ("", ""),  # noqa: E501
+    f"SELECT sym, GROUPING_ID() AS g, COUNT(*) AS c FROM {T} GROUP BY sym, ROLLUP (n) HAVING COUNT(*) > 1": (r"_ID\(\)", "(sym, n)"),  # noqa: E501
+    f"SELECT sym, px FROM {T} AS a WHERE px > (SELECT AVG(px) FROM {T} AS b WHERE b.sym = a.sym)": ("", ""),
+    f"SELECT sym, n FROM {T} AS a WHERE n = (SELECT MAX(n) FROM {T}) OR px < 1": ("", ""),
+    f"SELECT sym, (SELECT COUNT(*) + a.n FROM {Q} AS b WHERE b.sym = a.sym AND bid > 1) AS c FROM {T} AS a": ("", ""),
+    f"SELECT sym, (SELECT MIN(bid) FROM {Q} AS b WHERE b.sym = a.sym) AS lo, (SELECT SUM(bid) FROM {Q}) AS s FROM {T} AS a": ("", ""),  # noqa: E501
+    f"SELECT sym, n FROM {T} AS a WHERE px NOT IN (SELECT MAX(bid) FROM {Q} AS b WHERE b.sym = a.sym)": ("", ""),
+    f"SELECT sym, n FROM {T} AS a WHERE px IN (SELECT MAX(bid) FROM {Q})": ("", ""),
+    f"SELECT sym, SUM(n) / (SELECT SUM(n) FROM {T} WHERE n > 0) AS p FROM {T} GROUP BY sym HAVING COUNT(*) >= (SELECT COUNT(*) FROM {Q})": ("", ""),  # noqa: E501
+    f"SELECT sym, n FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b WHERE b.bid > (SELECT AVG(px) FROM {T} AS c WHERE c.sym = b.sym) AND b.sym = a.sym)": ("", ""),  # noqa: E501
+    f"SELECT sym FROM {T} AS a WHERE sym NOT IN (SELECT sym FROM {Q})": ("", ""),
+    f"SELECT sym FROM {T} AS a WHERE NOT EXISTS (SELECT 1 FROM {Q} AS b WHERE b.sym = a.sym)": ("", ""),
+    f"SELECT sym FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b JOIN {T} AS c ON b.sym = a.sym AND c.px > b.bid)": ("", ""),  # noqa: E501
+    f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
+}  # fmt: skip
+
+
+def evaluated(sql, given_, cuts):
+    """The changes of a query when the rows come in so many steps, each with a new evaluation over the same store."""
+    plan = bind(sql, CATALOG).plan
+    store, found = DictStore(), []
+    waiting = {name: rows.with_row_index("__at") for name, rows in given_.items()}
+    for size in [*cuts, 100]:
+        now = {name: rows.filter(pl.col("__at") < size).drop("__at") for name, rows in waiting.items()}
+        waiting = {
+            name: rows.filter(pl.col("__at") >= size).with_columns(pl.col("__at") - size)
+            for name, rows in waiting.items()
+        }
+        times = [_us(rows["t"].min()) for rows in waiting.values() if rows.height]
+        evaluation = Evaluation(store)
+        evaluation.add("q", plan)
+        outcome = evaluation.step(now, min([*times, END_US]))
+        assert not outcome.failed, outcome.failed
+        found.append(outcome.changes["q"])
+        evaluation.save()
+    return pl.concat(found)
+
+
+def _us(time):
+    return int(time.timestamp() * 1_000_000)
+
+
+def _plain(value):
+    return round(value, 7) if isinstance(value, float) else value
+
+
+def at(changes, tau):
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for *row, time, weight in changes.rows():
+        if time <= tau:
+            counts[tuple(map(_plain, row))] += weight
+    return Counter({row: count for row, count in counts.items() if count})
+
+
+def expected_at(sql, rows, tau):
+    """The rows that DuckDB finds in the windows at a time."""
+    for name, frame in rows.items():
+        DATABASE.register(f"r_{name}", frame.to_arrow())
+    moment = f"make_timestamptz({tau})"
+
+    def window(found):
+        stream, length = STREAMS[found[1]], found[2]
+        since = f" AND t > {moment} - INTERVAL {length}" if length else ""
+        return f"(SELECT {', '.join(stream.schema.names)} FROM r_{stream.name} WHERE t <= {moment}{since})"
+
+    given_ = re.sub(r"\b(trade|quote|shift) \[RANGE (?:UNBOUNDED|([^\]]+))\]", window, sql)
+    return Counter(tuple(map(_plain, row)) for row in DATABASE.execute(given_).fetchall())
+
+
+_CUTS = st.lists(st.integers(0, 3), max_size=3)
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+@given(given_rows=rows_of_streams([TRADE, QUOTE]), cuts=_CUTS)
+def test_the_relation_at_any_time_is_what_sql_finds(sql, given_rows, cuts):
+    changes = evaluated(f"{sql} EMIT CHANGES", given_rows, cuts)
+    other = re.sub(*QUERIES[sql], sql) if QUERIES[sql][0] else sql
+    times = sorted({*changes["__time"]})
+    for tau in {_us(EPOCH), *times[:: max(1, len(times) // 4)], END_US}:
+        assert at(changes, tau) == expected_at(other, given_rows, tau), tau
+
+
+_OF_TIME = (
+    "SELECT n, MAX(begins) AS x, MIN(begins) AS y, COUNT(DISTINCT begins) AS z FROM {} GROUP BY n",
+    "SELECT MAX(begins) AS x, MIN(begins) FILTER (WHERE n > 0) AS y FROM {}",
+    "SELECT MAX_BY(begins, begins) AS x, MIN_BY(begins, begins) AS y FROM {} WHERE n > 0",
+    "SELECT begins, COUNT(*) AS c, SUM(n) AS s FROM {} GROUP BY begins",
+    "SELECT DISTINCT begins FROM {}",
+    "SELECT begins FROM {} ORDER BY begins DESC NULLS LAST LIMIT 1",
+    "SELECT begins, n FROM {} AS a WHERE n = (SELECT COUNT(DISTINCT begins) FROM {})",
+    "SELECT a.begins, b.bid FROM {} AS a JOIN quote [RANGE 1 HOUR] AS b ON a.bus = b.sym",
+)
+
+
+@pytest.mark.parametrize("sql", _OF_TIME)
+@given(given_rows=rows_of_streams([SHIFT, QUOTE]), cuts=_CUTS)
+def test_times_of_day_are_ordered_and_grouped_as_sql_does(sql, given_rows, cuts):
+    found = {
+        slide: evaluated(f"{sql.replace('{}', f'shift [RANGE 1 HOUR{slide}]')} EMIT CHANGES", given_rows, cuts)
+        for slide in ("", " SLIDE 10 MINUTES")
+    }
+    for tau in range(_us(EPOCH), END_US, 1_800_000_000):
+        expected = expected_at(sql.replace("{}", "shift [RANGE 1 HOUR]"), given_rows, tau)
+        for slide, changes in found.items():
+            assert at(changes, tau) == expected, (slide, tau)
+
+
+_FRAME = "PARTITION BY sym ORDER BY t ROWS BETWEEN {} PRECEDING AND CURRENT ROW"
+_TRADES = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([0, 1, 2, None]), st.integers(0, 12)), max_size=9
+)
+
+
+def _trades(rows):
+    schema = {"sym": pl.String(), "px": pl.Float64(), "n": pl.Int64(), "t": pl.Datetime("us", "UTC")}
+    data = [(sym, None if n is None else n / 2, n, EPOCH + timedelta(minutes=at)) for sym, n, at in rows]
+    return {"trade": pl.DataFrame(data, schema=schema, orient="row")}
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("where", ["", " WHERE n > 0"])
+@given(drawn=_TRADES, cuts=_CUTS)
+def test_frames_of_rows_where_each_row_of_a_partition_has_its_time(before, where, drawn, cuts):
+    first = {(sym, time): (sym, n, time) for sym, n, time in reversed(drawn)}
+    rows = _trades(list(first.values()))
+    frame = _FRAME.format(before)
+    sql = f"SELECT sym, n, SUM(n) OVER ({frame}) AS s, COUNT(*) OVER ({frame}) AS c FROM trade{where}"
+    changes = evaluated(sql, rows, cuts)
+    expected = expected_at(sql.replace("FROM trade", "FROM trade [RANGE UNBOUNDED]"), rows, END_US)
+    assert at(changes, END_US) == expected
+
+
+@given(drawn=_TRADES, cuts=_CUTS)
+@example(drawn=[("a", 1, 0), ("a", 2, 0), ("a", 2, 1)], cuts=[1])
+def test_rows_of_one_time_share_the_aggregate_of_the_newest_rows(drawn, cuts):
+    changes = evaluated(f"SELECT sym, n, SUM(n) OVER ({_FRAME.format(1)}) AS s FROM trade", _trades(drawn), cuts)
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for sym, n, time in drawn:
+        upto = sorted((at, number, n) for number, (of, n, at) in enumerate(drawn) if of == sym and at <= time)
+        known = [value for _, _, value in upto[-2:] if value is not None]
+        expected[sym, n, sum(known) if known else None] += 1
+    assert at(changes, END_US) == expected

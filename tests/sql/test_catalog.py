@@ -1,0 +1,46 @@
+import pyarrow as pa
+import pytest
+from kit.continuous import BUSES, CATALOG, MOMENT, TRADE
+
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.operators.relations.plan.nodes import Stream
+from upstream.sql import Catalog
+
+
+def test_names_are_found_without_regard_to_case():
+    assert CATALOG.stream("TRADE") == TRADE
+    assert CATALOG.stream("none") is None
+    assert CATALOG.view("FAST")[0] == "fast"
+    assert CATALOG.view("trade") is None
+    assert CATALOG.schema_of("Buses") == BUSES.schema
+    assert CATALOG.schema_of("none") is None
+    assert CATALOG.names() == ["Domains", "Requests", "buses", "fast", "quote", "shift", "trade"]
+
+
+@pytest.mark.parametrize("name", ["Trade", "FAST", "select", ""])
+def test_names_that_are_taken_or_words_of_the_language(name):
+    with pytest.raises(OptionError):
+        CATALOG.with_view(name, "SELECT * FROM trade")
+    with pytest.raises(OptionError):
+        CATALOG.with_stream(Stream(name, TRADE.schema, event_time="t"))
+
+
+@pytest.mark.parametrize(
+    ("stream", "part"),
+    [
+        (Stream("s", TRADE.schema, event_time="tt"), "did you mean 't'"),
+        (Stream("s", TRADE.schema, event_time=""), "has no column ''"),
+        (Stream("s", TRADE.schema, key=("symbol",), event_time="t"), "did you mean 'sym'"),
+        (Stream("s", pa.schema({"t": pa.int64()}), event_time="t"), "the type int64"),
+        (Stream("s", pa.schema({"t": MOMENT, "T": MOMENT}), event_time="t"), "differ in more than case"),
+    ],
+)
+def test_streams_that_cannot_be_read(stream, part):
+    with pytest.raises(SchemaError, match=part.replace("(", r"\(")):
+        Catalog().with_stream(stream)
+
+
+def test_updates_need_a_key_and_stored_relations_no_time():
+    with pytest.raises(OptionError, match="without a key"):
+        Catalog().with_stream(Stream("s", TRADE.schema, event_time="t", updates=True))
+    assert Catalog().with_stream(Stream("r", pa.schema({"k": pa.string()}), static=True)).names() == ["r"]

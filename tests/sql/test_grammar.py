@@ -1,0 +1,46 @@
+from kit.continuous import refused
+
+from upstream.sql.dialect import ContinuousSql, parse
+
+from .refusals import refusals
+
+test_refusals = refusals(
+    ("", "the end of the query", ""),
+    ("   ", "SELECT", ""),
+    ("SELECT 1 FROM trade; SELECT 2 FROM trade", "2 queries", ""),
+    ("INSERT INTO x SELECT * FROM trade", "SELECT", "INSERT"),
+    ("SELECT * FROM trade WHERE", "the end of the query", ""),
+    ("SELECT * trade", "FROM", "trade"),
+    ("SELECT FROM trade", "an expression", "FROM"),
+    ("SELECT px, FROM trade", "an expression", "FROM"),
+    ("SELECT (px FROM trade", ")", "FROM"),
+    ("SELECT px FROM trade OFFSET 3", "LIMIT n", "OFFSET"),
+    ("SELECT px FROM trade WINDOW w AS (ORDER BY t)", "OVER", "WINDOW"),
+    ("SELECT px FROM trade GROUP BY ALL", "name the columns", "ALL"),
+    ("SELECT px FROM trade EMIT", "CHANGES, ON WINDOW CLOSE or PERIODIC", ""),
+    ("SELECT px FROM trade EMIT PERIODIC 5 SECONDS", "INTERVAL", "5"),
+    ("SELECT px FROM trade WHERE px > 1 WHERE px > 2", "the end of the query", "WHERE"),
+    ("SELECT px FROM trade HAVING px > 1 GROUP BY px", "the end of the query", "GROUP BY"),
+    ("SELECT px FROM trade LIMIT 5 ORDER BY px", "the end of the query", "ORDER BY"),
+    ("ISTREAM(SELECT px FROM trade) LIMIT 3", "inside of ISTREAM", ""),
+    ("ISTREAM(DSTREAM(SELECT px FROM trade [NOW]))", "is of a relation", ""),
+    ("ISTREAM SELECT px FROM trade", "(", "SELECT"),
+    ("ISTREAM(SELECT px FROM trade) UNION SELECT px FROM trade", "set operations are over relations", ""),
+    ("WITH RECURSIVE x AS (SELECT 1 FROM trade) SELECT * FROM x", "not supported", "RECURSIVE"),
+    ("SELECT px FROM trade /*+ BROADCAST(x) */ WHERE px > 1 ORDER", "the end of the query", "ORDER"),
+    ("SELECT px AS select FROM trade", "backquotes", "select"),
+)
+
+
+def test_the_error_points_at_the_place_in_a_text_of_several_lines():
+    error = refused("SELECT sym,\n       pric\nFROM trade", "there is no column 'pric'")
+    assert (error.line, error.column) == (2, 8)
+    assert error.excerpt == "           pric\n           ^^^^"
+    assert str(error).startswith("Line 2, column 8: ")
+
+
+def test_clauses_may_be_left_out_and_words_be_names():
+    tree = parse("SELECT date, timestamp, range, rows, `select`, t.end FROM s t")
+    assert [each.name for each in tree.expressions] == ["date", "timestamp", "range", "rows", "select", "end"]
+    assert parse("SELECT 1 FROM s;").sql(ContinuousSql) == "SELECT 1 FROM s"
+    assert parse("SELECT ALL 1 FROM s") == parse("select 1 from s")

@@ -1,0 +1,42 @@
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import QueryRefusedError
+from upstream.expressions.nodes import Field
+from upstream.sql.places import Text
+from upstream.sql.scope import OUTER, Scope, Visible, is_outer, outer_field
+
+X, Y, Z = (Field(name, pa.int64()) for name in "xyz")
+TEXT = Text("SELECT x")
+
+
+def test_names_with_and_without_a_table_and_unknown_ones():
+    scope = Scope([Visible("a", "x", X), Visible("b", "Y", Y), Visible("b", "x", Z, plain=False)])
+    assert scope.resolve("", "X", (0, 0), TEXT) == X
+    assert scope.resolve("B", "y", (0, 0), TEXT) == Y
+    assert scope.resolve("b", "x", (0, 0), TEXT) == Z
+    assert scope.has("y")
+    assert not scope.has("z")
+    assert scope.tables() == {"a", "b"}
+    scope = Scope([Visible("a", "x", X), Visible("b", "x", Y)])
+    for table, name, part in (
+        ("", "x", "write a.x or b.x"),
+        ("", "xx", "did you mean 'x'?"),
+        ("a", "q", "its columns are: x"),
+        ("c", "x", "there is no source 'c' here"),
+    ):
+        with pytest.raises(QueryRefusedError) as caught:
+            scope.resolve(table, name, (0, 0), TEXT)
+        assert part in str(caught.value)
+
+
+def test_the_query_around_is_seen_last_and_marked():
+    around = Scope([Visible("a", "x", X), Visible("a", "y", Y)])
+    scope = Scope([Visible("b", "x", Z)], around)
+    assert scope.resolve("", "x", (0, 0), TEXT) == Z
+    found = scope.resolve("", "y", (0, 0), TEXT)
+    assert found == outer_field("y", pa.int64())
+    assert is_outer(found.name)
+    assert found.name == OUTER + "y"
+    assert scope.joined([Visible("c", "q", Y)]).resolve("a", "x", (0, 0), TEXT) == outer_field("x", pa.int64())
+    assert scope.mapped([]).resolve("", "x", (0, 0), TEXT) == outer_field("x", pa.int64())
