@@ -40,7 +40,7 @@ LIVED = (0, 5, 33, None)  # no test failed; none was found; none runs the line; 
 KERNELS: dict[str, tuple[list[str], list[str]]] = {
     "newest": (["core/rows/newest.py"], ["tests/core/rows/test_newest.py"]),
     "progress": (
-        ["core/watermark/policies.py", "core/watermark/policies.py", "core/watermark/policies.py"],
+        ["core/watermark/policies.py"],
         [
             "tests/core/watermark/test_policies.py",
             "tests/core/watermark/test_policies_lateness.py",
@@ -77,18 +77,25 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
         ],
     ),
     "reorder": (
-        ["operators/reorder/shard.py", "operators/reorder/shard.py"],
-        [f"tests/operators/reorder/test_{name}.py" for name in ("repeats", "shard")],
+        ["operators/reorder/shard.py"],
+        [f"tests/operators/reorder/test_{name}.py" for name in ("shard", "shard_repeats")],
     ),
     "queue": (
         ["operators/queue/queue.py", "operators/queue/cells.py", "operators/queue/monitor.py"],
         ["tests/operators/queue"],
     ),
     "merge": (
-        [f"sink/merge/{name}.py" for name in ("newest_rows", "contest", "incoming", "pending", "feed_bounds")],
+        [f"sink/merge/{name}.py" for name in ("newest_rows", "task_rows", "batch_rows")],
         [
             f"tests/sink/merge/test_{name}.py"
-            for name in ("newest_rows", "contest", "incoming", "pending", "feed_bounds", "merge_by_table")
+            for name in (
+                "newest_rows",
+                "newest_rows_contest",
+                "task_rows",
+                "task_rows_feed_bounds",
+                "batch_rows",
+                "merge_by_table",
+            )
         ],
     ),
     "tombstones": (["sink/table/tombstones.py"], ["tests/sink/table/test_tombstone_list.py"]),
