@@ -167,7 +167,7 @@ class Queries(StoredRelations):
 
         Notes
         -----
-        A query that is there stays as it is, also if somebody has altered its weight or deactivated it.
+        A query that is there stays as it is, also if someone altered its weight or deactivated it.
 
         Functions of timestamps, such as ``HOUR`` and a cast to text, follow the session's time zone
         (``spark.sql.session.timeZone``); without a session, UTC. The query keeps the zone with which it was registered.
@@ -218,7 +218,7 @@ class Queries(StoredRelations):
             The new text. The query begins again with it, in the session's time zone if there is a session, and its
             table has the new result only.
         weight
-            The new weight. The query goes on.
+            The new weight. The query continues.
 
         Raises
         ------

@@ -25,8 +25,7 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
         say.print(f"source: {report.compared:,} keys compared", style="dim")
     if report.wanted_buckets is not None:
         say.print(
-            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then writes "
-            "anew as a whole; "
+            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then rewrites; "
             f"`upstream rebucket {path} {report.wanted_buckets}` makes them smaller",
             style="yellow",
         )

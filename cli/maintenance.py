@@ -85,7 +85,7 @@ def _lines_maintain(done: MaintenanceResult, *, dry: bool) -> list[str]:
         f"{done.bytes:,} bytes in all, as far as the log tells",
     ]
     if done.compacted:
-        lines.append(f"{done.compacted:,} files written anew, put together and without dead rows")
+        lines.append(f"{done.compacted:,} files rewritten: merged, and without dead rows")
     if done.held:
         lines.append(f"nothing more: {done.held}")
     lines.append(f"versions {done.oldest} to {done.version} can be read")

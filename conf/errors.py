@@ -115,7 +115,7 @@ class CheckpointError(UpstreamError, RuntimeError):
 
 
 class TableError(UpstreamError, RuntimeError):
-    """A table is missing, of another layout, cannot be read or written, or somebody else has changed it. A
+    """A table is missing, of another layout, cannot be read or written, or another program has changed it. A
     ``RuntimeError``.
 
     If two writers meet, the later one is refused: repeat the call.

@@ -166,7 +166,7 @@ class BatchPlanner:
         if again:
             _log.warning(
                 "rows have come after the end of %s, which has closed every window: they are late and counted, and "
-                "windows take none of them; to begin anew, start with a new checkpoint",
+                "windows take none of them; to start over, start with a new checkpoint",
                 ", ".join(again[:5]) + (f" and {len(again) - 5} more feeds" if len(again) > 5 else ""),
             )
 

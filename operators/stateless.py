@@ -130,7 +130,7 @@ class Stateless(KeyedRows):
         clash = [name for name in self.plan.fixed if made.schema.names.count(name) > 1]
         if clash:
             raise SchemaError(
-                f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
+                f"{', '.join(clash)} would be computed again, and is the stream's key, time or system column",
                 expected="new columns under other names: the key and the time of a row do not change",
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, event_time=…)",
             )

@@ -36,7 +36,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         raise OptionError(
             "the mode is overwrite",
             expected="append: rows are added to the table, and replace the older rows of their keys",
-            hint='write with .mode("append"); to begin anew, delete the table\'s folder before',
+            hint='write with .mode("append"); to start over, delete the table\'s folder before',
         )
     target, number = _parse(options)
     return LatestBatchWriter(writer_for(target, schema), number)

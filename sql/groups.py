@@ -84,7 +84,7 @@ def _sets(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) ->
 
 def _bound(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> Expression:
     if has_aggregate(node):
-        raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
+        raise context.text.error(node, "an aggregate cannot be in GROUP BY", hint="aggregate in a subquery")
     target = item_at(node, select, context, "GROUP BY")
     if target is None and isinstance(node, exp.Column) and not node.text("table") and not scope.has(node.name):
         # As in Spark, a name that no source has may be one that SELECT gives.
@@ -92,7 +92,7 @@ def _bound(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -
         named = [each for each in select.expressions if isinstance(each, exp.Alias) and each.alias.lower() == alias]
         target = named[0].this if len(named) == 1 else None
     if target is not None and has_aggregate(target):
-        raise context.text.error(node, "an aggregate cannot stand in GROUP BY", hint="aggregate in a subquery")
+        raise context.text.error(node, "an aggregate cannot be in GROUP BY", hint="aggregate in a subquery")
     bound = Scalars(context.text, scope, where="in GROUP BY").bind(target if target is not None else node)
     if any(is_outer(each) for each in fields(bound)):
         raise context.text.error(node, "a column of the query around is not supported in GROUP BY")

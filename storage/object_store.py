@@ -25,7 +25,7 @@ _TRIAL = "_upstream_put_if_absent"
 _TRIAL_RETRIES = 2
 # Support is permanent, but a refusal may have been fixed since.
 _REFUSED_FOR_S = 60.0
-_DO_WITHOUT = "queries do without where the option engine is left out: then buckets are written anew"
+_DO_WITHOUT = "queries do without where the option engine is left out: then buckets are rewritten"
 _CLOUDS = ("aws_", "google_", "azure_")
 
 

@@ -335,7 +335,8 @@ class LeftOutFigures:
         except (OSError, UpstreamError) as error:
             if not self.count:
                 self._log.warning(
-                    "%s cannot be written at %s: %s The job goes on, and catches up when this is put right; until then "
+                    "%s cannot be written at %s: %s The job continues, and "
+                    "catches up when this is put right; until then "
                     "further failures are counted alone",
                     self._what,
                     self._folder.location,

@@ -53,7 +53,7 @@ def checked_rows(rows: pa.Table, *, tombstones: bool = False, step: str = "join"
     covered = system_field(rows, "covered")
     if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
         raise SchemaError(
-            f"a row before the {step} stands for several updates, of which the others were coalesced",
+            f"a row before the {step} represents several updates, of which the others were coalesced",
             expected=f"every row: a {step} over the newest ones only would miss others",
             hint=f"put the {step} before the queue, and read the source without coalescing",
         )

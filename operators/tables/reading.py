@@ -84,7 +84,7 @@ def rows_at(
         table = _opened(location, storage, version=version.number)
         if str(table.metadata().id) != version.table:
             raise FeedChangedError(
-                f"the table at {location} is not the one that this query reads: it was removed and made anew",
+                f"the table at {location} is not the one that this query reads: it was removed and created again",
                 expected=f"version {version.number} of the table with the id {version.table}",
                 hint=f"put that table back; or {or_else}",
             )

@@ -180,7 +180,7 @@ def _check(contents: TableContents, source: str | None) -> CheckReport:
         log,
         None if source is None else compared,
         (*[Finding(text, mends) for text, mends in log.problems], *found),
-        # Where all rows are kept none is overtaken, and no bucket is written anew.
+        # Where all rows are kept none is overtaken, and no bucket is rewritten.
         None if contents.layout.keep.count is None else buckets_outgrown(counted, contents.layout.buckets),
     )
 

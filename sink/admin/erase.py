@@ -86,7 +86,7 @@ def erase_from_output(
                 table.create_checkpoint()
             return taken
     raise TableError(
-        f"somebody else has written to the table at {place} during each of {_ATTEMPTS} attempts to erase the key",
+        f"another program has written to the table at {place} during each of {_ATTEMPTS} attempts to erase the key",
         expected="a table that rests for a moment",
         hint="stop the query that writes to it and say it again",
     )
@@ -207,7 +207,7 @@ def erase(
             if dry_run or attempt.commit():
                 return _beside(attempt, values, outputs, index_location, dry_run=dry_run)
     raise TableError(
-        f"somebody else has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to "
+        f"another program has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to "
         "erase the key",
         expected="a table that rests for as long as one of its buckets takes",
         hint="stop the query that writes to it and say it again; the table is as it was",

@@ -85,7 +85,7 @@ def _repair(contents: TableContents, *, dry_run: bool, orphans: bool, retention_
     elif done:
         rows = _commit(contents, states, touched, [state.bucket for state in unburied], done)
     if checkpoint and not dry_run:
-        # Of a version of its own: where there is a checkpoint, none is written anew.
+        # Of a version of its own: where there is a checkpoint, none is rewritten.
         contents.table.update_incremental()
         contents.table.create_checkpoint()
     if orphans:

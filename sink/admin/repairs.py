@@ -60,7 +60,7 @@ def commit_command(
     properties: Mapping[str, str | None] | None = None,
     numbers: Mapping[str, int] | None = None,
     commit_info: Mapping[str, Any] | None = None,
-    meanwhile: str = "while it was laid out anew",
+    meanwhile: str = "while it was rebuilt",
 ) -> int:
     """Commit a command's change and record its effect; return the table's version.
 
@@ -78,7 +78,7 @@ def commit_command(
         ) from error
     if not committed:
         raise TableError(
-            f"somebody else has written to the table at {target.location} {meanwhile}",
+            f"another program has written to the table at {target.location} {meanwhile}",
             expected="nobody else writing to the table",
             hint="stop the queries that write to it, and say it again; the table is as it was",
         )

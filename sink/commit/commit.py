@@ -243,7 +243,7 @@ class BatchCommit:
             [(BUCKET, "in", touched)] if touched else None,
             commit_properties=CommitProperties(
                 custom_metadata=dict(commit.commit_info),
-                # Retrying by itself, it would pass over what somebody else appended to these buckets.
+                # Retrying by itself, it would pass over what another program appended to these buckets.
                 max_commit_retries=0,
                 app_transactions=[Transaction(name, number) for name, number in commit.numbers.items()],
             ),

@@ -61,7 +61,9 @@ class LastCommit:
         if table is None:
             raise self._lost(f"there is no table at {location} any more")
         if str(table.metadata().id) != self.table_id:
-            raise self._lost(f"the table at {location} is another one than this query has written: it was made anew")
+            raise self._lost(
+                f"the table at {location} is another one than this query has written: it was created again"
+            )
         if table.version() < self.version or recorded is None or recorded < self.batch_id:
             raise self._lost(
                 f"the table at {location}, at version {table.version()}, does not hold this query's last commit"

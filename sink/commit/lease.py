@@ -57,7 +57,7 @@ class TableLease(LeaseFolder):
             expected="one streaming query that writes a table: of two, each would fail whenever the other has "
             "committed",
             hint=f"stop one of them. If the other is stopped already, this one may start in {left}, or at once after "
-            f"`upstream release {self._folder.location}`; with its own checkpointLocation that query goes on at any "
+            f"`upstream release {self._folder.location}`; with its own checkpointLocation that query continues at any "
             "time",
         )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _Files = dict[str, "DeletionVector | None"]
 
-# Further back a batch is repeated; a bucket is laid out anew by one commit or two.
+# Further back a batch is repeated; a bucket is rebuilt by one commit or two.
 _LOOK_BACK = 256
 
 

@@ -192,7 +192,7 @@ def _compact(place: SinkTarget) -> None:
 
     table = load_table(place)
     if table is not None:
-        with contextlib.suppress(DeltaError):  # somebody else was quicker; the next time comes
+        with contextlib.suppress(DeltaError):  # another program was quicker; the next time comes
             table.optimize.compact()
 
 

@@ -302,7 +302,7 @@ def _fields(spark: SparkSession, place: str) -> list[str]:
     if properties is not None and LAYOUT_PROPERTY in (properties[0] or {}):
         raise TableError(
             f"the table at {place} is one of the sink's own",
-            expected="with engine=merge a table that somebody else has laid out",
+            expected="with engine=merge a table that another program has laid out",
             hint="leave engine out: the sink writes this table many times faster",
         )
     return table.toDF().columns

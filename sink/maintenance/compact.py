@@ -115,7 +115,7 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
             table.update_incremental()
         else:
             raise TableError(
-                f"bucket {bucket} of the table at {target.location} cannot be written anew: somebody else has written "
+                f"bucket {bucket} of the table at {target.location} cannot be rewritten: another program has written "
                 "to the table each time",
                 expected="a table that rests for as long as one bucket takes",
                 hint="stop the query that writes to it and say it again; the buckets before this one are done",
@@ -169,7 +169,7 @@ def compact_bucket(
                 rows = _by_key(rows, layout.key)
                 made = files.stage(rows, bucket, 0, to_last=True)
                 change.wrote(made.path)
-                # Now its columns are at hand. Who still needs one that goes makes it anew.
+                # Now its columns are at hand. Who still needs one that goes makes it again.
                 index.replace(paths, made.path, rows.select(layout.deciding))
             change.replace(paths, [made])
         if not change.commit("OPTIMIZE"):

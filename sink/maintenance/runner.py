@@ -189,7 +189,7 @@ class TableMaintenance:
         """Make a checkpoint if it costs less than reading the log since the last one. Call it after :meth:`due`."""
         known, version = self._known, self._table.version()
         last = -1 if known.checkpoint is None else known.checkpoint
-        if known.weighed_to < last:  # somebody else has made it
+        if known.weighed_to < last:  # another program has made it
             known.weighed_to, known.weight = last, 0
         entries = [entry_place(each) for each in range(known.weighed_to + 1, version + 1)]
         known.weight += sum(self._folder.each(self._folder.size, entries))
@@ -279,4 +279,4 @@ class TableMaintenance:
         target = SinkTarget(SinkOptions(), self._folder.location, self._folder.storage, "")
         log = LogReplay(self._folder)
         went = compact_bucket(target, table, log, bucket, _SMALL, self._clock_us() // 1000)
-        return went or 0  # if somebody else was faster there will be another time
+        return went or 0  # if another program was faster there will be another time

@@ -279,7 +279,7 @@ class MarkedRows:
         return self._files.read_rows([self._held.rows[at]], columns=self._layout.deciding)
 
 
-# A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
+# A bucket with fewer rows is rewritten in no time, and one of more files is read more slowly.
 _WORTH_KEEPING = 10_000
 _MOST_FILES = 16
 

@@ -69,7 +69,7 @@ class SideTable:
             try:
                 self._make()
             except (DeltaError, OSError) as error:
-                if self.load() is None:  # else somebody else has just made it
+                if self.load() is None:  # else another program has just made it
                     raise self._unusable(error) from error
             found = self.load()
             assert found is not None

@@ -226,7 +226,7 @@ class Begun:
             problem,
             expected=f"the table {self.table_id} with what the query committed up to batch {self.batch_id}: it sends "
             "its table only what changes",
-            hint=f"put the table back as it was; or let the query begin anew: deactivate {name}, then activate it",
+            hint=f"put the table back as it was; or let the query start over: deactivate {name}, then activate it",
         )
 
 

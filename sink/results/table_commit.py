@@ -67,7 +67,7 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, begun: Begun | 
             f"the table at {table.location} holds the query {table.name!r} as it was started by change {recorded}, and "
             f"the batch is of change {table.query_id}, which is earlier",
             expected="the checkpoint as the job left it",
-            hint="put the checkpoint back as it was; or register the query anew",
+            hint="put the checkpoint back as it was; or register the query again",
         )
     if begun is not None and begun.query_id == table.query_id:
         here = known.log.transactions.get(APP_PREFIX + writer) if recorded == table.query_id else None

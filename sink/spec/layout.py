@@ -59,7 +59,7 @@ def check_demands(fields: Iterable[Json], configuration: Mapping[str, str], loca
             "identity columns",
             hint="drop a constraint (ALTER TABLE … DROP CONSTRAINT …), or a NOT NULL (ALTER TABLE … ALTER COLUMN … "
             "DROP NOT NULL), and filter the rows before "
-            "writing, with where; or write with engine=merge to a table that somebody else has laid out: Spark's MERGE "
+            "writing, with where; or write with engine=merge to another program's table: Spark's MERGE "
             "evaluates them all",
         )
 

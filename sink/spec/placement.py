@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LEAST = 16
-# Now and then one bucket is written anew as a whole: a second's work.
+# Now and then one bucket is rewritten as a whole: a second's work.
 _KEYS_IN_BUCKET = 500_000
 _TOO_MANY = 1_000_000
 _FEWEST = 2

@@ -173,7 +173,7 @@ def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:
                 f"the table at {target.location} had a column {', '.join(sorted(found))}, which was dropped, and its "
                 "files have it still",
                 expected="new columns under names that no file has: a dropped column's values would come back",
-                hint="write the column under another name, or let Spark write the files anew: REORG TABLE "
+                hint="write the column under another name, or let Spark rewrite the files: REORG TABLE "
                 f"delta.`{target.location}` APPLY (PURGE)",
             )
 
@@ -223,7 +223,7 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
         if layout.ids is not None or raised_protocol(described, _numbers(table)) is not None:
             # delta-rs (1.6.6) would leave the protocol as it is, and no reader open the table.
             if not change_columns(target, table, described, layout.ids):
-                raise _unchangeable(target, f"somebody else has written version {table.version() + 1}")
+                raise _unchangeable(target, f"another program has written version {table.version() + 1}")
             return True
         # An overwrite of no bucket: of deltalake's ways to commit the one that takes a schema.
         table.create_write_transaction(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 WORTH_MARKING = 100_000
-"""From so many rows of a bucket on, marking costs so much less than writing it anew that slower reads are worth it
+"""From so many rows of a bucket on, marking costs so much less than rewriting it that slower reads are worth it
 (docs/decisions/0006).
 """
 
@@ -70,7 +70,7 @@ def check_allowed(configuration: Mapping[str, str], location: str) -> None:
         raise TableError(
             f"the table at {location} forbids deletion vectors ({VECTORS_ENABLED} is false), and the option engine is "
             "vectors",
-            expected="engine auto or rewrite, which write touched parts anew",
+            expected="engine auto or rewrite, which rewrite touched parts",
             hint=f"leave the option engine out; or allow them: ALTER TABLE delta.`{location}` SET TBLPROPERTIES "
             f"('{VECTORS_ENABLED}' = 'true')",
         )
@@ -99,7 +99,7 @@ def advise(table: str, location: str, configuration: Mapping[str, str], largest:
         return False
     _advised.add(table)
     _LOG.warning(
-        "the table at %s has up to %s rows in a bucket, and each batch writes the buckets that it touches anew. With "
+        "the table at %s has up to %s rows in a bucket, and each batch rewrites the buckets that it touches. With "
         "engine=vectors, once, a batch would "
         "cost what it changes; but %s. More buckets (`upstream rebucket`) make less to write, too. To keep it as it is "
         "and hear no more of it, set the table's property %s to false",

@@ -62,15 +62,15 @@ def test_compacted_it_reads_as_if_freshly_written(tmp_path, monkeypatch):
     assert dead_rows(sink) > 0
     assert len(sink.live_files()) > 2
     output = asked(sink.path, "--compact", "--dry-run")
-    assert (sink.version(), "written anew" in output) == (version, False)
+    assert (sink.version(), "rewritten" in output) == (version, False)
     output = asked(sink.path, "--compact")
-    assert "files written anew, put together and without dead rows" in output
+    assert "files rewritten: merged, and without dead rows" in output
     assert dead_rows(sink) == 0
     assert len(sink.live_files()) == 2
     assert rows() == before
     assert check_table(str(sink.path)).healthy
     changed = DeltaTable(str(sink.path)).version()
-    assert "written anew" not in asked(sink.path, "--compact"), "nothing is left to do"
+    assert "rewritten" not in asked(sink.path, "--compact"), "nothing is left to do"
     assert sink.version() == changed
 
     # The query goes on, one that is in the midst of a batch as well.
@@ -89,7 +89,7 @@ def test_small_files_of_all_buckets(tmp_path):
     for number in range(5):
         sink.batch(number, [sink.rows([(key, 0, f"v{number}") for key in range(20)], seq=number * 100)])
     rows, protocol = sink.table().num_rows, DeltaTable(str(sink.path)).protocol()
-    assert "10 files written anew" in asked(sink.path, "--compact")
+    assert "10 files rewritten" in asked(sink.path, "--compact")
     assert len(sink.live_files()) == 2
     assert (sink.table().num_rows, DeltaTable(str(sink.path)).protocol()) == (rows, protocol)
 
@@ -101,6 +101,6 @@ def test_compaction_that_is_always_overtaken_is_reported(tmp_path, monkeypatch):
     sink.batch(1, [sink.rows([(key, 1, "more") for key in range(10)], seq=30_000)])
     before, files = sink.latest(), sink.files()
     monkeypatch.setattr("upstream.sink.table.table.put_entry", lambda *_: False)
-    assert "somebody else has written" in refused("maintain", sink.path, "--compact", code=1)
+    assert "another program has written" in refused("maintain", sink.path, "--compact", code=1)
     assert sink.latest() == before
     assert sink.files() == files, "what was written for nothing is removed"

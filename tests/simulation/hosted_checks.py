@@ -101,7 +101,7 @@ class HostedChecks:
         self.left_behind |= {f"{path.name}/{each}" for path in self._process.lake.glob("*") for each in files_in(path)}
 
     def _forget_deleted(self, registry: Registry) -> None:
-        """Expect nothing of the tables that were deleted with their queries; those of later queries begin anew."""
+        """Expect nothing of the tables that were deleted with their queries; those of later queries start over."""
         for name, version in registry.deleted.items():
             if self._deleted.get(name) == version:
                 continue

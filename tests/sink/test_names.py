@@ -163,7 +163,7 @@ def test_two_who_change_columns_at_once(make_sink, monkeypatch):
     before.batch(0, [before.rows([(1, 1, "x")])])
     columns = before.columns.append(pa.field("a b", pa.int64()))
     monkeypatch.setattr("upstream.sink.table.mapped_table.put_entry", lambda *_: False)
-    with pytest.raises(TableError, match="cannot be changed: somebody else has written version 2"):
+    with pytest.raises(TableError, match="cannot be changed: another program has written version 2"):
         make_sink(columns, query_id="query-2", mergeSchema="true").writer()
 
 

@@ -1,4 +1,4 @@
-"""Buckets that wear are written anew after a commit: the same rows, few dead ones, and it may end anywhere."""
+"""Buckets that wear are rewritten after a commit: the same rows, few dead ones, and it may end anywhere."""
 
 import dataclasses
 import itertools

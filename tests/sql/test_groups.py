@@ -40,7 +40,7 @@ test_what_is_refused = refusals(
     (f"SELECT sym, COUNT(*) {NOW}", "'sym' is neither", "sym"),
     (f"SELECT * {NOW} GROUP BY sym", "* cannot stand beside", "*"),
     (f"SELECT sym {NOW} GROUP BY 2", "GROUP BY 2 is no column of SELECT", "2"),
-    (f"SELECT COUNT(*) {NOW} GROUP BY 1", "an aggregate cannot stand in GROUP BY", "1"),
-    (f"SELECT COUNT(*) {NOW} GROUP BY MAX(px)", "an aggregate cannot stand in GROUP BY", "MAX(px)"),
+    (f"SELECT COUNT(*) {NOW} GROUP BY 1", "an aggregate cannot be in GROUP BY", "1"),
+    (f"SELECT COUNT(*) {NOW} GROUP BY MAX(px)", "an aggregate cannot be in GROUP BY", "MAX(px)"),
     (f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING px > 1", "'px' is neither", "px"),
 )

@@ -68,5 +68,5 @@ test_what_is_refused = refusals(
     (f"SELECT GROUPING(px) AS g {NOW} GROUP BY ROLLUP (sym)", "of an expression of GROUP BY", "GROUPING(px)"),
     (f"SELECT GROUPING_ID(n) AS g {NOW} GROUP BY ROLLUP (sym, n)", "in their order", "GROUPING_ID(n)"),
     (f"SELECT 1 AS x {NOW} GROUP BY ROLLUP (CUBE (sym))", "put both into GROUPING SETS", "CUBE (sym)"),
-    (f"SELECT 1 AS x {NOW} GROUP BY ROLLUP (MAX(n))", "an aggregate cannot stand in GROUP BY", "MAX(n)"),
+    (f"SELECT 1 AS x {NOW} GROUP BY ROLLUP (MAX(n))", "an aggregate cannot be in GROUP BY", "MAX(n)"),
 )

@@ -82,7 +82,7 @@ def test_steps(steps, words):
     [
         (lambda s: s.where("absent > 0"), "absent"),
         (lambda s: s.where("v + 1"), "Expected: a condition"),
-        (lambda s: s.select("v + 1 AS at"), "at would be computed anew"),
+        (lambda s: s.select("v + 1 AS at"), "at would be computed again"),
         (lambda s: s.select("v", "v"), "two columns are called v"),
         (lambda s: s.map(lambda batch: batch, "k STRING"), "map would give k"),
         *(

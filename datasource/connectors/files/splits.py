@@ -231,7 +231,7 @@ class FileSplitter:
         if not skip:
             raise changed(
                 self._path,
-                f"goes on at byte {entry.to} within a line that was delivered as its last one; it was not complete "
+                f"continues at byte {entry.to} within a line that was delivered as its last one; it was not complete "
                 "then, "
                 "and lastLine=terminated would have waited for it",
             )

@@ -277,7 +277,7 @@ class LatestConnector(Connector):
             raise FeedChangedError(
                 f"the table at {self._folder.location} is at version {table.version}, and version {version} of it has "
                 "been read",
-                expected="a table that goes on from where it was",
+                expected="a table that continues from where it was",
                 hint=NEW_CHECKPOINT,
             )
 

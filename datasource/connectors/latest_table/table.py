@@ -194,7 +194,7 @@ class TableLog:
         """Return the error for a table other than the one that the checkpoint began with."""
         return FeedChangedError(
             f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and "
-            "made anew",
+            "created again",
             expected="the same table for the life of a checkpoint",
             hint=NEW_CHECKPOINT,
         )

@@ -152,7 +152,7 @@ class SyntheticConnector(Connector):
         if self._recipe.total_rows is None:
             raise OptionError(
                 "a synthetic feed without `rows` has no end to read up to",
-                hint="give `rows`, or read it as a stream with a trigger that goes on",
+                hint="give `rows`, or read it as a stream with a trigger that continues",
             )
         last = 0
         for number in range(self._recipe.feeds):

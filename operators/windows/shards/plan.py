@@ -235,7 +235,7 @@ class WindowPlan:
         covered = system_field(rows, "covered")
         if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
             raise SchemaError(
-                "a row before the window stands for several updates, of which the others were coalesced",
+                "a row before the window represents several updates, of which the others were coalesced",
                 expected="every row: a window over the newest ones only would count too few",
                 hint="put the window before the queue, and read the source without coalescing",
             )
@@ -247,7 +247,7 @@ class WindowPlan:
             raise SchemaError(
                 f"{gone} rows before the window are tombstones",
                 expected="values: a key that is gone has none to aggregate",
-                hint='give window(…, tombstones="drop") and start the query again: it goes on, leaves them out and '
+                hint='give window(…, tombstones="drop") and start the query again: it continues, leaves them out and '
                 "counts them",
             )
         return rows.filter(pc.invert(mask)), gone

@@ -28,7 +28,7 @@ def test_the_first_failure_in_a_row_is_a_warning_and_the_next_ones_are_counted(c
         assert figures.count == count
     (warning,) = caplog.messages
     assert warning == (
-        "the report cannot be written at s3://b/t: [Errno 28] No space left on device for ***. The job goes on, and "
+        "the report cannot be written at s3://b/t: [Errno 28] No space left on device for ***. The job continues, and "
         "catches up when this is put right; until then further failures are counted alone"
     )
     assert figures.attempt(lambda: None)

@@ -63,7 +63,7 @@ def of_key(claim):
 
 
 class Run:
-    """A shard that is made anew for each batch, and what it has given."""
+    """A shard that is created again for each batch, and what it has given."""
 
     def __init__(self, asked):
         self.plan, self.store, self.batch = asked, DictStore(), 0

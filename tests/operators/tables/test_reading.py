@@ -58,7 +58,7 @@ def test_what_is_gone_is_told_with_what_to_do(tmp_path):
     version, join = latest_version(place, {}), plan(place)
     with pytest.raises(FeedChangedError, match="version 5"):
         index_at(join, Version(version.table, 5))
-    with pytest.raises(FeedChangedError, match="made anew"):
+    with pytest.raises(FeedChangedError, match="created again"):
         index_at(join, Version("another", 0))
     write(place, r1="uno")
     os.remove(DeltaTable(place, 0).file_uris()[0].removeprefix("file://"))

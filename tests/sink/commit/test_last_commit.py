@@ -46,11 +46,11 @@ def lose(sink: Any, how: str) -> None:
         shutil.rmtree(sink.path)
     if how == "put back from a copy":
         shutil.move(sink.folder / "copy", sink.path)
-    if how in ("made anew", "restored, then written by others"):
+    if how in ("created again", "restored, then written by others"):
         Sink(sink.folder, query_id="somebody").batch(0, [sink.rows([(7, 7, "theirs")])])
 
 
-LOSSES = ["deleted", "made anew", "put back from a copy", "restored", "restored, then written by others"]
+LOSSES = ["deleted", "created again", "put back from a copy", "restored", "restored, then written by others"]
 
 
 @pytest.mark.parametrize("how", LOSSES)

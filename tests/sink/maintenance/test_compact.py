@@ -1,4 +1,4 @@
-"""Which buckets are written anew after a commit: readers bear little at any time, and what is written follows what was
+"""Which buckets are rewritten after a commit: readers bear little at any time, and what is written follows what was
 made worse.
 """
 

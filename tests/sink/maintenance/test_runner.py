@@ -248,7 +248,7 @@ def test_small_files_of_a_table_with_mapped_names_become_few(make_sink, monkeypa
     assert len(sink.live_files()) == 9
     with monkeypatch.context() as patched:
         patched.setattr(table, "put_entry", lambda *_: False)
-        assert upkeep(sink, MaintenanceRules(), now).run().compacted == 0, "somebody else has written"
+        assert upkeep(sink, MaintenanceRules(), now).run().compacted == 0, "another program has written"
     assert sink.files() == files
     biggest = max((sink.path / file).stat().st_size for file in sink.live_files())
     with monkeypatch.context() as patched:

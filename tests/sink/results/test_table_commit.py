@@ -140,7 +140,7 @@ def test_files_are_on_the_disk_before_the_entry_that_names_them(hosted, monkeypa
 
 
 def _scenario(hosted: Hosted) -> Callable[[], Any]:
-    """Before: four tables. Then a batch: one goes on, one begins anew with nothing, one is a feed, one is new."""
+    """Before: four tables. Then a batch: one goes on, one starts over with nothing, one is a feed, one is new."""
     going, anew, feed = hosted.table("going", buckets=2), hosted.table("anew"), hosted.table("feed", key=(), keep="all")
     rows = [(key, "old") for key in range(6)]
     hosted.batch(0, [going, anew, feed], {"going": rows, "anew": rows, "feed": rows})

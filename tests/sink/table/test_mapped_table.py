@@ -56,7 +56,7 @@ def test_new_columns_and_wider_types(make_sink):
         (1, 5, 7, 1.5, decimal.Decimal("1.25"), None),
         (2, 2**40, 2**41, 1e300, decimal.Decimal("1234567890.25"), "x"),
     ]
-    # A bucket with an old file, whose rows are kept, is written anew in the new types.
+    # A bucket with an old file, whose rows are kept, is rewritten in the new types.
     wide.batch(1, [wide.rows([(1, 4, 0, 0.0, None, "older"), (1, 6, 9, 0.5, None, "y")], seq=10)])
     assert everyone_reads(wide.path)[0] == (1, 6, 9, 0.5, None, "y")
     with pytest.raises(SchemaError, match="n is long in the table and integer in the query"):

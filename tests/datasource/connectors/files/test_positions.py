@@ -48,7 +48,7 @@ def test_entries_that_move_again_replace_what_was_written(tmp_path):
     assert again.entries == ledger.entries
     assert {entry.to for entry in again.entries.values()} == {19}
     lists = sorted(tmp_path.iterdir())
-    assert len(lists) > 1  # it was written anew
+    assert len(lists) > 1  # it was rewritten
     ledger.forget(positions[-1])
     assert len(list(tmp_path.iterdir())) < len(lists)
     assert FileOffsets(positions[-1], str(tmp_path)).entries == ledger.entries

@@ -104,7 +104,7 @@ def options_of(way: str, monkeypatch: pytest.MonkeyPatch, folder: str) -> dict[s
     # Else the few rows here would be put together with each batch, and none of them marked as dead.
     monkeypatch.setattr(folding, "_FREE_ROWS", 0)
     monkeypatch.setattr(folding, "_FREE_SHARE", 2)
-    # As if buckets were large: then they are written anew after commits.
+    # As if buckets were large: then they are rewritten after commits.
     monkeypatch.setattr(compact, "WORTH", 0 if way == "worn" else 10_000)
     monkeypatch.setattr(compact, "FILE", 1)
     return {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}

@@ -202,7 +202,7 @@ def test_a_table_made_anew_under_the_path(first, follow, batches):
     shutil.rmtree(first.checkpoint / "upstream-sink")  # by a query that knows nothing of the one before
     for batch_id in range(batches):
         some(first, batch_id, (1, 10, "a"))
-    with pytest.raises(FeedChangedError, match="made anew"):
+    with pytest.raises(FeedChangedError, match="created again"):
         follower.take()
 
 
