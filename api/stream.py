@@ -11,7 +11,7 @@ from ..conf.options import names_argument, path_argument, text_argument
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
 from ..operators import stream as operators_stream
-from ..operators.keyed import key_argument
+from ..operators.keyed_stream import key_argument
 from ..operators.late_rows import late_feed
 from ..sink.write_latest import write_latest
 

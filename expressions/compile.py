@@ -11,11 +11,10 @@ from ..conf.errors import QueryError, SchemaError
 from .calendar import FIRST_DAY, LAST_DAY
 from .casts import CASTS
 from .columnar import Builder, Kernel, RowFailure, Stages, Value, as_constant, literal, polars_type, when_needed
-from .digests import DIGESTS
 from .doubles import DOUBLES
 from .encodings import ENCODINGS
 from .formats import FORMATS
-from .hashes import HASHES
+from .hashes import DIGESTS, HASHES
 from .kinds import spark_name
 from .logic import COMPARISONS, CONDITIONALS, NESTED
 from .nodes import Call, Constant, Expression, Field, walk

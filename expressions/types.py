@@ -11,11 +11,10 @@ import pyarrow as pa
 from ..conf.errors import SchemaError
 from .arithmetic_types import ARITHMETIC
 from .coercion import Rule, Signature, cast, common, implicit, misfit, standardized, with_common_type
-from .digests import DIGEST_RULES
 from .doubles import DOUBLE_RULES
 from .encodings import ENCODING_RULES, on_bytes
 from .formats import FORMAT_RULES, parsed
-from .hashes import HASH_RULES
+from .hashes import DIGEST_RULES, HASH_RULES
 from .kinds import (
     BINARY,
     BOOLEAN,

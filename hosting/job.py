@@ -18,7 +18,7 @@ from ..core.feedback.checkpoint_layout import stage_folder
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
 from ..operators.compile import places_aside, places_read
-from ..operators.keyed import KeyedRows, bound_together
+from ..operators.keyed_stream import KeyedRows, bound_together
 from ..operators.runtime.pack import PACKED, PACKED_DDL
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.runtime.steps import InShards

@@ -17,7 +17,7 @@ from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate, check_named
 from .grouped.plan import GroupWindowPlan, Newest
 from .joins.latest_plan import VersionPlan
-from .keyed import KeyedRows
+from .keyed_stream import KeyedRows
 from .windows.kinds import CalendarWindows, SlidingWindows
 from .windows.panes import check_size, paned
 from .windows.parse import windows_asked
@@ -34,7 +34,7 @@ StreamT = TypeVar("StreamT", bound=KeyedRows)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindowOptions:
-    """The options of windows by group, as :meth:`~upstream.operators.grouping.GroupedStream.window` receives them."""
+    """The options of windows by group, as :meth:`~upstream.operators.group_by.GroupedStream.window` receives them."""
 
     duration: str
     slide: str | None = None
@@ -52,7 +52,7 @@ class WindowOptions:
 @dataclasses.dataclass(frozen=True)
 class WindowedGroupsStream(Generic[StreamT]):
     """Windows of the newest rows, by group, to be aggregated; made by
-    :meth:`~upstream.operators.grouping.GroupedStream.window`.
+    :meth:`~upstream.operators.group_by.GroupedStream.window`.
 
     Attributes
     ----------

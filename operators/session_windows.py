@@ -12,7 +12,7 @@ from ..core.rows.event_times import check_time_zone
 from ..plan.nodes import check_complete
 from ..plan.properties import check_promised
 from .stateful import Stateful
-from .windowed import WindowedStream
+from .window_stream import WindowedStream
 from .windows.emission import emit_for
 from .windows.sessions import SessionWindows
 from .windows.shards.plan import Tombstones, check_tombstones
@@ -39,7 +39,7 @@ class InSessions(Stateful):
         shards: int = 16,
     ) -> WindowedStream[Self]:
         """Open session windows of each key: runs of rows no further apart than a gap, to be aggregated by
-        :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+        :meth:`~upstream.operators.window_stream.WindowedStream.agg`.
 
         Parameters
         ----------

@@ -20,14 +20,14 @@ from ..core.rows.text import check_collations
 from ..plan.nodes import IncompleteInput, Queue, check_complete
 from ..plan.properties import check_final, check_promised, identity_of
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
-from .keyed import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows, checkpoint_argument
 from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
 from .queue.tick_planner import check_budget
 from .runtime.ticks import flush_rows_each
 from .step_arguments import check_group_columns
-from .windowed import WindowedStream
+from .window_stream import WindowedStream
 from .windows.emission import Output, emit_for
 from .windows.parse import RowOrder, RowsOf, windows_asked
 from .windows.shards.plan import ResultsFlush, Tombstones, check_method, check_tombstones
@@ -187,7 +187,7 @@ class Stateful(KeyedRows):
         shards: int = 16,
     ) -> WindowedStream[Self]:
         """Open windows of each key on the stream's time, to be aggregated by
-        :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+        :meth:`~upstream.operators.window_stream.WindowedStream.agg`.
 
         Parameters
         ----------

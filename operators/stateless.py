@@ -11,7 +11,7 @@ from ..core.pushdown.at_source import reads_coalesced
 from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Choice, Filter, IncompleteInput, InputRows, walk
 from ..plan.properties import check_final
-from .keyed import KeyedRows
+from .keyed_stream import KeyedRows
 from .runtime.steps import mapped
 
 if TYPE_CHECKING:

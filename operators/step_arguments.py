@@ -15,7 +15,7 @@ from ..plan.properties import check_promised
 from .joins.band import unit_of
 from .joins.latest_plan import LatestLimit
 from .joins.plan import AsOfPlan, JoinPlan, OnLimit
-from .keyed import KeyedRows
+from .keyed_stream import KeyedRows
 
 
 def check_partner(what: str, other: object) -> None:

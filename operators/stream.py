@@ -10,17 +10,17 @@ import pyarrow as pa
 
 from ..conf.options import path_argument, text_argument
 from ..plan.fingerprint import needs_checkpoint, places
-from .combining import Combining
+from .combination import CombinationSteps
 from .describe import Description, live_places, source_feeds
-from .grouping import Grouping
+from .group_by import GroupSteps
 from .ingest.dataframe import Idle, OnMalformed, plan_intake
 from .ingest.plan import policy_of
-from .joining import Joining
-from .keyed import checkpoint_argument, key_argument
-from .latest_joining import LatestJoining
+from .keyed_stream import checkpoint_argument, key_argument
+from .latest_joins import LatestJoinSteps
 from .session_windows import InSessions
 from .stateless import Stateless
-from .table_joining import TableJoining
+from .table_joins import TableJoinSteps
+from .time_joins import TimeJoinSteps
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..core.watermark.choice import Watermark
 
 
-class UpdateStream(Stateless, InSessions, Combining, Joining, LatestJoining, TableJoining, Grouping):
+class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, LatestJoinSteps, TableJoinSteps, GroupSteps):
     """Rows that update a key.
 
     Parameters

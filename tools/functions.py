@@ -33,7 +33,7 @@ __all__ = ["OPERATORS", "page"]
 # Their private parts are meant: the tables of rules.
 typing: Any = import_module("upstream.expressions.types")
 arithmetic_types: Any = import_module("upstream.expressions.arithmetic_types")
-digests: Any = import_module("upstream.expressions.digests")
+digests: Any = import_module("upstream.expressions.hashes")
 doubles: Any = import_module("upstream.expressions.doubles")
 encodings: Any = import_module("upstream.expressions.encodings")
 hashing: Any = import_module("upstream.expressions.hashes")

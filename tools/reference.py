@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Any
 
 import upstream
+from upstream.operators.group_by import GroupedStream
 from upstream.operators.grouped_windows import WindowedGroupsStream
-from upstream.operators.grouping import GroupedStream
-from upstream.operators.windowed import WindowedStream
+from upstream.operators.window_stream import WindowedStream
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],

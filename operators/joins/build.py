@@ -52,7 +52,7 @@ def _choices(packed: DataFrame, release: ReleasePlan, folder: str, slots: Sequen
 
 def build_versions(node: Versions, before: PhysicalStep, folder: str) -> PhysicalStep:
     """Return the newest rows of one side's keys, for :func:`build_latest_join`."""
-    from .latest_processor import VersionProcessor
+    from .processor import VersionProcessor
 
     plan = node.specification
     assert isinstance(plan, VersionPlan)
@@ -67,7 +67,7 @@ def build_latest_join(node: LatestJoin, before: Sequence[PhysicalStep], folder: 
 
     The rows of a side whose keys may move come from :func:`build_versions`.
     """
-    from .latest_processor import LatestJoinProcessor
+    from .processor import LatestJoinProcessor
 
     plan = node.specification
     assert isinstance(plan, LatestJoinPlan)

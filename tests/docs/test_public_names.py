@@ -14,9 +14,9 @@ from kit import modules
 from kit.sink import Sink
 
 import upstream as us
+from upstream.operators.group_by import GroupedStream
 from upstream.operators.grouped_windows import WindowedGroupsStream
-from upstream.operators.grouping import GroupedStream
-from upstream.operators.windowed import WindowedStream
+from upstream.operators.window_stream import WindowedStream
 
 from . import docstrings
 from .docstrings import NAMES, ON_SPARK, free_names, needs_spark

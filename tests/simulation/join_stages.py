@@ -16,10 +16,9 @@ from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
-from upstream.operators.joins.latest_processor import LatestJoinProcessor, VersionProcessor
 from upstream.operators.joins.pack import join_pack, newest_pack, own_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
-from upstream.operators.joins.processor import JoinProcessor
+from upstream.operators.joins.processor import JoinProcessor, LatestJoinProcessor, VersionProcessor
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.runtime.steps import chained, choosing
 from upstream.operators.tables.build import TableLookup

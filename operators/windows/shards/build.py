@@ -52,7 +52,7 @@ def build_windows(node: Window, before: PhysicalStep, folder: str, *, fused: boo
 
 def build_numbering(node: NumberRows, before: PhysicalStep, folder: str) -> PhysicalStep:
     """Return numbered rows, for :func:`build_windows`; the shard reports to `folder`."""
-    from .numbering_processor import NumberingProcessor
+    from .processor import NumberingProcessor
 
     plan = node.specification
     assert isinstance(plan, NumberingPlan)

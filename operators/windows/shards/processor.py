@@ -16,6 +16,7 @@ from .plan import WindowPlan
 from .row_shard import RowWindowShard
 from .session_shard import SessionShard
 from .shard import WindowShard
+from .stream_numbers import NumberingPlan, NumberingShard
 
 
 def window_shard(number: int, plan: WindowPlan, store: Store) -> WindowShard | RowWindowShard | SessionShard:
@@ -45,5 +46,21 @@ class WindowProcessor(ShardProcessor):
         result, report = windows.run(frames, batch_id())
         if self._late is not None and windows.late is not None:
             self._late.write(report.batch_id, report.shard, windows.late)
+        write_report(self._folder, report)
+        return result
+
+
+class NumberingProcessor(ShardProcessor):
+    """The stateful processor that numbers rows; its shard reports to `folder`."""
+
+    state = "upstream_numbering_v1"
+
+    def __init__(self, plan: NumberingPlan, folder: str) -> None:
+        self._plan = plan
+        self._folder = folder
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        del shard
+        result, report = NumberingShard(self._plan, store).run([bytes(row.frame) for row in rows], batch_id())
         write_report(self._folder, report)
         return result

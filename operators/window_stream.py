@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .grouped_windows import WindowedGroupsStream
-    from .keyed import KeyedRows
+    from .keyed_stream import KeyedRows
 
 
 StreamT = TypeVar("StreamT", bound="KeyedRows")

@@ -11,7 +11,7 @@ from ..conf.locations import absolute_location
 from ..conf.options import names_argument, path_argument, text_argument
 from ..core.pushdown.at_source import reads_coalesced
 from ..plan.nodes import InputRows, TableJoin, walk
-from .keyed import KeyedRows
+from .keyed_stream import KeyedRows
 from .step_arguments import columns_of_on
 from .tables.lookup import TableHow, planned
 from .tables.reading import columns_of_table
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class TableJoining(KeyedRows):
+class TableJoinSteps(KeyedRows):
     """Joins with tables: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def join_table(

@@ -6,7 +6,7 @@ from upstream.core.feedback.reports import LatestJoinReport, read_reports
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
-from upstream.operators.joins.latest_processor import LatestJoinProcessor, VersionProcessor
+from upstream.operators.joins.processor import LatestJoinProcessor, VersionProcessor
 from upstream.operators.state.store import DictStore
 
 from .batches import table

@@ -9,7 +9,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import path_argument, text_argument
 from ..plan.nodes import IncompleteInput, Reorder
 from ..plan.properties import check_final, check_promised
-from .keyed import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows, checkpoint_argument
 from .reorder.build import check_inputs, check_ordered
 from .reorder.plan import Late, ReorderPlan, Repeats
 from .runtime.ticks import Flush, flush_rows_each
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OUT_OF_ORDER = "would hold back results that are to be given early"
 
 
-class Combining(KeyedRows):
+class CombinationSteps(KeyedRows):
     """Unions, merges, ordered release, distinct: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def union(

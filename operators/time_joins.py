@@ -13,7 +13,7 @@ from .joins.band import LEFT, Interval, band_of, distance_of, reach_back, unit_o
 from .joins.pairs import pair_condition
 from .joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, JoinSide, OnLimit
 from .joins.release.choice import OutputOrder, Release, release_plan
-from .keyed import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows, checkpoint_argument
 from .step_arguments import (
     check_early,
     check_early_as_of,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Joining(KeyedRows):
+class TimeJoinSteps(KeyedRows):
     """Joins by time: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def join(

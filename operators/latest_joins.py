@@ -14,14 +14,14 @@ from .joins.band import SIDES
 from .joins.latest_changes import check_key_texts
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.plan import OnLimit
-from .keyed import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows, checkpoint_argument
 from .step_arguments import TimeToLive, check_partner, columns_of_on, latest_limit, of_both, schemas_of, time_span
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class LatestJoining(KeyedRows):
+class LatestJoinSteps(KeyedRows):
     """Joins of newest rows: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def join_latest(

@@ -15,7 +15,7 @@ from .aggregates.parts import Aggregate, check_named
 from .grouped.plan import GroupPlan, Newest
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .joins.latest_plan import LatestSide, VersionPlan
-from .keyed import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows, checkpoint_argument
 from .step_arguments import check_group_columns, time_span
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class GroupedStream(Generic[StreamT]):
         return group_windows(self.stream, self.columns, options, self.shards, self.checkpoint)
 
 
-class Grouping(KeyedRows):
+class GroupSteps(KeyedRows):
     """Groups of newest rows: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def group_by(

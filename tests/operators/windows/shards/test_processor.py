@@ -8,8 +8,8 @@ from upstream.core.feedback.reports import NumberingReport, read_reports
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.state.store import DictStore
-from upstream.operators.windows.shards.numbering_processor import NumberingProcessor
 from upstream.operators.windows.shards.plan import NUMBER
+from upstream.operators.windows.shards.processor import NumberingProcessor
 from upstream.operators.windows.shards.stream_numbers import NumberingPlan
 
 from .windows_of import SCHEMA, rows_table
