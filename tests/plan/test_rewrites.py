@@ -66,14 +66,14 @@ def test_what_stays_with_spark_is_the_same_object(why, plan):
 def test_steps_behind_a_users_column_are_moved():
     opaque = where(ours(), None)
     plan = rewritten(where(window(opaque)), translate)
-    assert kinds(plan) == ["Rows", "Transform", "Window", "Map"]
+    assert kinds(plan) == ["InputRows", "Transform", "Window", "Map"]
     assert plan.inputs[0].inputs == (opaque,)
 
 
 def test_each_branch_is_rewritten_once():
     shared = where(ours())
     plan = rewritten(union(window(shared), window(shared)), translate)
-    assert kinds(plan) == ["Rows", "Map", "Window", "Window", "Reorder"]
+    assert kinds(plan) == ["InputRows", "Map", "Window", "Window", "Reorder"]
 
 
 def test_a_union_drops_older_rows_if_all_behind_demands_the_newest_row_alone():

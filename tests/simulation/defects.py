@@ -104,11 +104,11 @@ def _rows_of_now(mended: Any) -> Any:
     return lambda at, options, schema, _, hint: mended(at, options, schema, pinned_table(at, {})[0], hint)
 
 
-_PROGRESS, _JOIN = "core.watermark.policies:Progress", "operators.joins.shard:JoinShard"
-_PLANNER, _HOSTING = "datasource.planner:Planner", "hosting"
+_PROGRESS, _JOIN = "core.watermark.policies:FeedProgress", "operators.joins.shard:JoinShard"
+_PLANNER, _HOSTING = "datasource.planner:BatchPlanner", "hosting"
 _COMMANDS = tuple(
     f"{module}:command_of_batch"
-    for module in (f"{_HOSTING}.commands", f"{_HOSTING}.running", "tests.simulation.hosted_process")
+    for module in (f"{_HOSTING}.messages", f"{_HOSTING}.job", "tests.simulation.hosted_process")
 )
 
 DEFECTS = {
@@ -138,14 +138,14 @@ DEFECTS = {
     "registry-of-now": Defect("hosted", 0, _version_of_now, _COMMANDS),
     "all-served": Defect(
         "hosted", 4, lambda mended: lambda *given: dataclasses.replace(mended(*given), served=None),
-        (f"{_HOSTING}.commands:_command",),
+        (f"{_HOSTING}.messages:_command",),
     ),
-    "relation-of-now": Defect("hosted", 4, _rows_of_now, (f"{_HOSTING}.stored_rows:rows_at",)),
+    "relation-of-now": Defect("hosted", 4, _rows_of_now, (f"{_HOSTING}.scan:rows_at",)),
     "deleted-again": Defect(
         "hosted", 27, lambda mended: lambda *given: mended(*given[:3], 1 << 60, *given[4:]),
-        (f"{_HOSTING}.dropping:delete_result",),
+        (f"{_HOSTING}.removal:delete_result",),
     ),
-    "never-deleted": Defect("hosted", 4, _gives(None), (f"{_HOSTING}.dropping:DroppedTables.delete",)),
-    "waits-forgotten": Defect("hosted", 4, _gives({}), (f"{_HOSTING}.deferring:Deferred.to_json",)),
-    "state-of-nobody": Defect("hosted", 0, _gives(None), (f"{_HOSTING}.evaluating:Evaluations.keep",)),
+    "never-deleted": Defect("hosted", 4, _gives(None), (f"{_HOSTING}.removal:DroppedTables.delete",)),
+    "waits-forgotten": Defect("hosted", 4, _gives({}), (f"{_HOSTING}.output:DeferredChanges.to_json",)),
+    "state-of-nobody": Defect("hosted", 0, _gives(None), (f"{_HOSTING}.evaluations:Evaluations.keep",)),
 }  # fmt: skip

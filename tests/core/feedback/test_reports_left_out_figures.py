@@ -37,7 +37,7 @@ def test_the_first_failure_in_a_row_is_a_warning_and_the_next_ones_are_counted(c
     )
     assert figures.count == 0
     assert not figures.attempt(refused)
-    assert "it is no table. What to do: put it right. The job goes on" in caplog.messages[-1]
+    assert "it is no table. What to do: put it right. The job continues" in caplog.messages[-1]
 
 
 def test_a_defect_is_no_failure_to_write():

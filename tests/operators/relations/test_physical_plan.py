@@ -31,8 +31,8 @@ def test_the_name_of_a_node_is_the_same_in_another_process():
     program = (
         "import pyarrow as pa\n"
         "from upstream.operators.relations.physical_plan import identity\n"
-        "from upstream.operators.relations.plan.nodes import Range, Stream, Windowed\n"
-        "print(identity(Windowed(Stream('s', pa.schema([('t', pa.int64())])), Range(3))))"
+        "from upstream.operators.relations.plan.nodes import Stream, TimeRange, WindowOver\n"
+        "print(identity(WindowOver(Stream('s', pa.schema([('t', pa.int64())])), TimeRange(3))))"
     )
     here = identity(WindowOver(Stream("s", pa.schema([("t", pa.int64())])), TimeRange(3)))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
