@@ -1,4 +1,4 @@
-"""What queries can name of an update stream, its columns, its key and its event time; their time zone; their rows."""
+"""What queries can name: update streams, their columns, key and time; and stored relations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An update stream that can be written to a latest table."""
+"""An update stream that can be written to a latest table, and the short way from a feed to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live line of a run, from commit summaries. All times are arguments."""
+"""The live line of a run from commit summaries, and texts on the feeds that hold the low-watermark back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``upstream erase``: erase a key from a table, without a JVM."""
+"""``upstream erase`` and ``upstream maintain``: without a JVM."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def print_erasure(
 
     done = erase(path, values, storage, outputs, index_location, dry_run=dry_run)
     say = Console(highlight=False, markup=False, soft_wrap=True)
-    for line in _lines(done, dry=dry_run):
+    for line in _erasure_lines(done, dry=dry_run):
         say.print(line)
 
 
-def _lines(done: Erasure, *, dry: bool) -> list[str]:
+def _erasure_lines(done: Erasure, *, dry: bool) -> list[str]:
     verb = "would be erased" if dry else "erased"
     lines = [
         (
@@ -73,11 +73,11 @@ def maintain(
     done = maintain_table(
         path, storage=storage, retention_us=retention_us, versions=versions, dry_run=dry, compact=compact
     )
-    for line in _lines_maintain(done, dry=dry):
+    for line in _maintenance_lines(done, dry=dry):
         sys.stdout.write(line + "\n")
 
 
-def _lines_maintain(done: MaintenanceResult, *, dry: bool) -> list[str]:
+def _maintenance_lines(done: MaintenanceResult, *, dry: bool) -> list[str]:
     verb = "would be removed" if dry else "removed"
     lines = [
         f"{done.entries:,} versions {verb} from the log, with {done.files:,} files that only they had",

@@ -1,4 +1,4 @@
-"""Options of the form NAME=VALUE, and options of every command that starts Spark."""
+"""Options of commands: NAME=VALUE, those of a file ``upstream.toml``, and the reference of all options."""
 
 from __future__ import annotations
 

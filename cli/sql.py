@@ -1,4 +1,4 @@
-"""``upstream sql``: run a continuous query from the shell, or statements at a prompt."""
+"""``upstream sql``: a query from the shell, or statements at a prompt; streams and sources in one word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The execution of the statements of ``upstream sql``."""
+"""``upstream sql``: the prompt, the execution of its statements, and the tables that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``upstream status`` and ``upstream history``: the commits of a table, for people and for programs."""
+"""``upstream status``, ``history`` and ``show``: commits and rows of a table, without a JVM."""
 
 from __future__ import annotations
 

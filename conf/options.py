@@ -1,4 +1,4 @@
-"""Typed options: dataclass fields made by :func:`option`, parsed and checked together from Spark's strings."""
+"""Typed options: dataclass fields made by :func:`option`, and checks of public arguments by the same rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def option(name: str, parser: _Parser, default: T, doc: str) -> T:
 
 def text() -> _Parser:
     """Return a parser for any non-empty text."""
-    return _Parser("text", _non_empty)
+    return _Parser("text", non_empty)
 
 
 def columns() -> _Parser:
@@ -192,7 +192,8 @@ def _fields(group: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(group) if "doc" in field.metadata]
 
 
-def _non_empty(value: str) -> str:
+def non_empty(value: str) -> str:
+    """Return a text; raise ValueError if it is blank."""
     if not value.strip():
         raise ValueError
     return value

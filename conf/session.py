@@ -1,4 +1,4 @@
-"""A Spark session with working settings, and checks of sessions made elsewhere."""
+"""A Spark session with working settings and an early start of its workers; checks of sessions made elsewhere."""
 
 from __future__ import annotations
 

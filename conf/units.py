@@ -1,4 +1,4 @@
-"""Durations, sizes and instants as people write them."""
+"""Durations, sizes, instants and staleness targets as people write them; the clock."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from ..conf.options import (
     bytes_,
     columns,
     duration_us,
+    non_empty,
     one_of,
     option,
     parsed,
@@ -126,17 +127,11 @@ _ANY_JUMP_US = 3_155_760_000_000_000
 
 def _place(value: str) -> str:
     """Return the absolute location, since tasks may run in another folder, and on another machine."""
-    return absolute_location(_given(value))
+    return absolute_location(non_empty(value))
 
 
 def _checkpoint(value: str) -> str:
-    return checkpoint_location(_given(value))
-
-
-def _given(value: str) -> str:
-    if not value.strip():
-        raise ValueError
-    return value
+    return checkpoint_location(non_empty(value))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Output rows from a connector's chunks: types, times, keys, and the user's condition."""
+"""Output rows from a connector's chunks: types, times, keys, the user's condition; the newest row per key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of a feed's rows: as the connector reads them, and as they leave."""
+"""The shape of a feed's rows as read and as they leave; the inferred schema, kept for a checkpoint's life."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's two readers: thin adapters around the planner, the shaper and the coalescer."""
+"""Spark's two readers: thin adapters around planner, shaper and coalescer; checks before there is a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading of a task's ranges: shape, coalesce, append punctuation. It needs no Spark, and is pickled to the tasks."""
+"""Reading of a task's ranges: shape, coalesce, append punctuation; where malformed rows go. It needs no Spark."""
 
 from __future__ import annotations
 

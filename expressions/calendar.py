@@ -77,6 +77,6 @@ def micros_of(times: pl.Expr) -> pl.Expr:
     return times.to_physical()
 
 
-def on_days(function: Callable[..., Any], *values: pl.Expr) -> pl.Expr:
+def on_integers(function: Callable[..., Any], *values: pl.Expr) -> pl.Expr:
     """Return the expression of a function of arrays of days or other whole numbers."""
     return on_arrays(function, *values, dtype=pl.Int64)

@@ -1,4 +1,4 @@
-"""Spark's ``hash`` (Murmur3) and ``xxhash64``. The hash of each value is the seed of the next."""
+"""Spark's ``hash`` (Murmur3) and ``xxhash64``, each value's hash the next one's seed; digests, CRC-32."""
 
 from __future__ import annotations
 

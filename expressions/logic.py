@@ -1,4 +1,4 @@
-"""Three-valued logic and conditionals. An operand that Spark does not evaluate in a row cannot fail there."""
+"""Three-valued logic, conditionals, comparisons, and fields of structs and arrays."""
 
 from __future__ import annotations
 

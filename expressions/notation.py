@@ -1,4 +1,4 @@
-"""Parsing of numbers, dates and timestamps from text, like Spark's casts; unreadable text gives null."""
+"""Numbers, dates and timestamps from text and as text, in the form of Spark's casts."""
 
 from __future__ import annotations
 
@@ -196,13 +196,13 @@ def offset_of_zone(zone: str) -> int | None:
     return ahead if found[1] == "+" else -ahead
 
 
-_YEARS_WRITING = "the time is outside the years 1 to 9999"
+_YEARS_OF_TIME = "the time is outside the years 1 to 9999"
 
 
 def text_of_date(build: Builder, dates: pl.Expr) -> pl.Expr:
     """Return dates as ``yyyy-MM-dd``."""
     inside = dates.to_physical().is_between(FIRST_DAY, LAST_DAY)
-    build.fail(~inside, _YEARS_WRITING, "leave such rows out", lasting=True)
+    build.fail(~inside, _YEARS_OF_TIME, "leave such rows out", lasting=True)
     return _written(dates, inside, "%Y-%m-%d")
 
 
@@ -216,7 +216,7 @@ def formatted(build: Builder, times: pl.Expr, pattern: str) -> pl.Expr:
     """Return timestamps in a format of ``strftime``."""
     times = build.share(times)
     inside = times.to_physical().is_between(FIRST_DAY * _DAY_US, (LAST_DAY + 1) * _DAY_US - 1)
-    build.fail(~inside, _YEARS_WRITING, "leave such rows out", lasting=True)
+    build.fail(~inside, _YEARS_OF_TIME, "leave such rows out", lasting=True)
     return _written(times, inside, pattern)
 
 
@@ -235,7 +235,7 @@ def text_of_double(numbers: pl.Series) -> pl.Series:
     size = numbers.abs()
     plain = ((size >= 1e-3) & (size < 1e7)) | (size == 0)
     frame = pl.DataFrame({"text": text, "size": size.cast(pl.Float64), "plain": plain})
-    digits, power = _digits(), _power_writing()
+    digits, power = _digits(), _power_of_ten()
     mantissa = pl.concat_str(
         digits.str.slice(0, 1),
         pl.lit("."),
@@ -268,7 +268,7 @@ def _digits() -> pl.Expr:
     return pl.concat_str(whole, part).str.strip_chars_start("0").str.strip_chars_end("0")
 
 
-def _power_writing() -> pl.Expr:
+def _power_of_ten() -> pl.Expr:
     """Return the exponent of the first nonzero digit."""
     whole, part, exponent = _parts()
     before = whole.str.strip_chars_start("0").str.len_chars().cast(pl.Int64)

@@ -331,7 +331,7 @@ def _pair(function: str, arguments: Sequence[Expression]) -> Expression:
     return Call(function, both, both[0].type)
 
 
-def _whole_bits(function: str, value: Expression) -> Expression:
+def _as_whole(function: str, value: Expression) -> Expression:
     """Return an argument that must be a whole number; Spark casts nothing else to one."""
     if value.type == NULL:
         return cast(value, INT)
@@ -344,14 +344,14 @@ def _whole_bits(function: str, value: Expression) -> Expression:
 def _not(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 1:
         raise misfit(function, arguments, "one whole number")
-    value = _whole_bits(function, arguments[0])
+    value = _as_whole(function, arguments[0])
     return Call(function, (value,), value.type)
 
 
 def _count(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 1:
         raise misfit(function, arguments, "one whole number or condition")
-    value = arguments[0] if arguments[0].type == BOOLEAN else _whole_bits(function, arguments[0])
+    value = arguments[0] if arguments[0].type == BOOLEAN else _as_whole(function, arguments[0])
     return Call(function, (value,), INT)
 
 
@@ -359,7 +359,7 @@ def _get(function: str, arguments: Sequence[Expression]) -> Expression:
     place = implicit(arguments[1], INT) if len(arguments) == 2 else None
     if place is None:
         raise misfit(function, arguments, "a whole number, and the place of a bit in it")
-    return Call("bit_get", (_whole_bits(function, arguments[0]), place), BYTE)
+    return Call("bit_get", (_as_whole(function, arguments[0]), place), BYTE)
 
 
 def _shift(function: str, arguments: Sequence[Expression]) -> Expression:

@@ -25,7 +25,7 @@ from .calendar import (
     days_of,
     days_of_civil,
     micros_of,
-    on_days,
+    on_integers,
     timestamps_of,
 )
 from .coercion import Rule, Signature, cast, implicit, misfit
@@ -110,12 +110,12 @@ def _make_date(build: Builder, *parts: pl.Expr) -> pl.Expr:
     given = pl.all_horizontal(each.is_not_null() for each in (year, month, day))
     build.fail(~month.is_between(1, 12) & given, "there is no such month", "number the months from 1 to 12")
     known = pl.when(month.is_between(1, 12))
-    last = on_days(days_in_month, year, known.then(month).otherwise(1))
+    last = on_integers(days_in_month, year, known.then(month).otherwise(1))
     real = build.share(month.is_between(1, 12) & day.is_between(1, last))
     build.fail(~real & month.is_between(1, 12) & given, "the month has no such day", LEAVE_OUT)
     inside = year.is_between(1, 9999)
     build.fail(~inside & given, OUTSIDE, LEAVE_OUT, lasting=True)
-    made = on_days(days_of_civil, *(pl.when(real & inside).then(each) for each in (year, month, day)))
+    made = on_integers(days_of_civil, *(pl.when(real & inside).then(each) for each in (year, month, day)))
     return made.cast(pl.Int32).cast(pl.Date)
 
 
@@ -146,7 +146,7 @@ def _next_day(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
 
 
 def _add_months(build: Builder, date: pl.Expr, months: pl.Expr) -> pl.Expr:
-    return dates_of(build, on_days(months_later, days_of(date), months.cast(pl.Int64)))
+    return dates_of(build, on_integers(months_later, days_of(date), months.cast(pl.Int64)))
 
 
 def _last_day(build: Builder, date: pl.Expr) -> pl.Expr:
@@ -154,7 +154,7 @@ def _last_day(build: Builder, date: pl.Expr) -> pl.Expr:
         year, month, day = civil_of_days(days)
         return days - day + days_in_month(year, month)
 
-    return dates_of(build, on_days(run, days_of(date)))
+    return dates_of(build, on_integers(run, days_of(date)))
 
 
 def months_added(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
@@ -166,9 +166,9 @@ def months_added(build: Builder, time: pl.Expr, sign: int) -> pl.Expr:
         return pl.when(pl.lit(value=False)).then(time)
     months, days, nanos = (sign * int(part) for part in interval.value)
     if build.type == DATE:
-        return dates_of(build, on_days(lambda array: months_later(array, months) + days, days_of(time)))
+        return dates_of(build, on_integers(lambda array: months_later(array, months) + days, days_of(time)))
     micros = build.share(micros_of(time))
-    moved = on_days(lambda array: months_later(array, months) + days, micros // DAY)
+    moved = on_integers(lambda array: months_later(array, months) + days, micros // DAY)
     exact = moved.cast(pl.Int128) * DAY + micros % DAY + nanos // 1_000
     return timestamps_of(build, exact).cast(pl.Datetime("us", build.type.tz))
 
@@ -212,7 +212,7 @@ def _timestampadd(build: Builder, _: pl.Expr, count: pl.Expr, time: pl.Expr) -> 
         moved = micros_of(time).cast(pl.Int128) + count.cast(pl.Int128) * int128(LENGTHS[unit])
         return timestamps_of(build, moved).cast(pl.Datetime("us", build.type.tz))
     months = count.clip(-MOST_MONTHS, MOST_MONTHS) * MONTHS_OF[unit]
-    return _moved(build, time, on_days(months_later, micros_of(time) // DAY, months))
+    return _moved(build, time, on_integers(months_later, micros_of(time) // DAY, months))
 
 
 def _moved(build: Builder, time: pl.Expr, days: pl.Expr) -> pl.Expr:
@@ -285,7 +285,7 @@ def _date_trunc(build: Builder, _: pl.Expr, time: pl.Expr) -> pl.Expr:
         return timestamps_of(build, _week_start(days) * DAY)
     if name in _MONTHS:
         months = _MONTHS[name]
-        return (on_days(lambda array: _months_start(array, months), days) * DAY).cast(pl.Datetime("us", "UTC"))
+        return (on_integers(lambda array: _months_start(array, months), days) * DAY).cast(pl.Datetime("us", "UTC"))
     return build.nothing(time)  # as Spark does
 
 
@@ -296,13 +296,13 @@ def _trunc(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
         return dates_of(build, _week_start(days_of(date)))
     if name in _MONTHS:
         months = _MONTHS[name]
-        started = on_days(lambda array: _months_start(array, months), days_of(date))
+        started = on_integers(lambda array: _months_start(array, months), days_of(date))
         return started.cast(pl.Int32).cast(pl.Date)
     return build.nothing(date)
 
 
 def _field(function: Callable[[Int64s], Any]) -> Kernel:
-    return lambda _, date: on_days(function, days_of(date)).cast(pl.Int32)
+    return lambda _, date: on_integers(function, days_of(date)).cast(pl.Int32)
 
 
 def _day_of_year(days: Int64s) -> Int64s:
@@ -352,7 +352,7 @@ def _from_unixtime(build: Builder, seconds: pl.Expr) -> pl.Expr:
     return text_of_timestamp(build, timestamps_of(build, seconds.cast(pl.Int128) * int128(SECOND)))
 
 
-def _moved_times(sign: int) -> Kernel:
+def _days_added(sign: int) -> Kernel:
     return lambda build, date, days: dates_of(build, days_of(date) + sign * days.cast(pl.Int64))
 
 
@@ -402,8 +402,8 @@ TIMES: Mapping[str, Kernel] = {
     "timestamp_millis": _timestamp_of(1_000),
     "timestamp_micros": _timestamp_of(1),
     "from_unixtime": _from_unixtime,
-    "date_add": _moved_times(1),
-    "date_sub": _moved_times(-1),
+    "date_add": _days_added(1),
+    "date_sub": _days_added(-1),
     "datediff": lambda _, end, start: end.to_physical() - start.to_physical(),
     "add_interval": _with_interval(1),
     "subtract_interval": _with_interval(-1),

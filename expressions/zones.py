@@ -12,8 +12,8 @@ import polars as pl
 from ..conf.errors import OptionError
 from ..core.rows.event_times import instants_near, instants_of, local_micros, zone_named
 from ..core.rows.exact_integers import Int64s
-from .calendar import DAY, micros_of, timestamps_of
-from .columnar import Builder, Kernel, on_arrays
+from .calendar import DAY, micros_of, on_integers, timestamps_of
+from .columnar import Builder, Kernel
 from .decimals import int128
 from .kinds import DATE, LOCAL_TIMESTAMP, MONTHS, TEXT, TIMESTAMP, UTC, standard
 from .nodes import Call, Constant, Expression
@@ -138,24 +138,20 @@ def _zone(build: Builder) -> str:
     return str(build.constant(len(build.call.arguments) - 1, "the time zone"))
 
 
-def _on_micros(function: Callable[..., Int64s], *values: pl.Expr) -> pl.Expr:
-    return on_arrays(function, *values, dtype=pl.Int64)
-
-
 def _local_time(build: Builder, time: pl.Expr, _: pl.Expr) -> pl.Expr:
     zone = _zone(build)
-    return _on_micros(lambda array: local_micros(array, zone), micros_of(time)).cast(pl.Datetime("us"))
+    return on_integers(lambda array: local_micros(array, zone), micros_of(time)).cast(pl.Datetime("us"))
 
 
 def _instant(build: Builder, local: pl.Expr, _: pl.Expr) -> pl.Expr:
     zone = _zone(build)
-    return timestamps_of(build, _on_micros(lambda array: instants_of(array, zone, shifted=True), micros_of(local)))
+    return timestamps_of(build, on_integers(lambda array: instants_of(array, zone, shifted=True), micros_of(local)))
 
 
 def _day_start(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
     zone = _zone(build)
     days = date.to_physical().cast(pl.Int64)
-    return timestamps_of(build, _on_micros(lambda array: instants_of(array * DAY, zone), days))
+    return timestamps_of(build, on_integers(lambda array: instants_of(array * DAY, zone), days))
 
 
 def _text_time(build: Builder, text: pl.Expr, _: pl.Expr) -> pl.Expr:
@@ -176,13 +172,13 @@ def _date_trunc(build: Builder, unit: pl.Expr, time: pl.Expr, _: pl.Expr) -> pl.
         def run(array: Int64s) -> Int64s:
             return instants_near(local_micros(array, zone) // size * size, array, zone)
 
-        return timestamps_of(build, _on_micros(run, micros_of(time)))
+        return timestamps_of(build, on_integers(run, micros_of(time)))
     truncated = TIMES["date_trunc"]
     if name is None or str(name).upper() in ("MICROSECOND", "MILLISECOND", "SECOND"):
         return truncated(build, unit, time)  # offsets have whole seconds
-    local = _on_micros(lambda array: local_micros(array, zone), micros_of(time)).cast(pl.Datetime("us"))
+    local = on_integers(lambda array: local_micros(array, zone), micros_of(time)).cast(pl.Datetime("us"))
     began = micros_of(truncated(build, unit, local))
-    return timestamps_of(build, _on_micros(lambda array: instants_of(array, zone), began))
+    return timestamps_of(build, on_integers(lambda array: instants_of(array, zone), began))
 
 
 def _moved_by(build: Builder, time: pl.Expr, micros: pl.Expr, zone: str) -> pl.Expr:
@@ -193,7 +189,7 @@ def _moved_by(build: Builder, time: pl.Expr, micros: pl.Expr, zone: str) -> pl.E
         return instants_near(local_micros(array, zone) + days * DAY, array, zone) + by - days * DAY
 
     near = micros.clip(-_FURTHEST, _FURTHEST).cast(pl.Int64)
-    return timestamps_of(build, _on_micros(run, micros_of(time), near))
+    return timestamps_of(build, on_integers(run, micros_of(time), near))
 
 
 def _moved_by_months(build: Builder, time: pl.Expr, months: pl.Expr, zone: str) -> pl.Expr:
@@ -201,7 +197,7 @@ def _moved_by_months(build: Builder, time: pl.Expr, months: pl.Expr, zone: str) 
         local = local_micros(array, zone)
         return instants_near(months_later(local // DAY, by) * DAY + local % DAY, array, zone)
 
-    return timestamps_of(build, _on_micros(run, micros_of(time), months.cast(pl.Int64)))
+    return timestamps_of(build, on_integers(run, micros_of(time), months.cast(pl.Int64)))
 
 
 def _with_interval(sign: int) -> Kernel:
@@ -231,7 +227,7 @@ def _months_between(build: Builder, one: pl.Expr, other: pl.Expr, *more: pl.Expr
         return (array - instants_of(day(array) * DAY, zone)) // 1_000_000
 
     times = [micros_of(one), micros_of(other)]
-    parts = [_on_micros(part, each) for each in times for part in (day, second)]
+    parts = [on_integers(part, each) for each in times for part in (day, second)]
     return months_since(*parts, rounded=more[0] if len(more) == 2 else None)
 
 

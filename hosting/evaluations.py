@@ -1,4 +1,4 @@
-"""The evaluations of a stage: opened over their state, stepped once per batch, and saved."""
+"""The evaluations of a stage: opened over their state, stepped once per batch, and saved; streams' progress."""
 
 from __future__ import annotations
 

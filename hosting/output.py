@@ -1,4 +1,4 @@
-"""Output of the stages for the tables: frames of results, and events of queries."""
+"""Output of the stages for the tables: frames of results, changes that wait, and events of queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan: takes rows of a stream, and emits frames for the shards of the first stage."""
+"""The scan: rows of streams and stored relations as frames for the shards of the first stage."""
 
 from __future__ import annotations
 

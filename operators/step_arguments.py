@@ -1,4 +1,4 @@
-"""Checks of the arguments of joins of two streams."""
+"""Checks of the arguments of joins and groups, and of how long they retain rows and deleted keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grammar of queries: SELECT, set operations, stream operators, EMIT."""
+"""The grammar of queries: SELECT, FROM with windows and samples, set operations, stream operators, EMIT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WHERE: conditions, and IN and EXISTS with subqueries, which become joins."""
+"""WHERE: conditions, and subqueries, which become joins: IN, EXISTS, and scalar ones."""
 
 from __future__ import annotations
 

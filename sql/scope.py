@@ -1,4 +1,4 @@
-"""The columns that a name can refer to at a place of a query."""
+"""The columns that a name can refer to at a place of a query, and the binder's context for one text."""
 
 from __future__ import annotations
 

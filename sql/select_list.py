@@ -1,4 +1,4 @@
-"""The list of SELECT: stars, names, and numbers that refer to an item."""
+"""The list of SELECT, and the last steps: the columns, DISTINCT, ORDER BY with LIMIT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SELECT: its sources and conditions, and then groups or rows."""
+"""SELECT: its sources and conditions, then groups or rows; QUALIFY, and aggregates with OVER."""
 
 from __future__ import annotations
 

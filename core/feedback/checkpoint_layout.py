@@ -1,4 +1,4 @@
-"""The names of the package's own files and folders in a query's checkpoint."""
+"""The names of the package's own files in a query's checkpoint, and the record of its operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compact offsets: the states of inactive feeds are in a list below the checkpoint, not in each offset."""
+"""Compact offsets, and what Spark has journaled of a batch: its sources' offsets and row counts."""
 
 from __future__ import annotations
 

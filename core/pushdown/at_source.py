@@ -69,7 +69,7 @@ def _messages(message: Any, kind: str) -> Iterator[Any]:
             yield from _messages(each, kind)
 
 
-_SOURCE_AT_SOURCE = "upstream"
+_OWN_SOURCE = "upstream"
 _MOST_BYTES = 200_000
 """Longer programs (a map with a model) are not passed as an option, which Spark sends with each task."""
 
@@ -95,7 +95,7 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
         return None
     if len(option) > _MOST_BYTES:
         return None
-    return df.sparkSession.readStream.format(_SOURCE_AT_SOURCE).options(**options, **{STEPS_OPTION: option}).load()
+    return df.sparkSession.readStream.format(_OWN_SOURCE).options(**options, **{STEPS_OPTION: option}).load()
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
@@ -150,7 +150,7 @@ def refuse_preimages(df: DataFrame, what: str) -> None:
             )
 
 
-def _sources(df: DataFrame, name: str | None = _SOURCE_AT_SOURCE) -> list[Mapping[str, str]]:
+def _sources(df: DataFrame, name: str | None = _OWN_SOURCE) -> list[Mapping[str, str]]:
     """Return the options of each streaming source in a plan, or of those with a name.
 
     A source of Spark's older API shows its path alone.
@@ -215,7 +215,7 @@ def _chosen(df: DataFrame) -> _SourceChoice | None:
     """Return the source of a plan that only chooses columns; None for any other plan."""
     if is_client_frame(df):
         # Columns that the client chooses have names, which only the server resolves.
-        options = source_alone(df, _SOURCE_AT_SOURCE)
+        options = source_alone(df, _OWN_SOURCE)
         return None if options is None else _SourceChoice(options, df.schema.json(), range(len(df.columns)))
     known: Any = getattr(df, "_jdf", None)
     if known is None:
@@ -223,7 +223,7 @@ def _chosen(df: DataFrame) -> _SourceChoice | None:
     whole = plan = known.queryExecution().analyzed()
     while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
         plan = plan.child()
-    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != _SOURCE_AT_SOURCE:
+    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != _OWN_SOURCE:
         return None
     # A source that the user named in the checkpoint keeps its name, which a new one would not have.
     if not plan.sourceIdentifyingName().getClass().getSimpleName().startswith("Unassigned"):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
+from .columns import as_array
 
 UInt32s = npt.NDArray[np.uint32]
 Int32s = npt.NDArray[np.int32]
@@ -37,7 +38,7 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED)
         raise ValueError("a hash needs at least one column")
     state = np.full(len(columns[0]), seed, dtype=np.uint32)
     for column in columns:
-        state = _chain(_one_array(column), state)
+        state = _chain(as_array(column), state)
     return state.view(np.int32)
 
 
@@ -65,14 +66,6 @@ def integers_with_hash(wanted: Iterable[int]) -> tuple[int, ...]:
 def _inverse(odd: int) -> np.uint32:
     """Return the factor that undoes a multiplication by an odd number in 32 bits."""
     return np.uint32(pow(odd, -1, 1 << 32))
-
-
-def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _chain(array: pa.Array, state: UInt32s) -> UInt32s:
@@ -210,3 +203,16 @@ def _hash_decimal(array: pa.Array, state: UInt32s) -> UInt32s:
     lengths = 16 - skipped
     payload = np.ascontiguousarray(big_endian).reshape(-1)
     return _finish(_mix_ranges(payload, starts, lengths, state.copy()), lengths.astype(np.uint32))
+
+
+def mix_bits(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return numbers mixed by the finalizer of splitmix64 (Steele, Lea and Flood 2014).
+
+    No two inputs have one output, and near ones have far ones.
+    """
+    bits = bits ^ (bits >> np.uint64(30))
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return bits

@@ -1,4 +1,4 @@
-"""Columns of Arrow tables, and fields of structs in them, by their path names."""
+"""Columns of Arrow tables by their path names, and rows kept under fewer columns than the job has now."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.column_names import Tree, parts_of
+
+
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:

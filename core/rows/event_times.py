@@ -1,4 +1,4 @@
-"""Event times of any type as microseconds since the epoch, the one unit in which times are compared."""
+"""Event times of any type as microseconds since the epoch, and local times by Python's ``zoneinfo``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames: many rows in one binary value, so that Spark shuffles and stores a few large values."""
+"""Frames: many rows in one binary value, which Spark shuffles and stores; a task's rows in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest row of each key, by array operations. No function loops over rows or keys."""
+"""The newest row of each key, and rows that conflict, by array operations: no loop over rows or keys."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .columns import as_array
 from .exact_integers import Int64s, Mask
 
 # Integer keys whose range is at most this many times the number of rows are their own codes: no hashing.
@@ -134,12 +135,8 @@ def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s, names:
         return differ
     one, two = left.select(names).take(pa.array(at)), right.select(names).take(pa.array(other))
     for name in names:
-        differ |= _unequal(_one_array(one.column(name)), _one_array(two.column(name)))
+        differ |= _unequal(as_array(one.column(name)), as_array(two.column(name)))
     return differ
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _unequal(one: pa.Array, two: pa.Array) -> Mask:

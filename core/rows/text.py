@@ -1,4 +1,4 @@
-"""Collations of text columns, which are refused: here texts are equal only if their bytes are."""
+"""Text columns: collations, which are refused, and bytes that are not UTF-8, which Spark does not reject."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def _invalid(array: pa.Array) -> Mask:
             if _holds_text(child.type):
                 found |= _invalid(child)
     elif pa.types.is_list(kind) or pa.types.is_map(kind):
-        for values, parents in _inside_invalid_text(array):
+        for values, parents in _texts_inside(array):
             if _holds_text(values.type):
                 found[parents[_invalid(values)]] = True
     return found
 
 
-def _inside_invalid_text(array: pa.Array) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
+def _texts_inside(array: pa.Array) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
     """Return the values in the rows of a list or map, with the row of each; a map's keys and items apart."""
     if pa.types.is_list(array.type):
         return [(pc.list_flatten(array), np.asarray(pc.list_parent_indices(array)))]

@@ -1,4 +1,4 @@
-"""The division of a plan between two stages of slots.
+"""The division of a plan between two stages, and the routes of its rows to their slots.
 
 A slot of the first stage sees some rows of the streams, and evaluates a fragment of the plan over them. The second
 stage evaluates, over the fragments' changes, the parts that need rows of several first-stage slots together.

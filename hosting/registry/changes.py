@@ -1,4 +1,4 @@
-"""Changes of the registry in the journal's form: one JSON object each."""
+"""Changes of the registry as journaled JSON; the settings, stored relations and names in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of the registry, each checked against the version before it and then journaled."""
+"""The beginning of a registry and its changes, each checked against the version before it, then journaled."""
 
 from __future__ import annotations
 

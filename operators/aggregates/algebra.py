@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, OptionError
+from ...core.rows.columns import as_array
 from ...core.rows.exact_integers import Int64s
-from .groups import GroupedRows, Groups, as_array
+from .groups import GroupedRows, Groups
 from .parts import Aggregate, Plan, State, StatePart
 
 Codes = npt.NDArray[np.integer]

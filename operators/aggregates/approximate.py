@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError
+from ...core.rows.buckets import mix_bits
 from ...core.rows.exact_integers import Int64s
 from . import sketches
 from .groups import GroupedRows, Groups
@@ -136,11 +137,9 @@ def _items(state: State, codes: Int64s) -> _Items:
 
 
 def _coins(values: npt.NDArray[np.uint64], levels: Int64s) -> Int64s:
-    """Return coins: the highest bit of a hash (splitmix64's last steps) of the values' sum and their level."""
+    """Return coins: the highest bit of a hash of the values' sum and their level."""
     bits = values + levels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((bits ^ (bits >> np.uint64(31))) >> np.uint64(63)).astype(np.int64)
+    return (mix_bits(bits) >> np.uint64(63)).astype(np.int64)
 
 
 def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:

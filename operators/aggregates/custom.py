@@ -8,7 +8,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-from .groups import GroupedRows, Groups, as_array
+from ...core.rows.columns import as_array
+from .groups import GroupedRows, Groups
 from .parts import Aggregate, Plan, State, StatePart, names_of, type_of
 
 Columns: TypeAlias = Mapping[str, pa.Array]

@@ -68,15 +68,6 @@ class GroupedRows:
         return array
 
 
-def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
 def valid_mask(array: pa.Array) -> Mask:
     """Return the mask of the values that are not null."""
     return array.is_valid().to_numpy(zero_copy_only=False)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.rows.buckets import mix_bits
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import key_codes
 from ...core.rows.system_column import deleted_mask
@@ -68,11 +69,8 @@ def place_of(numbers: Int64s, bucket: Int64s) -> Int64s:
 
 
 def mixed(numbers: Int64s) -> Int64s:
-    """Return a hash of integers: the last steps of splitmix64."""
-    bits = numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (bits ^ (bits >> np.uint64(31))).view(np.int64)
+    """Return a hash of integers: a step of splitmix64."""
+    return mix_bits(numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
 
 
 _HASH, _BUCKET = "__upstream_hash", "__upstream_bucket"

@@ -1,4 +1,4 @@
-"""Spark's adapter of aggregates by group."""
+"""Spark's adapters of aggregates and of windows by group."""
 
 from __future__ import annotations
 

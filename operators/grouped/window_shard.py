@@ -1,4 +1,4 @@
-"""One shard of windows by group over newest rows, as pure logic over a store: from rows and tombstones to windows."""
+"""Shards of windows by group over newest rows: each key's newest row by window, and the groups' windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One shard of a join as of a time: frames of both sides in, results and one punctuation out."""
+"""Shards of joins as of a time: with final results in order, or with results at once that are revised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark processor of joins by time."""
+"""The Spark processors of joins by time and of joins of newest rows."""
 
 from __future__ import annotations
 

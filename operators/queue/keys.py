@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.rows.buckets import spark_hash
+from ...core.rows.buckets import mix_bits, spark_hash
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
 
@@ -138,11 +138,7 @@ def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
     if not numbers_tell([column.type for column in columns]):
         return spark_hash(columns).astype(np.int64)
     values = columns[0].cast(pa.int32()) if pa.types.is_date32(columns[0].type) else columns[0]
-    mixed = values.cast(pa.int64()).to_numpy().view(np.uint64)
-    # The finaliser of splitmix64: no two inputs have one output, and near ones have far ones.
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+    return mix_bits(values.cast(pa.int64()).to_numpy().view(np.uint64)).view(np.int64)
 
 
 def numbers_tell(types: Sequence[pa.DataType]) -> bool:

@@ -23,7 +23,6 @@ ALL_FEEDS = "<all>"
 """The feed of punctuation that covers every feed of its operator, because one shard has all rows of the key."""
 
 _FEED, _BOUND, _WAS, _TOLD = "__upstream_feed", "__upstream_bound", "__upstream_was", "__upstream_told"
-_OWN = (_FEED, _BOUND, _WAS, _TOLD)
 
 
 class KeyShare(NamedTuple):

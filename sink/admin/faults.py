@@ -1,4 +1,4 @@
-"""A check of the table's log: gaps, damaged checkpoints, and too many entries since the last one."""
+"""The faults of a stored table: of its log, and of one bucket."""
 
 from __future__ import annotations
 

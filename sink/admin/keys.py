@@ -1,4 +1,4 @@
-"""The bucket of a key's rows: with a filter on it, a reader skips all other files."""
+"""The key of a command: as people type it, its bucket, and its rows in a data file."""
 
 from __future__ import annotations
 

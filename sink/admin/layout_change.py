@@ -1,4 +1,4 @@
-"""A change of the number of rows that a table keeps of each key."""
+"""Changes of a table's layout: its number of buckets, and the rows that it keeps of each key."""
 
 from __future__ import annotations
 

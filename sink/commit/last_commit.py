@@ -1,4 +1,4 @@
-"""A query's last commit to the table, remembered in the checkpoint, to detect a table that has lost it."""
+"""A query's name as a writer, and its last commit, to detect a table that has lost it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary that each commit records in the table's log, under ``upstream``, for people and monitors."""
+"""The summary that each commit records in the table's log: a queue's figures, a run's, the table's freshness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of how rows leave a bucket: by a rewrite, or by deletion vectors."""
+"""The engines by which rows leave a bucket: a rewrite or deletion vectors; the choice, and the files to merge."""
 
 from __future__ import annotations
 

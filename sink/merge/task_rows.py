@@ -1,4 +1,4 @@
-"""The rows of a task: checked, separated from punctuation, and coalesced in bounded memory."""
+"""The rows of a task: checked, separated from punctuation, coalesced in bounded memory, spilled beyond it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a continuous query's result: its description, and its writer in a process."""
+"""The table of a continuous query's result, and the tasks' part: merge rows into buckets, stage the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `files` connector: discovery, positions, splitting and parsing together."""
+"""The `files` connector: discovery, positions, the ranges of a batch, and parsing."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ....core.rows.buckets import mix_bits
 from ....core.rows.exact_integers import Int64s
 
 UInt64s = npt.NDArray[np.uint64]
@@ -20,8 +21,6 @@ SLOT_ROWS = 4096
 
 # The splitmix64 generator (Steele, Lea and Flood 2014): a Weyl sequence and a finalizer.
 _GOLDEN = 0x9E3779B97F4A7C15
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
 _MASK = (1 << 64) - 1
 
 
@@ -92,12 +91,7 @@ class KeysByShare:
 def _mixed(counters: UInt64s, key: np.uint64) -> UInt64s:
     word = counters * np.uint64(_GOLDEN)
     word += key
-    word ^= word >> np.uint64(30)
-    word *= _MIX_1
-    word ^= word >> np.uint64(27)
-    word *= _MIX_2
-    word ^= word >> np.uint64(31)
-    return word
+    return mix_bits(word)
 
 
 @functools.cache

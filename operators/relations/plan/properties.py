@@ -187,7 +187,7 @@ def never_null(node: Node) -> frozenset[str]:
             counts = {each.name for each in aggregates if each.function in _COUNTS}
             return _computed(by, never_null(source)) | counts
         case Join():
-            return _of_join_nulls(node)
+            return _never_null_of_join(node)
         case SetOperation(left, right, kind, _):
             one, other = never_null(left), never_null(right)
             other = frozenset(a for a, b in zip(left.schema.names, right.schema.names, strict=True) if b in other)
@@ -200,7 +200,7 @@ def never_null(node: Node) -> frozenset[str]:
             return never_null(node.inputs[0])
 
 
-def _of_join_nulls(node: Join) -> frozenset[str]:
+def _never_null_of_join(node: Join) -> frozenset[str]:
     left, right = never_null(node.left), never_null(node.right)
     compared = {each.name for pair in node.on for each in pair if isinstance(each, Field)}
     met = frozenset(compared) | _required(node.condition)

@@ -1,4 +1,4 @@
-"""The window operator on Spark."""
+"""The window operator and the numbers of rows, on Spark."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from ....conf.errors import CheckpointError
-from ....core.rows.buckets import spark_hash
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.system_column import system_field
 from ...state.entries import PANE, Entries, Keys
@@ -16,6 +15,7 @@ from ...state.pages import KeyPages
 from ...state.runs import Runs
 from ...state.store import Store
 from ..emission import latest_per_key
+from ..sessions import key_numbers
 from .plan import WindowPlan
 from .results import result_schema
 
@@ -136,12 +136,12 @@ class ResultFlush:
         if results.num_rows == 0 and self._by_key.rows == 0:
             return results
         deadline = closed if everything or closed == LOWEST else closed - plan.flush_windows
-        come = _numbers(new.keys)
+        come = key_numbers(new.keys)
         passed = min(self._of_window, default=HIGHEST) <= deadline
         pages = self._by_key.all_pages if everything or passed else self._by_key.pages(come)
         held = self._by_key.read(pages)
         before = held.num_rows
-        own = results.append_column(_NUMBER, pa.array(_numbers(results.select(list(plan.key)))))
+        own = results.append_column(_NUMBER, pa.array(key_numbers(results.select(list(plan.key)))))
         all_of = pa.concat_tables([held, own.cast(held.schema)])
         wids = _wids(all_of)
         # A window closed by its key's own punctuation is ahead of the others, so it makes no burst.
@@ -173,7 +173,3 @@ class ResultFlush:
 
 def _wids(results: pa.Table) -> Int64s:
     return results.column("window_id").to_numpy()
-
-
-def _numbers(keys: pa.Table) -> Int64s:
-    return spark_hash(keys.columns).astype(np.int64)

@@ -36,5 +36,5 @@ def test_what_it_keeps_goes_with_the_windows():
 
 def test_rows_that_stand_for_others_are_refused():
     several = system_array(source="f", seq=np.arange(1), arrival_us=np.arange(1), covered=np.array([2]))
-    with pytest.raises(SchemaError, match="before the window stands for several"):
+    with pytest.raises(SchemaError, match="before the window represents several"):
         run(DictStore(), rows(4).set_column(3, SYSTEM, several))

@@ -76,7 +76,7 @@ def test_followers_see_that_no_row_has_changed(sink):
 
 
 @pytest.mark.parametrize(
-    ("put", "match"), [(lambda *_: False, "somebody else"), (no_room, r"cannot be committed.*No space left")]
+    ("put", "match"), [(lambda *_: False, "another program"), (no_room, r"cannot be committed.*No space left")]
 )
 def test_what_cannot_be_committed_leaves_nothing_behind(sink, monkeypatch, put, match):
     filled(sink)

@@ -1,4 +1,4 @@
-"""Unreadable fields of delimited lines, found all at once; Arrow's parser refuses them one by one."""
+"""Fields of delimited lines: those that cannot be read, found all at once, and types that lose nothing."""
 
 from __future__ import annotations
 
