@@ -68,11 +68,9 @@ def value_of(expression: object, schema: pa.Schema) -> ComputedColumn:
 
 
 class RowEvaluation:
-    """A step on single rows, computed on Arrow. The `fixed` columns are unchanged: the key, the time, the system
-    column.
+    """A step on single rows, computed on Arrow. The `fixed` columns stay: key, time, system column.
 
-    Errors are those of :class:`ComputedColumn`, and a SchemaError for a condition that is no boolean, or two columns
-    of one name.
+    Errors: those of :class:`ComputedColumn`, and SchemaError for a condition that is no boolean, or equal names.
     """
 
     def __init__(self, step: RowStep, schema: pa.Schema, fixed: Sequence[str]) -> None:

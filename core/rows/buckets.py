@@ -206,10 +206,7 @@ def _hash_decimal(array: pa.Array, state: UInt32s) -> UInt32s:
 
 
 def mix_bits(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return numbers mixed by the finalizer of splitmix64 (Steele, Lea and Flood 2014).
-
-    No two inputs have one output, and near ones have far ones.
-    """
+    """Return numbers mixed by the finalizer of splitmix64: none equal that differed, and near ones far apart."""
     bits = bits ^ (bits >> np.uint64(30))
     bits *= np.uint64(0xBF58476D1CE4E5B9)
     bits ^= bits >> np.uint64(27)
