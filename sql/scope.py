@@ -82,7 +82,7 @@ class Scope:
         if self.around is not None:
             outer = self.around._find(table, name)
             if len(outer) == 1 and isinstance(outer[0].expression, Field):
-                return replace(outer[0].expression, name=OUTER + outer[0].expression.name)
+                return outer_field(outer[0].expression.name, outer[0].expression.type)
         if table and table.lower() not in self._tables:
             known = sorted({each.table for each in self.columns if each.table})
             raise text.error(

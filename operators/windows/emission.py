@@ -53,13 +53,6 @@ def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
     return rank, started + sizes
 
 
-def ranks_by_time(x: Int64s, before: int = 0) -> Int64s:
-    """Return each row's rank by x, ties by arrival, after `before` rows; final for rows below the low-watermark."""
-    rank = np.empty(len(x), dtype=np.int64)
-    rank[np.argsort(x, kind="stable")] = np.arange(before, before + len(x))
-    return rank
-
-
 NONE = LOWEST
 """The id for no window."""
 

@@ -19,7 +19,7 @@ from upstream.core.feedback.reports import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Counted(ShardReport):
+class CountReport(ShardReport):
     """A kind of its own."""
 
     prefix: ClassVar[str] = "counted-"
@@ -31,15 +31,15 @@ class Counted(ShardReport):
 def test_each_shard_has_one_report_its_last(tmp_path):
     for rows in (1, 2):
         for shard in (0, 1):
-            write_report(str(tmp_path), Counted(shard, rows + shard))
-    assert read_reports(str(tmp_path), Counted) == [Counted(0, 2), Counted(1, 3)]
+            write_report(str(tmp_path), CountReport(shard, rows + shard))
+    assert read_reports(str(tmp_path), CountReport) == [CountReport(0, 2), CountReport(1, 3)]
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["counted-0.json", "counted-1.json"]
 
 
 def test_names_of_other_releases_are_ignored_and_members_added_since_have_their_default(tmp_path):
     write_value(str(tmp_path), "counted-0.json", {"shard": 3, "rows": 5, "from_a_later_release": True})
     write_value(str(tmp_path), "counted-1.json", {"rows": 6})
-    assert read_reports(str(tmp_path), Counted) == [Counted(3, 5), Counted(0, 6)]
+    assert read_reports(str(tmp_path), CountReport) == [CountReport(3, 5), CountReport(0, 6)]
 
 
 def test_reports_of_a_kind_with_parts_are_read_back(tmp_path):

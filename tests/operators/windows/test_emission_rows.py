@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
 from upstream.core.rows.exact_integers import HIGHEST, LOWEST
-from upstream.operators.windows.emission import MOST_PAIRS, expand, ranks, ranks_by_time
+from upstream.operators.windows.emission import MOST_PAIRS, expand, ranks
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 
 
@@ -71,10 +71,3 @@ def test_windows_partitioned_by_rows(batches, range_, slide):
         full = sum(other == code for other in stream) >= (w + 1) * slide
         assert (w <= complete[code]) == full
         assert len(inside) <= range_
-
-
-@given(st.lists(st.integers(-5, 5), max_size=20), st.integers(0, 100))
-def test_ranks_by_time_break_ties_by_arrival(x, before):
-    rank = ranks_by_time(np.array(x, dtype=np.int64), before)
-    wanted = sorted(range(len(x)), key=lambda i: (x[i], i))
-    assert [wanted.index(i) + before for i in range(len(x))] == rank.tolist()
