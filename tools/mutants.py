@@ -41,11 +41,7 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
     "newest": (["core/rows/newest.py"], ["tests/core/rows/test_newest.py"]),
     "progress": (
         ["core/watermark/policies.py"],
-        [
-            "tests/core/watermark/test_policies.py",
-            "tests/core/watermark/test_policies_lateness.py",
-            "tests/core/watermark/test_policies_skew.py",
-        ],
+        ["tests/core/watermark/test_policies.py"],
     ),
     "vectors": (
         ["delta_format/deletion_vectors.py"],
@@ -90,9 +86,7 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
             f"tests/sink/merge/test_{name}.py"
             for name in (
                 "newest_rows",
-                "newest_rows_contest",
                 "task_rows",
-                "task_rows_feed_bounds",
                 "batch_rows",
                 "merge_by_table",
             )

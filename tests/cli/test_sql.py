@@ -8,6 +8,9 @@ import pytest
 from kit.places import BUSES
 from kit.programs import COMMAND, run_command
 
+from upstream.cli.sql import StreamChoice, source_options
+from upstream.conf.errors import OptionError
+
 from .in_process import refused
 from .terminal import Terminal
 
@@ -91,3 +94,64 @@ def test_a_conversation_at_a_terminal(tmp_path):
 def test_what_is_no_stream_is_a_sentence_before_spark_starts(tmp_path):
     assert "has no key" in refused("sql", "--stream", "buses=feed/", "SELECT 1", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "options"),
+    [
+        (None, None, {}),
+        ("feed/*.csv", "feed/*.csv", {}),
+        ("latest:./every speed", "./every speed", {"connector": "latest"}),
+    ],
+)
+def test_a_source_in_one_word(source, path, options):
+    assert source_options(source) == (path, options)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("buses=feed/;key=vehicle_id", StreamChoice("buses", "feed/", ("vehicle_id",))),
+        (" b = feed/*.csv ; key = a , b ; time = t ;", StreamChoice("b", "feed/*.csv", ("a", "b"), "t")),
+        (
+            "b=feed/year=2016/;key=k;timeFormat=epoch_ms",
+            StreamChoice("b", "feed/year=2016/", ("k",), None, {"timeFormat": "epoch_ms"}),
+        ),
+        (
+            "b=kafka://h:9092/trades;key=k;valueFormat=json",
+            StreamChoice(
+                "b",
+                None,
+                ("k",),
+                None,
+                {
+                    "connector": "kafka",
+                    "kafka.bootstrap.servers": "h:9092",
+                    "subscribe": "trades",
+                    "valueFormat": "json",
+                },
+            ),
+        ),
+    ],
+)
+def test_name_source_key_time_and_options(text, choice):
+    assert StreamChoice.parse(text) == choice
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("feed/;key=k", "Expected: NAME=PATH"),
+        ("=feed/;key=k", "Expected: NAME=PATH"),
+        ("b=;key=k", "Expected: NAME=PATH"),
+        ("b=feed/", "has no key"),
+        ("b=feed/;key= ,", "has no key"),
+        ("b=feed/;key=k;time", "has 'time' after a semicolon.*OPTION=VALUE"),
+        ("b=feed/;key=k;delay=", "has 'delay=' after"),
+        ("b=feed/;key=k;KEY=j", "has KEY twice"),
+        ("b=feed/;key=k;coalesce=true", "has coalesce.*options of the source"),
+    ],
+)
+def test_what_is_no_stream(text, message):
+    with pytest.raises(OptionError, match=message):
+        StreamChoice.parse(text)

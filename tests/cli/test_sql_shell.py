@@ -8,7 +8,7 @@ from kit.continuous import CATALOG
 from rich.console import Console
 
 from upstream.api.queries import Queries, queries
-from upstream.cli.sql_shell import Shell
+from upstream.cli.sql_shell import Shell, changes, completions, converse, grid, snapshot, statements_of
 from upstream.cli.sql_statements import parse
 from upstream.conf.errors import OptionError, QueryRefusedError
 from upstream.hosting.registry.edits import define_stream
@@ -142,3 +142,126 @@ def test_a_query_that_is_deactivated_while_somebody_looks_is_an_error_with_the_r
     with pytest.raises(OptionError, match="division by zero"):
         typed.shell.run(parse(COUNT))
     assert there.list().height == 0
+
+
+Talk = Callable[..., tuple[str, list[str], list[str]]]
+
+
+class Idle:
+    def start(self) -> None: ...
+
+    def has_ended(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """Type lines; an exception is raised where a line would be read."""
+
+    def _talk(*lines: str | type[BaseException]) -> tuple[str, list[str], list[str]]:
+        console = Console(width=200, highlight=False)
+        there = queries(checkpoint=tmp_path / "checkpoint", to=tmp_path / "lake")
+        define_stream(there.checkpoint, CATALOG.streams["trade"])
+        prompts: list[str] = []
+        complaints: list[str] = []
+        left = iter(lines)
+
+        def line(prompt: str) -> str:
+            prompts.append(prompt.strip())
+            found = next(left, EOFError)
+            if isinstance(found, str):
+                return found
+            raise found
+
+        with console.capture() as shown:
+            converse(Shell(there, console, Idle()), line, lambda error: complaints.append(str(error)))
+        return shown.get(), prompts, complaints
+
+    return _talk
+
+
+def test_a_statement_goes_over_lines_until_its_semicolon(talk):
+    shown, prompts, complaints = talk("CREATE VIEW v", "AS SELECT sym", "FROM trade [NOW];", "\\d v")
+    assert prompts == ["upstream=>", "upstream->", "upstream->", "upstream=>", "upstream=>"]
+    assert complaints == []
+    assert shown.splitlines()[-1].split() == ["sym", "string"]
+
+
+def test_an_error_is_reported_and_the_next_statement_runs(talk):
+    shown, _, complaints = talk("DROP VIEW nothing; \\?", "\\?", "\\q", "\\?")
+    assert len(complaints) == 1
+    assert "no view 'nothing'" in complaints[0]
+    assert shown.count("EXPLAIN query") == 1, "what stood behind the error is dropped, and nothing runs after \\q"
+
+
+def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(talk):
+    _, prompts, complaints = talk("DROP VIEW", KeyboardInterrupt, "\\d", EOFError, "DROP VIEW x;")
+    assert prompts == ["upstream=>", "upstream->", "upstream=>", "upstream=>"]
+    assert complaints == []
+
+
+def test_the_last_statement_of_a_script_needs_no_semicolon():
+    assert list(statements_of("SELECT 1;\n\\d\nSELECT 2\n")) == ["SELECT 1", "\\d", "SELECT 2"]
+    assert list(statements_of(" \n")) == []
+
+
+@pytest.mark.parametrize(
+    ("begun", "found"),
+    [
+        ("sel", ["select"]),
+        ("SEL", ["SELECT"]),
+        ("bu", ["buses"]),
+        ("BU", ["buses"]),
+        ("l", ["latest", "left", "limit", "lines"]),
+        ("", []),
+        ("zz", []),
+    ],
+)
+def test_words_are_completed_in_the_case_in_which_they_are_begun(begun, found):
+    assert completions(begun, ["buses", "lines"]) == found
+
+
+def test_rows_go_and_come_each_as_often_as_it_does_in_order():
+    assert changes(None, pl.DataFrame({"k": [2, 1]})) == [("+", (1,)), ("+", (2,))]
+    before = pl.DataFrame({"k": [1, 1, 2, 3], "v": [None, None, 5.0, 7.0]})
+    after = pl.DataFrame({"k": [1, 2, 3, 3], "v": [None, 6.0, 7.0, 7.0]})
+    assert changes(before, after) == [
+        ("-", (1, None)),
+        ("-", (2, 5.0)),
+        ("+", (2, 6.0)),
+        ("+", (3, 7.0)),
+    ]
+    frame = pl.DataFrame({"v": [float("nan"), 1.0, None, float("inf")]})
+    assert [str(row[0]) for _, row in changes(None, frame)] == ["None", "1.0", "inf", "nan"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), None, [1, 2], {"a": 1}, b"x"])
+def test_what_stays_is_no_change_whatever_its_type(value):
+    frame = pl.DataFrame({"v": pl.Series([value])})
+    assert changes(frame, frame.clone()) == []
+    assert len(changes(None, frame)) == 1
+
+
+def test_a_long_result_is_cut_and_says_so():
+    console = Console(width=40)
+    with console.capture() as shown:
+        console.print(grid(pl.DataFrame({"k": [3, 1, 2]}), 2))
+    assert shown.get().split() == ["k", "1", "2", "2", "of", "3", "rows"]
+    with console.capture() as shown:
+        console.print(grid(pl.DataFrame({"k": [3, 1, 2]}), 3))
+    assert "of" not in shown.get()
+
+
+def test_a_table_is_read_when_it_has_a_new_version(tmp_path):
+    location = str(tmp_path / "table")
+    assert snapshot(location, -1) is None
+    pl.DataFrame({"row_key": ["1"], "k": [1], "_upstream_bucket": [0]}).write_delta(location)
+    found = snapshot(location, -1, "row_key")
+    assert found is not None
+    version, rows = found
+    assert (version, rows.rows()) == (0, [(1,)])
+    assert snapshot(location, 0) is None
+    pl.DataFrame({"row_key": ["2"], "k": [2], "_upstream_bucket": [0]}).write_delta(location, mode="append")
+    found = snapshot(location, 0)
+    assert found is not None
+    assert sorted(found[1].rows()) == [("1", 1), ("2", 2)]

@@ -6,11 +6,21 @@ import sys
 import textwrap
 
 import pytest
-from kit.feeds import write_csv
+from kit.feeds import csv_feed, write_csv
 from kit.programs import run, run_python
 
+import upstream
 from upstream.conf.errors import EnvironmentMissingError, OptionError
-from upstream.conf.session import check_session, missing, preset, session
+from upstream.conf.session import (
+    PROVIDER,
+    ROCKSDB,
+    check_session,
+    check_state_store,
+    missing,
+    preset,
+    session,
+    warm_workers,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -142,3 +152,42 @@ def test_no_java_is_one_sentence(tmp_path):
     done = run_python(script, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME=None)
     assert done.returncode == 1
     assert "EnvironmentMissingError: There is no Java" in done.stderr.splitlines()[-1]
+
+
+def test_workers_are_warmed_by_a_batch_that_really_runs(spark):
+    context = spark.sparkContext
+    context.setLocalProperty("spark.jobGroup.id", "before")
+    thread = warm_workers(spark)
+    thread.join(timeout=120)
+    assert not thread.is_alive()
+    # Jobs of the background thread have no group of this one's: its program is not disturbed.
+    assert context.statusTracker().getJobIdsForGroup("before") == []
+    assert len(context.statusTracker().getJobIdsForGroup(None)) > 0
+    context.setLocalProperty("spark.jobGroup.id", None)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_session_that_is_gone_is_no_failure():
+    class Gone:
+        @property
+        def read(self) -> None:
+            raise ConnectionError("stopped")
+
+    thread = warm_workers(Gone())  # pyright: ignore[reportArgumentType]
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_the_default_state_store_is_refused_before_anything_is_written(spark, tmp_path):
+    write_csv(tmp_path / "feed" / "0.csv", "key,ms,value", [("a", 1, 1)])
+    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+    spark.conf.unset(PROVIDER)
+    try:
+        spark.conf.set(PROVIDER, ROCKSDB.replace("RocksDB", "HDFSBacked"))
+        with pytest.raises(EnvironmentMissingError, match=r"HDFSBacked\w+, and this step cannot: queue") as refused:
+            stream.queue().write(tmp_path / "table", checkpoint=tmp_path / "checkpoint")
+        assert refused.value.expected == f"{PROVIDER}={ROCKSDB}"
+        assert not (tmp_path / "checkpoint").exists()
+        stream.write(tmp_path / "table", checkpoint=tmp_path / "checkpoint")  # without state any will do
+    finally:
+        spark.conf.set(PROVIDER, ROCKSDB)
+    check_state_store(spark, "queue")

@@ -12,7 +12,8 @@ import pytest
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.datasource.ddl import arrow_schema
 from upstream.datasource.planner import BatchPlanner
-from upstream.datasource.selection import Selection, copied_column, referenced_columns
+from upstream.datasource.registry import make_connector, parse_source_options
+from upstream.datasource.selection import Selection, copied_column, referenced_columns, with_unseen_fields
 from upstream.datasource.spark_reader import UpstreamStreamReader, source_schema
 
 RAW = arrow_schema("data STRUCT<s: STRING, E: BIGINT, e: STRING, b: STRING, d: STRUCT<x: INT>>, id INT, at STRING")
@@ -184,9 +185,6 @@ def test_schemas_in_ddl():
             arrow_schema(wrong)
 
 
-# The source
-
-
 def feed(folder: Path, quotes: Sequence[dict[str, Any]]) -> None:
     folder.mkdir(exist_ok=True)
     text = "".join(json.dumps({"stream": "x", "data": quote}) + "\n" for quote in quotes)
@@ -252,3 +250,39 @@ def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path):
 def test_other_connectors_have_nothing_to_select_from():
     with pytest.raises(OptionError, match="only files and kafka"):
         source_schema({"connector": "synthetic", "select": "key AS k", "key": "k"})
+
+
+ROW = pa.struct([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.null()))])
+RAW_OF_ROWS = pa.schema(
+    [("before", pa.null()), ("after", ROW), ("in", pa.struct([("x", pa.null())])), ("other", pa.null())]
+)
+
+
+@pytest.mark.parametrize(
+    ("sql", "before"),
+    [
+        ("coalesce(after.id, BEFORE.ID) AS id", "STRUCT<id: BIGINT>"),
+        ("before.tags, before.name", "STRUCT<tags: ARRAY<STRING>, name: STRING>"),
+        ("before.at.day, after.id", "STRUCT<at: STRUCT<day: STRING>>"),
+        ("before, in.x.y", "STRING"),
+    ],
+)
+def test_a_column_of_nulls_has_the_fields_that_are_named(sql, before):
+    found = with_unseen_fields(sql, RAW_OF_ROWS)
+    inner = "STRUCT<y: STRING>" if "x.y" in sql else "STRING"
+    after = "STRUCT<id: BIGINT, name: STRING, tags: ARRAY<STRING>>"
+    assert found == arrow_schema(f"before {before}, after {after}, `in` STRUCT<x: {inner}>, other STRING")
+
+
+def test_changes_are_read_whose_first_rows_insert(tmp_path):
+    rows = [{"before": None, "after": {"id": 1, "v": "a"}}, {"before": {"id": 1, "v": "a"}, "after": None}]
+    feed = tmp_path / "feed.jsonl"
+    feed.write_text(json.dumps(rows[0]) + "\n")
+    select = "coalesce(after.id, before.id) AS id, after.*"
+    options = {"path": str(feed), "select": select, "selectDuplicates": "first"}
+    connector = make_connector(*parse_source_options(options))
+    connector.fix_schema(connector.schema())
+    feed.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (part,) = connector.advance(None, 0, parse_source_options(options)[0].limit()).ranges
+    found = [row for chunk in connector.read(part, None, None) for row in chunk.rows.to_pylist()]
+    assert found == [{"id": 1, "v": "a"}, {"id": 1, "v": None}]

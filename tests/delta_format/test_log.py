@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from upstream.conf.errors import TableError
-from upstream.delta_format.log import LogReplay, commit_infos, entry_place
+from upstream.delta_format.log import LiveFiles, LogReplay, commit_infos, entry_place
 from upstream.storage.folder import TableFolder
 
 
@@ -109,3 +109,18 @@ def test_what_commits_say_is_as_it_was_written(table):
     for gone in range(4):
         (folder / entry_place(gone)).unlink()
     assert [each["version"] for each in commit_infos(DeltaTable(table))] == list(range(version + 1, 3, -1))
+
+
+def test_paths_are_those_of_the_files_whatever_the_partition_is_called(tmp_path):
+    rows = pa.table({"part": ["a b", "c%d", "a b"], "x": [1, 2, 3]})
+    write_deltalake(str(tmp_path), rows, partition_by=["part"])
+    found = LiveFiles.of(DeltaTable(str(tmp_path)))
+    sizes = [(tmp_path / path).stat().st_size for path in found.paths]
+    assert (found.sizes, sorted(found.rows)) == (sizes, [1, 2])
+    assert sorted(found.partition("part")) == ["a b", "c%d"]
+
+
+def test_a_table_without_partitions_or_files(tmp_path):
+    write_deltalake(str(tmp_path), pa.table({"x": pa.array([], pa.int64())}))
+    found = LiveFiles.of(DeltaTable(str(tmp_path)))
+    assert (found.paths, found.sizes, found.rows) == ([], [], [])

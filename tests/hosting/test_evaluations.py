@@ -4,12 +4,17 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, EPOCH, TRADE
 from kit.hosting import frame
 
+from upstream.core.rows.exact_integers import LOWEST
+from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.hosting import evaluations as evaluating
-from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation
+from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation, StorePart, WaitingTables, Watermarks
+from upstream.hosting.host_plan import Domain
+from upstream.hosting.messages import Message
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 from upstream.operators.relations.zsets import BEGINNING
@@ -187,3 +192,98 @@ def test_results_over_slides_are_complete_at_the_slide_after_the_rows_that_were_
     whole = evaluating._Whole({}, moment, first=True)
     assert 20 * minute <= whole.of(16 * minute, 2 * minute) <= 21 * minute
     assert evaluating._Whole({}, moment, first=True).of(16 * minute, 0) == 18 * minute + 1
+
+
+def test_parts_of_a_store_do_not_meet():
+    store = DictStore()
+    one, two = StorePart(store, "one"), StorePart(store, "two")
+    one.put("head", 0, b"1")
+    two.put("head", 0, b"2")
+    assert (one.get("head", 0), two.get("head", 0), store.get("head", 0)) == (b"1", b"2", None)
+    one.remove("head", 0)
+    assert (one.get("head", 0), two.get("head", 0)) == (None, b"2")
+
+
+def test_tables_wait_in_order_across_batches_and_leave_nothing():
+    store = DictStore()
+    waiting = WaitingTables(store, {})
+    waiting.put("a", pa.table({"x": [1, 2]}))
+    waiting.put("a", pa.table({"x": []}))
+    waiting.put("b", pa.table({"x": [9]}))
+    again = WaitingTables(store, waiting.to_json())
+    again.put("a", pa.table({"x": [3]}))
+    assert [each.to_pydict() for each in again.take("a")] == [{"x": [1, 2]}, {"x": [3]}]
+    assert again.take("a") == []
+    again.keep({"c"})
+    assert store.values == {}
+    assert again.to_json() == {}
+
+
+BOTH = Domain("both", ("r", "s"), "event")
+ONE = Domain("one", ("r",), "event")
+NEWEST = Domain("newest", ("r",), "arrival")
+STORED = Domain("stored", (), "event")
+
+
+def heard(stream, arrival, newest=None, **bounds):
+    return Message({"stream": stream, "bounds": bounds, "arrival": arrival, "newest": newest}, None, "")
+
+
+def restored(marks):
+    return Watermarks(json.loads(json.dumps(marks.to_json())))
+
+
+def test_a_domain_waits_for_all_of_its_streams():
+    marks = Watermarks({})
+    found = marks.moments([BOTH, ONE, STORED], [heard("r", 7, f=10, g=20)])
+    assert found == {
+        "both": BatchContext(None, None, 7),
+        "one": BatchContext(None, 10, 7),
+        "stored": BatchContext(AFTER_ALL, AFTER_ALL, 7, AFTER_ALL),
+    }
+    marks = restored(marks)
+    assert marks.moments([BOTH, ONE], [heard("s", 6, f=5)]) == {
+        "both": BatchContext(None, 5, 7),
+        "one": BatchContext(10, 10, 7, 10),
+    }
+
+
+def test_several_tasks_speak_of_one_feed():
+    marks = Watermarks({})
+    assert marks.moments([ONE], [heard("r", 1, f=9), heard("r", 3, f=4)])["one"] == BatchContext(None, 9, 3)
+
+
+def test_a_watermark_never_goes_back():
+    marks = Watermarks({})
+    marks.moments([ONE], [heard("r", 1, f=9)])
+    marks = restored(marks)
+    assert marks.moments([ONE], [heard("r", 2, g=BEFORE_ALL)])["one"] == BatchContext(9, 9, 2, 9)
+    assert marks.moments([ONE], [heard("r", 3, g=4)])["one"] == BatchContext(9, 9, 3, 9)
+    assert marks.moments([ONE], [heard("r", 3, g=AFTER_ALL, f=12)])["one"] == BatchContext(9, 12, 3, 9)
+
+
+def test_a_domain_that_is_new_begins_where_its_streams_are():
+    marks = Watermarks({})
+    marks.moments([ONE], [heard("r", 1, f=9), heard("s", 1, f=4)])
+    assert marks.moments([BOTH], [heard("s", 2, f=8)])["both"] == BatchContext(4, 8, 2, 4)
+
+
+def test_a_domain_that_is_new_does_not_go_back_with_a_feed_that_is_new():
+    marks = Watermarks({})
+    marks.moments([], [heard("r", 1, f=15)])
+    assert marks.moments([ONE], [heard("r", 2, g=11)])["one"] == BatchContext(15, 15, 2, 15)
+    assert restored(marks).moments([ONE], [])["one"] == BatchContext(15, 15, 2, 15)
+
+
+def test_by_the_clock_of_arrival_rows_that_have_passed_are_enough():
+    marks = Watermarks({})
+    assert marks.moments([NEWEST], [heard("s", 3)])["newest"] == BatchContext(None, None, 3)
+    assert marks.moments([NEWEST], [heard("r", 4)])["newest"] == BatchContext(None, None, 4)
+    assert restored(marks).moments([NEWEST], [])["newest"] == BatchContext(LOWEST, None, 4, 5)
+
+
+def test_rows_that_came_before_count_by_the_newest_of_them():
+    marks = Watermarks({})
+    assert marks.moments([ONE], [heard("r", 1, newest=30, f=9)])["one"] == BatchContext(None, 9, 1)
+    found = restored(marks).moments([ONE, BOTH], [heard("s", 2, newest=50, f=8)])
+    assert found == {"one": BatchContext(9, 9, 2, 9, newest=30), "both": BatchContext(None, 8, 2, None, newest=30)}

@@ -1,13 +1,21 @@
+import itertools
+import json
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.continuous import FORMS
 from kit.hosting import Versions, result_table
 
 from upstream.hosting.evaluations import PlanEvaluation, StepResult
-from upstream.hosting.host_plan import HostPlan
+from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.messages import Outbox
-from upstream.hosting.output import DeferredChanges, KnownQueries, OutputControl, ResultOutput
-from upstream.hosting.results import Stamp
+from upstream.hosting.output import Began, DeferredChanges, KnownQueries, OutputControl, ResultOutput, outcome_of
+from upstream.hosting.results import Stamp, net
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT
 from upstream.operators.state.store import DictStore
 
@@ -130,3 +138,184 @@ def test_what_waits_of_a_query_that_fails_is_forgotten():
     results.close(STAMP)
     assert [leaving.kind for leaving, _ in left(out)] == ["failed"]
     assert store.values == {}
+
+
+TABLE = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
+FEED = "ISTREAM(SELECT vehicle_id, route_id FROM LATEST(buses))"
+DEFERRING = HostPlan.of(Versions({1: {"q": (1, TABLE), "f": (2, FEED)}})(1), [0])
+
+
+def changes(rows):
+    return pl.DataFrame(rows, schema=["route_id", "n", TIME, WEIGHT], orient="row", schema_overrides={"n": pl.Int64()})
+
+
+_ROWS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 9), st.sampled_from([-1, 1])), min_size=1
+)
+
+
+@given(st.lists(_ROWS, min_size=1, max_size=20))
+def test_what_waits_adds_up_in_few_pages(batches):
+    store = DictStore()
+    deferred = DeferredChanges(store, {})
+    query = DEFERRING.queries[1]
+    for at, rows in enumerate(batches):
+        deferred.put(query, changes(rows), 50 - at)
+        deferred = DeferredChanges(store, json.loads(json.dumps(deferred.to_json())))
+        assert len(store.values) <= 8
+    expected = net(changes([row for rows in batches for row in rows]))
+    waits = list(deferred.firsts) == [1]
+    frames, first_us = deferred.take(query)
+    assert waits == (first_us == 51 - len(batches))
+    assert waits or expected.height == 0
+    found = net(pl.concat(frames)).rows() if waits else []
+    assert sorted(found) == sorted(expected.rows())
+    assert store.values == {}
+    assert not deferred.firsts
+
+
+def test_what_adds_up_to_nothing_does_not_wait():
+    deferred = DeferredChanges(DictStore(), {})
+    for weight in (1, -1) * 4:
+        deferred.put(DEFERRING.queries[1], changes([("a", 1, 1, weight)]), 5)
+    assert not deferred.firsts
+
+
+def test_of_a_feed_every_change_waits():
+    store = DictStore()
+    deferred = DeferredChanges(store, {})
+    rows = pl.DataFrame({"vehicle_id": ["a"], "route_id": ["r"], TIME: [1], WEIGHT: [1]})
+    for at in range(20):
+        deferred.put(DEFERRING.queries[2], rows.with_columns(pl.lit(at, pl.Int64).alias(TIME)), 7)
+    frames, first_us = deferred.take(DEFERRING.queries[2])
+    assert pl.concat(frames).get_column(TIME).to_list() == list(range(20))
+    assert first_us == 7
+
+
+def test_queries_that_are_gone_leave_nothing():
+    store = DictStore()
+    deferred = DeferredChanges(store, {})
+    deferred.put(DEFERRING.queries[1], changes([("a", 1, 1, 1)]), 5)
+    deferred.keep([2])
+    assert store.values == {}
+    assert not deferred.firsts
+    assert deferred.take(DEFERRING.queries[1]) == ([], None)
+
+
+TEXT = FORMS[0]
+VERSIONS = Versions(
+    {4: {"a": (1, TEXT), "b": (4, TEXT)}, 6: {"a": (1, TEXT), "c": (5, TEXT)}, 7: {"a": (7, TEXT), "c": (5, TEXT)}}
+)
+
+
+def plan(version):
+    return HostPlans(VERSIONS, [0])(version)
+
+
+def again(known):
+    return KnownQueries(json.loads(json.dumps(known.to_json())))
+
+
+def test_queries_that_begin_in_one_batch_are_a_generation():
+    known = KnownQueries({})
+    known.follow(plan(4))
+    assert [known.generation(number) for number in (1, 4)] == [4, 4]
+    known = again(known)
+    known.follow(plan(6))
+    assert [known.generation(number) for number in (1, 5)] == [4, 6]
+    known.follow(plan(7))
+    assert [known.generation(number) for number in (7, 5)] == [7, 6]
+
+
+def test_a_query_that_failed_does_not_run_until_it_is_another_incarnation():
+    known = KnownQueries({})
+    known.follow(plan(6))
+    known.fail([1], "first")
+    known.fail([1], "second")
+    known = again(known)
+    known.follow(plan(6))
+    assert known.failed == {1: "first"}
+    assert [each.id for each in known.running(plan(6))] == [5]
+    known.follow(plan(7))
+    assert known.failed == {}
+    assert [each.id for each in known.running(plan(7))] == [5, 7]
+
+
+def test_work_for_the_second_stage_is_named_by_the_generation():
+    known = KnownQueries({})
+    known.follow(plan(4))
+    one, two = plan(4).queries.values()
+    assert known.job_name(one, one.pieces[0]) != known.job_name(two, two.pieces[0])
+    piece = replace(one.pieces[0], fragment=replace(one.pieces[0].fragment, onward=()))
+    assert known.job_name(one, piece) == known.job_name(two, piece) == f"{piece.name}@4"
+
+
+def test_what_is_refused_has_failed():
+    known = KnownQueries({})
+    made = HostPlan(8, [0])
+    made.refused[3] = "q", "no"
+    known.follow(made)
+    assert known.failed == {3: "no"}
+
+
+def test_what_only_a_query_had_that_failed_is_cleared_when_it_leaves():
+    versions = {4: {"a": (1, TEXT)}, 5: {"a": (5, TEXT)}, 6: {"a": (5, TEXT)}}
+    for failed, clears in (([1], [False, True, False]), ([], [False, False, False])):
+        known = KnownQueries({})
+        for version, expected in zip(versions, clears, strict=True):
+            known = again(known)
+            known.follow(HostPlans(Versions(versions, failed=failed if version > 4 else ()), [0])(version))
+            assert known.clears == expected
+
+
+LEFT = [
+    (OutputControl("rows", 1, "one", 0, count=3, took_s=0.25), b"a"),
+    (OutputControl("rows", 1, "one", 1, count=2, took_s=0.5), b"b"),
+    (OutputControl("begun", 1, "one", whole_from=7), None),
+    (OutputControl("begun", 1, "one", whole_from=9), None),
+    (OutputControl("failed", 2, "two", reason="a division by zero"), None),
+    (OutputControl("failed", 2, "two", reason="a cast"), None),
+]
+
+
+def of(left):
+    return outcome_of((leaving.control(), staged) for leaving, staged in left)
+
+
+def test_the_order_does_not_matter():
+    for order in itertools.permutations(LEFT):
+        outcome = of(order)
+        assert sorted(outcome.staged.pop(1)) == [b"a", b"b"]
+        assert (outcome.rows, outcome.took_s, outcome.staged) == ({1: 5}, {1: 0.75}, {})
+        assert outcome.began == {1: Began(9)}
+        assert outcome.failed == {2: ("two", "a cast")}
+
+
+def test_what_is_never_whole_in_one_shard_is_never_whole():
+    shards = [OutputControl("begun", 1, "one", whole_from=since) for since in (3, None, 5)]
+    for order in itertools.permutations(shards):
+        assert of((each, None) for each in order).began == {1: Began(None)}
+
+
+def test_late_rows_count_for_each_query_and_shard():
+    late = OutputControl("late", name="stream", count=2, queries=(1, 3))
+    assert of(
+        [(late, None), (late, None), (OutputControl("late", name="other", count=1, queries=(3,)), None)]
+    ).late == {
+        1: 4,
+        3: 5,
+    }
+
+
+def test_queries_wait_if_they_wait_in_one_shard():
+    waits = [
+        OutputControl("waiting", queries=(1, 4), since=(7, 9)),
+        OutputControl("waiting", queries=(2, 4), since=(8, 5)),
+    ]
+    for order in itertools.permutations(waits):
+        assert of((each, None) for each in order).waiting == {1: 7, 2: 8, 4: 5}
+
+
+def test_a_row_of_no_known_kind_is_an_error():
+    with pytest.raises(ValueError, match="'waits'"):
+        of([(OutputControl("waits"), None)])

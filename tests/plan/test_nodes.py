@@ -1,11 +1,40 @@
 """What is known of the rows after a step."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from upstream.plan.nodes import Filter, Node, TimeJoin, Transform
+import pyarrow as pa
+import pytest
+from kit.journal import through_json
 
-from .building import FIXED, Spec, mapped, queue, rows, union, window
+from upstream.conf.errors import CheckpointError, OptionError
+from upstream.core.feedback.checkpoint_layout import write_plan_record
+from upstream.operators.compile import in_stages
+from upstream.plan.explain import fusable
+from upstream.plan.fingerprint import (
+    FingerprintPart,
+    check_same,
+    fingerprint,
+    from_json,
+    needs_checkpoint,
+    places,
+    to_json,
+)
+from upstream.plan.nodes import (
+    Filter,
+    ManyStreams,
+    Node,
+    NumberRows,
+    TimeJoin,
+    Transform,
+    described,
+    in_words_of_today,
+    joins_tables,
+)
+from upstream.testing import StreamTester
+
+from .building import FIXED, Spec, mapped, ordered, queue, rows, union, where, window
 
 
 def join(**more: Any) -> Node:
@@ -26,3 +55,112 @@ def test_results_by_time_are_not_taken_back():
     changed = dataclasses.replace(join(), inputs=(rows(), join(early=True)))
     assert not changed.retracts  # whatever comes before it
     assert not window(join(early=True)).retracts
+
+
+def test_it_has_a_place_and_a_stage_of_its_own():
+    numbering = NumberRows(*FIXED, inputs=(ordered(rows()),), specification=Spec())
+    plan = window(numbering)
+    assert places(plan, "/cp")[numbering] == "/cp/upstream-numbering/0"
+    assert fusable(plan) == frozenset()
+    assert fusable(window(ordered(rows()))) != frozenset()
+    assert numbering.text.startswith("row numbers")
+    assert not plan.retracts
+
+
+class Windows:
+    """Of nothing that runs."""
+
+    def identity(self) -> Mapping[str, str]:
+        return {"key": "k", "emit": "all+early", "method": "paned"}
+
+    def changeable(self) -> Mapping[str, str]:
+        return {"tombstones": ""}
+
+
+def test_windows_are_described_as_they_are_written():
+    assert described("window", Windows()) == "window, output all, early=True, method paned"
+    assert described("window", Windows(), hidden=("method",)) == "window, output all, early=True"
+
+
+def test_settings_that_differ_differ_in_todays_words_too():
+    emissions = ["lazy", "all", "eager", "early", "all+early"]
+    assert len({in_words_of_today({"emit": emit})["output"] for emit in emissions}) == len(emissions)
+    assert in_words_of_today({"policy": "lazy"}) == {"policy": "lazy"}
+
+
+def test_a_changed_emission_is_named_as_it_is_written():
+    def of(emit: str):
+        return ((FingerprintPart("upstream-windows/0", "window", {"emit": emit}),),)
+
+    check_same(of("early"), of("early"))
+    with pytest.raises(CheckpointError, match=r"has output 'all, early=True', and had 'latest'"):
+        check_same(of("lazy"), of("all+early"))
+
+
+def test_a_plan_that_joins_a_table_needs_the_checkpoint_and_keeps_key_and_time():
+    plans = []
+
+    def steps(stream):
+        plans.append(stream.plan)
+        found = stream.join_table("names", on="k").where("name IS NOT NULL")
+        plans.append(found.plan)
+        return found
+
+    names = pa.table({"k": ["a"], "name": ["A"]})
+    StreamTester(steps, "k STRING, t BIGINT", key="k", event_time="t", time_format="epoch_us", tables={"names": names})
+    before, after = plans
+    assert not joins_tables(before)
+    assert not needs_checkpoint(before)
+    assert joins_tables(after)
+    assert needs_checkpoint(after)
+    (join,) = after.inputs
+    assert (join.key, join.time, join.left_out) == (("k",), "t", None)
+    assert "names" in join.text
+
+
+def together(*streams: Node) -> Node:
+    return ManyStreams(*FIXED, inputs=streams)
+
+
+def test_operators_of_all_streams_have_different_places():
+    plan = together(queue(rows()), rows(), queue(window(rows())))
+    folders = list(places(plan, "/cp").values())
+    assert folders == ["/cp/upstream-queue", "/cp/upstream-windows/0", "/cp/upstream-queue-1"]
+    assert "3 streams" in plan.text
+    shared = queue(rows())
+    with pytest.raises(OptionError, match="two branches"):
+        places(together(shared, window(shared)), "/cp")
+
+
+def test_an_operator_that_moves_to_another_stream_is_refused():
+    """What it keeps is of the stream in which it was. Its place is the same, and Spark sees the same operators."""
+
+    def found(plan: Node):
+        return from_json(through_json(to_json(fingerprint(plan, places(plan, "/cp"), (), "/cp"))))
+
+    with pytest.raises(CheckpointError, match="upstream-queue-1"):
+        check_same(found(together(queue(rows()), queue(rows()))), found(together(queue(rows()), rows())))
+    was = found(together(queue(rows()), rows()))
+    check_same(was, found(together(queue(rows()), where(rows()))))
+    with pytest.raises(CheckpointError, match="number '2', and had '1'"):
+        check_same(was, found(together(rows(), queue(rows()))))
+
+
+def test_streams_that_lose_all_operators_are_refused(tmp_path):
+    def bound(plan: Node) -> object:
+        record = in_stages(plan, places(plan, tmp_path), tmp_path)[1]
+        if record is not None:
+            write_plan_record(str(tmp_path), record)
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / "0").touch()  # Spark has journaled a batch
+        return record
+
+    none = together(rows(), rows())
+    assert bound(none) is None
+    assert bound(none) is None
+    (tmp_path / "offsets" / "0").unlink()
+    both = together(queue(rows()), rows())
+    assert bound(both) is not None
+    assert bound(both) is None
+    with pytest.raises(CheckpointError, match="is gone"):
+        bound(none)

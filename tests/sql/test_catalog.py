@@ -5,6 +5,7 @@ from kit.continuous import BUSES, CATALOG, MOMENT, TRADE
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.sql import Catalog
+from upstream.sql.catalog import is_reserved
 
 
 def test_names_are_found_without_regard_to_case():
@@ -44,3 +45,12 @@ def test_updates_need_a_key_and_stored_relations_no_time():
     with pytest.raises(OptionError, match="without a key"):
         Catalog().with_stream(Stream("s", TRADE.schema, event_time="t", updates=True))
     assert Catalog().with_stream(Stream("r", pa.schema({"k": pa.string()}), static=True)).names() == ["r"]
+
+
+def test_names_of_ours_are_reserved_in_any_case_and_no_others():
+    assert all(map(is_reserved, ("__time", "__X", "_upstream", "_UpStream_seq")))
+    assert not any(map(is_reserved, ("time", "_id", "upstream", "")))
+    with pytest.raises(SchemaError, match="__op"):
+        CATALOG.with_stream(
+            Stream("cdc", TRADE.schema.append(TRADE.schema.field("n").with_name("__op")), event_time="t")
+        )

@@ -1,7 +1,10 @@
 import pytest
 from kit.continuous import only, relation
+from sqlglot import exp
 
-from upstream.operators.relations.plan.nodes import Join, Where, walk
+from upstream.operators.relations.plan.nodes import Aggregate, Join, Where, walk
+from upstream.sql.dialect import parse
+from upstream.sql.predicates import is_value
 
 from .refusals import refusals
 
@@ -62,7 +65,7 @@ def test_several_and_nested_subqueries():
     assert sorted(each.how for each in walk(plan) if isinstance(each, Join)) == ["anti", "semi", "semi"]
 
 
-test_what_is_refused = refusals(
+test_predicates_that_are_refused = refusals(
     (f"a.n = 1 OR a.sym IN (SELECT sym FROM {INNER})", "not supported in WHERE", ""),
     (f"a.sym IN (SELECT sym, bid FROM {INNER})", "IN compares 1 with 2 columns", ""),
     (f"(a.sym, a.n) NOT IN (SELECT sym, bid FROM {INNER})", "NOT EXISTS", ""),
@@ -72,4 +75,91 @@ test_what_is_refused = refusals(
     (f"EXISTS (SELECT COUNT(*) FROM {INNER} WHERE b.sym = a.sym)", "there is no source 'a'", "a.sym"),
     ("EXISTS (SELECT 1 FROM (SELECT * FROM quote [NOW] WHERE sym = a.sym) x)", "there is no source 'a'", "a.sym"),
     of=OUTER,
+)
+
+
+def joins(sql: str) -> list[Join]:
+    return [each for each in walk(relation(sql)) if isinstance(each, Join)]
+
+
+def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares():
+    (join,) = joins(f"SELECT sym, (SELECT MAX(bid) FROM {INNER}) AS top FROM trade [NOW] AS a")
+    assert (join.how, join.on) == ("inner", ())
+    assert isinstance(join.right, Aggregate)
+    assert not join.right.by
+    sql = f"SELECT sym FROM trade [NOW] AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym AND bid > 1)"
+    (join,) = joins(sql)
+    assert join.how == "left"
+    assert [str(one) for one, _ in join.on] == ["sym"]
+    groups = only(join, Aggregate)
+    assert [str(each) for _, each in groups.by] == ["sym"]
+    assert isinstance(groups.source, Where)
+    assert relation(sql).schema.names == ["sym"]
+
+
+def test_a_count_without_rows_is_zero_and_other_aggregates_are_null():
+    value = f"(SELECT COUNT(*) + MAX(bid) + a.n FROM {INNER} WHERE b.sym = a.sym)"
+    (_, value) = relation(f"SELECT {value} AS v FROM trade [NOW] AS a").columns[0]
+    assert str(value).count("coalesce(value#1, 0)") == 1
+    assert "coalesce(value#2" not in str(value)
+
+
+def test_in_of_one_row_is_a_comparison_with_it():
+    sql = f"SELECT sym FROM trade [NOW] AS a WHERE px {{}} (SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
+    for word, expected in (("IN", "(px = value#1)"), ("NOT IN", "(NOT (px = value#1))")):
+        assert str(only(relation(sql.format(word)), Where).condition) == expected
+
+
+def test_values_beside_aggregates_and_inside_of_subqueries():
+    plan = relation(
+        "SELECT sym, SUM(n) / (SELECT SUM(n) FROM trade [NOW]) AS p FROM trade [NOW] AS a "
+        f"GROUP BY sym HAVING COUNT(*) > (SELECT COUNT(*) FROM {INNER})"
+    )
+    assert len([each for each in walk(plan) if isinstance(each, Join)]) == 2
+    assert plan.schema.names == ["sym", "p"]
+    sql = (
+        f"SELECT sym FROM trade [NOW] AS a WHERE EXISTS (SELECT 1 FROM {INNER} WHERE b.sym = a.sym "
+        "AND b.bid > (SELECT AVG(px) FROM trade [RANGE 1 HOUR] AS c WHERE c.sym = b.sym))"
+    )
+    assert [each.how for each in joins(sql)] == ["left", "semi"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT MAX(x) FROM s", True),
+        ("SELECT MAX(x) + 1 AS m FROM s WHERE y > 2", True),
+        ("SELECT MAX(x) FROM s GROUP BY y", False),
+        ("SELECT MAX(x) FROM s HAVING MAX(x) > 1", False),
+        ("SELECT x FROM s", False),
+        ("SELECT MAX(x) FROM s UNION SELECT MAX(x) FROM s", False),
+    ],
+)
+def test_one_row_have_aggregates_without_groups(sql, expected):
+    tree = parse(sql)
+    assert isinstance(tree, exp.Query)
+    assert is_value(tree) == expected
+
+
+test_values_that_are_refused = refusals(
+    (f"(SELECT bid FROM {INNER} WHERE b.sym = a.sym)", "can have several rows", "bid"),
+    (f"(SELECT MAX(bid) FROM {INNER} GROUP BY b.sym)", "has no GROUP BY", "GROUP BY b.sym"),
+    (f"(SELECT MAX(bid) FROM {INNER} LIMIT 1)", "has no LIMIT", ""),
+    (f"(SELECT MAX(bid), MIN(bid) FROM {INNER})", "has one column", ""),
+    (f"(SELECT * FROM {INNER})", "has one column", ""),
+    (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym > a.sym)", "by = alone", "b.sym > a.sym"),
+    (f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym OR bid > 1)", "by = alone", "b.sym = a.sym OR bid > 1"),
+    (f"(SELECT MAX(bid - a.px) FROM {INNER})", "over a column of the query around", "MAX(bid - a.px)"),
+    (f"(SELECT MAX(bid) + bid FROM {INNER})", "'bid' is neither", "bid"),
+    (f"SIZE((SELECT COLLECT_SET(bid) FROM {INNER} WHERE b.sym = a.sym))", "COLLECT_SET", ""),
+    (f"(SELECT MAX(bid) FROM {INNER} UNION SELECT MIN(bid) FROM {INNER})", "one SELECT of an aggregate", ""),
+    of="SELECT sym FROM trade [NOW] AS a WHERE px > {}",
+)
+TOP = f"(SELECT MAX(bid) FROM {INNER})"
+OF_A = f"(SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
+test_where_values_cannot_stand = refusals(
+    (f"SELECT sym, {OF_A} AS m FROM trade [NOW] AS a GROUP BY sym", "cannot read the query around", "b.sym = a.sym"),
+    (f"SELECT SUM(n - {TOP}) AS s FROM trade [NOW]", "inside of SUM", ""),
+    (f"SELECT sym FROM trade [NOW] ORDER BY {TOP} LIMIT 3", "not a value in ORDER BY", ""),
+    (f"SELECT sym FROM trade AS a WHERE px > {OF_A}", "would keep each row", "trade AS a"),
 )

@@ -1,8 +1,12 @@
 import pyarrow as pa
 import pytest
 from kit.continuous import CATALOG, MOMENT, refused, relation
+from sqlglot import exp
 
 from upstream.operators.relations.plan.nodes import Stream
+from upstream.sql.dialect import parse
+from upstream.sql.places import Text
+from upstream.sql.scalars import has_aggregate, has_query, has_window, read_call, unwrapped
 
 from .refusals import refusals
 
@@ -65,3 +69,39 @@ test_refusals_point_at_the_expression = refusals(
     ("SELECT n IS TRUE FROM trade", "of conditions", "n IS TRUE"),
     ("SELECT FIRST(px) FROM trade", "MIN_BY", "FIRST(px)"),
 )
+
+
+@pytest.mark.parametrize(
+    ("sql", "arguments", "distinct"),
+    [("COUNT(*)", 0, False), ("COUNT(DISTINCT a, b)", 2, True), ("upper(a)", 1, False), ("SUM(a)", 1, False)],
+)
+def test_a_call_is_its_name_and_arguments(sql, arguments, distinct):
+    node = parse(f"SELECT {sql} FROM s").expressions[0]
+    assert isinstance(node, exp.Anonymous)
+    found = read_call(node, node, Text(sql))
+    assert (found.name, len(found.arguments), found.distinct) == (sql.partition("(")[0].lower(), arguments, distinct)
+
+
+test_what_is_refused = refusals(
+    ("SELECT SUM(*) FROM trade", "name a column", "SUM(*)"),
+    ("SELECT upper(DISTINCT sym) FROM trade", "only for aggregates", "upper(DISTINCT sym)"),
+    ("SELECT rand() FROM trade", "another value at each evaluation", "rand()"),
+    ("SELECT now() FROM trade", "event time", "now()"),
+    ("SELECT ROW_NUMBER() FROM trade", "QUALIFY", "ROW_NUMBER()"),
+)
+
+
+def test_what_an_expression_has_in_it():
+    def item(sql: str) -> object:
+        return parse(f"SELECT {sql} FROM s").expressions[0]
+
+    assert has_aggregate(item("1 + SUM(x)"))
+    assert not has_aggregate(item("SUM(x) OVER (ORDER BY t)"))
+    assert has_aggregate(item("SUM(MAX(x)) OVER (ORDER BY t)"))
+    assert not has_aggregate(item("(SELECT MAX(x) FROM t)"))
+    assert not has_aggregate(item("COUNT(*) FILTER (WHERE x > 1) OVER (ORDER BY t)"))
+    assert has_window(item("1 + SUM(x) OVER (ORDER BY t)"))
+    assert has_query(item("1 + (SELECT 1 FROM t)"))
+    assert not has_query(item("1 + x"))
+    select = parse("SELECT ((1 + x)) FROM s")
+    assert unwrapped(select.expressions[0]).sql() == "1 + x"

@@ -1,5 +1,6 @@
 import pyarrow as pa
 import pytest
+from kit.continuous import refused, relation
 
 from upstream.conf.errors import QueryRefusedError
 from upstream.expressions.nodes import Field
@@ -40,3 +41,12 @@ def test_the_query_around_is_seen_last_and_marked():
     assert found.name == OUTER + "y"
     assert scope.joined([Visible("c", "q", Y)]).resolve("a", "x", (0, 0), TEXT) == outer_field("x", pa.int64())
     assert scope.mapped([]).resolve("", "x", (0, 0), TEXT) == outer_field("x", pa.int64())
+
+
+def test_names_of_with_are_known_below_it_alone():
+    refused(
+        "WITH a AS (SELECT 1 FROM b), b AS (SELECT * FROM trade) SELECT * FROM a",
+        "there is no stream, relation or view 'b'",
+    )
+    refused("WITH a AS (SELECT * FROM trade), A AS (SELECT * FROM trade) SELECT * FROM a", "two subqueries of WITH")
+    assert relation("WITH trade AS (SELECT sym FROM quote [NOW]) SELECT * FROM trade").schema.names == ["sym"]

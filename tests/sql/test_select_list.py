@@ -1,4 +1,8 @@
-from kit.continuous import relation
+import pyarrow as pa
+from kit.continuous import refused, relation
+
+from upstream.expressions.nodes import Field
+from upstream.operators.relations.plan.nodes import Distinct, Order, Project, Top
 
 from .refusals import refusals
 
@@ -18,4 +22,23 @@ test_what_is_refused = refusals(
     (f"SELECT sym, SYM {NOW}", "two columns are named 'SYM'", "SYM"),
     (f"SELECT x.* {NOW} a", "there is no source 'x'", "x.*"),
     (f"SELECT a.* AS b {NOW} a", "a comma, or FROM", "AS"),
+    (f"SELECT sym {NOW} ORDER BY sym", "a relation has no order", "ORDER BY sym"),
+    (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 is no whole number", "0"),
+    (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is no column", "3"),
 )
+
+
+def test_order_by_what_is_selected_and_what_is_not():
+    plan = relation(f"SELECT DISTINCT sym, n AS m {NOW} ORDER BY m DESC, sym LIMIT 3")
+    assert isinstance(plan, Top)
+    assert isinstance(plan.source, Distinct)
+    assert plan.order == (
+        Order(Field("m", pa.int64()), descending=True, nulls_first=False),
+        Order(Field("sym", pa.string())),
+    )
+    refused(f"SELECT DISTINCT sym {NOW} ORDER BY n LIMIT 3", "orders only by what it selects", at="n")
+    plan = relation(f"SELECT sym {NOW} ORDER BY px DESC NULLS FIRST LIMIT 3")
+    assert isinstance(plan, Project)
+    assert plan.source.order == (Order(Field("px", pa.float64()), descending=True, nulls_first=True),)
+    assert relation(f"SELECT sym, px {NOW} ORDER BY 2 LIMIT 3").order[0].expression == Field("px", pa.float64())
+    assert relation(f"SELECT sym {NOW} LIMIT 3").order == ()

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback import offsets as kept_feeds
-from upstream.core.feedback.offsets import OffsetBook, journaled_counts, whole_offset
+from upstream.core.feedback.offsets import OffsetBook, journaled_counts, journaled_offsets, whole_offset
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
@@ -173,3 +173,12 @@ def test_what_is_kept_is_what_was_planned(steps, progress, idle, others, old):
                 continue
             book.forget(journal[-1])
             journal.append(kept)
+
+
+def test_each_source_has_its_offset_whatever_form_that_has(tmp_path):
+    (tmp_path / "offsets").mkdir()
+    lines = ["v1", '{"batchWatermarkMs":0}', '{"progress":{}}', "-", "17", "at the end", ""]
+    (tmp_path / "offsets" / "4").write_text("\n".join(lines))
+    assert journaled_offsets(TableFolder(str(tmp_path)), 4) == [{"progress": {}}, 17, "at the end"]
+    with pytest.raises(FileNotFoundError):
+        journaled_offsets(TableFolder(str(tmp_path)), 5)

@@ -1,21 +1,33 @@
 """Reports are read as they were written, whatever release wrote them."""
 
 import dataclasses
+import logging
 from typing import ClassVar
 
+import pytest
+
+from upstream.conf.errors import TableError
 from upstream.core.feedback.ages import Ages
+from upstream.core.feedback.checkpoint_layout import stage_folder
+from upstream.core.feedback.on_demand_watermark import DownstreamReports, reports_below
 from upstream.core.feedback.reports import (
     FeedReport,
     FeedReports,
+    JoinReport,
+    LatestJoinReport,
+    LeftOutFigures,
+    NumberingReport,
     QueueReport,
     ServiceReport,
     ShardReport,
+    StageReport,
     read_feed_reports,
     read_reports,
     read_values,
     write_report,
     write_value,
 )
+from upstream.storage.folder import TableFolder, folder_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +54,68 @@ def test_names_of_other_releases_are_ignored_and_members_added_since_have_their_
     assert read_reports(str(tmp_path), CountReport) == [CountReport(3, 5), CountReport(0, 6)]
 
 
-def test_reports_of_a_kind_with_parts_are_read_back(tmp_path):
-    queue = QueueReport(2, 1, 0, 0, 0, 0, 0, 0, 4, 5, 6, [[1, 2]], 7, 8, 9, 10, 11, 12, Ages(1, 2.0, 2.0, {3: 1}))
-    write_report(str(tmp_path), queue)
-    write_report(str(tmp_path), ServiceReport(2, 10, 20, 30))
-    assert read_reports(str(tmp_path), QueueReport) == [queue]
-    assert read_reports(str(tmp_path), ServiceReport) == [ServiceReport(2, 10, 20, 30)]
+@pytest.mark.parametrize(
+    "report",
+    [
+        QueueReport(2, 1, 0, 0, 0, 0, 0, 0, 4, 5, 6, [[1, 2]], 7, 8, 9, 10, 11, 12, Ages(1, 2.0, 2.0, {3: 1})),
+        ServiceReport(2, 10, 20, 30),
+        JoinReport(4, 2, 9, 1, 2, 3, 1, 0, 1, 0, 5, 6, 7, {"left/f": 8}, promised=8),
+        LatestJoinReport(shard=4, batch_id=2, now_us=9, left_kept=2, retracted=3),
+        NumberingReport(shard=0, batch_id=2, now_us=9, rows=3, counted=6),
+    ],
+)
+def test_a_report_is_read_as_it_was_written(tmp_path, report):
+    write_report(str(tmp_path), report)
+    assert read_reports(str(tmp_path), type(report)) == [report]
+
+
+def test_reports_of_feeds_are_read_in_the_order_of_feeds(tmp_path):
     feeds = [FeedReport("b", 1, None, 2, 3, 0, 0, 0), FeedReport("a", None, None, 2, 1, 0, 0, 0)]
-    below = tmp_path / "feeds"
-    below.mkdir()
-    write_report(str(below), FeedReports(0, feeds))
-    assert read_feed_reports(str(below)) == feeds[::-1]
-    assert read_values(str(below), "shard-")[0].keys() == {"shard", "feeds"}
+    write_report(str(tmp_path), FeedReports(0, feeds))
+    assert read_feed_reports(str(tmp_path)) == feeds[::-1]
+    assert read_values(str(tmp_path), "shard-")[0].keys() == {"shard", "feeds"}
+
+
+LOG = logging.getLogger("upstream.test")
+
+
+def fails():
+    raise OSError(28, "No space left on device for sesame")
+
+
+def refused():
+    raise TableError("it is no table", hint="put it right")
+
+
+def test_the_first_failure_in_a_row_is_a_warning_and_the_next_ones_are_counted(caplog):
+    figures = LeftOutFigures("the report", TableFolder("s3://b/t", {"secret": "sesame"}), LOG)
+    assert figures.attempt(lambda: None)
+    assert caplog.messages == []
+    for count in (1, 2, 3):
+        assert not figures.attempt(fails)
+        assert figures.count == count
+    (warning,) = caplog.messages
+    assert warning == (
+        "the report cannot be written at s3://b/t: [Errno 28] No space left on device for ***. The job continues, and "
+        "catches up when this is put right; until then further failures are counted alone"
+    )
+    assert figures.attempt(lambda: None)
+    assert caplog.messages[1] == (
+        "the report is written again at s3://b/t. It was left out 3 times; the job has caught up"
+    )
+    assert figures.count == 0
+    assert not figures.attempt(refused)
+    assert "it is no table. What to do: put it right. The job continues" in caplog.messages[-1]
+
+
+def test_a_defect_is_no_failure_to_write():
+    with pytest.raises(ZeroDivisionError):
+        LeftOutFigures("the report", TableFolder("t"), LOG).attempt(lambda: 1 // 0)
+
+
+def test_a_source_finds_what_each_shard_of_each_stage_needs(tmp_path):
+    place = str(tmp_path)
+    for stage, reports in enumerate(([StageReport(0, 30, 5), StageReport(1)], [StageReport(0, 20, 7)])):
+        for each in reports:
+            write_report(stage_folder(place, stage), each)
+    assert DownstreamReports(reports_below(folder_at(place))).needs(0, []) == [20, 30]

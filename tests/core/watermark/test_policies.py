@@ -14,7 +14,7 @@ from kit.places import RECORDED, needs_recorded
 
 from upstream.core.rows.event_times import NO_TIME, event_time_us
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
-from upstream.core.watermark.policies import FeedProgress, Policy, PolicyName
+from upstream.core.watermark.policies import FeedProgress, Lags, Policy, PolicyName, Skew
 
 HOUR = 3_600_000_000
 
@@ -368,3 +368,121 @@ def test_the_bound_never_decreases(times, batch):
     policy = Policy("adaptive", delay_us=10, max_jump_us=2000, confirmations=2, target_late=0.3)
     bounds = run(np.array(times, dtype=np.int64), policy, batch)[1]
     assert bounds == sorted(bounds)
+
+
+def lags(half_life: int, *values: int) -> Lags:
+    held = Lags(half_life)
+    held.add(np.array(values, dtype=np.int64))
+    return held
+
+
+def test_bins_are_eighths_of_octaves():
+    assert lags(100).to_json() == {"rows": 0, "bins": []}
+    held = lags(100, 0, 1, 2, 1000, 1, 2**63 - 1)
+    assert held.to_json() == {
+        "rows": 6,
+        "bins": [[0, 1.0], [1, 2.0], [9, 1.0], [80, 1.0], [505, 1.0]],
+    }
+    assert Lags(100, held.to_json()).to_json() == held.to_json()
+
+
+def test_all_count_half_once_the_half_life_has_come():
+    assert lags(4, 0, 1, 1).to_json() == {"rows": 3, "bins": [[0, 1.0], [1, 2.0]]}
+    assert lags(4, 0, 1, 1, 2).to_json() == {"rows": 4, "bins": [[0, 0.5], [1, 1.0], [9, 0.5]]}
+    assert lags(4, 0, 1, 1, 2, 1).to_json() == {"rows": 5, "bins": [[0, 0.5], [1, 2.0], [9, 0.5]]}
+    assert lags(2, 0, 1, 0, 0, 0, 1).to_json() == {"rows": 6, "bins": [[0, 1.125], [1, 0.625]]}
+    held = lags(4, 0, 1, 1)
+    held.add(np.array([2, 1], dtype=np.int64))
+    assert held.to_json() == lags(4, 0, 1, 1, 2, 1).to_json()
+
+
+def test_the_least_delay_that_so_many_exceed():
+    held = lags(100, 0, 1, 2, 1000)
+    shares = [held.exceeded_by(share) for share in (1.0, 0.75, 0.74, 0.5, 0.49, 0.25, 0.24, 0.0)]
+    assert shares == [0, 0, 1, 1, 2, 2, 1023, 1023]
+    assert lags(100).exceeded_by(0.1) == 0
+    assert lags(100, 0, 0).exceeded_by(0.0) == 0
+    assert lags(100, 2**62).exceeded_by(0.5) == round(2 ** (497 / 8)) - 1
+
+
+@given(st.lists(st.integers(0, 2**40), max_size=200), st.sampled_from([0.5, 0.1, 0.01]))
+def test_no_more_than_the_share_lies_beyond_the_delay_nor_many_less(lags, share):
+    held = Lags(1 << 16)
+    held.add(np.array(lags, dtype=np.int64))
+    delay = held.exceeded_by(share)
+    assert sum(lag > delay for lag in lags) <= share * len(lags)
+    if delay:  # what lies a bin below is too little
+        assert sum(lag * 2**0.125 >= delay for lag in lags) > share * len(lags)
+
+
+@given(st.lists(st.integers(0, 1000), max_size=100), st.lists(st.integers(0, 100), max_size=5), st.integers(1, 20))
+def test_a_histogram_forgets_at_the_same_rows_however_they_come(lags, cuts, half):
+    given_lags = np.array(lags, dtype=np.int64)
+    whole, split = Lags(half), Lags(half)
+    whole.add(given_lags)
+    for part in np.split(given_lags, sorted(cuts)):
+        split.add(part)
+        split = Lags(half, through_json(split.to_json()))
+    assert split.to_json() == whole.to_json()
+
+
+SPAN = 600_000_000
+
+
+def test_what_is_measured_of_each_batch():
+    skew = Skew()
+    nothing = {"smallest": None, "largest": None, "latest": None, "since": 0, "batches": 0, "now": None, "before": None}
+    assert skew.to_json() == nothing
+    skew.observe(10, 30, 100)
+    first = {"smallest": 70, "largest": 90, "latest": 70, "since": 100, "batches": 1, "now": [70, 90]}
+    assert skew.to_json() == nothing | first
+    skew.observe(25, 25, 110)
+    assert (skew.smallest, skew.largest, skew.latest) == (70, 90, 85)
+    skew.observe(0, 60, 115)
+    assert (skew.smallest, skew.largest, skew.latest) == (55, 115, 55)
+    skew.observe(300, 310, 300)
+    assert (skew.smallest, skew.largest, skew.latest) == (-10, 115, -10)
+    assert Skew(through_json(skew.to_json())).to_json() == skew.to_json()
+
+
+def test_eight_batches_are_enough_to_judge():
+    skew = Skew()
+    for n in range(7):
+        skew.observe(n, n, 2 * n)
+    assert skew.spread is None
+    skew.observe(7, 7, 14)
+    assert skew.spread == 7
+
+
+def test_a_span_is_over_after_ten_minutes_and_32_batches():
+    early, few, over = Skew(), Skew(), Skew()
+    for skew, batches in ((early, 32), (few, 31), (over, 32)):
+        for _ in range(batches):
+            skew.observe(0, 1, 5)
+    early.observe(SPAN, SPAN, SPAN + 4)
+    few.observe(SPAN, SPAN, SPAN + 5)
+    over.observe(SPAN, SPAN, SPAN + 5)
+    assert (early.to_json()["batches"], early.to_json()["before"]) == (33, None)
+    assert (few.to_json()["batches"], few.to_json()["before"]) == (32, None)
+    assert over.to_json() == {
+        "smallest": 4, "largest": 5, "latest": 5, "since": SPAN + 5, "batches": 1, "now": [5, 5], "before": [4, 5],
+    }  # fmt: skip
+    assert over.spread == 1, "the span before is enough to judge by"
+    assert Skew(through_json(over.to_json())).to_json() == over.to_json()
+    over.observe(SPAN - 1, SPAN + 9, SPAN + 10)
+    assert (over.smallest, over.largest) == (1, 11)
+
+
+def test_a_backlog_is_forgotten_and_a_quiet_feed_is_not():
+    second = 1_000_000
+    skew = Skew()
+    skew.observe(0, 10, 86_400 * second)  # a day's backlog
+    for n in range(1, 200):
+        now = (86_400 + 60 * n) * second
+        skew.observe(now - 3 * second, now - 2 * second, now)
+    assert (skew.smallest, skew.largest, skew.spread) == (2 * second, 3 * second, second)
+    slow = Skew()
+    slow.observe(0, 0, 7 * second)
+    for n in range(1, 20):  # a row an hour
+        slow.observe(n * 3600 * second, n * 3600 * second, (n * 3600 + 1) * second)
+    assert slow.largest == 7 * second

@@ -1,17 +1,25 @@
+import dataclasses
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.failures import misused
+from kit.continuous import BUSES, QUOTE, TRADE
+from kit.failures import misused, unfit
 from kit.registries import COUNTS, FAST, OF_FAST, begun, register
 
-from upstream.conf.errors import OptionError, QueryRefusedError, UpstreamError
+from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError, UpstreamError
 from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import record
+from upstream.hosting.registry.edits import SHARDS, check_tables, declare, define_stream, opened, record, refresh
 from upstream.hosting.registry.journal import Journal
 from upstream.hosting.registry.registry import registry_at, registry_now
+from upstream.operators.relations.plan.nodes import Stream, walk
+from upstream.sql import bind, plan_text
 
 OTHER = "SELECT vehicle_id, speed FROM LATEST(buses)"
 NO_WEIGHTS: tuple[Any, ...] = (0, -1, float("nan"), float("inf"), True, "2")
@@ -219,3 +227,205 @@ def test_a_query_keeps_the_time_zone_with_which_it_was_registered(checkpoint):
     assert zone_of("hours") == ("America/St_Johns", True), "whoever alters it has no session"
     record(checkpoint, Change("register", "utc", hours))
     assert zone_of("utc") == ("UTC", False)
+
+
+NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route_id = r.id"
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write(str(tmp_path / "routes"), 1)
+
+
+def write(place: str, *versions: int, **columns: pa.Array) -> str:
+    for each in versions:
+        data = {"id": pa.array(["a"]), "name": pa.array([f"v{each}"]), "_upstream_bucket": pa.array([0]), **columns}
+        write_deltalake(place, pa.table(data), mode="overwrite", schema_mode="overwrite")
+    return place
+
+
+def version_read(checkpoint: str, query: str) -> int | None:
+    plan = registry_now(checkpoint).queries[query].query.plan
+    (found,) = {each.table for each in walk(plan) if isinstance(each, Stream) and each.static}
+    return None if found is None else found.version
+
+
+def test_a_relation_is_what_its_table_is_when_it_is_declared(checkpoint, table):
+    write(table, 2)
+    registry = declare(checkpoint, "routes", table)
+    relation = registry.catalog.relations["routes"]
+    assert relation.schema == pa.schema({"id": pa.string(), "name": pa.string()})
+    assert (relation.table is not None and relation.table.location, registry.version) == (table, 1)
+    register(checkpoint, "named", NAMED)
+    assert version_read(checkpoint, "named") == 1
+    write(table, 3)
+    # A program that starts again changes nothing, whatever the table has become.
+    assert declare(checkpoint, "routes", table).version == 2
+    assert version_read(checkpoint, "named") == 1
+    shown = plan_text(bind(NAMED, registry_now(checkpoint).catalog))
+    assert f"Relation routes (stored, version 1 of {table})" in shown
+    assert "all rows of routes" in shown
+
+
+def test_a_refresh_restarts_the_queries_that_read_the_relation_and_no_other(checkpoint, table):
+    declare(checkpoint, "routes", table)
+    record(checkpoint, Change("view", "names", "SELECT id, name FROM routes"))
+    register(checkpoint, "named", NAMED)
+    register(checkpoint, "counts", COUNTS)
+    register(checkpoint, "by_view", "SELECT name FROM names")
+    register(checkpoint, "idle", NAMED, active=False)
+    assert refresh(checkpoint, "routes").version == 6  # nothing new
+    write(table, 2)
+    after = refresh(checkpoint, "ROUTES")
+    assert {name: each.id for name, each in after.queries.items()} == {"named": 7, "counts": 4, "by_view": 8, "idle": 6}
+    assert version_read(checkpoint, "named") == version_read(checkpoint, "by_view") == 1
+    assert record(checkpoint, Change("activate", "idle")).queries["idle"].id == 9
+    assert version_read(checkpoint, "idle") == 1
+    # An earlier version of the registry is what it was.
+    assert registry_at(checkpoint, 6).catalog.relations["routes"].table.version == 0  # type: ignore[union-attr]
+    assert registry_at(checkpoint, 6).queries["named"].id == 3
+    assert Journal(checkpoint).read([7])[0].restarts == ("named", "by_view")
+
+
+def test_a_table_that_a_query_does_not_fit_is_refused(checkpoint, table, tmp_path):
+    declare(checkpoint, "routes", table)
+    register(checkpoint, "named", NAMED)
+    write_deltalake(table, pa.table({"id": ["a"]}), mode="overwrite", schema_mode="overwrite")
+    misused(r"the query 'named' does not fit the relation 'routes' as version 1 of", refresh, checkpoint, "routes")
+    assert Journal(checkpoint).version() == 2
+    record(checkpoint, Change("drop", "named"))
+    record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
+    assert refresh(checkpoint, "routes").catalog.relations["routes"].schema.names == ["id"]
+    write_deltalake(table, pa.table({"no": ["a"]}), mode="overwrite", schema_mode="overwrite")
+    misused("the view 'names' does not fit", refresh, checkpoint, "routes")
+
+
+def test_what_cannot_be_declared_is_refused(checkpoint, table, tmp_path):
+    register(checkpoint, "q")
+    for name, place, part in (
+        ("routes", str(tmp_path / "none"), "no Delta table"),
+        ("a/b", table, "cannot name a relation"),
+        ("Buses", table, "a stream 'buses' already"),
+        ("q", table, "a query 'q' already"),
+    ):
+        with pytest.raises((TableError, OptionError), match=part):
+            declare(checkpoint, name, place)
+    assert Journal(checkpoint).version() == 1
+    declare(checkpoint, "routes", table)
+    misused("of another table: version 0", declare, checkpoint, "routes", write(str(tmp_path / "other"), 1))
+    misused("a relation 'routes' already", register, checkpoint, "Routes")
+    misused("a relation 'routes' already", define_stream, checkpoint, dataclasses.replace(TRADE, name="routes"))
+    misused("did you mean 'routes'", refresh, checkpoint, "rotes")
+
+
+def test_a_relation_in_use_is_not_dropped(checkpoint, table):
+    declare(checkpoint, "routes", table)
+    register(checkpoint, "named", NAMED)
+    register(checkpoint, "idle", NAMED, active=False)
+    record(checkpoint, Change("view", "names", "SELECT id FROM routes"))
+    define_stream(checkpoint, dataclasses.replace(TRADE, name="more"))
+    assert set(registry_now(checkpoint).catalog.streams) >= {"more", "routes", "buses"}
+    misused(
+        "in use by the query 'named', the query 'idle', the view 'names'",
+        record,
+        checkpoint,
+        Change("drop_relation", "Routes"),
+    )
+    for kind, name in (("drop", "named"), ("drop", "idle"), ("drop_view", "names")):
+        record(checkpoint, Change(kind, name))  # type: ignore[arg-type]
+    assert "routes" not in record(checkpoint, Change("drop_relation", "Routes")).catalog.streams
+    define_stream(checkpoint, dataclasses.replace(TRADE, name="routes"))
+
+
+def test_a_checkpoint_begins_once(tmp_path):
+    checkpoint = str(tmp_path / "cp")
+    misused("'to' is missing", opened, checkpoint, None, None)
+    first = opened(checkpoint, "/lake", None)
+    assert (first.to, first.shards) == ("/lake", SHARDS)
+    for to, shards in ((None, None), ("/lake", SHARDS)):
+        assert opened(checkpoint, to, shards).nonce == first.nonce
+    misused("begun with .*/lake", opened, checkpoint, "/sea", None)
+    misused(f"begun with {SHARDS}", opened, checkpoint, None, SHARDS + 1)
+    assert opened(str(tmp_path / "other"), "/lake", 3).shards == 3
+
+
+def test_streams_are_added_and_defined_otherwise_before_the_job_runs(tmp_path):
+    checkpoint = str(tmp_path / "cp")
+    opened(checkpoint, "/lake", None)
+    define_stream(checkpoint, BUSES)
+    define_stream(checkpoint, TRADE)
+    longer = dataclasses.replace(BUSES, schema=BUSES.schema.append(pa.field("more", pa.int32())))
+    assert define_stream(checkpoint, longer).stream("buses") == longer
+    assert [each.name for each in Journal(checkpoint).settings().streams] == ["trade", "buses"]
+    assert register(checkpoint, "q", "SELECT MAX(more) AS m FROM LATEST(buses)").active.keys() == {"q"}
+
+
+def test_a_definition_that_queries_do_not_fit_is_refused(checkpoint):
+    record(checkpoint, Change("view", "fast", FAST))
+    register(checkpoint, "q", OF_FAST)
+    shorter = dataclasses.replace(BUSES, schema=BUSES.schema.remove(BUSES.schema.get_field_index("speed")))
+    misused(r"query 'q' does not fit the new definition of 'buses': .*speed", define_stream, checkpoint, shorter)
+    assert Journal(checkpoint).settings().stream("buses") == BUSES
+    record(checkpoint, Change("deactivate", "q"))
+    assert define_stream(checkpoint, shorter).stream("buses") == shorter
+
+
+def test_names_of_streams_are_words_that_nothing_else_has(checkpoint):
+    record(checkpoint, Change("view", "fast", FAST))
+    register(checkpoint, "q", COUNTS)
+    for name, part in (("Q", "'q' already"), ("FAST", "'fast' already"), ("Trade", "taken"), ("a/b", "cannot name")):
+        misused(part, define_stream, checkpoint, dataclasses.replace(TRADE, name=name))
+    unfit("no column", define_stream, checkpoint, dataclasses.replace(TRADE, name="t2", event_time="when"))
+
+
+def test_streams_are_fixed_once_the_job_has_run(checkpoint):
+    (Path(checkpoint) / "offsets").mkdir()
+    (Path(checkpoint) / "offsets" / "0").write_text("v1")
+    assert define_stream(checkpoint, TRADE).stream("trade") == TRADE
+    with pytest.raises(CheckpointError, match="fixed once"):
+        define_stream(checkpoint, dataclasses.replace(TRADE, key=("sym",)))
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A folder of tables, by another name: what is compared are the places behind links."""
+    (tmp_path / "real").mkdir()
+    os.symlink(tmp_path / "real", tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+def test_tables_stay_out_of_the_checkpoint(lake):
+    real = str(lake.parent / "real")
+    for to in (f"{lake}/cp", f"{lake}/cp/offsets"):
+        misused("the checkpoint", opened, f"{real}/cp", to, None)
+    opened(f"{real}/cp", str(lake), None)
+    define_stream(f"{real}/cp", BUSES)
+    misused("the checkpoint and the table of the query 'cp' are both", register, f"{real}/cp", "cp")
+    register(f"{real}/cp", "offsets")
+
+
+def test_tables_stay_out_of_what_streams_read(lake):
+    checkpoint, real = begun(lake.parent, str(lake)), lake.parent / "real"
+    define_stream(checkpoint, BUSES, [f"{real}/feed", f"{real}/days/*/in"])
+    define_stream(checkpoint, QUOTE, [f"{real}/deep/er/quotes.csv", f"{real}/*.csv"])
+    for name, met in {"feed": "are both", "days": "is above", "deep": "is above"}.items():
+        misused(rf"the table of the query '{name}'.* {met} ", register, checkpoint, name)
+    register(checkpoint, "fed")
+    for path, wrong in ((f"{real}/fed/in", "is above"), (str(lake.parent), "is inside"), (f"{real}/*", "are both")):
+        misused(wrong, define_stream, checkpoint, BUSES, [path])
+    misused("are both", check_tables, registry_now(checkpoint), checkpoint, [("the source", f"{real}/fed")], [])
+    misused("are both", check_tables, registry_now(checkpoint), checkpoint, [], [("late_location", str(real))])
+
+
+def test_tables_and_relations_stay_apart(lake):
+    checkpoint = begun(lake.parent, str(lake))
+    register(checkpoint, "made")
+    for name in ("routes", "made", "made/deep"):
+        write_deltalake(str(lake / name), pa.table({"id": ["a"]}))
+    declare(checkpoint, "r", str(lake.parent / "real" / "routes"))
+    misused("the relation 'r' and the table of the query 'routes' are both", register, checkpoint, "routes", COUNTS)
+    misused("is above the relation", declare, checkpoint, "deep", str(lake / "made" / "deep"))
+    declare(checkpoint, "of_query", str(lake / "made"))
+    misused("is that of the relation 'of_query'", record, checkpoint, Change("drop", "made", delete_table=True))
+    record(checkpoint, Change("drop_relation", "of_query"))
+    record(checkpoint, Change("drop", "made", delete_table=True))

@@ -3,10 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from upstream.delta_format.latest_table import SEQ
-from upstream.sink.merge.batch_rows import UNKNOWN, as_pending, concat_pending, seq_in_order
+from upstream.sink.merge.batch_rows import UNKNOWN, OlderKeys, as_pending, concat_pending, counted, seq_in_order
+from upstream.sink.table.key_index import key_hashes
 
 from .rows import LEAST, data, full, shown
 
@@ -55,3 +59,31 @@ def test_rows_without_a_number_came_after_what_is_held():
     table = data(("a", 1, "", None), ("a", 1, "", 5), ("a", 1, "", None), ("a", 1, "", 6))
     assert seq_in_order(table, 2).tolist() == [LEAST, 5, UNKNOWN, 6]
     assert table.column(SEQ).null_count == 2
+
+
+ROWS = st.lists(st.tuples(st.sampled_from(["a", "b", "ab", ""]), st.booleans()), max_size=8)
+
+
+def table(keys):
+    return pa.table({"k": pa.array(keys, pa.string())})
+
+
+def of(rows, most=99):
+    return OlderKeys.of(table([key for key, _ in rows]), ["k"], np.array([won for _, won in rows], dtype=bool), most)
+
+
+@given(tasks=st.lists(ROWS, min_size=1, max_size=3))
+def test_a_key_counts_if_none_of_its_rows_won(tasks):
+    won = {key for rows in tasks for key, wins in rows if wins}
+    lost = {key for rows in tasks for key, wins in rows if not wins} - won
+    found = OlderKeys.together([of(rows) for rows in tasks], key_hashes(table(sorted(won)), ["k"]))
+    assert found.total == len(lost)
+    assert sorted(np.frombuffer(found.hashes, dtype=np.int64)) == sorted(key_hashes(table(sorted(lost)), ["k"]))
+
+
+def test_beyond_a_number_of_keys_each_task_counts_its_own():
+    rows = [("a", False), ("b", False), ("c", True)]
+    assert of(rows, most=1) == (2, None)
+    assert OlderKeys.together([of(rows, most=1), of(rows)]) == (4, None)
+    assert counted([[of(rows), of(rows)], [of(rows)]]) == 4
+    assert OlderKeys.of(table(["a"]), (), np.array([False]), 9).total == 1, "without a key, rows"

@@ -1,7 +1,9 @@
 """Which of a batch's rows stand for a key, worked out by hand."""
 
+import numpy as np
+
 from upstream.sink.merge.batch_rows import as_pending
-from upstream.sink.merge.newest_rows import newest_rows
+from upstream.sink.merge.newest_rows import contest, newest_rows
 
 from .rows import data, full, layout, shown
 
@@ -38,3 +40,20 @@ def test_several_rows_of_a_key_stand_for_themselves():
     assert shown(newest_rows(rows, layout(keep=2))) == [("a", 5, "1st", 2), ("a", 6, "2nd", 4)]
     plain = as_pending(data(("a", 1, "x", 0), ("a", 3, "y", 1), ("a", 2, "z", 2)))
     assert shown(newest_rows(plain, layout(keep=2))) == [("a", 3, "y", 1), ("a", 2, "z", 1)]
+
+
+def test_who_wins_against_what_is_held():
+    held = data(("a", 5, "", 3), ("b", 5, "", 3), ("c", 5, "", 3), ("d", 5, "", 3))
+    new = data(("d", 4, "", 9), ("c", 5, "", 2), ("b", 5, "", 3), ("e", 0, "", 0), ("a", 6, "", 0), ("x", 1, "", None))
+    found = contest(held, new, layout())
+    assert found.rival.tolist() == [3, 2, 1, -1, 0, -1]
+    assert found.won.tolist() == [False, False, True, True, True, True]
+    assert found.tied.tolist() == [False, True, True, False, False, False]
+    assert found.stays(4).tolist() == [False, False, True, True]
+    assert found.stays(4, np.zeros(6, dtype=np.bool_)).tolist() == [True] * 4
+    unnumbered = contest(held, data(("a", 5, "", None), ("b", 4, "", None)), layout())
+    assert unnumbered.won.tolist() == [True, False], "it came after what is held"
+    by_arrival = contest(held, new, layout(time=None))
+    assert (by_arrival.won.tolist(), by_arrival.tied.tolist()) == ([True] * 6, [False] * 6)
+    empty = contest(held.slice(0, 0), new, layout())
+    assert (empty.rival.tolist(), empty.won.tolist(), empty.tied.tolist()) == ([-1] * 6, [True] * 6, [False] * 6)

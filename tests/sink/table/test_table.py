@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from kit.sink import Sink
 
 from upstream.delta_format.log import LogReplay, entry_place
 from upstream.sink.spec.options import parse_sink_options
 from upstream.sink.table import table as table_module
-from upstream.sink.table.table import load_table, transaction_version
+from upstream.sink.table.table import load_table, recorded_options, transaction_version
 
 OURS = "pyspark-upstream"
 
@@ -97,3 +98,14 @@ def test_what_replaces_whole_buckets_is_reported_in_the_log(make_sink):
     assert removed["dataChange"]
     assert removed["deletionTimestamp"] == sink.now_us // 1000
     assert [action["add"]["path"] for action in actions if "add" in action] == list(sink.live_files())
+
+
+def test_key_time_and_buckets_are_the_tables(tmp_path):
+    sink = Sink(tmp_path)
+    sink.batch(0, [sink.rows([(1, 1, "a")])])
+    found = recorded_options({"path": str(sink.path)})
+    assert (found["key"], found["time"], found["buckets"]) == ("k", "t", "4")
+    # A late output needs a time, which is known only when the table has been read.
+    given = {"path": str(sink.path), "lateOutput": "late", "conflictOutput": "conflicts", "keep": "2"}
+    assert recorded_options(given)["time"] == "t"
+    assert recorded_options({"path": str(tmp_path / "t"), "lateOutput": "late"}) == {}

@@ -4,13 +4,27 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
 from kit.sink import Sink
 
-from upstream.conf.errors import CheckpointError, FeedChangedError, OptionError, SchemaError
+from upstream.conf.errors import CheckpointError, FeedChangedError, OptionError, SchemaError, TableError
 from upstream.core.rows.system_column import SYSTEM
+from upstream.datasource.connectors.latest_table.changes import (
+    CHANGES,
+    BucketChange,
+    CameFile,
+    LeftRows,
+    bucket_changes,
+    images_of,
+    keep_after,
+)
+from upstream.delta_format.deletion_vectors import DeletionVector
+from upstream.delta_format.latest_table import BUCKET, DELIVERED_KEY, KEEP_PROPERTY, CommitChanges
 
 from .following import Follower, gone, options_of, some
 
@@ -159,3 +173,105 @@ def test_a_table_with_a_column_of_that_name(tmp_path):
     some(sink, 0, (1, 10, "a"))
     with pytest.raises(SchemaError, match="'_change_type' of its own"):
         Follower(sink.path, changes="full")
+
+
+EARLIER, LATER = DeletionVector("u", "a" * 20, 1, 34, 1), DeletionVector("u", "a" * 20, 50, 36, 2)
+
+
+def action(kind: str, path: str, bucket: int | None, vector: DeletionVector | None = None, **more: Any) -> Any:
+    values = {} if bucket is None else {"partitionValues": {BUCKET: str(bucket)}}
+    marked = {} if vector is None else {"deletionVector": vector.to_json()}
+    return {kind: {"path": path, "dataChange": True, **values, **marked, **more}}
+
+
+def commit(rows: dict[str, int], deletions: dict[str, int]) -> Any:
+    return {"commitInfo": {DELIVERED_KEY: CommitChanges(0, rows, deletions).to_json()}}
+
+
+def test_files_that_came_left_and_were_marked():
+    deleted = f"deleted/{BUCKET}=1/part-d.parquet"
+    actions = [
+        commit({"new%1": 3}, {deleted: 2}),
+        action("remove", "old", 0, EARLIER),
+        action("add", "new%251", 0),  # the log has paths encoded
+        action("remove", "stays", 1, EARLIER),
+        action("add", "stays", 1, LATER),
+        {"txn": {"appId": "a", "version": 1}},
+    ]
+    assert bucket_changes(actions, "here") == {
+        "0": BucketChange([LeftRows("old", EARLIER, None, marked=False)], [CameFile("new%1", 3)]),
+        "1": BucketChange([LeftRows("stays", EARLIER, LATER, marked=True)], (), 2),
+    }
+
+
+def test_files_that_were_only_put_elsewhere_are_no_change():
+    actions = [commit({}, {}), action("remove", "a", 0, dataChange=False), action("add", "b", 0, dataChange=False)]
+    assert bucket_changes(actions, "here") == {}
+
+
+def test_a_bucket_is_known_by_its_folder_as_well():
+    actions = [commit({}, {}), action("remove", f"{BUCKET}=12/part-a.parquet", None), action("add", "b", 2)]
+    assert list(bucket_changes(actions, "here")) == ["2", "12"]
+    with pytest.raises(TableError, match="part-a"):
+        bucket_changes([action("remove", "part-a", None)], "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "keep", "most"),
+    [
+        (BucketChange((), [CameFile("a", 3)]), 1, 6),
+        (BucketChange([LeftRows("b", None, None, marked=False)], [CameFile("a", 3)], 2), 1, 8),
+        (BucketChange([LeftRows("b", None, None, marked=False)], [CameFile("a", 3)], 2), 4, 14),
+        (BucketChange([LeftRows("b", None, None, marked=False)], [CameFile("a", 0)]), 1, None),
+        (BucketChange((), [CameFile("a", 0)]), None, 0),
+    ],
+)
+def test_bounds_of_the_number_of_changes(change, keep, most):
+    assert change.most_changes(keep) == most
+
+
+def test_how_many_rows_of_a_key_are_kept_after_a_commit():
+    def metadata(**properties: str) -> Any:
+        return {"metaData": {"configuration": properties}}
+
+    assert keep_after([{"add": {}}], 3) == 3
+    assert keep_after([metadata(**{KEEP_PROPERTY: "latest 5"})], 1) == 5
+    assert keep_after([metadata(**{KEEP_PROPERTY: "latest"})], 5) == 1
+    assert keep_after([metadata()], 5) == 1
+    assert keep_after([metadata(**{KEEP_PROPERTY: "all"})], 1) is None
+
+
+# Of each key: whether it was there, whether it stays as it was, and whether a row of it came.
+KEYS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=12)
+
+
+def numbers(codes: list[int]) -> Any:
+    return np.array(codes, dtype=np.int64)
+
+
+@given(keys=KEYS, seed=st.randoms(use_true_random=False))
+def test_each_row_that_left_or_came_is_one_change(keys, seed):
+    before = [key for key, (held, _, _) in enumerate(keys) if held]
+    kept = [key for key, (held, stays, _) in enumerate(keys) if held and stays]
+    fresh = [key for key, (held, stays, comes) in enumerate(keys) if comes and not (held and stays)]
+    for codes in (before, kept, fresh):
+        seed.shuffle(codes)
+    expected: list[tuple[str, int]] = []
+    for key in fresh:
+        if key in before:
+            expected += [("update_preimage", before.index(key)), ("update_postimage", len(before) + fresh.index(key))]
+        else:
+            expected.append(("insert", len(before) + fresh.index(key)))
+    gone = sorted(before.index(key) for key in before if key not in kept and key not in fresh)
+    expected += [("delete", place) for place in gone]
+    found = images_of(numbers(before), numbers(kept), numbers(fresh))
+    assert [(CHANGES[each], place) for each, place in zip(found.changes, found.places, strict=True)] == expected
+
+
+def test_of_two_earlier_rows_of_a_key_both_leave():
+    found = images_of(numbers([3, 3]), numbers([]), numbers([3]))
+    assert sorted(zip(found.places.tolist(), (CHANGES[each] for each in found.changes), strict=True)) == [
+        (0, "delete"),
+        (1, "update_preimage"),
+        (2, "update_postimage"),
+    ]
