@@ -76,7 +76,7 @@ class UpdateStream(operators_stream.UpdateStream):
         buckets, expected_keys
             How many parts a new table has, or how many keys it is to hold.
         target
-            The bound that the staleness of each batch is to keep to, such as ``p99 < 10 s``.
+            A bound on the staleness of each batch, such as ``p99 < 10 s``.
         metrics_location
             Where a Delta table with a row of figures for each commit is kept.
         delete_when

@@ -92,7 +92,6 @@ DEFAULT_FILE = "upstream.toml"
 
 _VARIABLE = re.compile(r"\$(?:\$|\{([^}]*)\}|)")
 _PAIRS = {"option", "conf"}
-_STORAGE = "storage"
 
 
 def read_settings(path: Path, environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -127,9 +126,7 @@ def command_defaults(
     `parameters` has the parameter of each command's long options. A command of a group has the group's name before its
     own. `path` is for errors.
     """
-    stored = _as_given(
-        "option", {f"{_STORAGE}.{name}": each for name, each in settings.get(_STORAGE, {}).items()}, path
-    )
+    stored = _as_given("option", {_PREFIX + name: each for name, each in settings.get("storage", {}).items()}, path)
     defaults = {
         command: {known["option"]: stored} for command, known in parameters.items() if stored and "option" in known
     }
@@ -158,7 +155,7 @@ def _by_command(
     """Return the options of each command; a table within that of a group is a command's."""
     found: dict[str, dict[str, Any]] = {}
     for command, options in settings.items():
-        if command == _STORAGE:
+        if command == "storage":
             continue
         inner = {name for name in options if f"{command} {name}" in parameters}
         found[command] = {name: value for name, value in options.items() if name not in inner}
@@ -211,8 +208,8 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 _INTRODUCTION = """\
 # Options
 
-Names are case-insensitive. UpStream rejects an unknown name and suggests the nearest known one. It
-reports all problems at once. The command `upstream options` prints this page.
+Names are case-insensitive. UpStream rejects an unknown name, suggests the nearest known one, and reports all problems
+at once. `upstream options` prints this page. A duration is `10 minutes` or `250 ms`, a size `32 MB`.
 """
 
 _CONNECTORS = {
@@ -223,7 +220,7 @@ _CONNECTORS = {
     "latest": "Read a table that UpStream's sink writes: first its rows at the start of the first run, then the rows "
     "that each commit applies. `key` and `time` are the table's own unless you set them. With the table's own time, "
     "`progress` is `promised`: the low-watermarks in the table's commits.",
-    "replay": "Play recorded files against the clock.",
+    "replay": "Play recorded files against the clock. All options of `connector=files` are there, too.",
     "synthetic": "Generate feeds from a seed.",
 }
 
@@ -237,8 +234,10 @@ def options_reference() -> str:
         _INTRODUCTION,
         '## The source: `spark.readStream.format("upstream")`\n\n' + _table(documented(SourceOptions)),
     ]
+    files = set(documented(CONNECTORS["files"].group()))
     for name, entry in CONNECTORS.items():
-        sections.append(f"### `connector={name}`\n\n{_CONNECTORS[name]}\n\n" + _table(documented(entry.group())))
+        options = _table([each for each in documented(entry.group()) if name != "replay" or each not in files])
+        sections.append(f"### `connector={name}`\n\n{_CONNECTORS[name]}\n\n{options}")
     sections.append(
         '## The sink: `df.writeStream.format("upstream")`\n\n'
         + _table(documented(SinkOptions))
@@ -254,7 +253,9 @@ def options_reference() -> str:
 def _table(docs: list[OptionDoc]) -> str:
     lines = ["| option | takes | default | meaning |", "|---|---|---|---|"]
     for doc in docs:
-        cells = (f"`{doc.name}`", doc.expected, _default(doc), doc.doc)
+        takes = re.sub(r"^a (duration|size) such as .*'$|^one of ", r"\1", doc.expected)
+        takes = takes.replace("a whole number of at least", "integer ≥").replace("true or false", "boolean")
+        cells = (f"`{doc.name}`", takes, _default(doc), doc.doc)
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -268,9 +269,8 @@ def _default(doc: OptionDoc) -> str:
     if isinstance(value, int) and doc.expected.startswith("a duration"):
         return format_duration_us(value)
     if isinstance(value, int) and doc.expected.startswith("a size"):
-        for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
-            if value % size == 0:
-                return f"{value // size} {unit}"
+        units = (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10))
+        return next(f"{value // size} {unit}" for unit, size in units if value % size == 0)
     if isinstance(value, tuple):
         return ", ".join(str(each) for each in value)
     return f"`{value}`" if isinstance(value, str) else str(value)

@@ -34,7 +34,7 @@ def latest(
     spark
         Any session.
     path
-        File, directory or glob; None for a connector that needs none.
+        File, directory or pattern; None for a connector that needs none.
     key
         The update key's column or columns.
     event_time

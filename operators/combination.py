@@ -44,8 +44,7 @@ class CombinationSteps(KeyedRows):
         other
             A stream with the same key, time and columns.
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
-            query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         names
             The names of this stream and of the other one. They prefix the names of feeds: ``left/feed``.
         prefer
@@ -56,8 +55,7 @@ class CombinationSteps(KeyedRows):
             False if the inputs have no key and time in common: the operator then keeps nothing of rows that have passed
             on.
         shards
-            The number of parts into which the keys are divided; fixed for the life of a checkpoint. As many as the
-            table's buckets is best.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------
@@ -161,8 +159,7 @@ class CombinationSteps(KeyedRows):
         Parameters
         ----------
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
-            query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         late_location
             A folder for rows that arrive below the low-watermark, as Parquet files. They no longer have a place in the
             order, so they do not pass on; without the folder they are only counted.
@@ -176,8 +173,8 @@ class CombinationSteps(KeyedRows):
             The format of a time column of numbers, such as ``epoch_ms``. A source with ``idle=ets`` then learns the
             time that rows wait for. Times that are no numbers do not need it.
         shards
-            The number of parts into which the keys are divided; fixed for the life of a checkpoint. Each part is in
-            order, and so is each key; with 1 part, all rows are in order.
+            The number of parts of the keys; fixed for the life of a checkpoint. Each part is in order; with 1, all rows
+            are.
 
         Returns
         -------
@@ -229,8 +226,7 @@ class CombinationSteps(KeyedRows):
         columns
             The columns to compare [default: the key].
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
-            query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         late
             The treatment of rows below the low-watermark. They may be repeats, since the operator forgets rows that
             have passed on as punctuation passes their time. ``refuse`` sets them aside, ``pass`` lets them pass on;
@@ -238,7 +234,7 @@ class CombinationSteps(KeyedRows):
         late_location
             A folder for refused rows, as Parquet files; without it they are only counted.
         shards
-            The number of parts into which rows are divided by these columns; fixed for the life of a checkpoint.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------

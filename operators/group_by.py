@@ -147,7 +147,7 @@ class GroupedStream(Generic[StreamT]):
         allowed_lateness
             How long after the watermark has passed its end a window still changes. It is final after that.
         late_location
-            A folder for rows that came for a final window, as Parquet files; without it they are counted only.
+            A folder for later rows, as Parquet files; without it they are only counted.
 
         Returns
         -------
@@ -216,9 +216,9 @@ class GroupSteps(KeyedRows):
         tombstone_retention
             As for :meth:`join_latest`: how far the watermark has to pass a deletion before its time is forgotten.
         checkpoint_location
-            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
-            The number of parts into which keys and groups are divided; fixed for the life of a checkpoint.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------

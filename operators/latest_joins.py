@@ -47,13 +47,13 @@ class LatestJoinSteps(KeyedRows):
         other
             The right stream.
         on
-            The columns that are equal in rows that meet; a mapping names those of the left and those of the right. A
-            key whose new row has other values leaves its former partners.
+            The columns that are equal in rows that meet; a mapping names those of the left and of the right. A key
+            whose new row has other values leaves its former partners.
         how
             ``inner``, ``left``, ``right`` or ``full``, which give rows of that side, or of both, without a partner with
             nulls.
         suffix
-            What is put behind the names of columns of the right that the left has too.
+            Added to names of columns of the right that the left has too.
         ttl
             How long a row lives, such as ``1 hour``; a pair gives it for the left and the right, None for no end. A row
             expires when the low-watermark of its own stream passes its event time by this. Its results leave the table
@@ -69,9 +69,9 @@ class LatestJoinSteps(KeyedRows):
         on_limit
             Only ``fail``, which ends the query at the limit.
         checkpoint_location
-            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
-            The number of parts into which keys are divided; fixed for the life of a checkpoint.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------

@@ -58,14 +58,13 @@ class InSessions(Stateful):
             How long after a session closed rows for it still count. Its result is then given again; results of sessions
             that the row has joined to it are taken back.
         late_location
-            A folder for rows that came later than that, as Parquet files; without it they are counted only.
+            A folder for later rows, as Parquet files; without it they are only counted.
         time_format, time_zone
             How the stream's time is read, as the source's options of these names.
         tombstones
             What becomes of rows that delete their key, as for :meth:`~upstream.UpdateStream.window`.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
-            is best.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------

@@ -65,8 +65,7 @@ class Stateful(KeyedRows):
         Parameters
         ----------
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
-            query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         policy
             ``in-place``: a newer row replaces the waiting one, and the stalest key is served first. ``linecutting``:
             keys that seldom update are served first. ``auto``: every row while the load allows, else linecutting.
@@ -77,8 +76,7 @@ class Stateful(KeyedRows):
         batch_duration
             The intended duration of a batch, such as ``2 seconds``; for ``budget="auto"``.
         shards
-            The number of parts into which the keys are divided; fixed for the life of a checkpoint. As many as the
-            table's buckets is best.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
         weight
             A column or SQL expression: the factor by which a key's staleness counts.
         access_interval
@@ -227,7 +225,7 @@ class Stateful(KeyedRows):
         allowed_lateness
             How long after a window closed rows for it still count, and its result is given again.
         late_location
-            A folder for rows that came later than that, as Parquet files; without it they are counted only.
+            A folder for later rows, as Parquet files; without it they are only counted.
         origin, zone
             From where windows are counted, and whose calendar they follow: see
             :func:`~upstream.operators.windows.parse.window_by_time`.
@@ -247,8 +245,7 @@ class Stateful(KeyedRows):
         flush_windows
             For ``lazy``: a result leaves at the latest when that many later windows have closed.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
-            is best.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------

@@ -115,9 +115,9 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
             and of copies of late rows [default: none]. Late rows are always counted, and still take part: a row that is
             newer than its key's newest row counts whenever it comes.
         checkpoint_location
-            A folder below the query's checkpoint for the state of each partition. Leave it out: the query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
-            The number of parts into which input partitions are divided; fixed for the life of a checkpoint.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
         name
             The input's own name, if a query has several inputs: its reports and files carry it.
 

@@ -51,7 +51,7 @@ class TableJoinSteps(KeyedRows):
         columns
             Of the table, to be added to the rows; by default all that are not joined by.
         suffix
-            What is put behind the names of columns of the table that the stream has too.
+            Added to names of columns of the table that the stream has too.
         storage
             Options for the table's object store.
 

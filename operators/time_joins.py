@@ -65,8 +65,8 @@ class TimeJoinSteps(KeyedRows):
         other
             The right stream.
         on
-            The columns that are equal in rows that meet; a mapping names those of the left and those of the right. They
-            need not be the update keys.
+            The columns that are equal in rows that meet; a mapping names those of the left and of the right. They need
+            not be the update keys.
         within
             How far apart in time rows may be that meet: ``us.interval(before="2 minutes", after="3 minutes")``.
         tumbling
@@ -83,7 +83,7 @@ class TimeJoinSteps(KeyedRows):
         condition
             What pairs have to satisfy beside, in SQL, such as ``"l.price > r.limit"``.
         suffix
-            What is put behind the names of columns of the right that the left has too.
+            Added to names of columns of the right that the left has too.
         time_format
             What a time column of whole numbers counts, such as ``epoch_ms``; without it `within` takes whole numbers.
         state_limit
@@ -109,9 +109,9 @@ class TimeJoinSteps(KeyedRows):
             With `output_order`: a folder in which results are written that come too late for the order. By default
             they are only counted.
         checkpoint_location
-            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
-            The number of parts into which keys are divided; fixed for the life of a checkpoint.
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class TimeJoinSteps(KeyedRows):
         other
             The right stream: rates, routes, settings. Its tombstones count: at a later time there is no row.
         on
-            The columns that are equal in rows that meet; a mapping names those of the left and those of the right.
+            The columns that are equal in rows that meet; a mapping names those of the left and of the right.
         how
             ``inner``; or ``left``, which gives rows without a partner with nulls.
         early

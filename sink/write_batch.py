@@ -72,9 +72,9 @@ def write_batch(
     key, event_time, sequence, buckets
         As for :func:`~upstream.sink.write_latest.write_latest`. Where the table exists, its own unless given.
     expectedKeys
-        How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
+        As for `write_latest`.
     partitions
-        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``.
+        As for `write_latest`.
     deleteWhen
         As for :func:`~upstream.sink.write_latest.write_latest`.
     **options

@@ -100,13 +100,9 @@ _GIVES = {
 _INTRODUCTION = """\
 # Functions of the query language
 
-The expressions of [continuous queries](query-language.md) have the operators and functions on this
-page. Each one means what it means in Spark SQL in its ANSI mode: it takes the same types, gives the
-same type, and fails where Spark fails. An argument of another type is cast where Spark casts it.
-`try_` functions give null where the others fail. Names may be in capitals.
-
-Brackets hold arguments that you may leave out. `make reference` writes this page from the rules that
-check a query.
+[Continuous queries](query-language.md) have these operators and functions, with the meaning that they
+have in Spark SQL's ANSI mode: the same types and casts, and the same failures. `try_` functions give
+null where the others fail. Names may be in capitals. Brackets hold optional arguments.
 """
 
 _NUMBERS = (INT, DOUBLE, pa.decimal128(10, 2))
@@ -173,16 +169,27 @@ def _takes(name: str) -> str:
     return _error(name).partition(": what CAST")[0]
 
 
-def _row(name: str) -> str:
+def _row(name: str) -> tuple[str, str, str]:
+    """Return how a function is written, what it takes, and what it gives."""
     rule = typing._rules()[name]
     if isinstance(rule, Signature):
-        takes = ", ".join(map(spark_name, rule.takes)) if name in OPERATORS else ""
-        return _cells(f"`{OPERATORS.get(name, rule.written(name))}`", takes, spark_name(rule.result))
+        taken = re.fullmatch(r"\w+\((.*)\)", rule.written(name))
+        takes = ", ".join(map(spark_name, rule.takes)) if name in OPERATORS or taken is None else taken[1]
+        return OPERATORS.get(name, name), takes or "nothing", spark_name(rule.result)
     takes = _takes(name)
-    written = re.fullmatch(r"\w+(\(.*\))", takes)  # of another name for the same function, too
+    written = re.fullmatch(r"\w+\((.*)\)", takes)  # of another name for the same function, too
     if name not in OPERATORS and written:
-        return _cells(f"`{name}{written[1]}`", "", _gives(name))
-    return _cells(f"`{OPERATORS.get(name, name)}`", takes, _gives(name))
+        takes = written[1] or "nothing"
+    return OPERATORS.get(name, name), takes, _gives(name)
+
+
+def _rows(names: Iterable[str]) -> Iterator[str]:
+    """Yield a row for all functions that take and give the same."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for written, *types in map(_row, names):
+        alike.setdefault((types[0], types[1]), []).append(f"`{written}`")
+    for types, calls in alike.items():
+        yield _cells(", ".join(calls), *types)
 
 
 def _cells(*cells: str) -> str:
@@ -253,11 +260,11 @@ def _aggregated(name: str) -> str:
 
 def page() -> str:
     """Return docs/functions.md."""
-    head = ["| call | takes | gives |", "|---|---|---|"]
+    head = ["| functions | takes | gives |", "|---|---|---|"]
     lines = [_INTRODUCTION]
     for title, names in _groups().items():
         more = ["`CAST(x AS type)` and `TRY_CAST(x AS type)` are there, too.\n"] if title == "Casts" else []
-        lines += [f"## {title}\n", *more, *head, *(_row(name) for name in names), ""]
+        lines += [f"## {title}\n", *more, *head, *_rows(names), ""]
     aliases = sorted((name, of) for name, of in aggregates._ALIASES.items() if of not in aggregates.ORDERLESS)
     lines += [
         "## Aggregates\n",
@@ -265,8 +272,7 @@ def page() -> str:
         *head,
         *sorted(_aggregate_rows()),
         "",
-        "Other names for some of them:\n",
-        *(f"- `{name}` for `{of}`" for name, of in aliases),
+        f"Other names: {', '.join(f'`{name}` for `{of}`' for name, of in aliases)}.",
         "",
         "A query with several groupings has `GROUPING` and `GROUPING_ID` besides.",
     ]

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -16,6 +17,7 @@ import upstream
 from upstream.operators.group_by import GroupedStream
 from upstream.operators.grouped_windows import WindowedGroupsStream
 from upstream.operators.window_stream import WindowedStream
+from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
@@ -105,6 +107,12 @@ class Entry:
         return f"us.{self.name}" if not head or static or head == "errors" else f"{_CALLED.get(head, head)}.{method}"
 
 
+WITHOUT_EXAMPLE = ("Queries.", "Watermark.")
+"""Owners whose own example, or page, shows their methods."""
+
+OBVIOUS = {"- `column`: Its name.", *(f"- `name`: The {what}'s name." for what in ("query", "view", "relation"))}
+"""Parameters that their names describe."""
+
 _CALLED = {
     "UpdateStream": "stream", "WindowedStream": "windows", "LatestTable": "table", "Watermark": "watermark",
     "Queries": "queries",
@@ -146,18 +154,20 @@ def _of(name: str) -> Iterator[Entry]:
 def page() -> str:
     """Return docs/reference.md."""
     parts = entries()
+    shared = _shared(parts)
     lines = [
         "# Reference",
         "",
-        (
-            "Every public name, made from the docstrings by `tools/reference.py`. "
-            "Options of the source and the sink are in [options](options.md)."
-        ),
-        (
-            "In the examples, `us` is `upstream` and `pl` is `polars`. `spark` is a session, and `stream` and "
-            "`other` are streams of a feed. `table` is a"
-        ),
-        "`LatestTable`, and `feed/` holds CSV files with the columns `vehicle_id`, `timestamp` and `speed`.",
+        "Every public name, made from the docstrings by `tools/reference.py`. `help(us.read)` also lists the errors",
+        "that a call raises: `OptionError` for an argument, `SchemaError` for a column, and those of",
+        "[us.errors](#userrors) that the entry names. The options of source and sink are in [options](options.md).",
+        "In the examples, `us` is `upstream`, `pl` is `polars`, `spark` is a session, `stream` and `other` are streams",
+        "of a feed, and `table` is a `LatestTable`. `feed/` holds CSV files with the columns `vehicle_id`, `timestamp`",
+        "and `speed`.",
+        "",
+        "These parameters mean the same wherever a signature has them and its entry does not list them:",
+        "",
+        *shared,
         "",
         *(f"- [{part.replace('`', '')}](#{_anchor(part)})" for part in parts),
     ]
@@ -167,23 +177,52 @@ def page() -> str:
         if part.startswith("`"):
             lines += ["", *_section("", _text(Entry(module, getattr(upstream, module)).parts[""]))]
         for each in those:
-            lines += ["", *_entry(each)]
+            lines += ["", *_entry(each, shared)]
     return "\n".join(lines) + "\n"
 
 
-def _entry(entry: Entry) -> list[str]:
+def _parameters(entry: Entry) -> list[str]:
+    return re.split(r"\n(?=- )", _items(entry.parts.get("Parameters", "")))
+
+
+def _shared(parts: dict[str, list[Entry]]) -> list[str]:
+    """Return the parameters that several names describe in the same words."""
+    called = [entry for those in parts.values() for entry in those if entry.is_made_by_users]
+    every = [each for entry in called for each in _parameters(entry)]
+    several = sorted({each for each in every if each and every.count(each) > 1} - OBVIOUS)
+    named = Counter(each.split("`")[1] for each in several)
+    return [each for each in several if named[each.split("`")[1]] == 1]
+
+
+def _entry(entry: Entry, shared: list[str]) -> list[str]:
     lines = [f"### `{entry.shown}`" if "." in entry.name else f"### `us.{entry.name}`", ""]
     if not callable(entry.value):
         return [*lines, f"`{entry.value!r}`"]
+    parts = entry.parts
+    parts.pop("Raises", None)
+    plain = re.fullmatch(r"[^\n:]+", parts.get("Returns", "").strip())
     if entry.is_made_by_users:
-        lines += ["```python", entry.signature, "```", ""]
+        lines += ["```python", entry.signature + (f" -> {plain[0]}" if plain else ""), "```", ""]
+    if plain:
+        parts.pop("Returns")
     if entry.aliases:
         lines += [f"Also called {', '.join(f'`{each}`' for each in entry.aliases)}.", ""]
-    parts = entry.parts
+    if entry.name in _NOT_AT_THE_TOP:
+        parts.pop("Attributes", None)
+    if entry.name.startswith(WITHOUT_EXAMPLE) or entry.name in GROUPS["Aggregate functions"]:
+        parts.pop("Examples", None)
     lines += _section("", _text(parts.pop("")))
     for name, text in parts.items():
         write: Callable[[str], str] = {"Examples": _examples, "Notes": _text}.get(name, _items)
-        lines += ["", *_section(name, write(text))]
+        written = write(text)
+        if name == "Parameters" and entry.is_made_by_users:
+            written = "\n".join(each for each in _parameters(entry) if each not in {*shared, *OBVIOUS})
+        if name == "Attributes" and entry.value is upstream.CommitSummary:
+            others = [each for each in re.split(r"\n(?=- )", written) if each.split("`")[1] not in METRICS_SCHEMA.names]
+            written = "The columns of the [table of metrics](metrics.md#the-table-of-metrics), and:\n\n"
+            written += "\n".join(others)
+        if written:
+            lines += ["", *_section("" if name == "Notes" else name, written)]
     shown = [(key, each.__doc__) for key, each in inspect.getmembers(entry.value) if isinstance(each, property)]
     shown = [(key, doc) for key, doc in shown if f"{entry.name}.{key}" not in NOT_FOR_USERS]
     if entry.is_class and shown:
@@ -237,7 +276,21 @@ def command_line() -> str:
     context = command.make_context("upstream", [], resilient_parsing=True)
     text = get_docs_for_click(obj=command, ctx=context, name="upstream")  # pyright: ignore[reportArgumentType]
     text = html.unescape(re.sub(r"</?span[^>]*>", "", text))
-    return re.sub(r"^# `upstream`", "# Command line", text, count=1).rstrip() + "\n"
+    text = re.sub(r"\[/?(?:bold|italic|dim)\]", lambda tag: "`" if "bold" in tag[0] else "", text).replace("\\[", "[")
+    options = re.findall(r"^\* `.*`: .*\n", text, re.MULTILINE)
+    shared = sorted({each for each in options if options.count(each) > 2})
+    for each in shared:
+        text = text.replace(each, "")
+    shared = [each for each in shared if "--help" not in each and "NAME <" not in each]  # the usage has the name
+    text = re.sub(r"\*\*Usage\*\*:\n\n```console\n\$ (?:upstream(?: \w[\w-]*)* \[OPTIONS\]\n|(.*)\n)```", r"`\1`", text)
+    text = text.replace("``\n\n", "")
+    text = re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n*", "", text)
+    text = re.sub(r"\n*\*\*Options\*\*:\n\n(?=\* )", "\n\n", text)
+    text = re.sub(r"\*\*(?:Options|Arguments)\*\*:\n\n", "", text)
+    text = re.sub(r"^(\* .*\n)\n+(?=\* )", r"\1", text, flags=re.MULTILINE)
+    head = "# Command line\n\nEach command has `--help`. These mean the same wherever a command has them:\n\n"
+    text = re.sub(r"^# `upstream`\n", lambda _: head + "".join(shared), text, count=1)
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 PAGES = {"reference": page, "command-line": command_line}
