@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kit import modules
+from kit import modules, named_modules
 from kit.places import ROOT
 
 import pyspark_upstream
@@ -209,6 +209,10 @@ def test_no_test_imports_another():
     """What they share is in a file of its own."""
     for path in (ROOT / "tests").rglob("*.py"):
         assert not re.search(r"^\s*(from|import) [\w.]*\btest_", path.read_text(), re.MULTILINE), path
+
+
+def test_names_of_modules_in_strings_stand_for_modules():
+    assert named_modules.absent() == []
 
 
 def test_locks_name_no_place():

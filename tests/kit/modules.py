@@ -1,8 +1,9 @@
-"""Modules of the checkout that are not installed: those of `tools` and of `benchmarks`."""
+"""Modules of the checkout that are not installed: those of `tools` and of `benchmarks`, and files of tests."""
 
 import importlib
 import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType
 
 from .places import ROOT
@@ -10,8 +11,12 @@ from .places import ROOT
 
 def tool(name: str) -> ModuleType:
     """Import a module of the folder `tools`."""
-    path = ROOT / "tools" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"the_{name}_tool", path)
+    return load(ROOT / "tools" / f"{name}.py")
+
+
+def load(path: Path) -> ModuleType:
+    """Import a file that imports nothing relatively."""
+    spec = importlib.util.spec_from_file_location(f"the_{path.stem}_tool", path)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
