@@ -9,7 +9,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import path_argument, text_argument
 from ..plan.nodes import IncompleteInput, Reorder
 from ..plan.properties import check_final, check_promised
-from .keyed_stream import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows
 from .reorder.build import check_inputs, check_ordered
 from .reorder.plan import Late, ReorderPlan, Repeats
 from .runtime.ticks import Flush, flush_rows_each
@@ -31,7 +31,6 @@ class CombinationSteps(KeyedRows):
         self,
         other: Self,
         *,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         names: tuple[str, str] = ("left", "right"),
         prefer: str | None = None,
         overlap: bool = True,
@@ -43,8 +42,6 @@ class CombinationSteps(KeyedRows):
         ----------
         other
             A stream with the same key, time and columns.
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         names
             The names of this stream and of the other one. They prefix the names of feeds: ``left/feed``.
         prefer
@@ -94,13 +91,12 @@ class CombinationSteps(KeyedRows):
                 "union(prefer=…) lets the preferred row follow another one with its key and time, and both would count",
                 "use merge(…, prefer=…), which waits until both have come",
             )
-        return self._combined(other, plan, checkpoint_location, None, left_out)
+        return self._combined(other, plan, None, left_out)
 
     def merge(
         self,
         other: Self,
         *,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         names: tuple[str, str] = ("left", "right"),
         prefer: str | None = None,
         late_location: str | os.PathLike[str] | None = None,
@@ -113,7 +109,7 @@ class CombinationSteps(KeyedRows):
 
         Parameters
         ----------
-        other, checkpoint_location, names, shards
+        other, names, shards
             As for :meth:`union`.
         prefer
             The input whose row wins if both have one for the same key and time: exactly one passes on. Without a
@@ -142,12 +138,11 @@ class CombinationSteps(KeyedRows):
             "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer,
             flush_rows=each, shards=shards, time_format=time_format,
         )  # fmt: skip
-        return self._combined(other, plan, checkpoint_location, late_location, None)
+        return self._combined(other, plan, late_location, None)
 
     def ordered(
         self,
         *,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         late_location: str | os.PathLike[str] | None = None,
         flush: Flush = "eager",
         flush_rows: int | None = None,
@@ -158,8 +153,6 @@ class CombinationSteps(KeyedRows):
 
         Parameters
         ----------
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         late_location
             A folder for rows that arrive below the low-watermark, as Parquet files. They no longer have a place in the
             order, so they do not pass on; without the folder they are only counted.
@@ -209,12 +202,11 @@ class CombinationSteps(KeyedRows):
             shards=shards,
             time_format=time_format,
         )
-        return self._reordered(plan, (self.plan,), checkpoint_location, late_location, self.plan.left_out)
+        return self._reordered(plan, (self.plan,), late_location, self.plan.left_out)
 
     def distinct(
         self,
         *columns: str,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         late: Late = "refuse",
         late_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
@@ -225,8 +217,6 @@ class CombinationSteps(KeyedRows):
         ----------
         columns
             The columns to compare [default: the key].
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         late
             The treatment of rows below the low-watermark. They may be repeats, since the operator forgets rows that
             have passed on as punctuation passes their time. ``refuse`` sets them aside, ``pass`` lets them pass on;
@@ -269,13 +259,12 @@ class CombinationSteps(KeyedRows):
             raise OptionError(f"late={late!r}", expected="'refuse' or 'pass'")
         flush_rows_each("eager", None, shards)
         plan = ReorderPlan("distinct", self.key, by, self.event_time, repeats="all", late=late, shards=shards)
-        return self._reordered(plan, (self.plan,), checkpoint_location, late_location, self.plan.left_out)
+        return self._reordered(plan, (self.plan,), late_location, self.plan.left_out)
 
     def _combined(
         self,
         other: Self,
         plan: ReorderPlan,
-        checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
         left_out: IncompleteInput | None,
     ) -> Self:
@@ -305,13 +294,12 @@ class CombinationSteps(KeyedRows):
             elif self.event_time is not None:
                 check_final(each, f"{plan.name}()", "would mix up results, which each input numbers by itself")
         left_out = self.plan.left_out or other.plan.left_out or left_out
-        return self._reordered(plan, (self.plan, other.plan), checkpoint, late, left_out)
+        return self._reordered(plan, (self.plan, other.plan), late, left_out)
 
     def _reordered(
         self,
         plan: ReorderPlan,
         inputs: tuple[Node, ...],
-        checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
         left_out: IncompleteInput | None,
     ) -> Self:
@@ -319,7 +307,7 @@ class CombinationSteps(KeyedRows):
             Reorder(
                 self.key, self.event_time, self.schema, left_out, plan.hold,
                 plan.shards if plan.by == self.key else None,
-                inputs=inputs, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
+                inputs=inputs, specification=plan, name=plan.name,
                 late_location=None if late is None else path_argument("late_location", late),
                 paced=plan.flush_rows is not None,
             )

@@ -153,7 +153,6 @@ class BoundStream:
 
     plan: Node
     rows: PhysicalStep
-    reports: tuple[str, ...]  # the folders to which its operators report
 
     @property
     def df(self) -> DataFrame:
@@ -195,7 +194,7 @@ class BoundStream:
 def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
     """Build a plan on Spark, as :func:`bind_together`."""
     found, fused = _bound_to(plan, checkpoint)
-    return BoundStream(plan, _build(plan, _PlanFolders(found, fused, checkpoint)), tuple(found.values()))
+    return BoundStream(plan, _build(plan, _PlanFolders(found, fused, checkpoint)))
 
 
 def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | None) -> list[BoundStream]:
@@ -207,12 +206,7 @@ def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | No
     """
     first = plans[0]
     found, fused = _bound_to(ManyStreams(first.key, first.time, first.schema, inputs=tuple(plans)), checkpoint)
-    return [
-        BoundStream(
-            plan, _build(plan, _PlanFolders(found, fused, checkpoint)), tuple(found[each] for each in operators(plan))
-        )
-        for plan in plans
-    ]
+    return [BoundStream(plan, _build(plan, _PlanFolders(found, fused, checkpoint))) for plan in plans]
 
 
 def _bound_to(
@@ -289,9 +283,8 @@ def _built(node: Node, before: list[PhysicalStep], binding: _PlanFolders) -> Phy
         case Map():
             return before[0].then(node.step, node.schema)
         case Intake():
-            own = node.checkpoint if node.checkpoint is not None else binding.checkpoint
-            assert own is not None
-            quarantine = node.quarantine_location or quarantine_folder(own)
+            assert binding.checkpoint is not None
+            quarantine = node.quarantine_location or quarantine_folder(os.fspath(binding.checkpoint))
             return build_intake(node, folders[node], quarantine)
         case Queue():
             return build_queue(node, before[0], folders[node])

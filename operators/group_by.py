@@ -15,7 +15,7 @@ from .aggregates.parts import Aggregate, check_named
 from .grouped.plan import GroupPlan, Newest
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .joins.latest_plan import LatestSide, VersionPlan
-from .keyed_stream import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows
 from .step_arguments import check_group_columns, time_span
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ class GroupedStream(Generic[StreamT]):
     columns : tuple of str
         Of the group.
     shards : int
-    checkpoint : str or None
     retention : int or None
         How far the watermark has to pass a deletion before its time is forgotten, in units of the time column.
     ttl : int or None
@@ -47,7 +46,6 @@ class GroupedStream(Generic[StreamT]):
     stream: StreamT
     columns: tuple[str, ...]
     shards: int
-    checkpoint: str | None
     retention: int | None = None
     ttl: int | None = None
 
@@ -100,7 +98,7 @@ class GroupedStream(Generic[StreamT]):
         if not side.stays:
             before = Versions(
                 side.key, None, from_arrow_schema(side.versioned), None, False, self.shards,
-                inputs=(before,), specification=VersionPlan(side, self.shards), checkpoint=self.checkpoint,
+                inputs=(before,), specification=VersionPlan(side, self.shards),
             )  # fmt: skip
         left_out = IncompleteInput(
             "group_by(…) gives the newest value of each group, in place of the one before",
@@ -109,7 +107,7 @@ class GroupedStream(Generic[StreamT]):
         return stream.__class__._of(
             GroupBy(
                 self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
-                inputs=(before,), specification=plan, checkpoint=self.checkpoint,
+                inputs=(before,), specification=plan,
             )
         )  # fmt: skip
 
@@ -191,7 +189,7 @@ class GroupedStream(Generic[StreamT]):
             time_format=time_format,
             time_zone=time_zone,
         )
-        return group_windows(self.stream, self.columns, options, self.shards, self.checkpoint)
+        return group_windows(self.stream, self.columns, options, self.shards)
 
 
 class GroupSteps(KeyedRows):
@@ -202,7 +200,6 @@ class GroupSteps(KeyedRows):
         *columns: str,
         ttl: str | int | None = None,
         tombstone_retention: str | int | None = None,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> GroupedStream[Self]:
         """Group the newest row of each key: how many vehicles each route has *now*.
@@ -215,8 +212,6 @@ class GroupSteps(KeyedRows):
             As for :meth:`join_latest`: how long a row lives. A row that expires leaves its group in that batch.
         tombstone_retention
             As for :meth:`join_latest`: how far the watermark has to pass a deletion before its time is forgotten.
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -248,7 +243,6 @@ class GroupSteps(KeyedRows):
             self,
             names,
             count_argument("shards", shards),
-            checkpoint_argument(checkpoint_location),
             time_span("group_by", "tombstone_retention", self, tombstone_retention),
             time_span("group_by", "ttl", self, ttl),
         )

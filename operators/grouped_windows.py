@@ -65,7 +65,6 @@ class WindowedGroupsStream(Generic[StreamT]):
     windows
         Of a duration by time.
     shards : int
-    checkpoint : str or None
     """
 
     stream: StreamT
@@ -74,7 +73,6 @@ class WindowedGroupsStream(Generic[StreamT]):
     key: tuple[str, ...]
     windows: SlidingWindows | CalendarWindows
     shards: int
-    checkpoint: str | None
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate the newest rows of each group and window.
@@ -153,13 +151,13 @@ class WindowedGroupsStream(Generic[StreamT]):
             if ends:
                 before = WindowVersions(
                     self.key, time, versioned, None, False, self.shards,
-                    inputs=(before,), specification=plan, checkpoint=self.checkpoint, late_location=late_rows,
+                    inputs=(before,), specification=plan, late_location=late_rows,
                 )  # fmt: skip
                 late_rows = None
             else:
                 before = Versions(
                     self.key, None, versioned, None, False, self.shards,
-                    inputs=(before,), specification=VersionPlan(plan.side, self.shards), checkpoint=self.checkpoint,
+                    inputs=(before,), specification=VersionPlan(plan.side, self.shards),
                 )  # fmt: skip
         left_out = IncompleteInput(
             "group_by(…).window(…) gives a window again when it changes",
@@ -171,13 +169,13 @@ class WindowedGroupsStream(Generic[StreamT]):
             WindowedGroups(
                 (*self.group, "window_id"), "window_time", from_arrow_schema(result_schema(window)),
                 left_out if early else None, False, None, inputs=(before,), specification=plan,
-                checkpoint=self.checkpoint, late_location=late_rows, ends=ends, early=early,
+                late_location=late_rows, ends=ends, early=early,
             )
         )  # fmt: skip
 
 
 def group_windows(
-    stream: StreamT, group: tuple[str, ...], options: WindowOptions, shards: int, checkpoint: str | None
+    stream: StreamT, group: tuple[str, ...], options: WindowOptions, shards: int
 ) -> WindowedGroupsStream[StreamT]:
     """Return windows by group after checking that they can be computed.
 
@@ -228,7 +226,7 @@ def group_windows(
             raise _no_time()
         check_promised(stream.plan, "windows by time", "; window(…, newest='table') needs none")
         key = named
-    return WindowedGroupsStream(stream, group, options, key, windows, shards, checkpoint)
+    return WindowedGroupsStream(stream, group, options, key, windows, shards)
 
 
 def _check_table(stream: KeyedRows, options: WindowOptions, lateness_us: int) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from ..conf.column_names import Tree, path_name, resolved
 from ..conf.errors import OptionError, SchemaError
-from ..conf.locations import checkpoint_location as place_of
 from ..conf.options import frame_argument, names_argument, path_argument, text_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options
 from ..core.pushdown.source_steps import ArrowStep
@@ -119,7 +118,7 @@ class KeyedRows:
 
     @property
     def df(self) -> DataFrame:
-        """The stream as a DataFrame. If an operator keeps state below the query's checkpoint, use :meth:`dataframe`."""
+        """The stream as a DataFrame. If it has steps with state, use :meth:`dataframe`."""
         return self._bound(self.plan, None).df
 
     def dataframe(self, checkpoint: str | os.PathLike[str]) -> DataFrame:
@@ -193,8 +192,7 @@ class KeyedRows:
         if checkpoint is not None:
             checkpoint = path_argument("checkpoint", checkpoint)
         plan = self._rewritten
-        known = checkpoint is not None or not needs_checkpoint(plan)
-        folders = places(plan, checkpoint) if known else {}
+        folders = {} if checkpoint is None else places(plan, checkpoint)
         fused = in_stages(plan, folders, checkpoint)[0] if folders else fusable(plan)
         return (explain_plan if form == "text" else draw_plan)(plan, folders, fused)
 
@@ -221,11 +219,6 @@ class KeyedRows:
     def shards(self) -> int | None:
         """The number of parts of the keys, one task each (``pmod(hash(key), shards)``); None if not divided."""
         return self.plan.shards
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        """The folders to which operators report, if they are known without the query's checkpoint."""
-        return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
     def _sample(self) -> DataFrame:
         """Return a DataFrame with the stream's columns, from which Spark can infer the columns after a step.
@@ -289,15 +282,6 @@ def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
 def bound_together(streams: Sequence[KeyedRows], checkpoint: str) -> list[BoundStream]:
     """Return the streams of one query on Spark, bound to its checkpoint. No two share an operator."""
     return bind_together([each._rewritten for each in streams], checkpoint)
-
-
-def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
-    """Return an operator's own checkpoint as text, None for the query's; raise OptionError unless it is a path."""
-    if value is None:
-        return None
-    place = path_argument("checkpoint_location", value)
-    place_of(place)
-    return place
 
 
 def _tree(schema: StructType) -> Tree:

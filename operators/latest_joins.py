@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
@@ -14,7 +13,7 @@ from .joins.band import SIDES
 from .joins.latest_changes import check_key_texts
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.plan import OnLimit
-from .keyed_stream import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows
 from .step_arguments import TimeToLive, check_partner, columns_of_on, latest_limit, of_both, schemas_of, time_span
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ class LatestJoinSteps(KeyedRows):
         tombstone_retention: str | int | None = None,
         state_limit: str | int | None = None,
         on_limit: OnLimit = "fail",
-        checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
         r"""Join the newest rows of two streams: the table holds the join of both tables as they are now.
@@ -68,8 +66,6 @@ class LatestJoinSteps(KeyedRows):
             default. It may change from run to run.
         on_limit
             Only ``fail``, which ends the query at the limit.
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -134,9 +130,9 @@ class LatestJoinSteps(KeyedRows):
         for side, name in zip(plan.sides, SIDES, strict=True):
             if plan.own_key:
                 check_key_texts(side.schema, side.key, name)
-        return self._joined_newest(other, plan, checkpoint_argument(checkpoint_location))
+        return self._joined_newest(other, plan)
 
-    def _joined_newest(self, other: KeyedRows, plan: LatestJoinPlan, checkpoint: str | None) -> Self:
+    def _joined_newest(self, other: KeyedRows, plan: LatestJoinPlan) -> Self:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         inputs = tuple(
@@ -144,7 +140,7 @@ class LatestJoinSteps(KeyedRows):
             if side.stays
             else Versions(
                 side.key, None, from_arrow_schema(side.versioned), None, False, plan.shards,
-                inputs=(stream.plan,), specification=VersionPlan(side, plan.shards, plan.limit), checkpoint=checkpoint,
+                inputs=(stream.plan,), specification=VersionPlan(side, plan.shards, plan.limit),
             )
             for side, stream in zip(plan.sides, (self, other), strict=True)
         )  # fmt: skip
@@ -156,6 +152,6 @@ class LatestJoinSteps(KeyedRows):
             LatestJoin(
                 plan.key, None, from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if plan.key == plan.left.on else None,
-                inputs=inputs, specification=plan, checkpoint=checkpoint,
+                inputs=inputs, specification=plan,
             )
         )  # fmt: skip

@@ -119,7 +119,6 @@ class InSessions(Stateful):
                 "by": group,
                 "time": True,
                 "of": "key",
-                "checkpoint": None,
                 "emit": emit_for(output, early=early),
                 "method": "paned",
                 "lateness_us": duration_argument("allowed_lateness", allowed_lateness),

@@ -20,7 +20,7 @@ from ..core.rows.text import check_collations
 from ..plan.nodes import IncompleteInput, Queue, check_complete
 from ..plan.properties import check_final, check_promised, identity_of
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
-from .keyed_stream import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows
 from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
@@ -48,7 +48,6 @@ class Stateful(KeyedRows):
     def queue(
         self,
         *,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         policy: Policy = "in-place",
         budget: int | Literal["auto"] | None = "auto",
         batch_duration: str | None = None,
@@ -64,8 +63,6 @@ class Stateful(KeyedRows):
 
         Parameters
         ----------
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         policy
             ``in-place``: a newer row replaces the waiting one, and the stalest key is served first. ``linecutting``:
             keys that seldom update are served first. ``auto``: every row while the load allows, else linecutting.
@@ -157,7 +154,7 @@ class Stateful(KeyedRows):
             Queue(
                 self.key, self.event_time, self.schema, left_out, False, shards,
                 inputs=(self.plan,), specification=plan, options=options, weight=weight,
-                access_interval=access_interval, checkpoint=checkpoint_argument(checkpoint_location),
+                access_interval=access_interval,
             )
         )  # fmt: skip
 
@@ -368,7 +365,7 @@ class Stateful(KeyedRows):
                 expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
                 hint="leave them out",
             )
-        return group_windows(self, group, options, shards, None)
+        return group_windows(self, group, options, shards)
 
 
 def _seconds(name: str, value: str) -> float:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..conf.options import path_argument, text_argument
-from ..plan.fingerprint import needs_checkpoint, places
+from ..plan.fingerprint import places
 from .combination import CombinationSteps
 from .describe import Description, live_places, source_feeds
 from .group_by import GroupSteps
 from .ingest.dataframe import Idle, OnMalformed, plan_intake
 from .ingest.plan import policy_of
-from .keyed_stream import checkpoint_argument, key_argument
+from .keyed_stream import key_argument
 from .latest_joins import LatestJoinSteps
 from .session_windows import InSessions
 from .stateless import Stateless
@@ -71,7 +71,6 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
         on_malformed: OnMalformed = "quarantine",
         quarantine_location: str | os.PathLike[str] | None = None,
         late_location: str | os.PathLike[str] | None = None,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
         name: str = "rows",
     ) -> Self:
@@ -114,8 +113,6 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
             Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint],
             and of copies of late rows [default: none]. Late rows are always counted, and still take part: a row that is
             newer than its key's newest row counts whenever it comes.
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
         name
@@ -162,20 +159,18 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
             on_malformed=on_malformed,
             quarantine_location=quarantine_location,
             late_location=late_location,
-            checkpoint_location=checkpoint_argument(checkpoint_location),
             shards=shards,
             name=name,
         )
         return cls._of(intake)
 
-    def describe(self, checkpoint_location: str | os.PathLike[str] | None = None) -> Description:
+    def describe(self, checkpoint: str | os.PathLike[str] | None = None) -> Description:
         """Return what is known of the stream's columns, and how far its feeds are, as the last batch left them.
 
         Parameters
         ----------
-        checkpoint_location
-            The query's: what its ``upstream`` sources and its operators have reported there. Without it only operators
-            with a place of their own are looked up.
+        checkpoint
+            The query's, to which its ``upstream`` sources and its operators report; without it, there are only columns.
 
         Returns
         -------
@@ -187,8 +182,8 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
         >>> stream.describe().columns["timestamp"]
         'bounded'
         """
-        if checkpoint_location is not None:
-            checkpoint_location = path_argument("checkpoint_location", checkpoint_location)
+        if checkpoint is not None:
+            checkpoint = path_argument("checkpoint", checkpoint)
         columns = dict.fromkeys(self.schema.names, "") | dict.fromkeys(self.key, "update key")
         if self.event_time is not None:
             columns[self.event_time] = "ordered" if self.plan.in_order else "bounded"
@@ -197,7 +192,6 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
                 columns |= {name: "bounded" for name in others if not columns.get(name, "-")}
         kind = self._time_type()
         micros = kind is not None and pa.types.is_timestamp(kind)
-        sources = [] if checkpoint_location is None else source_feeds(checkpoint_location)
-        known = checkpoint_location is not None or not needs_checkpoint(self.plan)
-        folders = tuple(places(self.plan, checkpoint_location).values()) if known else ()
+        sources = [] if checkpoint is None else source_feeds(checkpoint)
+        folders = () if checkpoint is None else tuple(places(self.plan, checkpoint).values())
         return Description(columns, [*sources, *live_places(folders, micros=micros)])

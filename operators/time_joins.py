@@ -13,7 +13,7 @@ from .joins.band import LEFT, Interval, band_of, distance_of, reach_back, unit_o
 from .joins.pairs import pair_condition
 from .joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, JoinSide, OnLimit
 from .joins.release.choice import OutputOrder, Release, release_plan
-from .keyed_stream import KeyedRows, checkpoint_argument
+from .keyed_stream import KeyedRows
 from .step_arguments import (
     check_early,
     check_early_as_of,
@@ -52,7 +52,6 @@ class TimeJoinSteps(KeyedRows):
         cost: float | None = None,
         alpha: float | None = None,
         late_location: str | os.PathLike[str] | None = None,
-        checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
         """Join two streams by key and time (OA-Join, thesis §7.1).
@@ -108,8 +107,6 @@ class TimeJoinSteps(KeyedRows):
         late_location
             With `output_order`: a folder in which results are written that come too late for the order. By default
             they are only counted.
-        checkpoint_location
-            A folder below the query's checkpoint for the shards' reports [default: the query's].
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -181,7 +178,7 @@ class TimeJoinSteps(KeyedRows):
         check_early(plan)
         pair_condition(plan)  # refuses an invalid condition
         late = None if late_location is None else path_argument("late_location", late_location)
-        return self._joined(other, plan, checkpoint_argument(checkpoint_location), late)
+        return self._joined(other, plan, late)
 
     def join_as_of(
         self,
@@ -195,7 +192,6 @@ class TimeJoinSteps(KeyedRows):
         time_format: str | None = None,
         state_limit: str | int | None = None,
         on_limit: OnLimit = "fail",
-        checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
         """Join each row with the row of another stream that was newest at its time.
@@ -221,7 +217,7 @@ class TimeJoinSteps(KeyedRows):
         state_limit, on_limit
             As for :meth:`join`; not with `early`. ``drop_oldest`` drops rows of both sides with the oldest event times,
             and counts them. A row whose partner may have been dropped is in no result.
-        suffix, time_format, checkpoint_location, shards
+        suffix, time_format, shards
             As for :meth:`join`.
 
         Returns
@@ -278,7 +274,7 @@ class TimeJoinSteps(KeyedRows):
                 (*self.key, *plan.own_key), self.event_time, from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if self.key == plan.left.on and not early else None,
                 inputs=(self.plan, other.plan), specification=plan,
-                checkpoint=checkpoint_argument(checkpoint_location), keeping=plan.keeps,
+                keeping=plan.keeps,
                 early=early, newest_key=self.key if early and how == "left" else None,
             )
         )  # fmt: skip
@@ -299,7 +295,7 @@ class TimeJoinSteps(KeyedRows):
         one, two = sides
         return (one, two), unit
 
-    def _joined(self, other: KeyedRows, plan: JoinPlan, checkpoint: str | None, late: str | None) -> Self:
+    def _joined(self, other: KeyedRows, plan: JoinPlan, late: str | None) -> Self:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         left_out: IncompleteInput | None = None
@@ -320,7 +316,7 @@ class TimeJoinSteps(KeyedRows):
             TimeJoin(
                 key, plan.time, self.schema if as_it_is else from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if key == plan.sides[LEFT].on else None,
-                inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint, keeping=plan.keeps,
+                inputs=(self.plan, other.plan), specification=plan, keeping=plan.keeps,
                 late_location=late,
                 early=plan.early, newest_key=plan.left.on if plan.early and not plan.left_alone else None,
             )

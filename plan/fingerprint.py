@@ -18,11 +18,11 @@ def operators(plan: Node) -> list[StatefulNode]:
 
 def needs_checkpoint(plan: Node) -> bool:
     """Return whether some operator reports below the query's checkpoint, or a step reads the offsets there."""
-    return joins_tables(plan) or any(each.checkpoint is None for each in operators(plan))
+    return joins_tables(plan) or bool(operators(plan))
 
 
 def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[StatefulNode, str]:
-    """Return the folder of each operator. Without a `checkpoint`, each operator needs its own.
+    """Return the folder of each operator. An operator without a `checkpoint` is an OptionError.
 
     An operator's number is the number of its kind before it along the stream, so an unchanged job finds its state. On
     two branches, the later one in the plan takes the next free number.
@@ -30,15 +30,14 @@ def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Sta
     found: dict[StatefulNode, str] = {}
     _check_branches(plan)
     for node in operators(plan):
-        own = node.checkpoint if node.checkpoint is not None else checkpoint
-        if own is None:
+        if checkpoint is None:
             raise OptionError(
                 f"this stream keeps state below its query's checkpoint, which is not known yet: {node.text}",
                 expected="a checkpoint, when the stream is written",
                 hint="write it, by write_latest(stream, table, checkpointLocation=…); for a DataFrame of it call "
                 "stream.dataframe(checkpoint), with the checkpoint that the query will have",
             )
-        found[node] = _free(node, os.fspath(own), set(found.values()))
+        found[node] = _free(node, os.fspath(checkpoint), set(found.values()))
     return found
 
 

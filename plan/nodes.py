@@ -155,7 +155,7 @@ def described(name: str, specification: Specification, hidden: tuple[str, ...] =
 class Node(abc.ABC):
     """A step of a plan. Nodes are equal only if identical.
 
-    A node has no part of a checkpoint unless the step was given one: :mod:`.places` finds the folders later.
+    A node has no part of a checkpoint: :mod:`.fingerprint` finds the folders later.
     """
 
     key: tuple[str, ...]  # the update key's columns, and fields of structs in columns
@@ -277,7 +277,6 @@ class StatefulNode(Node):
     """A step that keeps state in shards, and writes reports below the checkpoint."""
 
     specification: Specification
-    checkpoint: str | None = None  # one of its own; None for the query's
     late_location: str | None = None  # the folder for late rows
     paced: bool = False  # whether ticks of its own release its rows
 

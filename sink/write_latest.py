@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
-from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location
+from ..conf.locations import Place, absolute_location, check_apart
 from ..conf.options import names_argument, path_argument, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
@@ -67,8 +67,6 @@ class CheckpointStream(Protocol):
     def time(self) -> str | None: ...
     @property
     def shards(self) -> int | None: ...
-    @property
-    def reports(self) -> tuple[str, ...]: ...
     @property
     def inputs(self) -> tuple[Place, ...]: ...
     @property
@@ -181,7 +179,6 @@ def write_latest(
     placed: int | None = None
     bound: CheckpointStream | None = None
     recorded: Mapping[str, str] | None = None
-    reports: tuple[str, ...] = ()
     if isinstance(updates, DataFrame):
         df = updates
         refuse_preimages(df, "a latest table")
@@ -190,7 +187,7 @@ def write_latest(
         recorded = recorded_options({"path": path} | {name: str(value) for name, value in options.items()})
         newest = sequence is None and time in (None, updates.event_time) and _keeps_newest(options, recorded)
         bound = _bound(updates, checkpoint, key, newest)
-        df, placed, reports = bound.df, bound.shards, bound.reports
+        df, placed = bound.df, bound.shards
         known = [*bound.inputs, *bound.aside]
         if key is None:
             key, time = bound.key, time or bound.time
@@ -230,8 +227,6 @@ def write_latest(
     if metricsLocation is not None:
         given["metricsLocation"] = path_on_server(session, path_argument("metricsLocation", metricsLocation))
     register_data_source(session)
-    if checkpoint is not None:
-        _check_reports(reports, checkpoint)
     place = parse_sink_options(given, started=False)
     check_apart(place.tables, known)
     layout = check_sink(given, df.schema)
@@ -365,21 +360,6 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
         except TableNotFoundError:
             return None
         return last_summary(table, str(progress.id), progress.batchId)
-
-
-def _check_reports(folders: Sequence[str], place: str) -> None:
-    """Refuse operators that report outside the query's checkpoint.
-
-    Their waiting rows would be in no report, and another query's reports could be taken for theirs.
-    """
-    inside = checkpoint_location(place).rstrip("/") + "/"
-    elsewhere = [folder for folder in folders if not folder.startswith(inside)]
-    if elsewhere:
-        raise OptionError(
-            f"the stream's operators report to {', '.join(elsewhere)}, and the query's checkpoint is {inside[:-1]}",
-            expected="the same checkpoint for both, or a folder below it",
-            hint="leave the operators' checkpoint_location out: the sink's is used",
-        )
 
 
 def _in_frames(

@@ -100,7 +100,7 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
         scored = rows.mapInArrow(whole(cost), DDL + ", score DOUBLE")
     else:
         stream = upstream.UpdateStream(feed, key="key", event_time="time")
-        stream = stream.queue(policy=engine, checkpoint_location=checkpoint, shards=BUCKETS)
+        stream = stream.queue(policy=engine, shards=BUCKETS)
         scored = stream.map(expensive(cost), "score DOUBLE", batch_rows=200)
     return upstream.write_latest(
         scored, table, key="key", event_time="time", buckets=BUCKETS, checkpointLocation=checkpoint

@@ -48,10 +48,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         writer = _newest(df).writeStream.outputMode("update")
     else:
         stream = upstream.UpdateStream(_with_system(df), key="key", event_time="ms")
-        queued = stream.queue(
-            policy=job["engine"], budget=job["budget"], shards=_SHARDS, checkpoint_location=checkpoint
-        )
-        writer = queued.df.writeStream
+        queued = stream.queue(policy=job["engine"], budget=job["budget"], shards=_SHARDS)
+        writer = queued.dataframe(checkpoint).writeStream
     query = writer.format("noop").option("checkpointLocation", checkpoint).start()
     deadline = time.monotonic() + _PATIENCE_S
     while query.isActive and len(_batches(query)) < len(sizes) and time.monotonic() < deadline:

@@ -56,7 +56,6 @@ def plan_intake(
     on_malformed: OnMalformed,
     quarantine_location: str | os.PathLike[str] | None,
     late_location: str | os.PathLike[str] | None,
-    checkpoint_location: str | None,
     shards: int,
     name: str,
 ) -> Intake:
@@ -97,7 +96,7 @@ def plan_intake(
     columns[ARRIVAL] = F.current_timestamp()
     return Intake(
         plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
-        specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name,
+        specification=plan, frame=df, columns=columns, name=name,
         promises=plan.promises, paced=plan.on_demand is not None,
         late_location=None if late_location is None else path_argument("late_location", late_location),
         quarantine_location=(

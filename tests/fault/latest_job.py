@@ -31,9 +31,7 @@ def writer(
         splitBytes="4 KB",
     )
     if policy:
-        queued = upstream.UpdateStream(updates, key="k", event_time="ms").queue(
-            policy=policy, budget=60, shards=4, checkpoint_location=checkpoint
-        )
+        queued = upstream.UpdateStream(updates, key="k", event_time="ms").queue(policy=policy, budget=60, shards=4)
         # A key leaves the table with a newest row that ends so, and comes back with a newer one that does not.
         updates = queued.where("NOT v LIKE '%7'", on_leave="delete")
     return upstream.write_latest(

@@ -23,13 +23,11 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         streams.append(
             upstream.UpdateStream.from_dataframe(
                 df, key="k", event_time="ms", time_format="epoch_ms", watermark=upstream.Watermark.bounded("100 ms"),
-                shards=2, name=name, checkpoint_location=checkpoint, late_location=late,
+                shards=2, name=name, late_location=late,
             )
         )  # fmt: skip
     left, right = streams
-    merged = left.merge(
-        right, prefer="right", flush="slow", flush_rows=60, shards=2, checkpoint_location=checkpoint, late_location=late
-    )
+    merged = left.merge(right, prefer="right", flush="slow", flush_rows=60, shards=2, late_location=late)
     writer = upstream.write_latest(
         merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpointLocation=checkpoint
     )

@@ -16,11 +16,10 @@ def stream(spark, tmp_path):
     return upstream.UpdateStream(csv_feed(spark, tmp_path), key="key", event_time="ms")
 
 
-PLACES = ("checkpoint_location", "late_location")
 TIMES = {"time_format": 5, "time_zone": 5}
 WRONG: dict[str, dict[str, Any]] = {
     "queue": {
-        "checkpoint_location": 5, "policy": 5, "budget": "10", "batch_duration": 5, "shards": "4", "weight": 5,
+        "policy": 5, "budget": "10", "batch_duration": 5, "shards": "4", "weight": 5,
         "access_interval": 5, "cost": 5, "half_life": 5, "seed": "0", "most_stale": "1",
     },
     "window": {
@@ -28,18 +27,18 @@ WRONG: dict[str, dict[str, Any]] = {
         "tombstones": 5, "flush": 5, "flush_rows": "40", "flush_windows": "1", "shards": 4.0,
         "late_location": 5, **TIMES,
     },
-    "union": {"other": 5, "checkpoint_location": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
+    "union": {"other": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
     "merge": {
         "other": 5, "names": (1, 2), "prefer": 5, "flush": 5, "flush_rows": "40", "time_format": 5, "shards": True,
-        **dict.fromkeys(PLACES, 5),
+        "late_location": 5,
     },
-    "ordered": {"flush": 5, "flush_rows": 40.5, "time_format": 5, "shards": "4", **dict.fromkeys(PLACES, 5)},
-    "distinct": {"late": 5, "shards": None, **dict.fromkeys(PLACES, 5)},
+    "ordered": {"flush": 5, "flush_rows": 40.5, "time_format": 5, "shards": "4", "late_location": 5},
+    "distinct": {"late": 5, "shards": None, "late_location": 5},
     "where": {"condition": 5, "on_leave": 5},
     "map": {"function": 5, "schema": 5, "batch_rows": "10"},
     "dataframe": {"checkpoint": 5},
     "explain": {"checkpoint": 5},
-    "describe": {"checkpoint_location": 5},
+    "describe": {"checkpoint": 5},
 }  # fmt: skip
 # What a call needs besides.
 NEEDED: dict[str, dict[str, Any]] = {
@@ -67,7 +66,7 @@ def test_what_is_no_column_is_refused(stream, method):
 
 
 WRONG_FRAME: dict[str, Any] = {
-    "df": 5, "key": 3, "event_time": 5, "checkpoint_location": 5, "feed": 5, "order": 5, "deleted": 5,
+    "df": 5, "key": 3, "event_time": 5, "feed": 5, "order": 5, "deleted": 5,
     "watermark": "5 s", **TIMES,
     "on_malformed": 5, "quarantine_location": 5, "late_location": 5, "shards": "4", "name": 5,
 }  # fmt: skip

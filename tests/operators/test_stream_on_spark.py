@@ -68,7 +68,7 @@ def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
     # A tombstone goes into no computation that the condition guards: this one would divide by zero.
     stream = stream.select("value", (F.lit(6) / (F.col("value") % 3)).alias("ratio"))
     if policy is not None:
-        stream = stream.queue(checkpoint_location=checkpoint, policy=policy, budget=100, shards=4)
+        stream = stream.queue(policy=policy, budget=100, shards=4)
     stream = stream.where("value >= 0").map(rest, "rest BIGINT NOT NULL")  # though punctuation has nothing in it
     write_to_end(stream, tmp_path / "table", checkpoint)
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
@@ -144,7 +144,7 @@ def test_heavier_keys_are_served_first(spark, tmp_path):
     heavy = [(f"k{key:05}", 1_000_000, 1) for key in range(10)]
     write_csv(tmp_path / "feed" / "part-0.csv", "key,ms,value", light + heavy)
     stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
-        checkpoint_location=checkpoint, policy="in-place", budget=10, shards=1, weight="IF(value = 1, 1000, 1)"
+        policy="in-place", budget=10, shards=1, weight="IF(value = 1, 1000, 1)"
     )
     write_to_end(stream, tmp_path / "table", checkpoint)
     assert len(read_by_key(tmp_path / "table", "key", "value")) == 100
@@ -162,7 +162,6 @@ def test_a_key_rests_as_long_as_its_expression_says(spark, tmp_path):
 
     def once():
         stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
-            checkpoint_location=checkpoint,
             policy="in-place",
             budget=None,
             shards=4,
@@ -188,7 +187,7 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
 
     stream = (
         upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
-        .queue(checkpoint_location=checkpoint, policy="in-place", budget="auto", batch_duration="1 second", shards=4)
+        .queue(policy="in-place", budget="auto", batch_duration="1 second", shards=4)
         .map(slow, "twice BIGINT", batch_rows=50)
     )
     query = upstream.write_latest(stream, str(tmp_path / "table"), checkpointLocation=str(checkpoint)).start()

@@ -140,22 +140,6 @@ def test_two_branches_take_different_folders():
     assert number_along(plan, "windows") == 3
 
 
-def test_branches_with_places_of_their_own_keep_their_numbers():
-    """A job of the release before gave each branch a folder below the checkpoint, and finds its state."""
-    plan = window(
-        union(window(rows(), checkpoint="/cp/left"), window(rows(), checkpoint="/cp/right"), checkpoint="/cp"),
-        checkpoint="/cp",
-    )
-    expected = [
-        "/cp/left/upstream-windows/0",
-        "/cp/right/upstream-windows/0",
-        "/cp/upstream-reorder/0",
-        "/cp/upstream-windows/1",
-    ]
-    assert folders(plan, None) == expected
-    assert folders(plan, "/other") == expected
-
-
 def test_an_operator_in_both_branches_is_refused():
     shared = window(rows())
     plan = union(where(shared), shared)
@@ -187,7 +171,6 @@ def test_no_two_operators_share_a_folder(shape, chance):
 def test_a_checkpoint_that_is_not_known_is_asked_for():
     plan = where(window(rows()))
     assert needs_checkpoint(plan)
-    assert not needs_checkpoint(window(rows(), checkpoint="/cp"))
     assert not needs_checkpoint(where(rows()))
     with pytest.raises(OptionError, match="checkpointLocation"):
         places(plan, None)

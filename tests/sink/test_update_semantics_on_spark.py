@@ -131,7 +131,6 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark, feed, tmp_path):
         event_time="t",
         watermark=Watermark.ordered().guarded(confirmations=1),  # so few rows would not confirm the first of them
         time_format="epoch_s",
-        checkpoint_location=tmp_path / "table_checkpoint",
     )
     outputs = {"lateOutput": str(tmp_path / "late"), "conflictOutput": str(tmp_path / "conflicts")}
     run(stream, tmp_path, "table", key=None, event_time=None, deleteWhen="op = 'D'", **outputs)

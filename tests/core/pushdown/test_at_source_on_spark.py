@@ -288,9 +288,10 @@ def test_a_query_goes_on_where_its_steps_ran_elsewhere(spark, folder, tmp_path):
 
     def run(df):
         mapped = stream_of(df).map(doubled, "double BIGINT")
-        stream = mapped.queue(checkpoint_location=tmp_path / "checkpoint", policy="append", budget=None, shards=2)
-        found = collect(stream.df.union(stream_of(df).map(doubled, "double BIGINT").df), tmp_path / "checkpoint")
-        return columns_read(stream.df) == FRAMES, found
+        stream = mapped.queue(policy="append", budget=None, shards=2)
+        queued = stream.dataframe(tmp_path / "checkpoint")
+        found = collect(queued.union(stream_of(df).map(doubled, "double BIGINT").df), tmp_path / "checkpoint")
+        return columns_read(queued) == FRAMES, found
 
     doubles = [(key, ms, 2 * value) for key, ms, value in ROWS]
     assert run(feed(spark, folder)) == (True, sorted(doubles * 2))

@@ -61,7 +61,7 @@ def stream_of(spark, folder, place, **options):
         "order": "n",
         "shards": 4,
     }
-    return upstream.UpdateStream.from_dataframe(df, checkpoint_location=place / "checkpoint", **{**given, **options})
+    return upstream.UpdateStream.from_dataframe(df, **{**given, **options})
 
 
 def run(stream, place):
@@ -88,7 +88,7 @@ def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(
 
     write_files(feed, 0, 2)
     begun = stream_of(spark, feed, tmp_path, late_location=late, watermark=watermark)
-    assert begun.df.columns == ["feed", "k", "s", "n", "v", "t", "_upstream"]
+    assert begun.schema.names == ["feed", "k", "s", "n", "v", "t", "_upstream"]
     run(begun.map(dies, "value BIGINT"), tmp_path)
     write_files(feed, 2, 8)
     continued = stream_of(spark, feed, tmp_path, late_location=late, watermark=watermark)
@@ -127,7 +127,7 @@ def test_a_delta_tables_changes_and_deletions(spark, tmp_path):
     df = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
     stream = upstream.UpdateStream.from_dataframe(
         df, key="k", event_time="t", watermark=upstream.Watermark.bounded("5 s"), order="_commit_version",
-        deleted="_change_type = 'delete'", checkpoint_location=tmp_path / "checkpoint", name="changes",
+        deleted="_change_type = 'delete'", name="changes",
     )  # fmt: skip
     run(stream, tmp_path)
     assert read_by_key(tmp_path / "table", "k", "v") == {0: 30, 1: 31, 2: 32, 4: 34}
@@ -141,7 +141,7 @@ def test_columns_of_sparks_kafka_source_say_feed_and_order(spark, tmp_path):
     df = spark.readStream.schema("topic STRING, partition INT, offset BIGINT, k STRING, v BIGINT").csv(
         str(tmp_path / "feed")
     )
-    stream = upstream.UpdateStream.from_dataframe(df, key="k", checkpoint_location=tmp_path / "checkpoint")
+    stream = upstream.UpdateStream.from_dataframe(df, key="k")
     run(stream, tmp_path)
     reports = read_feed_reports(feeds_folder(str(tmp_path / "checkpoint"), "rows"))
     assert [report.feed for report in reports] == ["gps/0", "gps/1", "gps/2"]
@@ -153,7 +153,7 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     good = spark.readStream.schema(DDL).csv(str(tmp_path / "feed"))
 
     def made(df=good, **options):
-        given = {"key": "k", "event_time": "n", "time_format": "epoch_s", "checkpoint_location": tmp_path, **options}
+        given = {"key": "k", "event_time": "n", "time_format": "epoch_s", **options}
         return upstream.UpdateStream.from_dataframe(df, **given)
 
     assert made(on_malformed="fail").plan.specification.fail
