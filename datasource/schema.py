@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..conf.column_names import path_name, resolved
 from ..conf.errors import CheckpointError, SchemaError
-from ..core.feedback.checkpoint_layout import OWN_SCHEMA, SHARED_SCHEMA
+from ..core.feedback.checkpoint_layout import OWN_SCHEMA
 from ..core.rows.columns import tree_of, type_at
 from ..core.rows.event_times import check_time_type, is_pattern
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
@@ -199,8 +199,7 @@ def schema_name(given: Mapping[str, str]) -> str:
 def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:
     """Return the schema that a source's first run inferred; None if there is none.
 
-    A record of an earlier release belongs to the source that first reads one. Raise CheckpointError if it is
-    unreadable.
+    Raise CheckpointError if the record is unreadable.
     """
     if checkpoint is None:
         return None
@@ -208,10 +207,9 @@ def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | N
 
     try:
         with checkpoint.guarded():
-            kept = _read(checkpoint, name) or _adopted(checkpoint, name)
-        if kept is None:
-            return None
-        return StructType.fromJson(json.loads(kept))
+            return StructType.fromJson(json.loads(checkpoint.read(name)))
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"the recorded schema {checkpoint.location}/{name} cannot be read: {error}",
@@ -224,23 +222,3 @@ def keep_schema(checkpoint: TableFolder | None, name: str, schema: StructType) -
     if checkpoint is not None:
         with checkpoint.guarded():
             write_whole(checkpoint, name, lambda stream: stream.write(schema.json().encode()))
-
-
-def _read(checkpoint: TableFolder, name: str) -> bytes | None:
-    try:
-        return checkpoint.read(name)
-    except FileNotFoundError:
-        return None
-
-
-def _adopted(checkpoint: TableFolder, name: str) -> bytes | None:
-    """Give this source the record of an earlier release, shared by all sources, unless another source has taken it."""
-    shared = _read(checkpoint, SHARED_SCHEMA)
-    if shared is None:
-        return None
-    owned = [each for each in checkpoint.names("") if each.startswith(OWN_SCHEMA)]
-    mine = shared not in checkpoint.each(checkpoint.read, owned)
-    if mine:
-        write_whole(checkpoint, name, lambda stream: stream.write(shared))
-    checkpoint.remove([SHARED_SCHEMA])
-    return shared if mine else None

@@ -22,9 +22,7 @@ VECTORS = "upstreamvectors"
 VACUUM keeps vectors that are in use.
 """
 COPIES = "_upstream_vectors"
-"""The folder of their copies, and of vectors from earlier releases: delta-rs' VACUUM (1.6.6, full=True) removes vectors
-that are in use.
-"""
+"""The folder of their copies: delta-rs' VACUUM (1.6.6, full=True) removes vectors that are in use."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -140,7 +138,7 @@ def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
     count = 0
     for path in paths:
         if not folder.has(path):
-            with contextlib.suppress(FileNotFoundError):  # there is no copy of what others, or earlier releases, wrote
+            with contextlib.suppress(FileNotFoundError):  # there is no copy of what others wrote
                 folder.write(path, folder.read(copy_of(path)))
                 count += 1
     return count

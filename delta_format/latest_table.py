@@ -50,9 +50,7 @@ class CommitChanges:
 
     @classmethod
     def of_commit(cls, commit_info: Mapping[str, Any]) -> CommitChanges | None:
-        """Return the record of a commit; None for another writer's commit, or one of an earlier release without
-        records.
-        """
+        """Return the record of a commit; None for another writer's commit."""
         recorded = recorded_under(DELIVERED_KEY, commit_info)
         return None if recorded is None else cls.from_json(recorded)
 

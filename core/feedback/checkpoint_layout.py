@@ -20,8 +20,6 @@ PLAN = "upstream-plan"
 SINK = "upstream-sink"
 OWN_SCHEMA = "upstream-schema-"
 """The prefix of the file with a source's inferred schema."""
-SHARED_SCHEMA = "upstream-schema.json"
-"""The one schema file that earlier releases wrote for all sources of a checkpoint."""
 
 
 def queue_folder(checkpoint: str, number: int = 0) -> str:

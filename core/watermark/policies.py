@@ -166,7 +166,7 @@ class FeedProgress:
         self._policy = policy
         saved = state or {}
         self.bound: int | None = saved.get("bound")
-        self._own: int | None = saved.get("own", self.bound)
+        self._own: int | None = saved.get("own")
         self.received: int = saved.get("received", 0)
         self.late: int = saved.get("late", 0)
         self.late_idle: int = saved.get("late_idle", 0)

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kit.memory_connector import MemoryConnector
 
-from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.datasource.task import Reading
 from upstream.operators.runtime.feeds import FeedBounds
 
@@ -139,17 +139,6 @@ def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path):
     pipe.send("a", BASE + S)
     pipe.until_quiet()
     assert pipe.bounds.low_watermark == BASE + S
-
-
-def test_what_an_earlier_release_left_without_a_bound_holds_back_from_the_next_batch_on(tmp_path):
-    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=5)
-    pipe.send("b", BASE)
-    pipe.batch()
-    pipe.offset["progress"]["b"]["bound"] = None
-    pipe.bounds = FeedBounds()
-    pipe.send("a", *[BASE + n * S for n in range(10)])
-    pipe.batch()
-    assert pipe.bounds.bounds == {"a": BASE + 9 * S, "b": BEFORE_ALL}
 
 
 @pytest.mark.parametrize("idle", ["advance", "ets"])

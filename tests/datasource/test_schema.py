@@ -38,14 +38,3 @@ def test_one_folder_read_by_two_times_is_two_sources(tmp_path):
     stamped = {"time": "entry", "progress": "heartbeat"}
     assert columns({**first, "time": "at"}) == ["k", "at", "other"]
     assert columns({**first, **stamped}) == ["k", "at", "other", "entry"]
-
-
-def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path):
-    first, second = feeds(tmp_path)
-    assert columns(first) == ["k", "x"]
-    (record,) = (tmp_path / "checkpoint").glob("upstream-schema-*")
-    record.rename(record.with_name("upstream-schema.json"))  # as it was named when there was one for all
-    (tmp_path / "a" / "rows.csv").write_text("k,x,new\n1,2,3\n")
-    assert columns(first) == ["k", "x"]
-    assert columns(second) == ["k", "y", "z"]
-    assert columns(first) == ["k", "x"]

@@ -40,7 +40,7 @@ class FilePosition:
     kind: str = ""  # empty while unknown, "text", "parquet", or a codec
     # (end, arrival_us) of what was seen beyond `to`, in order; ends need not be line ends
     segments: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    node: int = 0  # the inode, which identifies a renamed file; 0 while unknown and in positions of earlier releases
+    node: int = 0  # the inode, which identifies a renamed file; 0 while unknown
 
     @property
     def end(self) -> int:
@@ -61,9 +61,9 @@ class FilePosition:
 
     @classmethod
     def of(cls, record: list[Any]) -> FilePosition:
-        _, to, size, mtime_ns, head, mark, kind, flat, *node = record
+        _, to, size, mtime_ns, head, mark, kind, flat, node = record
         segments = list(zip(flat[::2], flat[1::2], strict=True))
-        return cls(to, size, mtime_ns, head, mark, kind, segments, node[0] if node else 0)
+        return cls(to, size, mtime_ns, head, mark, kind, segments, node)
 
 
 class FileOffsets:

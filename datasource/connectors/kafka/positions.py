@@ -48,7 +48,7 @@ class Positions:
     A position is JSON. ``at`` is the next offset of each feed, ``ids`` the identity of each topic. ``seen`` records
     what was seen of a feed beyond ``at``, and when. ``lost`` counts unread offsets that are gone
     (`failOnDataLoss=false`). ``epochs`` are the leaders' epochs as of ``at``, by which a truncated log that has grown
-    again is detected; positions of earlier releases have none.
+    again is detected; brokers before 2.1 count none.
     """
 
     def __init__(self, cluster: ClusterView, options: KafkaOptions, clock_s: Any = time.monotonic) -> None:

@@ -59,7 +59,7 @@ class _Reading:
         self._partition = int(place["partition"])
         self._at = int(place["from"])
         self._to = int(place["to"])
-        self._epoch: int | None = place.get("epoch")  # ranges of earlier releases have none
+        self._epoch: int | None = place.get("epoch")  # brokers before 2.1 count none
         self._moved_s = self._assigned_s = time.monotonic()
         self._said: object = "it says nothing"
         self._short: str | None = None  # why the range may never be read to its end

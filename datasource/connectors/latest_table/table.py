@@ -165,14 +165,6 @@ class TableLog:
                 expected="the same columns for the life of a checkpoint",
                 hint=NEW_CHECKPOINT,
             )
-        if recorded_under(METADATA_KEY, info) is not None:
-            raise FeedChangedError(
-                f"version {version} of the table at {self._folder.location} was committed by a release of this package "
-                "that did not say "
-                "what a commit delivered",
-                expected="commits of this release",
-                hint=f"let this release write the table, and {NEW_CHECKPOINT}",
-            )
         raise FeedChangedError(
             f"version {version} of the table at {self._folder.location} was not committed by this package's sink, and "
             "changed rows "

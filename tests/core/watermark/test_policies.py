@@ -122,8 +122,6 @@ def test_the_state_is_all_there_is():
     }  # fmt: skip
     skew = FeedProgress(Policy()).snapshot()["skew"] | {"since": 14, "batches": 15}
     assert FeedProgress(Policy(), full | {"skew": skew}).snapshot() == full | {"skew": skew}
-    del full["own"]
-    assert FeedProgress(Policy(), full).snapshot()["own"] == 1, "as earlier releases wrote it"
     displaced = seen(Policy("displaced", displacement=2, confirmations=2), 7, 9, 5).snapshot()
     assert json.dumps([displaced["run"], displaced["delayed"]]) == "[[7], [9, 5]]", (
         "whole numbers, beyond what floats hold"

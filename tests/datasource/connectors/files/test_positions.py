@@ -105,10 +105,3 @@ def test_segments_stay_few_and_keep_the_older_arrival(steps):
     for end, arrival in entry.segments:
         assert arrival == min(when for at, when in arrivals.items() if low < at <= end)
         low = end
-
-
-def test_positions_of_earlier_releases_go_on():
-    old = ["/d/a", 5, 9, 7, 3, "m", "text", [9, 1]]
-    ledger = FileOffsets({"version": 1, "files": [old]}, None)
-    assert ledger.entries["/d/a"] == FilePosition(5, 9, 7, 3, "m", "text", [(9, 1)])
-    assert ledger.position()["files"] == [[*old, 0]]

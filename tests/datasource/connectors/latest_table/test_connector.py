@@ -14,7 +14,6 @@ from kit.sink import NOW_US
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, TableError
 from upstream.core.rows.system_column import SYSTEM
-from upstream.delta_format.latest_table import DELIVERED_KEY, METADATA_KEY
 
 from .following import Follower, gone, some
 
@@ -204,20 +203,6 @@ def test_a_table_made_anew_under_the_path(first, follow, batches):
         some(first, batch_id, (1, 10, "a"))
     with pytest.raises(FeedChangedError, match="created again"):
         follower.take()
-
-
-def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first, follow, begun):
-    follower = begun()
-    some(first, 1, (1, 11, "b"))
-    entry = first.path / "_delta_log" / f"{2:020d}.json"
-    actions = [json.loads(line) for line in entry.read_text().splitlines()]
-    info = next(each["commitInfo"] for each in actions if "commitInfo" in each)
-    assert info.pop(DELIVERED_KEY)
-    assert METADATA_KEY in info
-    entry.write_text("\n".join(map(json.dumps, actions)))
-    with pytest.raises(FeedChangedError, match="release"):
-        follower.take()
-    assert plain(follow().rows()) == [(1, 11, "b", False)]
 
 
 def test_frozen_it_sees_nothing_newer(first, follow):
