@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..conf.deep_stack import on_deep_stack
 from ..expressions.nodes import Expression
 from ..operators.relations.operator import FAILURES, attributed
-from ..operators.relations.physical_plan import identity
 from ..operators.relations.plan.common_parts import shareable
+from ..operators.relations.plan.identity import content, identity
 from ..operators.relations.plan.nodes import Node, Sample, Stream, walk
 from ..operators.relations.plan.properties import Clock, clock_of, is_periodic
 from .placement.placement import Fragment, Placement, Route, placed
@@ -168,7 +168,7 @@ class HostPlan:
         self._enter(group, routings.values())
         onward = fragment.onward
         second = gathered if onward == () else None
-        name = named("piece", identity(fragment.plan), repr(onward), second, fragment.every_change, group.name)
+        name = named("piece", identity(fragment.plan), content(onward), second, fragment.every_change, group.name)
         return PlanFragment(name, fragment, group.name, second)
 
     def _enter(self, group: Group, routings: Iterable[StreamRoute]) -> None:
@@ -241,7 +241,7 @@ def _domain(plan: Node) -> Domain:
 
 def _routing(stream: Stream, route: Route, gathered: int) -> StreamRoute:
     shard = None if route.by else gathered
-    return StreamRoute(named("routing", identity(stream), repr(route.by), shard), stream, route.by, shard)
+    return StreamRoute(named("routing", identity(stream), content(route.by), shard), stream, route.by, shard)
 
 
 def named(*parts: object) -> str:

@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 from ..expressions.kinds import UTC
-from ..operators.relations.physical_plan import identity
-from ..operators.relations.plan.fingerprints import Canonical, canonical
+from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
 from ..sql import Query, SharedWith, bind, plan_text
@@ -29,7 +28,7 @@ def explain_among(query: str, registry: Registry, time_zone: str | None = None) 
 
 
 def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:
-    """Return the active queries that share each operator of a query, by ``Canonical.key``.
+    """Return the active queries that share each operator of a query, by ``part_key``.
 
     `name` is that of the registered query; without it, the query counts as registered now. The sharing is certain.
     Queries that begin in one batch may share more: operators of the second stage, and slices of later, narrower ones.
@@ -44,17 +43,16 @@ def shared_parts(query: Query, registry: Registry, name: str | None = None) -> M
     if number not in plan.queries:
         return {}
     mine = _Operators(plan.queries.pop(number))
-    known: dict[Node, Canonical] = {}
     whole: dict[str, dict[str, None]] = {}
     slices: dict[str, dict[str, None]] = {}
     for each in plan.queries.values():
         theirs = _Operators(each)
-        for key, node in mine.whole.items():
-            if key in theirs.whole:
-                whole.setdefault(canonical(node, known).key, {})[each.name] = None
-        for key, node, shape in mine.sliced:
-            if any(_shared(shape, other, mine_first=number < each.id) for at, _, other in theirs.sliced if at == key):
-                slices.setdefault(canonical(node, known).key, {})[each.name] = None
+        for _, key in mine.whole & theirs.whole:
+            whole.setdefault(key, {})[each.name] = None
+        for family, key, shape in mine.sliced:
+            shapes = (other for at, _, other in theirs.sliced if at == family)
+            if any(_shared(shape, other, mine_first=number < each.id) for other in shapes):
+                slices.setdefault(key, {})[each.name] = None
     return {
         key: SharedWith(tuple(whole.get(key, ())), tuple(slices.get(key, ()))) for key in whole.keys() | slices.keys()
     }
@@ -65,17 +63,17 @@ def _shared(mine: SliceShape, other: SliceShape, *, mine_first: bool) -> bool:
 
 
 class _Operators:
-    """The first stage's operators for a query, by evaluation and by their name in it."""
+    """The first stage's operators for a query: their evaluation and their name in it."""
 
     def __init__(self, query: PlacedQuery) -> None:
-        self.whole: dict[tuple[str, str], Node] = {}
-        self.sliced: list[tuple[tuple[str, str], Node, SliceShape]] = []
+        self.whole: set[tuple[str, str]] = set()
+        self.sliced: list[tuple[tuple[str, str], str, SliceShape]] = []
         for piece in query.pieces:
             for node in _operators(piece.fragment.plan):
-                self.whole[piece.group, identity(node)] = node
+                self.whole.add((piece.group, identity(node)))
                 shape = shape_of(node)
                 if shape is not None:
-                    self.sliced.append(((piece.group, family_key(shape, identity)), node, shape))
+                    self.sliced.append(((piece.group, family_key(shape, identity)), identity(node), shape))
 
 
 def _operators(plan: Node) -> Iterator[Node]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..operators.relations.plan.bounds import StateBound, length_text, state_of
-from ..operators.relations.plan.common_parts import aggregate_text
-from ..operators.relations.plan.fingerprints import Canonical, canonical
+from ..operators.relations.plan.common_parts import aggregate_text, part_key
 from ..operators.relations.plan.nodes import (
     Aggregate,
     Changes,
@@ -44,15 +43,14 @@ class SharedWith(NamedTuple):
 def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> str:
     """Return a bound query's plan as text: the result's kind, columns and key, then the operators with their state.
 
-    ``shared`` are the queries that share an operator, by the key of :func:`~..relations.fingerprints.canonical`. They
-    are named only at the topmost one. An operator that occurs twice has a number, as it is computed once.
+    ``shared`` are the queries that share an operator, by its ``part_key``. They are named only at the topmost one. An
+    operator that occurs twice has a number, as it is computed once.
     """
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
     key = [] if isinstance(query.plan, Changes) else [f"key: {_key(query.plan)}"]
     lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads)}"]
-    known: dict[Node, Canonical] = {}
-    text = _Text(states, known, _repeated(query.plan, known), shared or {})
+    text = _Text(states, _repeated(query.plan), shared or {})
     return "\n".join([*lines, *text.of(query.plan)])
 
 
@@ -72,12 +70,12 @@ def _key(plan: Node) -> str:
     return ", ".join(key) or "none, there is one row at most"
 
 
-def _repeated(plan: Node, known: dict[Node, Canonical]) -> set[str]:
+def _repeated(plan: Node) -> set[str]:
     """Return the keys of operators that occur twice in the plan, without those below another such one."""
     seen: dict[str, int] = {}
 
     def count(node: Node, above: str = "") -> None:
-        key = canonical(node, known).key
+        key = part_key(node)
         if key != above:  # a projection that renames means the same as what is below it
             seen[key] = seen.get(key, 0) + 1
         if key == above or seen[key] == 1:
@@ -94,19 +92,17 @@ class _Text:
     def __init__(
         self,
         states: Mapping[Node, StateBound],
-        known: dict[Node, Canonical],
         repeated: set[str],
         shared: Mapping[str, SharedWith],
     ) -> None:
         self._states = states
-        self._known = known
         self._repeated = repeated
         self._shared = shared
         self._numbers: dict[str, int] = {}
 
     def of(self, node: Node, depth: int = 0, above: str = "", named: frozenset[str] = frozenset()) -> list[str]:
         """Return the lines of a node and its inputs; ``named`` are the queries that share the operators above."""
-        key = canonical(node, self._known).key
+        key = part_key(node)
         mark = ""
         if key in self._repeated and key != above and not isinstance(node, Stream):
             if key in self._numbers:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ...expressions.nodes import Call, Constant, Expression, Field, fields, substituted
 from ...operators.relations.plan.bounds import UnboundedError, growth_of
 from ...operators.relations.plan.expression_rules import never_fails
+from ...operators.relations.plan.identity import content
 from ...operators.relations.plan.nodes import (
     Aggregate,
     Changes,
@@ -82,7 +83,7 @@ class Placement:
 
     def gathered_in(self, slots: int) -> int:
         """Return the second-stage slot for gathered changes. It depends on the plan, so queries use different slots."""
-        return _chosen(repr(self.second), slots)
+        return _chosen(content(self.second), slots)
 
 
 def _chosen(text: str, slots: int) -> int:

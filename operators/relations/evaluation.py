@@ -16,7 +16,8 @@ from ..state.store import Store, read_head
 from .arrangement import OperatorState
 from .changes import RelationStream
 from .operator import FAILURES, attributed, computed
-from .physical_plan import Compile, OperatorBuild, identity, parts
+from .physical_plan import Compile, OperatorBuild, parts
+from .plan.identity import identity
 from .plan.nodes import Node, WindowOver, walk
 from .plan.properties import Clock, on_arrival
 from .slice_plan import Families, is_family

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from typing import TypeVar
+from functools import lru_cache
 
 import polars as pl
 import pyarrow as pa
@@ -14,7 +13,6 @@ import pyarrow as pa
 from ...conf.errors import CheckpointError, TableError
 from ...expressions.compile import compiled
 from ...expressions.nodes import Expression, Field, fields
-from .plan.nodes import Node
 from .zsets import Span, dtype_of, dtypes_of, empty_delta
 
 
@@ -130,24 +128,3 @@ def _computed(expression: Expression, _: str, schema: pa.Schema) -> Evaluable:
     evaluate = compiled(expression, schema).evaluate
     column = expression.name if isinstance(expression, Field) else None
     return Evaluable(evaluate, fields(expression), expression.type, column)
-
-
-T = TypeVar("T")
-
-_MOST = 50_000
-
-
-def remembered(function: Callable[[Node], T]) -> Callable[[Node], T]:
-    """Cache a function by the node's identity, as comparing or hashing nodes would cost as much as the function."""
-    known: dict[int, tuple[Node, T]] = {}
-
-    @wraps(function)
-    def asked(node: Node) -> T:
-        found = known.get(id(node))
-        if found is None or found[0] is not node:
-            if len(known) >= _MOST:
-                known.clear()
-            found = known[id(node)] = node, function(node)
-        return found[1]
-
-    return asked

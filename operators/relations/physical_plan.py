@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
@@ -16,9 +15,10 @@ from .functions import DISTINCT_COUNT, AggregateCall
 from .join import JoinOperator, NotIn
 from .multiplicities import RULES, Multiplicities, NumberedCopies
 from .newest import NewestByArrival, NewestWindow, TopRows
-from .operator import Evaluable, Operator, remembered
+from .operator import Evaluable, Operator
 from .plan.aggregates import error_of
 from .plan.bounds import needed_of, never_changes, only_grows
+from .plan.identity import identity
 from .plan.nodes import (
     Aggregate,
     Changes,
@@ -60,12 +60,6 @@ class OperatorBuild:
     stream: str = ""  # The catalog's stream whose rows it takes; "" for none.
     is_stream: bool = False  # Its result is a stream, which has no contents.
     points: bool = True  # Its result is needed at all change points; otherwise the net change is enough.
-
-
-@remembered
-def identity(node: Node) -> str:
-    """Return a name for the computation of a node: the same in every process, for equal nodes only."""
-    return hashlib.sha256(repr(node).encode()).hexdigest()[:20]
 
 
 def parts(

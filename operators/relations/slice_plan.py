@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,9 @@ from ..aggregates.algebra import Aggregates
 from ..aggregates.sketches import sketchable
 from .arrangement import OperatorState
 from .functions import DISTINCT_COUNT, AggregateCall, Columns, added, extreme
-from .operator import Evaluable, computed, remembered
+from .operator import Evaluable, computed
 from .plan.aggregates import error_of
+from .plan.identity import content, digest, remembered
 from .plan.nodes import Aggregate, Aggregation, Hop, Node, Project, StreamNode, TimeRange, Where, WindowOver, walk
 from .slices import Measure, SliceDemand, Slices
 from .slices_windows import WindowAggregates
@@ -84,7 +84,7 @@ def _shape_of(node: Node, given: Collection[Node]) -> SliceShape | None:
         else:
             columns = {name: substituted(expression, columns) for name, expression in each.columns}
     named = [(name, substituted(expression, columns)) for name, expression in node.by]
-    by = sorted({expression for _, expression in named}, key=repr)
+    by = sorted({expression for _, expression in named}, key=content)
     names = tuple((name, by.index(expression)) for name, expression in named)
     aggregates = tuple(
         replace(
@@ -104,8 +104,7 @@ def _shape_alone(node: Node) -> SliceShape | None:
 
 def family_key(shape: SliceShape, identify: Callable[[Node], str]) -> str:
     """Return a name for the stream, conditions and groups of a shape, independent of widths, windows and aggregates."""
-    text = repr((identify(shape.stream), shape.shift_us, shape.conditions, shape.by))
-    return hashlib.sha256(text.encode()).hexdigest()[:20] + _MARK
+    return digest((identify(shape.stream), shape.shift_us, shape.conditions, shape.by), 20) + _MARK
 
 
 def is_family(key: str) -> bool:
@@ -225,10 +224,10 @@ def _usual_measures(node: Node) -> tuple[Measure, ...]:
 
 
 def _measure(each: Aggregation, compile_: Callable[[Expression, pa.Schema], Evaluable], below: pa.Schema) -> Measure:
-    name = _short((each.function, each.arguments, each.where, each.type))
+    name = digest((each.function, each.arguments, each.where, each.type))
     # Counts read whether a row counts, all others a value.
     kind = each.function if each.function in {"count", "count_if"} else ""
-    column = _short((kind, each.arguments, each.where))
+    column = digest((kind, each.arguments, each.where))
     call = AggregateCall(
         name,
         each.function,
@@ -238,7 +237,3 @@ def _measure(each: Aggregation, compile_: Callable[[Expression, pa.Schema], Eval
         error=error_of(each) if each.function == DISTINCT_COUNT else None,
     )
     return Measure(name, column, Columns([call], [column]))
-
-
-def _short(what: object) -> str:
-    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]

@@ -15,7 +15,6 @@ from upstream.hosting.placement.result_schema import result_of
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.bounds import state_of
 from upstream.operators.relations.plan.common_parts import in_words, shareable
-from upstream.operators.relations.plan.fingerprints import canonical
 from upstream.operators.relations.plan.nodes import Changes, Project, walk
 from upstream.operators.relations.plan.normalize import normalized
 from upstream.operators.relations.plan.properties import key_of, never_null, on_arrival
@@ -57,16 +56,6 @@ def test_a_shareable_plan_has_the_columns_bounds_key_clock_and_table_of_the_quer
         found = in_words(f"{name} = 1", made)
         assert not re.search(r"[xga]:[0-9a-f]{16}", found), found
         assert found.endswith(" = 1")
-
-
-@pytest.mark.parametrize("sql", FORMS)
-def test_a_canonical_plan_has_all_columns(sql):
-    plan = PLANS[sql]
-    made = canonical(plan)
-    assert len(made.columns) == len(plan.schema)
-    assert all(0 <= each < made.width for each in made.columns)
-    if isinstance(plan, Changes):
-        assert canonical(plan.source).columns == made.columns
 
 
 @pytest.mark.parametrize("sql", PLANS)

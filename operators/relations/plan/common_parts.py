@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from typing import TypeVar
 
 from ....expressions.nodes import Expression, Field, all_of, renamed
 from .expression_rules import conjuncts_in_order, ordered
+from .identity import content, digest, identity, remembered
 from .nodes import (
     Aggregate,
     Aggregation,
@@ -48,6 +48,12 @@ def shareable(plan: _Plan) -> _Plan:
     return _named(plan)  # type: ignore[return-value]
 
 
+@remembered
+def part_key(node: Node) -> str:
+    """Return the identity of a plan's part in a shareable plan: the names and the order of its columns do not count."""
+    return identity(_stream(node)[0] if isinstance(node, Stream | Sample | Changes) else _relation(node)[0])
+
+
 def in_words(text: str, plan: Node) -> str:
     """Replace the column names of a shareable plan in a text, such as an error, by their expressions."""
     meant: dict[str, str] = {}
@@ -83,12 +89,8 @@ def _projected(source: Relation, columns: Sequence[tuple[str, Expression]]) -> R
     return source if tuple(columns) == same else Project(source, tuple(columns))
 
 
-def _short(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]
-
-
 def _name(expression: Expression, kind: str) -> str:
-    return expression.name if isinstance(expression, Field) else f"{kind}:{_short(repr(expression))}"
+    return expression.name if isinstance(expression, Field) else f"{kind}:{digest(expression)}"
 
 
 def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
@@ -109,7 +111,7 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
         return _join(node)
     if isinstance(node, SetOperation):
         left, right = _positions(node.left), _positions(node.right)
-        if node.kind != "except" and repr(right) < repr(left):
+        if node.kind != "except" and identity(right) < identity(left):
             left, right = right, left
         names = {name: str(at) for at, name in enumerate(node.schema.names)}
         return SetOperation(left, right, node.kind, node.all), names
@@ -120,7 +122,7 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
         order = tuple(
             Order(ordered(renamed(each.expression, names)), each.descending, each.nulls_first) for each in node.order
         )
-        by = sorted({ordered(renamed(each, names)) for each in node.by}, key=repr)
+        by = sorted({ordered(renamed(each, names)) for each in node.by}, key=content)
         return Top(source, order, node.n, tuple(by)), names
     source, names = _relation(node.source)
     if isinstance(node, Where):
@@ -182,7 +184,7 @@ def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relati
         where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
         arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
         bare = replace(each, name="", arguments=arguments, where=where)
-        made_name = f"a:{_short(repr(bare))}"
+        made_name = f"a:{digest(bare)}"
         while made_name in by:  # a group of what the same aggregate gives below
             made_name += "|"
         found[each.name] = made_name
@@ -195,7 +197,7 @@ def _join(node: Join) -> tuple[Relation, _Names]:
     left, left_names = _relation(node.left)
     right, right_names = _relation(node.right)
     how, swapped = node.how, False
-    if how == "right" or (how in {"inner", "full"} and repr(right) < repr(left)):
+    if how == "right" or (how in {"inner", "full"} and identity(right) < identity(left)):
         left, right, left_names, right_names = right, left, right_names, left_names
         how, swapped = "left" if how == "right" else how, True
     taken = set(left.schema.names)
@@ -208,7 +210,7 @@ def _join(node: Join) -> tuple[Relation, _Names]:
     pairs = [(two, one) if swapped else (one, two) for one, two in node.on]
     on = [(ordered(renamed(one, names)), ordered(renamed(two, names))) for one, two in pairs]
     compared = on[:1] if how == "null_aware_anti" else []
-    rest = sorted(set(on[len(compared) :]), key=repr)
+    rest = sorted(set(on[len(compared) :]), key=content)
     condition = all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
     made = Join(left, right, how, (*compared, *rest), condition)
     return made, left_names if how in {"semi", "anti", "null_aware_anti"} else names

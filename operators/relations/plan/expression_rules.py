@@ -1,16 +1,15 @@
-"""Expressions that may be evaluated earlier or more often, and their text without names and order."""
+"""Expressions that may be evaluated earlier or more often, and their operands in one order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as patypes
 
-from ....expressions.nodes import Call, Constant, Expression, Field, chain, conjuncts, walk
+from ....expressions.nodes import Call, Constant, Expression, chain, walk
+from .identity import content
 
 # Functions that return a value or null for all arguments of their types, and never fail.
 _TOTAL = frozenset(
@@ -98,67 +97,6 @@ def size(expression: Expression) -> int:
     return sum(1 for _ in walk(expression))
 
 
-def canonical_text(expression: Expression, field: Callable[[str], str]) -> str:
-    """Return a text that is equal for expressions that differ in order and casts only. ``field`` names the columns."""
-    if isinstance(expression, Field):
-        return field(expression.name)
-    if isinstance(expression, Constant):
-        return _constant(expression.value, expression.type)
-    if expression.function in {"cast", "try_cast"}:
-        inner = expression.arguments[0]
-        if inner.type == expression.type:
-            return canonical_text(inner, field)
-        folded = _folded(inner, expression.type)
-        if folded is not None:
-            return folded
-        return f"{expression.function}({canonical_text(inner, field)} {expression.type})"
-    if expression.function in {"and", "or"}:
-        parts = sorted(set(_flattened(expression, expression.function, field)))
-        return parts[0] if len(parts) == 1 else f"{expression.function}({', '.join(parts)})"
-    texts = [canonical_text(each, field) for each in expression.arguments]
-    function = expression.function
-    if function in _COMMUTATIVE:
-        texts.sort()
-    elif function in _MIRRORED:
-        function = _MIRRORED[function]
-        texts.reverse()
-    elif function == "in":
-        texts = [texts[0], *sorted(set(texts[1:]))]
-    return f"{function}({', '.join(texts)}):{expression.type}"
-
-
-def _flattened(expression: Expression, function: str, field: Callable[[str], str]) -> list[str]:
-    if isinstance(expression, Call) and expression.function == function:
-        return [text for each in expression.arguments for text in _flattened(each, function, field)]
-    return [canonical_text(expression, field)]
-
-
-def _constant(value: Any, kind: pa.DataType) -> str:
-    return f"{value!r}:{kind}"
-
-
-def _folded(inner: Expression, kind: pa.DataType) -> str | None:
-    """Return the text of a number that is cast to a wider type, as if written in that type."""
-    if not isinstance(inner, Constant):
-        return None
-    if isinstance(inner.value, Decimal) and patypes.is_float64(kind):
-        return _constant(float(inner.value), kind)
-    if isinstance(inner.value, bool) or not isinstance(inner.value, int):
-        return None
-    if patypes.is_integer(kind) and _widens(inner.type, kind):
-        return _constant(inner.value, kind)
-    if patypes.is_float64(kind):
-        return _constant(float(inner.value), kind)
-    if patypes.is_decimal(kind) and len(str(abs(inner.value))) <= kind.precision - kind.scale:
-        return _constant(Decimal(inner.value), kind)
-    return None
-
-
-def conjunct_texts(condition: Expression | None, field: Callable[[str], str]) -> list[str]:
-    """Return the sorted texts of a conjunction's distinct conditions."""
-    return sorted({canonical_text(each, field) for each in conjuncts(condition)})
-
-
 def ordered(expression: Expression) -> Expression:
     """Return an equivalent expression with a canonical order of operands, and constants of the wider type.
 
@@ -178,12 +116,12 @@ def ordered(expression: Expression) -> Expression:
             else _widened(inner, expression.type) or replace(expression, arguments=tuple(arguments))
         )
     if function in _COMMUTATIVE:
-        arguments.sort(key=repr)
+        arguments.sort(key=content)
     elif function in _MIRRORED:
         function = _MIRRORED[function]
         arguments.reverse()
     elif function == "in":
-        arguments = [arguments[0], *sorted(set(arguments[1:]), key=repr)]
+        arguments = [arguments[0], *sorted(set(arguments[1:]), key=content)]
     return Call(function, tuple(arguments), expression.type)
 
 
@@ -196,7 +134,7 @@ def _in_order(expression: Expression, function: str) -> list[Expression]:
     if not (isinstance(expression, Call) and expression.function == function):
         return [ordered(expression)]
     parts = list(dict.fromkeys(part for each in expression.arguments for part in _in_order(each, function)))
-    return sorted(parts, key=repr) if all(never_fails(each, but_intervals=True) for each in parts) else parts
+    return sorted(parts, key=content) if all(never_fails(each, but_intervals=True) for each in parts) else parts
 
 
 def _widened(inner: Expression, kind: pa.DataType) -> Constant | None:

@@ -1,10 +1,6 @@
-import subprocess
-import sys
-
-import pyarrow as pa
-
-from upstream.operators.relations.physical_plan import identity, parts
-from upstream.operators.relations.plan.nodes import Changes, SetOperation, Stream, TimeRange, WindowOver
+from upstream.operators.relations.physical_plan import parts
+from upstream.operators.relations.plan.identity import identity
+from upstream.operators.relations.plan.nodes import Changes, SetOperation, TimeRange, WindowOver
 
 from .checking import S, compiled
 
@@ -25,16 +21,3 @@ def test_what_is_given_ends_the_plan():
     given, top = parts(Changes(relation, "istream"), compiled, given=[relation])
     assert (given.key, given.stream, given.inputs) == (identity(relation), "", ())
     assert top.inputs == (given.key,)
-
-
-def test_the_name_of_a_node_is_the_same_in_another_process():
-    program = (
-        "import pyarrow as pa\n"
-        "from upstream.operators.relations.physical_plan import identity\n"
-        "from upstream.operators.relations.plan.nodes import Stream, TimeRange, WindowOver\n"
-        "print(identity(WindowOver(Stream('s', pa.schema([('t', pa.int64())])), TimeRange(3))))"
-    )
-    here = identity(WindowOver(Stream("s", pa.schema([("t", pa.int64())])), TimeRange(3)))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == here
-    assert identity(WindowOver(S, TimeRange(3))) != identity(WindowOver(S, TimeRange(4)))

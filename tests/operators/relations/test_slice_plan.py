@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from upstream.operators.relations.arrangement import OperatorState
-from upstream.operators.relations.physical_plan import identity
+from upstream.operators.relations.plan.identity import identity
 from upstream.operators.relations.plan.nodes import Aggregate, TimeRange, WindowOver
 from upstream.operators.relations.slice_plan import Families, sliced
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from upstream.operators.relations.physical_plan import identity
 from upstream.operators.relations.plan import nodes
+from upstream.operators.relations.plan.identity import identity
 from upstream.operators.relations.slice_plan import family_key, is_family, narrowest, shape_of, width_among
 
 from .checking import LARGE, LONG, TEXT, K, N, S, V, call, column, constant

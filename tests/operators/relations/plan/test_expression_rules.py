@@ -1,4 +1,4 @@
-"""Canonical texts of expressions, and which expressions never fail."""
+"""Operands in one order, and which expressions never fail."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kit.continuous import relation
 
 from upstream.expressions.nodes import conjuncts
-from upstream.operators.relations.plan.expression_rules import canonical_text, conjunct_texts, never_fails, size
+from upstream.operators.relations.plan.expression_rules import conjuncts_in_order, never_fails, ordered, size
 from upstream.operators.relations.plan.nodes import WindowOver
 
 
@@ -14,8 +14,8 @@ def expression(text):
     return dict(relation(f"SELECT {text} AS x FROM trade [NOW]").columns)["x"]
 
 
-def text(sql):
-    return canonical_text(expression(sql), lambda name: name)
+def operands(sql):
+    return ordered(expression(sql))
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def text(sql):
         ("CAST(n AS BIGINT)", "n"),
     ],
 )
-def test_the_same_meaning_has_one_text(one, other):
-    assert text(one) == text(other)
+def test_the_same_meaning_has_one_order(one, other):
+    assert operands(one) == operands(other)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_the_same_meaning_has_one_text(one, other):
         ("sym LIKE 'a'", "'a' LIKE sym"),
     ],
 )
-def test_another_meaning_has_another_text(one, other):
-    assert text(one) != text(other)
+def test_another_meaning_is_another_expression(one, other):
+    assert operands(one) != operands(other)
 
 
 @given(st.permutations(["n > 1", "px < 2", "sym = 'a'", "n <> 7"]))
@@ -60,7 +60,7 @@ def test_conditions_have_no_order(parts):
     plan = relation("SELECT * FROM trade [NOW] WHERE " + " AND ".join(parts))
     usual = relation("SELECT * FROM trade [NOW] WHERE n > 1 AND px < 2 AND sym = 'a' AND n <> 7")
     assert [str(each) for each in conjuncts(plan.condition)] != []
-    assert conjunct_texts(plan.condition, str) == conjunct_texts(usual.condition, str)
+    assert conjuncts_in_order(plan.condition) == conjuncts_in_order(usual.condition)
     assert isinstance(plan.source, WindowOver)
 
 

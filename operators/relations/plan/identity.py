@@ -1,0 +1,116 @@
+"""Names of plans and expressions by their content: equal for equal ones only, in every process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import wraps
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from ....expressions.nodes import Call, Constant, Days, Expression, Field
+from .nodes import (
+    Aggregate,
+    Aggregation,
+    Changes,
+    Copies,
+    Distinct,
+    Hop,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Order,
+    Project,
+    RowWindow,
+    Sample,
+    SetOperation,
+    StoredTable,
+    Stream,
+    TimeRange,
+    Top,
+    UnboundedWindow,
+    Where,
+    WindowOver,
+)
+
+# Names of operators' states and the shards of gathered rows follow from these words. So a class can be renamed.
+_NODES: dict[type, str] = {
+    Aggregate: "aggregate",
+    Changes: "changes",
+    Copies: "copies",
+    Distinct: "distinct",
+    Join: "join",
+    Project: "project",
+    Sample: "sample",
+    SetOperation: "set",
+    Stream: "stream",
+    Top: "top",
+    Where: "where",
+    WindowOver: "window",
+}
+_WORDS: dict[type, str] = {
+    **_NODES,
+    Aggregation: "aggregation",
+    Call: "call",
+    Field: "field",
+    Hop: "hop",
+    Latest: "latest",
+    Now: "now",
+    Order: "order",
+    RowWindow: "rows",
+    StoredTable: "table",
+    TimeRange: "range",
+    UnboundedWindow: "unbounded",
+}
+_FIELDS = {kind: tuple(each.name for each in dataclasses.fields(kind)) for kind in _WORDS}
+
+T = TypeVar("T")
+
+_MOST = 50_000
+
+
+def remembered(function: Callable[[Node], T]) -> Callable[[Node], T]:
+    """Cache a function by the node's identity, as comparing or hashing nodes would cost as much as the function."""
+    known: dict[int, tuple[Node, T]] = {}
+
+    @wraps(function)
+    def asked(node: Node) -> T:
+        found = known.get(id(node))
+        if found is None or found[0] is not node:
+            if len(known) >= _MOST:
+                known.clear()
+            found = known[id(node)] = node, function(node)
+        return found[1]
+
+    return asked
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """Return a short name for the content of a value."""
+    return sha256(content(value).encode()).hexdigest()[:length]
+
+
+@remembered
+def identity(node: Node) -> str:
+    """Return a name for the computation of a node."""
+    return sha256(_parts(node).encode()).hexdigest()[:20]
+
+
+def content(value: Any) -> str:
+    """Return a text for an expression, a node, or a tuple of such: equal for equal ones only."""
+    kind = type(value)
+    if kind in _NODES:
+        return identity(value)
+    if kind is Constant:
+        # A tuple of a long list is one value.
+        days = "days " if isinstance(value.value, Days) else ""
+        return f"{days}{value.value.total_seconds() if days else repr(value.value)}:{value.type}"
+    if kind is tuple:
+        return f"({', '.join(map(content, value))})"
+    return _parts(value) if kind in _WORDS else repr(value)
+
+
+def _parts(value: Node | Expression) -> str:
+    kind = type(value)
+    return f"{_WORDS[kind]}({', '.join(content(getattr(value, name)) for name in _FIELDS[kind])})"
