@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from upstream.core.feedback.checkpoint_layout import joins_folder, queue_folder
 from upstream.core.feedback.reports import JoinReport, QueueReport, read_reports
 from upstream.delta_format.deletion_vectors import COPIES, VECTORS
+from upstream.sink.figures.summary import read_summaries
 
 from . import oracle
 from .inputs import Inputs, Row
@@ -43,6 +44,7 @@ class Checks:
         if self.config["sink"]["kind"] != "none":
             self.table(read)
             self.folder()
+            self.account()
 
     def at_end(self) -> None:
         """When nothing is left to do."""
@@ -275,6 +277,19 @@ class Checks:
     @property
     def waits(self) -> bool:
         return any(stage.waits for stage in self.query.stages)
+
+    def account(self) -> None:
+        """What the source has counted is what the commits took in, after each of them; a queue still holds rows."""
+        if self._ops or self.config["sink"]["kind"] != "table":
+            return
+        taken = counted = 0
+        for _, each in read_summaries(str(self.sink.path)):
+            counts = each.sources
+            if counts is None or counts.received < counted:
+                raise MismatchError(f"after {counted} rows the source has counted {counts}")
+            taken, counted = taken + each.delivered + each.superseded, counts.received
+            if taken != counted or not 0 <= counts.late_idle <= counts.late <= counted - counts.suspects:
+                raise MismatchError(f"of {counted} rows {taken} are accounted for: {counts}")
 
     def folder(self) -> None:
         """Nothing lies there without a name but what the dead left."""

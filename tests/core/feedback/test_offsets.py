@@ -17,7 +17,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback import offsets as kept_feeds
-from upstream.core.feedback.offsets import OffsetBook, journaled_counts, journaled_offsets, whole_offset
+from upstream.core.feedback.offsets import (
+    OffsetBook,
+    SourceCounts,
+    counts_in,
+    journaled_counts,
+    journaled_offsets,
+    whole_offset,
+)
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
@@ -180,3 +187,19 @@ def test_each_source_has_its_offset_whatever_form_that_has(tmp_path):
     assert journaled_offsets(TableFolder(str(tmp_path)), 4) == [{"progress": {}}, 17, "at the end"]
     with pytest.raises(FileNotFoundError):
         journaled_offsets(TableFolder(str(tmp_path)), 5)
+
+
+def test_counts_of_several_sources_add_up_and_are_none_where_one_does_not_count(tmp_path):
+    def offset(received: int, *, looked: bool = True) -> dict[str, Any]:
+        return {"looked": looked, "progress": {"f": {"received": received, "late": 1, "late_idle": 0, "suspects": 2}}}
+
+    assert counts_in([offset(3), offset(4), {"tick": 9}]) == SourceCounts(7, 2, 0, 4)
+    assert counts_in([offset(3), offset(4, looked=False)]) is None
+    assert counts_in([{"tick": 9}]) is None
+    assert counts_in([offset(3), {"partition": 1}]) is None
+    assert journaled_counts(TableFolder(str(tmp_path)), 0) is None
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n-\n" + json.dumps(offset(5)))
+    assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(5, 1, 0, 2)
+    (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"half')
+    assert journaled_counts(TableFolder(str(tmp_path)), 1) is None
