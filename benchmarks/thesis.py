@@ -103,7 +103,7 @@ def _over_slides(slides: tuple[int, ...], work: dict[str, list[float]]) -> list[
     if any(a >= b for a, b in zip(wid, rescanned, strict=True)):
         most = max(a / b for a, b in zip(wid, rescanned, strict=True))
         differs.append(
-            f"WID does up to {most:.2f} times the operations of buffering, wanted fewer; see docs/experiments.md"
+            f"WID does up to {most:.2f} times the operations of buffering, wanted fewer; see benchmarks/README.md"
         )
     gains = [b / a for a, b in zip(panes, rescanned, strict=True)]
     if any(gain < 1 for gain in gains[:-1]) or sorted(gains, reverse=True) != gains:
@@ -260,7 +260,7 @@ def _off_the_table(shares: dict[int, float]) -> list[str]:
 
 
 def latency(operations: list[float], time: float, *, panes: bool) -> list[str]:
-    """Return where AdaptWID's latency is not as docs/experiments.md states it; the thesis has it below WID's.
+    """Return where AdaptWID's latency is not as benchmarks/README.md states it; the thesis has it below WID's.
 
     Parameters
     ----------

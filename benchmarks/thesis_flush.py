@@ -138,7 +138,7 @@ def figure_8_7(quick: bool) -> Figure:
     ]
     for (flush, size), each in busy.items():
         # At least 91 % in the thesis. Here the first packets after a window's end make old aggregates leave, too, and
-        # with a million entries that is what the ring buffer has to hold: see docs/experiments.md.
+        # with a million entries that is what the ring buffer has to hold: see benchmarks/README.md.
         if flush != "in order" and min(each) < 80:
             differs.append(f"{flush} with a table of {size} is busy for {min(each):.0f} %, wanted at least 80")
     ratio = [out / held for out, held in zip(rates["slow", "2"], rates["in order", "2"], strict=True)]
