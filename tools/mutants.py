@@ -2,7 +2,7 @@
 
 ``make mutants`` runs all kernels, for a night; ``make mutants KERNELS="newest panes"`` some of them, ``KERNELS="panes
 --sample 100 --seed 1"`` some of their mutants. ``--again`` runs only what lived in the run before, and what is new. The
-exit code is 1 where fewer than 95 % of a kernel's mutants are killed. Survivors and why they may live: docs/mutants.md.
+exit code is 1 where fewer than 95 % of a kernel's mutants are killed. Survivors and why they may live: tests/README.md.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ from kit import modules
 from kit.places import ROOT
 
 PAGES = [
-    ROOT / "README.md",
-    ROOT / "benchmarks" / "README.md",
+    *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "tests")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]

@@ -1,5 +1,5 @@
 """A simulator of the whole pipeline in one process, without Spark: `python -m tests.simulation --help`,
-docs/simulation.md.
+tests/README.md.
 """
 
 import sys

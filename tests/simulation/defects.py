@@ -1,5 +1,5 @@
 """Defects that the product had, or could have, each put in by a patch of the function that prevents it: the simulation
-must find every one. docs/simulation.md says what each of them does.
+must find every one. tests/README.md says what each of them does.
 """
 
 import contextlib
