@@ -56,8 +56,7 @@ def list_queries(
 ) -> None:
     """Print the queries, views and relations."""
     from ..conf.units import now_us
-    from ..hosting.registry.registry import listed
-    from ..hosting.reports import Reports
+    from ..hosting.reports import Reports, listed
     from ..storage.folder import folder_at
 
     registry = _registry(context)
@@ -147,7 +146,7 @@ def drop(
     ] = False,
 ) -> None:
     """Forget a query. Its table stays as it is, unless it is to be deleted."""
-    from ..hosting.removal import drop_query
+    from ..hosting.registry.edits import drop_query
 
     registry = drop_query(context.obj, name, delete_table=delete_table)
     typer.echo(f"drop {name}: version {registry.version}")

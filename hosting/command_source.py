@@ -13,7 +13,7 @@ from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
 from .messages import TICK, offset_of
 from .registry.journal import Journal
-from .registry.state import RegistryTexts
+from .registry.registry import RegistryTexts
 from .reports import HostReport, QueryReport, Reports
 
 # With a cost c and a weight w, a query that is served every T seconds adds w·T/2 to the weighted staleness and takes

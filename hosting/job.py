@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -11,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
 from ..conf.connect_client import is_client
-from ..conf.errors import EnvironmentMissingError, OptionError
+from ..conf.errors import EnvironmentMissingError, OptionError, UpstreamError
 from ..conf.locations import checkpoint_location
 from ..conf.session import check_state_store, register_data_source
 from ..core.feedback.checkpoint_layout import stage_folder
@@ -25,6 +26,7 @@ from ..operators.runtime.steps import InShards
 from ..plan.nodes import Map, Transform, check_complete, walk
 from ..sink.commit.batch_identity import read_offsets
 from ..sink.commit.batch_name import running_batch
+from ..sink.results.deletion import delete_table
 from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables
 from ..storage.folder import TableFolder, folder_at
@@ -38,7 +40,6 @@ from .registry.changes import Change
 from .registry.edits import check_tables, record
 from .registry.journal import Journal
 from .registry.registry import registry_at, registry_now
-from .removal import DroppedTables
 from .reports import Reports
 from .scan import ScanStep
 from .second_stage import SecondStage
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
     from ..sink.figures.summary import CommitSummary
     from .registry.registry import Registry
+
+_LOG = logging.getLogger("upstream.queries")
 
 
 def build_host(
@@ -274,6 +277,31 @@ class HostedBatches:
             assert running is not None, "called outside of a foreachBatch"
             self._tables = ResultTables(running.name.application, self._checkpoint)
         return self._tables
+
+
+class DroppedTables:
+    """Deletes the tables of dropped queries on the driver, each once per process."""
+
+    def __init__(self, options: tuple[tuple[str, str], ...] = ()) -> None:
+        self._options = options
+        self._done: dict[str, int] = {}
+
+    def delete(self, registry: Registry, host: str) -> None:
+        """Delete the tables that a registry marks as deleted; warn about those that cannot be deleted.
+
+        The registry is that of the batch that begins, so no running batch writes to these tables. `host` is the
+        streaming query's id.
+        """
+        for name, version in registry.deleted.items():
+            if self._done.get(name) == version:
+                continue
+            self._done[name] = version
+            location = registry.settings.table_of(name)
+            try:
+                if delete_table(location, name, host, version, self._options):
+                    _LOG.info("deleted the table of the query %s, which was dropped: %s", name, location)
+            except (UpstreamError, OSError) as error:
+                _LOG.warning("the table of the query %s, which was dropped, stays: %s", name, error)
 
 
 def _figures(summary: CommitSummary) -> tuple[int, float | None]:

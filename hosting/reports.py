@@ -6,13 +6,17 @@ import dataclasses
 import json
 import logging
 from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from ..core.feedback.reports import LeftOutFigures, write_value
 from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .output import BatchOutcome
+    from .registry.registry import Registry
 
 
 _LOG = logging.getLogger("upstream.queries")
@@ -155,3 +159,34 @@ def _faded(before: float, now: float) -> float:
 
 def _waits(report: HostReport) -> bool:
     return any(each.waiting_since_us is not None for each in report.queries.values())
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def listed(registry: Registry, reports: Mapping[int, QueryReport], now_us: int) -> pl.DataFrame:
+    """Return a row for each query, in order of registration.
+
+    `reports` are by incarnation, so a query that has restarted since its report has none.
+    """
+    import polars as pl
+
+    rows = list[tuple[object, ...]]()
+    for each in registry.queries.values():
+        report = reports.get(each.id)
+        whole_from = None if report is None else _time(report.whole_from)
+        staleness = None if report is None else report.staleness_s
+        since = None if report is None or not each.active else report.waiting_since_us
+        waiting = None if since is None else max(now_us - since, 0) / 1e6
+        rows.append((each.name, each.text, each.weight, each.active, each.reason, whole_from, staleness, waiting))
+    columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
+    more = {"whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64}
+    return pl.DataFrame(rows, {**columns, **more}, orient="row")
+
+
+def _time(time_us: int | None) -> datetime | None:
+    """Return a time; `datetime.min` for the beginning of a stream."""
+    try:
+        return None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=timezone.utc)

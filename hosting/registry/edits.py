@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from ...conf.errors import OptionError, QueryRefusedError, UpstreamError
+from ...conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
 from ...conf.locations import Place, check_apart, real_location, relation_of_places
 from ...expressions.kinds import UTC
 from ...operators.relations.plan.nodes import Stream, walk
+from ...sink.commit.last_commit import read_query_id
+from ...sink.results.deletion import refuse_foreign
 from ...sql import Catalog, Query, bind
+from ...storage.folder import folder_at
 from ..placement.rehearsal import rehearse
 from .changes import Change, Settings, change_to, check_name, found, known_name, pinned, relation_of, whole_view
 from .journal import Journal
@@ -327,6 +330,32 @@ def refresh(checkpoint: str, name: str, storage: Mapping[str, str] | None = None
     name = known_name(name, registry.catalog.relations, "relation")
     table = registry.catalog.relations[name].table
     return registry if table is None else record(checkpoint, change_to(pinned(name, table.location, storage)))
+
+
+def drop_query(
+    checkpoint: str, name: str, *, delete_table: bool = False, options: tuple[tuple[str, str], ...] = ()
+) -> Registry:
+    """Drop a query, and have the job delete its table if `delete_table` is set.
+
+    Raises OptionError if there is no such query, and TableError if the table to delete is not the query's own.
+    """
+    if not delete_table:
+        return record(checkpoint, Change("drop", name))
+    registry = registry_now(checkpoint)
+    spelled = known_name(name, registry.queries, "query")
+    refuse_foreign(registry.settings.table_of(spelled), spelled, _host(checkpoint), options)
+    return record(checkpoint, Change("drop", spelled, delete_table=True))
+
+
+def _host(checkpoint: str) -> str | None:
+    """Return the streaming query's id; None if it has never run."""
+    folder = folder_at(checkpoint)
+    try:
+        return read_query_id(folder)
+    except CheckpointError:
+        if folder.has("metadata"):
+            raise
+        return None
 
 
 SHARDS = 8

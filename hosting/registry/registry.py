@@ -1,4 +1,4 @@
-"""The registry at a version: the queries in force, each bound to its plan."""
+"""The registry at a version: the sum of the journal's changes, and the queries in force with their plans."""
 
 from __future__ import annotations
 
@@ -6,36 +6,33 @@ import dataclasses
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...conf.errors import CheckpointError
 from ...expressions.kinds import UTC
-from ...operators.relations.operator import FAILURES, attributed
-from ...sql import Catalog, Query, bind
-from .changes import Settings, found, known_name, whole_view
+from ...operators.relations.plan.nodes import Stream
+from .changes import Change, Settings, found, known_name, relation_of, whole_view
 from .journal import Journal
-from .state import JournalQuery, RegistryTexts
 
 if TYPE_CHECKING:
-    import polars as pl
+    from ...sql import Catalog, Query
 
 
 @dataclass(frozen=True)
 class RegisteredQuery:
     """A query of the registry."""
 
-    id: int  # the incarnation, as in ``JournalQuery``
+    id: int  # incarnation: greater after each start, which also restarts the table
     name: str
     text: str
-    weight: float
-    active: bool
-    reason: str | None  # of its inactivity, if known
-    buckets: int  # number of parts of its table
-    location: str  # of its table
+    weight: float = 1.0
+    active: bool = True
+    reason: str | None = None  # of its inactivity, if known
+    buckets: int = 1  # number of parts of its table
+    location: str = ""  # of its table
     bound: Query | None = field(default=None, compare=False, repr=False)  # its plan; certain only for active queries
     time_zone: str = UTC  # of its expressions
 
@@ -45,6 +42,79 @@ class RegisteredQuery:
         if self.bound is None:
             raise ValueError(f"the query '{self.name}' is not active, so it has no plan")
         return self.bound
+
+
+@dataclass(frozen=True)
+class RegistryTexts:
+    """The sum of a journal's changes at one version, without plans."""
+
+    version: int = 0
+    entries: Mapping[str, RegisteredQuery] = field(default_factory=dict[str, RegisteredQuery])
+    views: Mapping[str, str] = field(default_factory=dict[str, str])
+    # By dropped query: last change that deleted its table, and so all contents from before
+    deleted: Mapping[str, int] = field(default_factory=dict[str, int])
+    relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # the stored relations
+    begun: int = 0  # largest number that an incarnation or a table's deletion has used
+    failed: frozenset[int] = frozenset()  # failed incarnations
+
+    def after(self, changes: Iterable[Change]) -> RegistryTexts:
+        """Return the state after the next changes, in order.
+
+        A change has no effect if its query no longer exists, or if it reports a failed incarnation that is no longer in
+        force.
+        """
+        entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
+        deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
+        for change in changes:
+            version += 1
+            new = max(version, begun + 1)
+            if change.kind == "view":
+                views[change.name] = change.text or ""
+            elif change.kind == "drop_view":
+                views.pop(change.name, None)
+            elif change.kind == "relation":
+                relations[change.name] = relation_of(change)
+                for name in change.restarts or ():
+                    if name in entries and entries[name].active:
+                        begun = max(version, begun + 1)
+                        entries[name] = replace(entries[name], id=begun)
+            elif change.kind == "drop_relation":
+                relations.pop(change.name, None)
+            elif change.kind == "register":
+                entries[change.name] = _registered(change, new)
+            elif change.kind == "drop":
+                dropped = entries.pop(change.name, None)
+                if dropped is not None and change.delete_table:
+                    deleted[change.name] = begun = max(version, begun)
+            elif change.name in entries:
+                before = entries[change.name]
+                entries[change.name] = _changed(before, change, new)
+                if change.kind == "fail" and entries[change.name] is not before:
+                    failed.add(before.id)
+            if change.name in entries:
+                begun = max(begun, entries[change.name].id)
+        return RegistryTexts(version, entries, views, deleted, relations, begun, frozenset(failed))
+
+
+def _registered(change: Change, version: int) -> RegisteredQuery:
+    weight = 1.0 if change.weight is None else change.weight
+    active, buckets, zone = change.active is not False, change.buckets or 1, change.time_zone or UTC
+    return RegisteredQuery(version, change.name, change.text or "", weight, active, buckets=buckets, time_zone=zone)
+
+
+def _changed(entry: RegisteredQuery, change: Change, version: int) -> RegisteredQuery:
+    if change.kind == "activate":
+        return entry if entry.active else replace(entry, id=version, active=True, reason=None)
+    if change.kind == "deactivate":
+        return replace(entry, active=False, reason=change.reason) if entry.active else entry
+    if change.kind == "fail":
+        current = entry.active and entry.id == change.id
+        return replace(entry, active=False, reason=change.reason) if current else entry
+    weight = entry.weight if change.weight is None else change.weight
+    if change.text is None or change.text == entry.text:
+        return replace(entry, weight=weight)
+    # A failed query stays inactive until a user activates it.
+    return replace(entry, id=version, text=change.text, weight=weight, time_zone=change.time_zone or entry.time_zone)
 
 
 @dataclass(frozen=True)
@@ -129,78 +199,29 @@ class _Versions:
         }
         return Registry(state.version, catalog, queries, self.settings, state.deleted, state.failed)
 
-    def _registered(self, entry: JournalQuery, catalog: Catalog, known: RegisteredQuery | None) -> RegisteredQuery:
-        active, reason = entry.active, entry.reason
-        bound = known.bound if known is not None else None
-        if active and bound is None:
-            try:
-                bound = bind(entry.text, catalog.in_zone(entry.time_zone))
-            except FAILURES as error:
-                active, reason = False, str(attributed(error))
-        made = RegisteredQuery(
-            entry.id,
-            entry.name,
-            entry.text,
-            entry.weight,
-            active,
-            reason,
-            entry.buckets,
-            self.settings.table_of(entry.name),
-            bound,
-            entry.time_zone,
-        )
-        return known if known is not None and known == made and known.bound is bound else made
+    def _registered(self, entry: RegisteredQuery, catalog: Catalog, known: RegisteredQuery | None) -> RegisteredQuery:
+        made = replace(entry, location=self.settings.table_of(entry.name), bound=known.bound if known else None)
+        if made.active and made.bound is None:
+            made = _bound(made, catalog)
+        return known if known is not None and known == made and known.bound is made.bound else made
 
 
 _versions: OrderedDict[str, _Versions] = OrderedDict()
 
 
-_WORD = re.compile(r"[\w.-]+")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
+    """Return a query with its plan; inactive if it cannot be bound."""
+    # The process that plans batches needs no plans, and does without the parser.
+    from ...operators.relations.operator import FAILURES, attributed
+    from ...sql import bind
 
-
-class QueryStatus(Protocol):
-    """The job's report of a query."""
-
-    @property
-    def whole_from(self) -> int | None:
-        """The event time in µs from which its results are complete, if known."""
-
-    @property
-    def staleness_s(self) -> float | None:
-        """The age in seconds of the rows that its table took last."""
-
-    @property
-    def waiting_since_us(self) -> int | None:
-        """The oldest arrival in µs behind results that wait; None if none wait."""
-
-
-def listed(registry: Registry, reports: Mapping[int, QueryStatus], now_us: int) -> pl.DataFrame:
-    """Return a row for each query, in order of registration.
-
-    `reports` are by incarnation, so a query that has restarted since its report has none.
-    """
-    import polars as pl
-
-    rows = list[tuple[object, ...]]()
-    for each in registry.queries.values():
-        report = reports.get(each.id)
-        whole_from = None if report is None else _time(report.whole_from)
-        staleness = None if report is None else report.staleness_s
-        since = None if report is None or not each.active else report.waiting_since_us
-        waiting = None if since is None else max(now_us - since, 0) / 1e6
-        rows.append((each.name, each.text, each.weight, each.active, each.reason, whole_from, staleness, waiting))
-    columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
-    more = {"whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64}
-    return pl.DataFrame(rows, {**columns, **more}, orient="row")
-
-
-def _time(time_us: int | None) -> datetime | None:
-    """Return a time; `datetime.min` for the beginning of a stream."""
     try:
-        return None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
-    except OverflowError:
-        return datetime.min.replace(tzinfo=timezone.utc)
+        return replace(query, bound=bind(query.text, catalog.in_zone(query.time_zone)))
+    except FAILURES as error:
+        return replace(query, active=False, reason=str(attributed(error)))
+
+
+_WORD = re.compile(r"[\w.-]+")
 
 
 def text_of(query: str, registry: Registry) -> str:

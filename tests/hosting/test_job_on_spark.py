@@ -21,10 +21,9 @@ from upstream.core.rows.system_column import SYSTEM
 from upstream.hosting.host_lease import CheckpointLease
 from upstream.hosting.job import start
 from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import define_stream, opened, record
+from upstream.hosting.registry.edits import define_stream, drop_query, opened, record
 from upstream.hosting.registry.journal import Journal
 from upstream.hosting.registry.registry import registry_now
-from upstream.hosting.removal import drop_query
 from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.storage.folder import folder_at

@@ -1,7 +1,13 @@
 """Reports of queries: each batch counts once."""
 
+from datetime import datetime, timezone
+
+from kit.registries import COUNTS, FAST, begun, register
+
 from upstream.hosting.output import BatchOutcome, Began
-from upstream.hosting.reports import QueryReport, Reports
+from upstream.hosting.registry.changes import Change
+from upstream.hosting.registry.edits import record
+from upstream.hosting.reports import QueryReport, Reports, listed
 from upstream.storage.folder import folder_at
 
 
@@ -79,3 +85,35 @@ def test_how_often_a_query_has_results(tmp_path):
     assert after(3, BatchOutcome(waiting={1: 50}, rows={2: 1})) == {1: 0.79, 2: 1.0}, "who knows what it has had"
     assert after(4, BatchOutcome(rows={1: 3})) == {1: 0.79, 2: 1.0}
     assert after(5, BatchOutcome()) == {1: 0.79, 2: 1.0}, "nothing came"
+
+
+def test_queries_are_listed_in_the_order_of_registration(tmp_path):
+    checkpoint = begun(tmp_path)
+    for name in ("z", "a", "m"):
+        registry = register(checkpoint, name)
+    assert listed(registry, {}, 0)["name"].to_list() == ["z", "a", "m"]
+    registry = record(checkpoint, Change("fail", "z", reason="overflow", id=1))
+    assert listed(registry, {}, 0).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None, None)
+    assert record(checkpoint, Change("alter", "z", weight=2)).queries.keys() == registry.queries.keys()
+
+
+def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older(tmp_path):
+    checkpoint = begun(tmp_path)
+    for name in ("a", "b", "c", "d"):
+        registry = register(checkpoint, name)
+    waits = QueryReport(whole_from=1_700_000_000_000_000, staleness_s=0.25, waiting_since_us=3_000_000)
+    reports = {
+        1: waits,
+        2: QueryReport(whole_from=-(1 << 62)),
+        3: QueryReport(staleness_s=1.5, waiting_since_us=6_000_000),
+    }
+    assert listed(registry, reports, 5_500_000).select("name", "whole_from", "staleness", "waiting").rows() == [
+        ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25, 2.5),
+        ("b", datetime(1, 1, 1, tzinfo=timezone.utc), None, None),
+        ("c", None, 1.5, 0.0),
+        ("d", None, None, None),
+    ]
+    again = record(checkpoint, Change("alter", "a", FAST))
+    assert listed(again, reports, 0).row(0)[-3:] == (None, None, None), "it has begun again"
+    resting = record(checkpoint, Change("deactivate", "c"))
+    assert listed(resting, reports, 7_000_000).row(2)[-1] is None

@@ -143,9 +143,9 @@ DEFECTS = {
     "relation-of-now": Defect("hosted", 4, _rows_of_now, (f"{_HOSTING}.scan:rows_at",)),
     "deleted-again": Defect(
         "hosted", 27, lambda mended: lambda *given: mended(*given[:3], 1 << 60, *given[4:]),
-        (f"{_HOSTING}.removal:delete_result",),
+        (f"{_HOSTING}.job:delete_table",),
     ),
-    "never-deleted": Defect("hosted", 4, _gives(None), (f"{_HOSTING}.removal:DroppedTables.delete",)),
+    "never-deleted": Defect("hosted", 4, _gives(None), (f"{_HOSTING}.job:DroppedTables.delete",)),
     "waits-forgotten": Defect("hosted", 4, _gives({}), (f"{_HOSTING}.output:DeferredChanges.to_json",)),
     "state-of-nobody": Defect("hosted", 0, _gives(None), (f"{_HOSTING}.evaluations:Evaluations.keep",)),
 }  # fmt: skip

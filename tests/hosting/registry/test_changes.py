@@ -21,7 +21,7 @@ from upstream.hosting.registry.changes import (
     pinned,
     relation_of,
 )
-from upstream.hosting.registry.state import RegistryTexts
+from upstream.hosting.registry.registry import RegistryTexts
 from upstream.operators.relations.plan.nodes import Stream
 
 CHANGES = st.builds(

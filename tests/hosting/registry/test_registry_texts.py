@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.state import RegistryTexts
+from upstream.hosting.registry.registry import RegistryTexts
 
 _NAMES = st.sampled_from(["a", "b", "c"])
 _TEXTS = st.sampled_from(["one", "two"])
