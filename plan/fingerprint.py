@@ -99,16 +99,13 @@ def _free(node: StatefulNode, checkpoint: str, taken: set[str]) -> str:
     return folder
 
 
-_SILENT = "idle='ets'"
-
-
 class FingerprintPart(NamedTuple):
     """An operator in a fingerprint."""
 
     place: str  # the folder of its reports, relative to the checkpoint if below it
     name: str  # the user's name for it
     identity: Mapping[str, str]  # the settings to which its state is bound, in words
-    paced: str | None = None  # the argument that adds an input of its own, or ""; None in records of 0.1.0
+    paced: str = ""  # the argument that adds an input of its own
 
     @property
     def text(self) -> str:
@@ -147,7 +144,7 @@ def to_json(found: Fingerprint) -> list[Any]:
 def from_json(value: Iterable[Any]) -> Fingerprint:
     """Return the fingerprint that :func:`to_json` gave."""
     return tuple(
-        tuple(FingerprintPart(part["place"], part["name"], part["identity"], part.get("paced")) for part in stage)
+        tuple(FingerprintPart(part["place"], part["name"], part["identity"], part["paced"]) for part in stage)
         for stage in value
     )
 
@@ -201,16 +198,14 @@ def _changed(was: FingerprintPart, now: FingerprintPart) -> list[str]:
         for name, value in before.items()
         if after.get(name) != value
     ]
-    # A release that recorded nothing of it had no `idle`.
-    paced = "" if was.paced is None and now.paced == _SILENT else was.paced
-    if changes or paced is None or paced == now.paced:
+    if changes or was.paced == now.paced:
         return changes
-    said = f"has {now.paced} now, which adds" if now.paced else f"had {paced}, which added"
+    said = f"has {now.paced} now, which adds" if now.paced else f"had {was.paced}, which added"
     return [f"{was.text} {said} to the inputs that Spark numbers"]
 
 
 def _paced(node: StatefulNode) -> str:
-    return "" if not node.paced else _SILENT if isinstance(node, Intake) else "flush='slow'"
+    return "" if not node.paced else "idle='ets'" if isinstance(node, Intake) else "flush='slow'"
 
 
 def _in_order(parts: Mapping[str, FingerprintPart]) -> str:

@@ -147,13 +147,6 @@ def test_the_collector_is_the_one_that_the_user_names_and_another_python_for_wor
     assert mine == "1"
 
 
-def test_no_java_is_one_sentence(tmp_path):
-    script = "from upstream.conf.session import session\nsession()"
-    done = run_python(script, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME=None)
-    assert done.returncode == 1
-    assert "EnvironmentMissingError: There is no Java" in done.stderr.splitlines()[-1]
-
-
 def test_workers_are_warmed_by_a_batch_that_really_runs(spark):
     context = spark.sparkContext
     context.setLocalProperty("spark.jobGroup.id", "before")

@@ -47,10 +47,6 @@ def test_a_key_that_goes_is_a_tombstone_and_one_that_stays_is_not():
     assert table.schema.names == [*hosted.result.schema.names, SYSTEM]
 
 
-def test_what_comes_and_goes_is_nothing():
-    assert result_frames(query(NEWEST), changes([("a", "1", 5, 1), ("a", "1", 6, -1)]), STAMP) == []
-
-
 def test_later_batches_win_then_upserts():
     hosted = query(NEWEST)
     up = taken(hosted, [("a", "1", 5, 1)], Stamp(3, 0, 4, 90, 80))

@@ -80,20 +80,6 @@ def test_an_input_of_ticks_neither_comes_nor_goes(plain, paced, words):
             check_same(from_json(through_json(to_json(of(was)))), of(now))
 
 
-def test_a_record_of_the_first_release_does_not_have_the_ticks():
-    def first_release(plan: Node):
-        return from_json(
-            [[{name: part[name] for name in part if name != "paced"} for part in stage] for stage in to_json(of(plan))]
-        )
-
-    check_same(first_release(ordered(rows())), of(ordered(rows(), paced=True)))
-    check_same(first_release(ordered(rows())), of(ordered(rows())))
-    check_same(first_release(intake("gps")), of(intake("gps")))
-    # It had none for DataFrames.
-    with pytest.raises(CheckpointError, match="has idle='ets' now"):
-        check_same(first_release(intake("gps")), of(intake("gps", paced=True)))
-
-
 def test_an_operator_of_another_kind_in_the_same_place():
     with pytest.raises(CheckpointError, match=r"ordered \(upstream-reorder/0\) is now union"):
         check_same(of(ordered(rows())), of(union(rows(), rows())))

@@ -11,7 +11,7 @@ import pytest
 from kit.feeds import write_csv
 from kit.queries import run_to_end
 from pyspark import cloudpickle
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import upstream
@@ -300,8 +300,3 @@ def test_a_query_goes_on_where_its_steps_ran_elsewhere(spark, folder, tmp_path):
     assert run(blocked(feed(spark, folder))) == (False, sorted(more * 2))
     write_csv(folder / "c.csv", "key,ms,value", [("last", 3000, 52)])
     assert run(feed(spark, folder)) == (True, [("last", 3000, 104)] * 2)
-
-
-def test_the_option_is_not_for_users(spark, folder):
-    with pytest.raises(AnalysisException, match=r"OptionError: upstreamSteps='mine'.*leave this option out"):
-        feed(spark, folder, upstreamSteps="mine")

@@ -1,6 +1,5 @@
 import dataclasses
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -144,23 +143,6 @@ def test_a_view_may_be_a_stream(checkpoint):
     record(checkpoint, Change("view", "moves", f"ISTREAM({FAST})"))
     counts = "SELECT route_id, COUNT(*) AS n FROM moves [RANGE 1 HOUR] GROUP BY route_id"
     assert register(checkpoint, "q", counts).queries["q"].query.views == ("moves",)
-
-
-def test_two_writers_of_one_name_do_not_both_win(checkpoint):
-    def attempt(at: int) -> str | None:
-        try:
-            record(checkpoint, Change("register", "q", COUNTS if at % 2 else OTHER))
-        except OptionError as error:
-            return str(error)
-        return None
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(attempt, range(8)))
-    registry = registry_now(checkpoint)
-    assert registry.version == 1
-    wrong = [at for at, answer in enumerate(answers) if answer is not None]
-    assert len(wrong) == 4
-    assert {at % 2 for at in wrong} == {0 if registry.queries["q"].text == COUNTS else 1}
 
 
 def test_a_view_cannot_go_while_another_process_begins_to_use_it(checkpoint, monkeypatch):
