@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,17 +13,16 @@ from ..conf.process_identity import driver_process
 from ..conf.units import now_us
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from .commit.arrival_order import RowNumberOffset
-from .commit.commit import BatchCommit
 from .commit.last_commit import version_remembered, writer_id
 from .commit.lease import TableLease
 from .commit.metrics_table import check_metrics, offer_metrics
+from .commit.sink_table import SinkCommit
 from .figures.summary import CommitSummary, last_summary
 from .frames import parse_rows, unframed
-from .merge.bucket import BucketMerger
 from .merge.engines import Engine
 from .merge.history_merge import merger_of
 from .merge.outputs import Outputs, write_outputs
-from .merge.task import TaskResult, run_task
+from .merge.task import TableWriter, TaskResult
 from .spec import steps
 from .spec.layout import Layout
 from .spec.options import SinkTarget, parse_sink_options
@@ -78,7 +77,8 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
         base = RowNumberOffset.of(target, writer_id(target), table, snapshot, files).base
         steps.reached(CommitStep.READ)
-        return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed, base=base)
+        writer = TableWriter(target, layout, files, merger, outputs)
+        return LatestStreamWriter(writer, snapshot, framed=framed, base=base)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -160,56 +160,33 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     added to the numbers of rows.
     """
 
-    def __init__(
-        self,
-        target: SinkTarget,
-        layout: Layout,
-        files: DataFiles,
-        merger: BucketMerger,
-        seen: Snapshot,
-        clock_us: Callable[[], int] = now_us,
-        *,
-        outputs: Outputs,
-        framed: bool = False,
-        base: int = 0,
-    ) -> None:
-        self._outputs = outputs
-        self._base = base
-        self._framed = framed
-        self._target = target
-        self._layout = layout
-        self._schema = files.schema
-        self._merger = merger
+    def __init__(self, writer: TableWriter, seen: Snapshot, *, framed: bool = False, base: int = 0) -> None:
+        self._writer = writer
         self._seen = seen
-        self._commit = BatchCommit(target, layout, files, merger, clock_us)
+        self._framed = framed
+        self._base = base
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Merge a task's rows and stage the files (in a task)."""
-        rows = unframed(iterator) if self._framed else iterator
-        with self._target.folder.guarded():
-            result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs, self._base)
-            # Here, since a task may run on another machine than the commit.
-            self._target.folder.sync(file.path for file in result.staged)
-            steps.reached(CommitStep.HANDED_OVER)
-            return result
+        return self._writer.run(unframed(iterator) if self._framed else iterator, self._seen, self._base)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""
-        with self._target.folder.guarded():
-            summary = self._commit.commit(_results(messages), batchId)
+        target = self._writer.target
+        with target.folder.guarded():
+            summary = SinkCommit(self._writer).commit(_results(messages), batchId)
             # Whether it was a repeat or not: the process may have died between the two.
             if summary is None or summary.late or summary.conflicts or summary.no_text:  # else it has named no files
-                near = version_remembered(self._target)
-                write_outputs(self._outputs, load_table(self._target), writer_id(self._target), near)
+                write_outputs(self._writer.outputs, load_table(target), writer_id(target), version_remembered(target))
             steps.reached(CommitStep.PUT_OUT)
-            offer_metrics(self._target)
+            offer_metrics(target)
             steps.reached(CommitStep.MEASURED)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Remove what this attempt staged (beside the driver)."""
         del batchId
-        with self._target.folder.guarded():
-            self._commit.discard(_results(messages))
+        with self._writer.target.folder.guarded():
+            SinkCommit(self._writer).discard(_results(messages))
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

@@ -21,6 +21,7 @@ from ..merge.task_rows import later_bound
 
 if TYPE_CHECKING:
     from ...conf.units import StalenessTarget
+    from ..spec.options import SinkTarget
     from ..table.files import StagedFile
     from ..table.table import Snapshot
     from .batch_identity import BatchIdentity
@@ -57,13 +58,13 @@ class MergeResults:
         """Return the files of deletions, for followers of the table."""
         return [merge.deletions for merge in self.merges if merge.deletions is not None]
 
-    def delivered(self, summary: CommitSummary) -> CommitChanges:
-        """Return the commit's record for followers of the table."""
+    def delivered(self, summary: CommitSummary, gone: Sequence[StagedFile] = ()) -> CommitChanges:
+        """Return the commit's record for followers of the table; `gone` has the keys that a new beginning removes."""
         marks = summary.low_watermarks.values()
         return CommitChanges(
             summary.committed_at_us,
             {file.path: file.fresh for file in self.rows if file.fresh},
-            {file.path: file.rows for file in self.deletions},
+            {file.path: file.rows for file in [*self.deletions, *gone]},
             summary.low_watermark,
             bool(marks) and all(mark is None for mark in marks),
         )
@@ -84,6 +85,7 @@ class MergeResults:
 
 def summarise(
     identity: BatchIdentity,
+    target: SinkTarget,
     results: Sequence[TaskResult],
     merged: MergeResults,
     snapshot: Snapshot,
@@ -96,7 +98,6 @@ def summarise(
 
     `last` is the summary of the query's commit before.
     """
-    target = identity.target
     marks = dict(last.low_watermarks) if last else {}
     for result in results:
         for feed, bound in result.bounds.items():

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from ...conf.errors import TableError
 from ...delta_format.latest_table import SEQ
+from ..figures.summary import APP_PREFIX
 from ..table.table import transaction_version
-from .batch_identity import recorded_batch
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,7 +52,7 @@ class RowNumberOffset:
             known = transaction_version(target, table, BASE_PREFIX + query)
             if known is not None:
                 return cls(known, query)
-            if recorded_batch(target, table, writer) is not None:
+            if transaction_version(target, table, APP_PREFIX + writer) is not None:
                 return cls(0, query)  # an earlier release, which had no bases, wrote for it
         return cls(_next(target, table, snapshot, files), query)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Callable
 from itertools import count
@@ -13,13 +12,10 @@ import pyarrow as pa
 
 from ...conf.errors import CheckpointError, TableError
 from ..figures.summary import APP_PREFIX
-from ..spec.options import SinkTarget
-from ..table.table import transaction_version
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from ...storage.folder import TableFolder
+    from ..spec.options import SinkTarget
 
 
 FINGERPRINT_PREFIX = "upstream.fingerprint-"
@@ -61,8 +57,8 @@ class Fingerprint(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberedWrite:
-    """A writer's numbered write, wherever the table keeps numbers and fingerprints.
+class BatchIdentity:
+    """The identity of a writer's batch for a table, wherever the table keeps numbers and fingerprints.
 
     Spark repeats a query's last batch only, with the offsets in its checkpoint. So an earlier number, or the
     same number with other offsets, is no repeat: the checkpoint was put back, and to skip the batch would lose
@@ -70,12 +66,43 @@ class NumberedWrite:
     """
 
     location: str
-    writer: str
+    writer: str  # its name in summaries and transactions
     number: int
     fingerprint: Fingerprint
     of_query: bool  # True if Spark numbers the writes: then only the last one is ever repeated
     one_of_several: bool  # True if a batch of the query may write to the table several times
     every_row: bool = False  # True if the table keeps every row, so that a row written twice is there twice
+    repeatable: bool = True  # False if the table is not to remember the batch
+
+    @classmethod
+    def of(cls, target: SinkTarget, writer: str, number: int, offsets: str | None, columns: str) -> BatchIdentity:
+        """Return the identity of a batch, from a digest of its offsets and a description of its columns."""
+        return cls(
+            target.location,
+            writer,
+            number,
+            Fingerprint.of(number, offsets, columns),
+            target.of_query,
+            target.application is not None,
+            target.options.keep.count is None,
+            target.repeatable,
+        )
+
+    def is_in(self, transaction: Callable[[str], int | None]) -> bool:
+        """Return True if a table has the batch, by the versions of its transactions; errors as of :meth:`repeats`."""
+
+        def fingerprint_of(writer: str) -> Fingerprint | None:
+            number = transaction(FINGERPRINT_PREFIX + writer)
+            return None if number is None else Fingerprint.of_number(number)
+
+        return self.repeatable and self.repeats(transaction(self.application), fingerprint_of)
+
+    def transactions(self) -> dict[str, int]:
+        """Return the transaction versions that go with the commit, by application."""
+        if not self.repeatable:
+            return {}
+        numbers = {self.application: self.number}
+        return numbers | ({FINGERPRINT_PREFIX + self.writer: self.fingerprint.number} if self.of_query else {})
 
     @property
     def application(self) -> str:
@@ -145,57 +172,6 @@ class NumberedWrite:
             hint=f"put the checkpoint back as it was after batch {recorded}; or start the query with "
             f"{again}{unchanged}",
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchIdentity:
-    """A writer's batch for a table."""
-
-    target: SinkTarget
-    writer: str  # its name in summaries and transactions
-    number: int
-    fingerprint: Fingerprint
-
-    @classmethod
-    def of(cls, target: SinkTarget, writer: str, number: int, columns: str) -> BatchIdentity:
-        """Return the identity of a batch; `columns` describes the columns that it writes."""
-        offsets = target.offsets if target.application is not None else read_offsets(target.checkpoint_folder, number)
-        return cls(target, writer, number, Fingerprint.of(number, offsets, columns))
-
-    def recorded(self, table: DeltaTable | None) -> int | None:
-        """Return the writer's last batch by the table's transactions; None if it has none."""
-        return None if table is None else recorded_batch(self.target, table, self.writer)
-
-    def repeats(self, table: DeltaTable, recorded: int | None) -> bool:
-        """Return True if the table has the batch; errors are those of :meth:`NumberedWrite.repeats`."""
-        if not self.target.repeatable:
-            return False
-        write = NumberedWrite(
-            self.target.location,
-            self.writer,
-            self.number,
-            self.fingerprint,
-            of_query=self.target.of_query,
-            one_of_several=self.target.application is not None,
-            every_row=self.target.options.keep.count is None,
-        )
-        return write.repeats(recorded, functools.partial(self._fingerprint, table))
-
-    def transactions(self) -> dict[str, int]:
-        """Return the transaction versions that go with the commit, by application."""
-        if not self.target.repeatable:
-            return {}
-        numbers = {APP_PREFIX + self.writer: self.number}
-        return numbers | ({FINGERPRINT_PREFIX + self.writer: self.fingerprint.number} if self.target.of_query else {})
-
-    def _fingerprint(self, table: DeltaTable, writer: str) -> Fingerprint | None:
-        number = transaction_version(self.target, table, FINGERPRINT_PREFIX + writer)
-        return None if number is None else Fingerprint.of_number(number)
-
-
-def recorded_batch(target: SinkTarget, table: DeltaTable, writer: str) -> int | None:
-    """Return a writer's last batch by the table's transactions; None if it has none."""
-    return transaction_version(target, table, APP_PREFIX + writer)
 
 
 def call_application(query_id: str, call: int) -> str:

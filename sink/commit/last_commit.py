@@ -1,11 +1,10 @@
-"""A query's name as a writer, and its last commit, to detect a table that has lost it."""
+"""The last commit to each table that a checkpoint remembers, to detect a table that has lost it."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -13,21 +12,38 @@ from ...conf.errors import CheckpointError, TableError
 from ...core.feedback.checkpoint_layout import SINK
 from ...core.feedback.reports import read_values, write_value
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
-from ...delta_format.log import commit_infos
 from ...storage.folder import TableFolder
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from ..spec.options import SinkTarget
 
 
-_NAME = "last-commit.json"
+_NAME = "last-commits.json"
+
+ITS_TABLE = ""
+"""The name of the table of a query that writes to one alone."""
 
 
-@dataclasses.dataclass(frozen=True)
-class LastCommit:
-    """The last commit that a query's checkpoint remembers.
+class CommitLog(Protocol):
+    """The log of a table, at its latest version."""
+
+    @property
+    def version(self) -> int:
+        """The latest version; -1 if there is no table."""
+        ...
+
+    @property
+    def table_id(self) -> str:
+        """The id in the table's metadata; empty without a table."""
+        ...
+
+    def entries(self, count: int) -> list[dict[str, Any]]:
+        """Return the `commitInfo` and `version` of the latest versions, newest first, as far as the log goes."""
+        ...
+
+
+class LastCommit(NamedTuple):
+    """The last commit to a table that the checkpoint remembers.
 
     The table's own record is not enough. A table that was deleted or put back has the record of an earlier
     state. After a RESTORE, which keeps transactions, it records batches that it no longer holds. To continue
@@ -37,64 +53,61 @@ class LastCommit:
     table_id: str  # the id in the table's metadata
     version: int  # the version of that commit, or a later one
     batch_id: int
+    incarnation: int = 0  # of the hosted query that made the commit
 
-    @classmethod
-    def of(cls, checkpoint: TableFolder) -> LastCommit | None:
-        """Return the last commit that the checkpoint remembers; None before the query's first one."""
-        try:
-            values = read_values(checkpoint.below(SINK), _NAME)
-            return cls(**values[0]) if values else None
-        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
-            raise _unusable(checkpoint, error) from error
+    def check(self, log: CommitLog, location: str, recorded: int | None, writer: str, name: str = ITS_TABLE) -> None:
+        """Refuse a table that lost commits of the query: it is gone, another one, or was restored.
 
-    def remember(self, checkpoint: TableFolder) -> None:
-        try:
-            write_value(checkpoint.below(SINK), _NAME, dataclasses.asdict(self))
-        except (OSError, pa.ArrowException) as error:
-            raise _unusable(checkpoint, error) from error
-
-    def check(self, table: DeltaTable | None, location: str, recorded: int | None, query_id: str) -> None:
-        """Refuse a table that lost commits of this query: it is gone, another one, or was restored.
-
-        `recorded` is the query's last batch by the table's transactions.
+        `recorded` is the query's last batch by the table's transactions, `writer` its name in them, and `name`
+        that of a hosted query.
         """
-        if table is None:
-            raise self._lost(f"there is no table at {location} any more")
-        if str(table.metadata().id) != self.table_id:
+        query = f"the query {name!r}" if name else "this query"
+        if log.version < 0:
+            raise self._lost(f"there is no table at {location} any more", name)
+        if log.table_id != self.table_id:
             raise self._lost(
-                f"the table at {location} is another one than this query has written: it was created again"
+                f"the table at {location} is another one than {query} has written: it was created again", name
             )
-        if table.version() < self.version or recorded is None or recorded < self.batch_id:
+        if log.version < self.version or recorded is None or recorded < self.batch_id:
             raise self._lost(
-                f"the table at {location}, at version {table.version()}, does not hold this query's last commit"
+                f"the table at {location}, at version {log.version}, does not hold the last commit of {query}", name
             )
-        newer = table.version() - self.version
-        restored = restored_over(commit_infos(table, newer), self.version, query_id) if newer else None
+        newer = log.version - self.version
+        restored = _restored_over(log.entries(newer), self.version, writer) if newer else None
         if restored is not None:
             raise self._lost(
                 f"version {restored} of the table at {location} has restored it to an earlier one, without commits of "
-                "this query"
+                f"{query}",
+                name,
             )
 
-    def _lost(self, problem: str) -> TableError:
+    def _lost(self, problem: str, name: str) -> TableError:
+        held = f"the table {self.table_id} with what the query committed up to batch {self.batch_id}"
+        if name:
+            return TableError(
+                problem,
+                expected=f"{held}: it sends its table only what changes",
+                hint=f"put the table back as it was; or let the query start over: deactivate {name}, then activate it",
+            )
         return TableError(
             problem,
-            expected=f"the table {self.table_id} with what this query committed up to batch {self.batch_id}, in "
-            f"version {self.version} or "
-            "later: to go on without it would lose rows",
+            expected=f"{held}, in version {self.version} or later: to go on without it would lose rows",
             hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its "
-            "input from the "
-            "beginning: rows that the table has, or has newer, change nothing. To go on without those rows, remove "
-            f"{SINK}/{_NAME} from the query's checkpoint",
+            "input from the beginning: rows that the table has, or has newer, change nothing. To go on without those "
+            f"rows, remove {SINK}/{_NAME} from the query's checkpoint",
         )
 
 
-def restored_over(entries: Sequence[Mapping[str, Any]], version: int, query_id: str) -> int | None:
+def _restored_over(entries: Sequence[Mapping[str, Any]], version: int, writer: str) -> int | None:
     """Return the version that restored a table to one without commits of a query; None if none did.
 
     `entries` are the `commitInfo` of the versions after `version`, the query's last commit that is remembered.
     """
-    mine = {version, *(int(entry["version"]) for entry in entries if _query_of(entry) == query_id)}
+
+    def query_of(entry: Mapping[str, Any]) -> Any:
+        return (recorded_under(METADATA_KEY, entry) or {}).get("query_id")
+
+    mine = {version, *(int(entry["version"]) for entry in entries if query_of(entry) == writer)}
     for entry in entries:
         if entry.get("operation") != "RESTORE":
             continue
@@ -106,24 +119,34 @@ def restored_over(entries: Sequence[Mapping[str, Any]], version: int, query_id: 
     return None
 
 
-def last_remembered(target: SinkTarget) -> LastCommit | None:
-    """Return the last commit that the writer's checkpoint remembers; None without one, or without a checkpoint."""
-    return LastCommit.of(target.checkpoint_folder) if target.application is None and target.checkpoint else None
+def read_last_commits(checkpoint: TableFolder) -> dict[str, LastCommit]:
+    """Return the last commit to each table that the checkpoint remembers, by the query's name."""
+    try:
+        values = read_values(checkpoint.below(SINK), _NAME)
+        return {name: LastCommit(*fields) for name, fields in values[0].items()} if values else {}
+    except (OSError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise _unusable(checkpoint, error) from error
+
+
+def write_last_commits(checkpoint: TableFolder, commits: Mapping[str, LastCommit]) -> None:
+    """Write the last commit to each table to the checkpoint, by the query's name."""
+    try:
+        write_value(checkpoint.below(SINK), _NAME, commits)
+    except (OSError, pa.ArrowException) as error:
+        raise _unusable(checkpoint, error) from error
 
 
 def version_remembered(target: SinkTarget) -> int | None:
-    """Return a version that has the query's last commit; None as for :func:`last_remembered`."""
-    last = last_remembered(target)
+    """Return a version that has the query's last commit; None without one, or without a checkpoint."""
+    if target.application is not None or not target.checkpoint:
+        return None
+    last = read_last_commits(target.checkpoint_folder).get(ITS_TABLE)
     return None if last is None else last.version
-
-
-def _query_of(entry: Mapping[str, Any]) -> Any:
-    return (recorded_under(METADATA_KEY, entry) or {}).get("query_id")
 
 
 def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
     return CheckpointError(
-        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{SINK}: "
+        f"what the checkpoint remembers of its tables cannot be kept in {checkpoint.location}/{SINK}: "
         f"{checkpoint.masked(error)}",
         expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
         hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
@@ -132,8 +155,7 @@ def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
 
 _ON_DISK = (
     "give checkpointLocation as a path that the driver's machine can read; Spark takes one without file: before it for "
-    "a place in its "
-    "default file system (spark.hadoop.fs.defaultFS)"
+    "a place in its default file system (spark.hadoop.fs.defaultFS)"
 )
 _IN_STORE = (
     "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own "

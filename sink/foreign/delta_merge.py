@@ -13,7 +13,7 @@ from ...conf.errors import EnvironmentMissingError, OptionError, SchemaError, Ta
 from ...conf.locations import absolute_location
 from ...core.rows.system_column import SYSTEM
 from ...delta_format.latest_table import LAYOUT_PROPERTY
-from ..commit.batch_identity import Fingerprint, NumberedWrite
+from ..commit.batch_identity import BatchIdentity, Fingerprint
 from ..commit.batch_name import BatchName, running_batch
 from ..figures.summary import APP_PREFIX
 from ..spec.key_names import column_named, key_named, with_deletions
@@ -85,7 +85,7 @@ class MergeSession:
                 break
         return None
 
-    def name(self, write: NumberedWrite) -> None:
+    def name(self, write: BatchIdentity) -> None:
         """Set this name for the writes of the copy."""
         conf: Any = self._java.conf()
         conf.set(_TXN_APP_ID, write.application)
@@ -163,13 +163,13 @@ class DeltaMerge:
         session.name(write)
         self._merging(session.table(), batch).execute()
 
-    def _numbered(self, batch: DataFrame, name: BatchName) -> NumberedWrite:
+    def _numbered(self, batch: DataFrame, name: BatchName) -> BatchIdentity:
         fields = [
             field for field in batch.schema.jsonValue()["fields"] if field["name"] not in (SYSTEM, self.delete_when)
         ]
         columns = json.dumps([[(field["name"], field["type"]) for field in fields], self.delete_when])
         fingerprint = Fingerprint.of(name.number, name.offsets, columns)
-        return NumberedWrite(self.path, name.writer, name.number, fingerprint, name.of_query, one_of_several=True)
+        return BatchIdentity(self.path, name.writer, name.number, fingerprint, name.of_query, one_of_several=True)
 
     def _merging(self, table: DeltaTable, batch: DataFrame) -> DeltaMergeBuilder:
         columns = [name for name in batch.columns if name not in (SYSTEM, self.delete_when)]

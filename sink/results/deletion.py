@@ -12,7 +12,7 @@ from ...conf.errors import TableError
 from ..table.contents import LOG, LOG_FILE, every_file, files_in_log, is_own
 from .known_table import KnownTable
 from .result_table import target_at
-from .table_commit import INCARNATION_PREFIX, TAKEN_OVER
+from .result_tables import INCARNATION_PREFIX, TAKEN_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def _looked_at(location: str, name: str, host: str | None, options: Sequence[tup
         return None
     known = KnownTable(target)
     known.refresh()
-    written = known.log.transactions.get(f"{INCARNATION_PREFIX}{host}/{name}") if known.exists else None
+    written = known.transaction(f"{INCARNATION_PREFIX}{host}/{name}")
     if written in (None, TAKEN_OVER):
         raise TableError(
             f"what is at {location} is not a table that the query {name!r} of this job has written",

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from ...conf.errors import CheckpointError, TableError
-from ...core.feedback.checkpoint_layout import SINK
-from ...core.feedback.reports import read_values, write_value
+from ...conf.errors import TableError
 from ...delta_format.column_mapping import field_ids, ids_of, is_mapped, last_id, needs_mapping
-from ...delta_format.latest_table import BUCKET, METADATA_KEY, CommitChanges, recorded_under
+from ...delta_format.latest_table import BUCKET, METADATA_KEY, recorded_under
 from ...delta_format.log import LogReplay, commit_info, entry_place
-from ..commit.last_commit import restored_over
 from ..figures.summary import CommitSummary
 from ..table.table import Snapshot, entry_fingerprint
 from ..table.tombstones import TombstoneList
@@ -24,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...delta_format.column_mapping import Ids
-    from ...storage.folder import TableFolder
     from ..spec.layout import Layout
     from ..spec.options import SinkTarget
 
@@ -53,8 +46,8 @@ class KnownTable:
         self.maintained = -1
 
     @property
-    def exists(self) -> bool:
-        return self.log.version >= 0
+    def version(self) -> int:
+        return self.log.version
 
     @property
     def table_id(self) -> str:
@@ -86,7 +79,7 @@ class KnownTable:
 
     def snapshot(self) -> Snapshot:
         """Return the table's files at the version followed."""
-        if not self.exists:
+        if self.version < 0:
             return Snapshot.empty()
         if self._snapshot is None or self._snapshot.version != self.log.version:
             self._snapshot = _snapshot(self.log)
@@ -94,7 +87,7 @@ class KnownTable:
 
     def ids(self, schema: Any) -> Ids | None:
         """Return the column mapping ids of a schema's columns, present or new; None if they need none."""
-        if self.exists and is_mapped(configuration := self.log.metadata["configuration"]):
+        if self.version >= 0 and is_mapped(configuration := self.log.metadata["configuration"]):
             return field_ids(schema, ids_of(json.loads(self.log.metadata["schemaString"])), last_id(configuration))
         return field_ids(schema) if needs_mapping(schema) else None
 
@@ -108,33 +101,30 @@ class KnownTable:
             layout.check_metadata(metadata, location)
             self._fits = layout, metadata
 
-    def last_summary(self, writer: str) -> CommitSummary | None:
+    def transaction(self, application: str) -> int | None:
+        return self.log.transactions.get(application)
+
+    def last_summary(self, writer: str, near: int | None = None) -> CommitSummary | None:
         """Return a writer's last summary, if it is among the last few commits."""
+        del near
         version, summary = self._last
-        if version < 0 or version > self.log.version:
+        if version < 0 or version > self.version:
             summary = self._find_summary(writer)
-            self._last = self.log.version, summary
+            self._last = self.version, summary
         return summary
 
-    def entries_after(self, version: int) -> list[dict[str, Any]]:
-        """Return the `commitInfo` and `version` of each later version that the log still has, newest first."""
+    def entries(self, count: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for each in range(self.log.version, version, -1):
+        for version in range(self.version, max(self.version - count, -1), -1):
             try:
-                info = commit_info(self._target.folder, each)
+                info = commit_info(self._target.folder, version)
             except FileNotFoundError:
                 break
-            found += [] if info is None else [{**info, "version": each}]
+            found += [] if info is None else [{**info, "version": version}]
         return found
 
-    def named_beside(self, commits: int) -> set[str]:
-        """Return the files of deletions that the last commits name for followers."""
-        entries = self.entries_after(max(self.log.version - commits, -1))
-        delivered = [CommitChanges.of_commit(entry) for entry in entries]
-        return {path for each in delivered if each is not None for path in each.deletions}
-
     def _find_summary(self, writer: str) -> CommitSummary | None:
-        for info in self.entries_after(max(self.log.version - _LOOK_BACK, -1)):
+        for info in self.entries(_LOOK_BACK):
             recorded = recorded_under(METADATA_KEY, info)
             if recorded is not None and recorded.get("query_id") == writer:
                 return CommitSummary.from_json(recorded)
@@ -176,81 +166,3 @@ def _snapshot(log: LogReplay) -> Snapshot:
         rows[path] = json.loads(add.get("stats") or "{}").get("numRecords")
     files = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
     return Snapshot(log.version, files, rows, TombstoneList(), log.vectors())
-
-
-_NAME = "result-tables.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Begun:
-    """The last commit to a table that the checkpoint remembers.
-
-    A query sends its table only changes. Without this check, a deleted table would be made with these alone,
-    and a restored one would lack some.
-    """
-
-    query_id: int  # the incarnation that made the commit
-    table_id: str  # the id in the table's metadata
-    version: int  # the version of that commit, or a later one
-    batch_id: int
-
-    def fields(self) -> tuple[int, str, int, int]:
-        return self.query_id, self.table_id, self.version, self.batch_id
-
-    def check(self, known: KnownTable, location: str, recorded: int | None, writer: str, name: str) -> None:
-        """Refuse a table that lost commits of the query: it is gone, another one, or was restored.
-
-        `recorded` is the query's last batch by the table's transactions, and `writer` its name in them.
-        """
-        if not known.exists:
-            raise self._lost(f"there is no table at {location} any more", name)
-        if known.table_id != self.table_id:
-            raise self._lost(f"the table at {location} is another one than the query {name!r} has written", name)
-        if known.log.version < self.version or recorded is None or recorded < self.batch_id:
-            raise self._lost(
-                f"the table at {location}, at version {known.log.version}, does not hold the last commit of the query "
-                f"{name!r}",
-                name,
-            )
-        if known.log.version > self.version:
-            restored = restored_over(known.entries_after(self.version), self.version, writer)
-            if restored is not None:
-                raise self._lost(
-                    f"version {restored} of the table at {location} has restored it to an earlier one, without commits "
-                    f"of the query {name!r}",
-                    name,
-                )
-
-    def _lost(self, problem: str, name: str) -> TableError:
-        return TableError(
-            problem,
-            expected=f"the table {self.table_id} with what the query committed up to batch {self.batch_id}: it sends "
-            "its table only what changes",
-            hint=f"put the table back as it was; or let the query start over: deactivate {name}, then activate it",
-        )
-
-
-def read_begun(checkpoint: TableFolder) -> dict[str, Begun]:
-    """Return the checkpoint's memory of each query's table, by the query's name."""
-    try:
-        values = read_values(checkpoint.below(SINK), _NAME)
-        return {name: Begun(*fields) for name, fields in values[0].items()} if values else {}
-    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
-        raise _unusable(checkpoint, error) from error
-
-
-def write_begun(checkpoint: TableFolder, begun: Mapping[str, Begun]) -> None:
-    """Write the last commit to each query's table to the checkpoint."""
-    try:
-        write_value(checkpoint.below(SINK), _NAME, {name: each.fields() for name, each in begun.items()})
-    except (OSError, pa.ArrowException) as error:
-        raise _unusable(checkpoint, error) from error
-
-
-def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"what the checkpoint remembers of result tables cannot be kept in {checkpoint.location}/{SINK}: "
-        f"{checkpoint.masked(error)}",
-        expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
-        hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
-    )

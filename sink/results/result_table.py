@@ -7,7 +7,7 @@ import functools
 import pickle
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +16,13 @@ from ...core.rows.exact_integers import Int64s, Mask
 from ...delta_format.column_mapping import Ids
 from ...delta_format.latest_table import SEQ
 from ..merge.batch_rows import BatchRows
-from ..merge.bucket import BucketMerger
 from ..merge.engines import Engine
 from ..merge.history_merge import merger_of
 from ..merge.outputs import Outputs
-from ..merge.task import TaskResult, run_task
-from ..spec import steps
+from ..merge.task import TableWriter, TaskResult
 from ..spec.layout import Layout
 from ..spec.options import SinkTarget, parse_sink_options
 from ..spec.placement import key_option
-from ..spec.steps import CommitStep
 from ..table.files import BucketReader, DataFiles, StagedFile, conform
 from ..table.tombstones import tombstone_files
 
@@ -143,17 +140,6 @@ class ResultTable:
     overwrite: bool = False  # let the first batch replace the rows of a table of another checkpoint's query
 
 
-@dataclasses.dataclass(frozen=True)
-class TableWriter:
-    """A table's location, layout, files and merger in one process; there are no late or conflicting rows."""
-
-    target: SinkTarget
-    layout: Layout
-    files: DataFiles
-    merger: BucketMerger
-    outputs: Outputs
-
-
 @functools.lru_cache(_TABLES)
 def target_of(table: ResultTable) -> SinkTarget:
     """Return a table's target, with its options."""
@@ -175,7 +161,7 @@ def layout_of(table: ResultTable) -> Layout:
     return Layout.of(target_of(table).options, from_arrow_schema(table.schema))
 
 
-def table_writer(table: ResultTable, ids: Ids | None) -> TableWriter:
+def writer_of(table: ResultTable, ids: Ids | None) -> TableWriter:
     """Return the writer of a table with these column mapping ids; None without column mapping."""
     return _writer(table, None if ids is None else tuple(sorted(ids.items())))
 
@@ -220,12 +206,9 @@ class SeenTable:
     ids: Ids | None = None  # column mapping ids; None for a table without column mapping
 
 
-@dataclasses.dataclass(frozen=True)
-class StagedFiles:
+class StagedFiles(NamedTuple):
     """The staged files of one task for one table."""
 
-    query_id: int
-    name: str
     ids: Ids | None  # column mapping ids in the staged files
     result: TaskResult
 
@@ -235,14 +218,9 @@ def stage(table: ResultTable, seen: SeenTable, came: ResultRows) -> bytes:
 
     The rows of one bucket best come in one task: otherwise the driver merges the bucket once more.
     """
-    writer = table_writer(table, seen.ids)
-    with writer.target.folder.guarded():
-        schema = writer.files.schema
-        result = run_task([came.pending(schema)], writer.layout, schema, writer.merger, seen.snapshot, writer.outputs)
-        # Here, since a task may run on another machine than the commit.
-        writer.target.folder.sync(file.path for file in result.staged)
-        steps.reached(CommitStep.HANDED_OVER)
-    return pickle.dumps(StagedFiles(table.query_id, table.name, seen.ids, result), pickle.HIGHEST_PROTOCOL)
+    writer = writer_of(table, seen.ids)
+    result = writer.run([came.pending(writer.files.schema)], seen.snapshot)
+    return pickle.dumps(StagedFiles(seen.ids, result), pickle.HIGHEST_PROTOCOL)
 
 
 def staged_in(results: Sequence[bytes]) -> list[StagedFiles]:

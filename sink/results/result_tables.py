@@ -1,37 +1,175 @@
-"""The result tables of all hosted queries, beside the driver: start before a batch, commit after it."""
+"""The tables of all hosted queries, beside the driver: their start before a batch, their commit after it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
-import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from ...conf.errors import UpstreamError
+from ...conf.errors import SchemaError, TableError, UpstreamError
 from ...conf.units import now_us
+from ...delta_format.latest_table import BUCKET
 from ...storage.folder import TableFolder, folder_at
+from ..commit.batch import BatchCommitter, for_each, together
+from ..commit.commit import CommitTable, TableCommit, TableStart, put_change
+from ..figures.summary import APP_PREFIX
 from ..maintenance.runner import maintain
-from ..spec import steps
-from ..spec.maintenance_rules import MaintenanceRules
-from ..spec.steps import CommitStep
+from ..spec.layout import check_demands
+from ..spec.maintenance_rules import MaintenanceRules, retention_properties
+from ..table.contents import check_free
+from ..table.log_entry import check_features
+from ..table.mapped_table import first_actions, replacing_actions
 from ..table.table import Snapshot
-from .known_table import Begun, known_table, read_begun, write_begun
-from .result_table import SeenTable, staged_in, target_of
-from .table_commit import TableCommit
+from .known_table import KnownTable, known_table
+from .result_table import SeenTable, layout_of, staged_in, target_of, writer_of
 
 if TYPE_CHECKING:
+    from ...delta_format.column_mapping import Ids
+    from ..commit.batch import Tables
+    from ..commit.last_commit import LastCommit
     from ..figures.summary import CommitSummary
-    from .known_table import KnownTable
-    from .result_table import ResultTable
+    from ..merge.task import TaskResult
+    from ..spec.layout import Layout
+    from .result_table import ResultTable, StagedFiles
 
 
 _LOG = logging.getLogger("upstream.maintenance")
 
-_BUDGET_S = 1.0
+INCARNATION_PREFIX = "upstream.incarnation-"
+"""Begins the application of the transaction that holds which incarnation of a query the table is of."""
+
+TAKEN_OVER = 1 << 62
+"""The incarnation of a query whose table another job has taken over."""
+
+
+def start_of(table: ResultTable, known: KnownTable, writer: str, last: LastCommit | None) -> TableStart:
+    """Return the state in which a batch meets the table; refuse a table of others, or one that lost commits.
+
+    `known` is up to date, and `last` is the commit that the checkpoint remembers.
+    """
+    layout = layout_of(table)
+    recorded = known.log.transactions.get(INCARNATION_PREFIX + writer)
+    if known.version >= 0 and recorded in (None, TAKEN_OVER):
+        _check_may_be_taken(table, known, last)
+        recorded = last = None
+    if recorded is not None and recorded > table.query_id:
+        raise TableError(
+            f"the table at {table.location} holds the query {table.name!r} as it was started by change {recorded}, and "
+            f"the batch is of change {table.query_id}, which is earlier",
+            expected="the checkpoint as the job left it",
+            hint="put the checkpoint back as it was; or register the query again",
+        )
+    if last is not None and last.incarnation == table.query_id:
+        here = known.log.transactions.get(APP_PREFIX + writer) if recorded == table.query_id else None
+        last.check(known, table.location, here, writer, table.name)
+    ids = known.ids(layout.plain_schema())
+    table_writer = writer_of(table, ids)
+    if known.version < 0:
+        return TableStart(table_writer, True, _first_actions(table, layout, ids))
+    log = known.log
+    check_features(log, table.location)
+    if recorded == table.query_id:
+        known.check_once(layout, table.location)
+        return TableStart(table_writer)
+    check_demands(json.loads(log.metadata["schemaString"])["fields"], log.metadata["configuration"], table.location)
+    try:
+        layout.check_metadata(log.metadata, table.location)
+    except (SchemaError, TableError):  # the query is another one now
+        return TableStart(table_writer, True, replacing_actions(log, layout.plain_schema(), ids, layout.properties()))
+    return TableStart(table_writer, True)
+
+
+def _first_actions(table: ResultTable, layout: Layout, ids: Ids | None) -> list[dict[str, Any]]:
+    target = target_of(table)
+    check_free(target.folder)
+    configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
+    refusal = target.folder.puts_refused()
+    if refusal is not None:
+        raise refusal
+    return first_actions(target, layout.plain_schema(), ids, [BUCKET], configuration)
+
+
+def _check_may_be_taken(table: ResultTable, known: KnownTable, last: LastCommit | None) -> None:
+    of_query = any(name.startswith(INCARNATION_PREFIX) for name in known.log.transactions)
+    if table.overwrite and of_query and (last is None or last.table_id == known.table_id):
+        return
+    made = "a query of another checkpoint" if of_query else "another program"
+    take = "let this job take it over by us.queries(…, overwrite=True), which replaces its rows"
+    raise TableError(
+        f"there is a table at {table.location} already, and the query {table.name!r} of this job has not made it, but "
+        f"{made}",
+        expected="no table, or the one that this job has made for the query",
+        hint=f"give the queries another folder; or {take if of_query else 'delete the table, if nobody needs it'}",
+    )
+
+
+class QueryTable(CommitTable):
+    """The table of a hosted query.
+
+    An incarnation's first batch creates the table or replaces all rows, even if it has no rows. The table's
+    incarnation is the version of a transaction, beside those that number the batches. So wherever a process
+    dies, a repeat completes the commit. `host` is the streaming query's id.
+    """
+
+    def __init__(self, table: ResultTable, host: str, staged: Iterable[StagedFiles] = ()) -> None:
+        self.name = table.name
+        self.writer = f"{host}/{table.name}"
+        self.incarnation = table.query_id
+        self.target = target_of(table)
+        self.state = self._known = known_table(self.target)
+        self._table = table
+        self._ids = [each.ids for each in staged]
+
+    def start(self, last: LastCommit | None, results: Sequence[TaskResult] = ()) -> TableStart:
+        del results  # without rows, too, the first batch replaces all rows
+        return start_of(self._table, self._known, self.writer, last)
+
+    def check(self, start: TableStart) -> None:
+        """Refuse files that were staged with other column mapping ids than the table has now."""
+        if any(each != start.writer.layout.ids for each in self._ids):
+            raise TableError(
+                f"the columns of the table at {self.target.location} were changed by another writer during this batch",
+                expected="the job of its query writing to it, and nobody else",
+                hint="restart the job; it repeats the batch upon the table as it is now",
+            )
+
+    def numbers(self, start: TableStart, snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, int]:
+        del snapshot, results
+        numbers = {INCARNATION_PREFIX + self.writer: self.incarnation}
+        if start.begins:  # the job of another checkpoint notices by this that the table is its own no longer
+            others = {name for name in self._known.log.transactions if name.startswith(INCARNATION_PREFIX)}
+            numbers |= dict.fromkeys(others - numbers.keys(), TAKEN_OVER)
+        return numbers
+
+    def put(self, change: TableCommit, made: list[str]) -> bool:
+        actions = put_change(change, self._known.log, made)
+        if actions is not None:
+            self._known.advance(actions, change.summary)
+        return actions is not None
+
+    def overdue(self) -> int:
+        return versions_overdue(self.target.location, self._known.version, self._known.maintained)
+
+    def maintain(self, clock_us: Callable[[], int]) -> None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        target = self.target
+        self._known.maintained = self._known.version
+        try:
+            loaded = DeltaTable(target.location, storage_options=dict(target.storage) or None)
+        except (DeltaError, OSError, ValueError) as error:
+            _LOG.warning("the table at %s cannot be maintained: %s", target.location, target.masked(error))
+            return
+        if target.options.maintenance == "off":
+            with contextlib.suppress(DeltaError):  # the log is only read more slowly without
+                loaded.create_checkpoint()
+            return
+        maintain(target, loaded, clock_us, due=True)
 
 
 def versions_overdue(location: str, version: int, maintained: int) -> int:
@@ -45,50 +183,6 @@ def versions_overdue(location: str, version: int, maintained: int) -> int:
     last = (version + turn) // every * every - turn
     return version - last if last > max(maintained, 0) else -1
 
-
-def maintain_some(
-    tables: Sequence[tuple[ResultTable, KnownTable]],
-    clock_us: Callable[[], int] = now_us,
-    seconds: Callable[[], float] = time.monotonic,
-) -> list[str]:
-    """Maintain the tables that are due, the most overdue first, as far as the time allows; return their names.
-
-    It never raises: the batch is committed, and failed steps are tried again.
-    """
-    due = [
-        (overdue, table, known)
-        for table, known in tables
-        if (overdue := versions_overdue(table.location, known.log.version, known.maintained)) >= 0
-    ]
-    late = seconds() + _BUDGET_S
-    done: list[str] = []
-    for _, table, known in sorted(due, key=lambda each: -each[0]):
-        if done and seconds() > late:
-            break
-        _maintain(table, clock_us)
-        known.maintained = known.log.version
-        done.append(table.name)
-    return done
-
-
-def _maintain(table: ResultTable, clock_us: Callable[[], int]) -> None:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    target = target_of(table)
-    try:
-        loaded = DeltaTable(target.location, storage_options=dict(target.storage) or None)
-    except (DeltaError, OSError, ValueError) as error:
-        _LOG.warning("the table at %s cannot be maintained: %s", target.location, target.masked(error))
-        return
-    if target.options.maintenance == "off":
-        with contextlib.suppress(DeltaError):  # the log is only read more slowly without
-            loaded.create_checkpoint()
-        return
-    maintain(target, loaded, clock_us, due=True)
-
-
-T = TypeVar("T")
 
 # Tables in an object store, or on a disk that is waited for.
 _WAITING = 16
@@ -118,30 +212,32 @@ class ResultTables:
         threads: int | None = None,
     ) -> None:
         self.host = host
-        self._checkpoint = folder_at(checkpoint)
-        self._clock_us = clock_us
+        self._committer = BatchCommitter(folder_at(checkpoint), clock_us)
         self._threads = threads
-        self._begun: dict[str, Begun] | None = None
 
     def look(self, tables: Iterable[ResultTable]) -> Seen:
         """Return the state of the tables that tasks need for the next batch. It can be pickled.
 
         A failing object store raises: that is no reason to refuse a table.
         """
-        begun = self._remembered()
+        last = self._committer.last()
+        chosen = {table.name: table for table in tables}
 
-        def look_at(table: ResultTable) -> SeenTable | UpstreamError:
-            commit, folder = self._commit_of(table), target_of(table).folder
+        def look_at(name: str) -> SeenTable | UpstreamError:
+            folder = target_of(chosen[name]).folder
             with folder.guarded():
                 try:
-                    start = commit.start(begun.get(table.name))
+                    table = QueryTable(chosen[name], self.host)
+                    table.state.refresh()
+                    start = table.start(last.get(name))
                 except UpstreamError as error:
                     return folder.masked_error(error)
-                return SeenTable(Snapshot.empty() if start.begins else commit.snapshot(), start.ids)
+                snapshot = Snapshot.empty() if start.begins else table.state.snapshot()
+                return SeenTable(snapshot, start.writer.layout.ids)
 
-        found, failed = self._each(look_at, tables)
+        found, failed = for_each(look_at, chosen, self._threads_for(chosen.values()))
         if failed:
-            raise _together(failed)
+            raise together(failed)
         refused = {name: each for name, each in found.items() if isinstance(each, UpstreamError)}
         return Seen({name: each for name, each in found.items() if isinstance(each, SeenTable)}, refused)
 
@@ -158,92 +254,33 @@ class ResultTables:
         batch of another incarnation replaces all rows. Leave out those of failed queries. If some tables fail, the
         others are committed, and a repeat of the batch commits the rest.
         """
-        begun = self._remembered()
+        last = self._committer.last()
         present = {table.name: table for table in tables}
-        now = dict(begun)
-
-        def commit_to(table: ResultTable) -> CommitSummary | None:
-            staged = staged_in(results.get(table.name, ()))
-            with target_of(table).folder.guarded():
-                commit = self._commit_of(table)
-                summary, last = commit.commit(staged, batch_id, offsets, begun.get(table.name))
-            if last is not None:
-                now[table.name] = last
-            return summary
-
         # A table that is begun costs nothing in a batch in which nothing comes.
-        due = [table for name, table in present.items() if results.get(name) or not _has_begun(table, begun.get(name))]
-        made, failed = self._each(commit_to, due)
-        now = {name: each for name, each in now.items() if name in present}
-        if now != begun:
-            write_begun(self._checkpoint, now)
-            self._begun = now
-        steps.reached(CommitStep.REMEMBERED)
-        changed = [present[name] for name, summary in made.items() if summary is not None]
-        maintain_some([(table, known_table(target_of(table))) for table in changed], self._clock_us)
-        steps.reached(CommitStep.MAINTAINED)
-        if failed:
-            raise _together(failed)
-        return {name: summary for name, summary in made.items() if summary is not None}
+        due = [
+            table
+            for name, table in present.items()
+            if results.get(name) or name not in last or last[name].incarnation != table.query_id
+        ]
+        return self._committer.commit(
+            self._staged(due, results), batch_id, offsets, names=present, threads=self._threads_for(due)
+        )
 
     def discard(self, tables: Iterable[ResultTable], results: Mapping[str, Sequence[bytes]]) -> None:
         """Remove the staged files of a batch that is not committed; files that cannot be removed stay."""
+        due = [table for table in tables if results.get(table.name)]
+        self._committer.discard(self._staged(due, results), self._threads_for(due))
 
-        def discard_of(table: ResultTable) -> None:
-            self._commit_of(table).discard(staged_in(results[table.name]))
+    def _staged(self, tables: Iterable[ResultTable], results: Mapping[str, Sequence[bytes]]) -> Tables:
+        found: Tables = {}
+        for table in tables:
+            staged = staged_in(results.get(table.name, ()))
+            found[table.name] = QueryTable(table, self.host, staged), [each.result for each in staged]
+        return found
 
-        self._each(discard_of, [table for table in tables if results.get(table.name)])
-
-    def _commit_of(self, table: ResultTable) -> TableCommit:
-        return TableCommit(table, known_table(target_of(table)), self.host, self._clock_us)
-
-    def _remembered(self) -> dict[str, Begun]:
-        if self._begun is None:
-            self._begun = read_begun(self._checkpoint)
-        return self._begun
-
-    def _each(
-        self, work: Callable[[ResultTable], T], tables: Iterable[ResultTable]
-    ) -> tuple[dict[str, T], dict[str, UpstreamError]]:
-        """Do the work for each table; return the results and the errors by the query's name."""
-        chosen = list(tables)
-        threads = self._threads or _threads_for(chosen)
-        done: dict[str, T] = {}
-        failed: dict[str, UpstreamError] = {}
-
-        def one(table: ResultTable) -> None:
-            try:
-                done[table.name] = work(table)
-            except UpstreamError as error:
-                failed[table.name] = error
-
-        if threads == 1 or len(chosen) < 2:
-            for table in chosen:
-                one(table)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                for _ in pool.map(one, chosen):
-                    pass
-        return done, failed
-
-
-def _has_begun(table: ResultTable, begun: Begun | None) -> bool:
-    return begun is not None and begun.query_id == table.query_id
-
-
-def _threads_for(tables: Sequence[ResultTable]) -> int:
-    """Return the number of threads that commit: many if a commit waits for a store or a disk, else one."""
-    waits = any(not (target := target_of(table)).is_local or target.is_durable for table in tables)
-    return _WAITING if waits else 1
-
-
-def _together(failed: Mapping[str, UpstreamError]) -> UpstreamError:
-    """Return one error for those of several tables."""
-    (name, first), *others = sorted(failed.items())
-    if not others:
-        return first
-    return type(first)(
-        f"{len(failed)} tables could not be committed: {', '.join(sorted(failed))}; that of {name}: {first.problem}",
-        expected=first.expected,
-        hint=first.hint,
-    )
+    def _threads_for(self, tables: Iterable[ResultTable]) -> int:
+        """Return the number of threads that commit: many if a commit waits for a store or a disk, else one."""
+        if self._threads is not None:
+            return self._threads
+        waits = any(not (target := target_of(table)).is_local or target.is_durable for table in tables)
+        return _WAITING if waits else 1

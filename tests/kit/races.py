@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from upstream.sink.commit import commit as commit_module
+from upstream.sink.commit import sink_table as commit_module
 
 
 def commit_between(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:

@@ -17,11 +17,12 @@ from pyspark.sql.types import StructType
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.delta_format.latest_table import BUCKET
 from upstream.delta_format.log import LogReplay
-from upstream.sink.commit.commit import BatchCommit
+from upstream.sink.commit.sink_table import SinkCommit
 from upstream.sink.figures.summary import CommitSummary
 from upstream.sink.merge.engines import Engine
 from upstream.sink.merge.history_merge import merger_of
-from upstream.sink.merge.task import TaskResult
+from upstream.sink.merge.outputs import Outputs
+from upstream.sink.merge.task import TableWriter, TaskResult
 from upstream.sink.spark_writer import LatestStreamWriter, stream_writer
 from upstream.sink.spec.layout import Layout
 from upstream.sink.spec.options import parse_sink_options
@@ -104,7 +105,8 @@ class Sink:
         files = DataFiles(target, layout.file_schema())
         engine = Engine(target, layout, files)
         merger = merger_of(layout, files, tombstone_files(target, layout, files.schema), None, engine)
-        return BatchCommit(target, layout, files, merger, lambda: self.now_us).commit(results, batch_id)
+        writer = TableWriter(target, layout, files, merger, Outputs(target, layout, layout.arrow_schema()))
+        return SinkCommit(writer, lambda: self.now_us).commit(results, batch_id)
 
     def batch(self, batch_id: int, *tasks: Sequence[pa.RecordBatch]) -> CommitSummary | None:
         return self.commit(self.tasks(*tasks), batch_id)

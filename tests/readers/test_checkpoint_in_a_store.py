@@ -15,6 +15,7 @@ from upstream.hosting.registry.changes import Change
 from upstream.hosting.registry.edits import define_stream, opened, record
 from upstream.hosting.registry.journal import Journal
 from upstream.hosting.registry.registry import registry_at
+from upstream.sink.commit.last_commit import ITS_TABLE, read_last_commits
 from upstream.storage.atomic_write import write_whole
 from upstream.storage.folder import TableFolder
 
@@ -40,8 +41,7 @@ def test_a_query_with_its_checkpoint_in_the_store(stored):
     assert sink.commit(sink.tasks([sink.rows([(1, 10, "a")])]), 0) is None, "a repeat"
     sink.batch(1, [sink.rows([(1, 20, "c")], seq=10)])
     assert sink.latest() == {1: (20, "c"), 2: (10, "b")}
-    (last,) = read_values(checkpoint_of(sink).below("upstream-sink"), "last-commit.json")
-    assert last["batch_id"] == 1
+    assert read_last_commits(checkpoint_of(sink))[ITS_TABLE].batch_id == 1
     assert not list(sink.checkpoint.iterdir())
 
 

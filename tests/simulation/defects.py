@@ -37,8 +37,8 @@ def _gives(value: Any) -> Patch:
 
 
 def _repeats(_: Any) -> Any:
-    def repeats(identity: Any, _: Any, recorded: int | None) -> bool:
-        return identity.target.repeatable and recorded is not None and recorded >= identity.number
+    def repeats(identity: Any, recorded: int | None, _: Any) -> bool:
+        return recorded is not None and recorded >= identity.number
 
     return repeats
 
@@ -85,9 +85,9 @@ def _no_tombstones(mended: Any) -> Any:
 
 
 def _goes_on(mended: Any) -> Any:
-    def start_of(table: Any, known: Any, writer: str, begun: Any) -> Any:
-        found = mended(table, known, writer, begun)
-        return found._replace(begins=found.begins and (not known.exists or bool(found.actions)))
+    def start_of(table: Any, known: Any, writer: str, last: Any) -> Any:
+        found = mended(table, known, writer, last)
+        return found._replace(begins=found.begins and (known.version < 0 or bool(found.actions)))
 
     return start_of
 
@@ -133,8 +133,8 @@ DEFECTS = {
         "cut", 0, _from_the_beginning, ("datasource.connectors.kafka.positions:Positions._continued",)
     ),
     "forgotten-tombstone": Defect("hosted", 5, _no_tombstones, (f"{_HOSTING}.first_stage:rows_of",)),
-    "nothing-begins-anew": Defect("hosted", 76, _goes_on, ("sink.results.table_commit:start_of",)),
-    "batch-twice": Defect("hosted", 0, _gives(False), ("sink.results.table_commit:TableCommit._repeats",)),
+    "nothing-begins-anew": Defect("hosted", 76, _goes_on, ("sink.results.result_tables:start_of",)),
+    "batch-twice": Defect("hosted", 0, _gives(False), ("sink.commit.batch_identity:BatchIdentity.is_in",)),
     "registry-of-now": Defect("hosted", 0, _version_of_now, _COMMANDS),
     "all-served": Defect(
         "hosted", 4, lambda mended: lambda *given: dataclasses.replace(mended(*given), served=None),

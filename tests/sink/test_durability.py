@@ -83,9 +83,10 @@ def test_a_power_cut_after_each_system_call(tmp_path, how):
                 before[kind] = rows
                 goes_on(image_of, {**OWN, "engine": how}, acknowledged + (rows == table_after(acknowledged + 1)))
             if acknowledged:
-                kept = image.get(str(home / "query-1" / "upstream-sink" / "last-commit.json"))
+                kept = image.get(str(home / "query-1" / "upstream-sink" / "last-commits.json"))
                 assert kept, "what the query knows of its last commit is whole"
-                assert json.loads(kept)["batch_id"] >= acknowledged - 1
+                ((_, _, batch_id, _),) = json.loads(kept).values()
+                assert batch_id >= acknowledged - 1
     assert acknowledged == BATCHES
     assert images > 10 * BATCHES
     kinds = {os.path.relpath(path, home / "table").split("/")[0] for path in disk.live}
@@ -318,7 +319,7 @@ def cut_entry(entry: Path) -> None:
         (3, cut_entry, "the log of the table at .* cannot be read"),
         # As a machine leaves it that lost power. Others take it for a commit that changed nothing; the query knows
         # better.
-        (3, lambda entry: entry.write_bytes(b""), "at version 3, does not hold this query's last commit"),
+        (3, lambda entry: entry.write_bytes(b""), "at version 3, does not hold the last commit of this query"),
     ],
     ids=["a gap", "an entry cut short", "an empty entry"],
 )

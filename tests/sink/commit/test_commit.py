@@ -111,20 +111,6 @@ def test_a_key_is_older_once_in_whatever_tasks_its_rows_come(sink, newer):
     assert (summary.delivered, summary.older) == ((2, 4) if newer else (0, 6))
 
 
-def test_batches_that_bring_nothing(sink):
-    assert sink.batch(0, []) is None
-    assert not (sink.path / "_delta_log").exists()
-    sink.batch(1, [sink.rows([(1, 10, "a")]), sink.punctuation(9)])
-    version = sink.version()
-    assert sink.batch(2, [sink.rows([])], []) is None
-    assert sink.batch(3, [sink.punctuation(9)]) is None
-    assert sink.version() == version
-    summary = sink.batch(4, [sink.punctuation(12)])
-    assert (summary.rows, summary.low_watermark, summary.keys) == (0, 12, 1)
-    assert sink.version() == version + 1
-    assert sink.batch(4, [sink.rows([(2, 1, "x")])]) is None
-
-
 def test_low_watermarks_carry_over_and_never_go_back(make_sink):
     sink = make_sink()
     sink.batch(0, [sink.punctuation(9, "a"), sink.punctuation(4, "a")], [sink.punctuation(5, "b")])

@@ -17,6 +17,9 @@ from kit.tables import read_rows
 from upstream.conf.errors import CheckpointError, TableError
 from upstream.core.feedback.checkpoint_layout import SINK
 from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, RowNumberOffset
+from upstream.sink.commit.last_commit import LastCommit
+
+NAME = "last-commits.json"
 
 
 def fill(sink: Any) -> None:
@@ -25,16 +28,17 @@ def fill(sink: Any) -> None:
 
 
 def remembered(sink: Any) -> dict[str, Any]:
-    return json.loads((sink.checkpoint / SINK / "last-commit.json").read_text())
+    (fields,) = json.loads((sink.checkpoint / SINK / NAME).read_text()).values()
+    return LastCommit(*fields)._asdict()
 
 
 def test_the_checkpoint_knows_its_last_commit(sink):
     fill(sink)
     table = DeltaTable(str(sink.path))
-    assert remembered(sink) == {"table_id": str(table.metadata().id), "version": 3, "batch_id": 2}
+    assert remembered(sink) == {"table_id": str(table.metadata().id), "version": 3, "batch_id": 2, "incarnation": 0}
     sink.batch(3, [])  # nothing is committed, so nothing is to be remembered
     assert remembered(sink)["version"] == table.version() == 3
-    (sink.checkpoint / SINK / "last-commit.json").unlink()
+    (sink.checkpoint / SINK / NAME).unlink()
     assert sink.batch(2, [sink.rows([(1, 12, "v2")], seq=20)]) is None
     assert remembered(sink)["batch_id"] == 2, "a repeat tells a checkpoint that does not know"
 
@@ -81,9 +85,9 @@ def test_a_table_that_lost_commits_is_refused(sink, how, when):
 def test_who_wants_to_go_on_without_the_lost_rows_can(sink):
     fill(sink)
     DeltaTable(str(sink.path)).restore(2)
-    with pytest.raises(TableError, match=f"To go on without those rows, remove {SINK}/last-commit.json"):
+    with pytest.raises(TableError, match=f"To go on without those rows, remove {SINK}/{NAME}"):
         sink.batch(3, [sink.rows([(5, 1, "x")])])
-    (sink.checkpoint / SINK / "last-commit.json").unlink()
+    (sink.checkpoint / SINK / NAME).unlink()
     sink.batch(3, [sink.rows([(5, 1, "x")])])
     assert sink.latest() == {0: (1, "x"), 1: (11, "v1"), 5: (1, "x")}
 
@@ -102,9 +106,9 @@ def test_what_others_do_without_losing_anything_is_no_loss(sink):
 
 def test_a_death_before_it_was_remembered_does_not_hide_a_restore(sink):
     fill(sink)
-    before = (sink.checkpoint / SINK / "last-commit.json").read_text()
+    before = (sink.checkpoint / SINK / NAME).read_text()
     sink.batch(3, [sink.rows([(4, 1, "x")])])
-    (sink.checkpoint / SINK / "last-commit.json").write_text(before)
+    (sink.checkpoint / SINK / NAME).write_text(before)
     DeltaTable(str(sink.path)).restore(3)
     with pytest.raises(TableError, match=r"version 5 of the table .* has restored it"):
         sink.batch(3, [sink.rows([(4, 1, "x")])])
@@ -116,7 +120,7 @@ def test_memory_that_cannot_be_read_or_written(sink):
         sink.batch(0, [sink.rows([(1, 1, "x")])])
     (sink.checkpoint / SINK).unlink()
     assert sink.batch(0, [sink.rows([(1, 1, "x")])]) is None or sink.latest() == {1: (1, "x")}
-    (sink.checkpoint / SINK / "last-commit.json").write_text("{")
+    (sink.checkpoint / SINK / NAME).write_text("{")
     with pytest.raises(CheckpointError, match="cannot be kept in"):
         sink.batch(1, [sink.rows([(1, 2, "x")])])
     assert sink.latest() == {1: (1, "x")}

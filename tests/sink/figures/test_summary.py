@@ -55,7 +55,7 @@ def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, tmp_pat
     sink.write(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     others_commit(sink, times)
     if not remembered:
-        (sink.checkpoint / "upstream-sink" / "last-commit.json").unlink()
+        (sink.checkpoint / "upstream-sink" / "last-commits.json").unlink()
     sink.write(1, [sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)])
     assert last_summary(DeltaTable(str(sink.path)), "query-3") is None
     found = last_summary(DeltaTable(str(sink.path)), "query-1")

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from upstream.conf.errors import TableError
 from upstream.delta_format.deletion_vectors import VECTORS, copy_of
 from upstream.sink.admin.check import check_table
-from upstream.sink.commit import commit as commit_module
-from upstream.sink.commit import entry_commit
+from upstream.sink.commit import sink_table
 from upstream.sink.maintenance.runner import TableMaintenance
 from upstream.sink.merge.engines import files_to_fold
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
@@ -178,7 +177,7 @@ def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(make_sink, monk
 
 
 def test_a_checkpoint_is_made_now_and_then_and_read(make_sink, monkeypatch):
-    monkeypatch.setattr(entry_commit, "_CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr(sink_table, "_CHECKPOINT_EVERY", 4)
     sink = make_sink(buckets="2", maintenance="off")
     expected = dict.fromkeys(range(40), (1, "a"))
     sink.batch(0, [sink.rows([(key, *row) for key, row in expected.items()])])
@@ -188,7 +187,7 @@ def test_a_checkpoint_is_made_now_and_then_and_read(make_sink, monkeypatch):
         expected |= rows
         assert sink.latest() == expected
         if batch_id % 3 == 0:
-            commit_module.load_table.__globals__["_cache"].clear()  # as in a new process
+            sink_table.load_table.__globals__["_cache"].clear()  # as in a new process
     assert len(list((sink.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.sink.results.result_table import layout_of, table_writer, target_of
+from upstream.sink.results.result_table import layout_of, target_of, writer_of
 
 
 def test_options_of_the_sink_reach_the_table(hosted):
@@ -27,7 +27,7 @@ def test_key_kind_and_buckets_make_the_layout(hosted):
 
 def test_equal_tables_share_what_writes_them(hosted):
     one, other = hosted.table("a"), hosted.table("a")
-    assert table_writer(one, None) is table_writer(other, None)
-    assert table_writer(one, None) is not table_writer(hosted.table("a", 2), None)
-    numbered = table_writer(one, {("k",): 4, ("v",): 5, ("_upstream_seq",): 6, ("_upstream_bucket",): 7})
+    assert writer_of(one, None) is writer_of(other, None)
+    assert writer_of(one, None) is not writer_of(hosted.table("a", 2), None)
+    numbered = writer_of(one, {("k",): 4, ("v",): 5, ("_upstream_seq",): 6, ("_upstream_bucket",): 7})
     assert numbered.layout.ids == {("k",): 4, ("v",): 5, ("_upstream_seq",): 6, ("_upstream_bucket",): 7}

@@ -14,7 +14,7 @@ from upstream.core.rows.system_column import SYSTEM
 from upstream.delta_format.latest_table import SEQ
 from upstream.sink.admin.erase import erase_key
 from upstream.sink.admin.layout_change import change_keep
-from upstream.sink.commit.commit import BatchCommit
+from upstream.sink.commit.sink_table import SinkTable
 
 from .following import Batches, Follower, options_of
 
@@ -94,7 +94,7 @@ def test_changes_are_the_difference_between_versions(
     make_first, monkeypatch, before, steps, tasks, timed, buckets, keep, way, by_delta_rs
 ):
     timed = timed or keep == "latest 2"
-    monkeypatch.setattr(BatchCommit, "_puts_entry", lambda *_: not by_delta_rs)
+    monkeypatch.setattr(SinkTable, "_puts_entry", lambda *_: not by_delta_rs)
     with tempfile.TemporaryDirectory() as folder:
         kind = options_of(way, monkeypatch, folder)
         options = {"time": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}

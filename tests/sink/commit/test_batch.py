@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from upstream.conf.units import now_us
+from upstream.sink.commit.batch import maintain_some
 from upstream.sink.latest_table import LatestTable
-from upstream.sink.results import result_tables as module
 from upstream.sink.results.known_table import known_table
 from upstream.sink.results.result_table import target_of
-from upstream.sink.results.result_tables import maintain_some, versions_overdue
+from upstream.sink.results.result_tables import QueryTable, versions_overdue
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
 
 
 @pytest.fixture
 def often(monkeypatch):
     """Every few versions, so that a test need not make hundreds."""
-    monkeypatch.setattr(module.MaintenanceRules, "every", 5)
+    monkeypatch.setattr(MaintenanceRules, "every", 5)
     return 5
 
 
@@ -70,18 +72,14 @@ def test_the_budget_ends_it_and_the_most_overdue_comes_first(hosted, often):
         for at, table in enumerate(tables):
             if number >= at:
                 hosted.batch(number, [table], {table.name: [(number, "x")]})
-    known = [(table, known_table(target_of(table))) for table in tables]
-    for _, each in known:
-        each.maintained = 0
-    overdue = {
-        table.name: found
-        for table, each in known
-        if (found := versions_overdue(table.location, each.log.version, 0)) >= 0
-    }
+    known = [QueryTable(table, "host") for table in tables]
+    for table in tables:
+        known_table(target_of(table)).maintained = 0
+    overdue = {table.name: found for table in known if (found := table.overdue()) >= 0}
     done: list[str] = []
-    while rest := [pair for pair in known if pair[0].name not in done]:
+    while rest := [table for table in known if table.name not in done]:
         ticks = itertools.count()
-        some = maintain_some(rest, seconds=lambda ticks=ticks: float(next(ticks)))
+        some = maintain_some(rest, now_us, seconds=lambda ticks=ticks: float(next(ticks)))
         if not some:
             break
         assert len(some) == min(2, len(overdue) - len(done))  # the second began in time
@@ -96,5 +94,5 @@ def test_a_table_that_cannot_be_read_is_left(hosted, often, caplog):
     known = known_table(target_of(a))
     known.log.version = 3 * often
     Path(a.location, "_delta_log", f"{0:020d}.json").write_text("{")
-    assert maintain_some([(a, known)]) == ["a"]
+    assert maintain_some([QueryTable(a, "host")], now_us) == ["a"]
     assert "cannot be maintained" in caplog.text

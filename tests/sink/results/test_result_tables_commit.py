@@ -13,8 +13,8 @@ from kit.deaths import ProcessDied
 from kit.result_tables import COLUMNS, Hosted
 
 from upstream.conf.errors import SchemaError, TableError
+from upstream.sink.commit.commit import BatchCommit
 from upstream.sink.latest_table import LatestTable
-from upstream.sink.results.table_commit import TableCommit
 from upstream.sink.spec import steps
 from upstream.storage.folder import TableFolder
 
@@ -175,7 +175,7 @@ def test_a_death_at_any_step_commits_what_is_missing_and_nothing_twice(tmp_path,
 
         with monkeypatch.context() as patched:
             patched.setattr(steps, "reached", moment)
-            patched.setattr(TableCommit, "discard", lambda *_: None)  # nothing is tidied by a process that is killed
+            patched.setattr(BatchCommit, "discard", lambda *_: None)  # nothing is tidied by a process that is killed
             with pytest.raises(ProcessDied):
                 batch()
         done = [hosted.commits(hosted.table(name)) for name in ("going", "anew", "feed")]

@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from kit.result_tables import Hosted
 
 from upstream.conf.errors import CheckpointError, TableError
-from upstream.sink.results.known_table import read_begun
+from upstream.sink.commit.last_commit import read_last_commits
 from upstream.storage.folder import TableFolder
 
 
@@ -59,21 +59,21 @@ def test_only_queries_in_force_are_remembered(hosted):
     hosted.batch(0, [a, b], {"a": [(1, "x")]})
     hosted.batch(1, [a, b], {"a": [(2, "x")]})
     folder = TableFolder(str(hosted.checkpoint))
-    found = read_begun(folder)
-    assert {name: (each.query_id, each.version, each.batch_id) for name, each in found.items()} == {
+    found = read_last_commits(folder)
+    assert {name: (each.incarnation, each.version, each.batch_id) for name, each in found.items()} == {
         "a": (3, 1, 1),
         "b": (4, 0, 0),
     }
     hosted.batch(2, [b])
-    assert read_begun(folder) == {"b": found["b"]}
+    assert read_last_commits(folder) == {"b": found["b"]}
 
 
 def test_a_memory_that_cannot_be_read_or_written_is_an_error(hosted):
     a = hosted.table("a")
     hosted.batch(0, [a])
-    place = hosted.checkpoint / "upstream-sink" / "result-tables.json"
+    place = hosted.checkpoint / "upstream-sink" / "last-commits.json"
     place.write_text("{")
     hosted.restart()
-    with pytest.raises(CheckpointError, match="remembers of result tables"):
+    with pytest.raises(CheckpointError, match="remembers of its tables"):
         hosted.batch(1, [a], {"a": [(1, "x")]})
     assert hosted.rows(a) == []

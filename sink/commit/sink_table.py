@@ -1,0 +1,217 @@
+"""The table of a query of its own, or of a batch, as delta-rs loads it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import TableError
+from ...conf.units import now_us
+from ...delta_format.latest_table import BUCKET
+from ...delta_format.log import commit_infos
+from ..figures.summary import APP_PREFIX, last_summary
+from ..maintenance.runner import commit_hooks, maintain
+from ..table.log_entry import may_put_entries
+from ..table.table import Snapshot, create_table, load_table, replay_log, take_snapshot, transaction_version
+from .arrival_order import RowNumberOffset
+from .batch import BatchCommitter
+from .batch_identity import read_offsets
+from .commit import CommitTable, TableCommit, TableStart, put_change
+from .last_commit import ITS_TABLE, writer_id
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ..figures.summary import CommitSummary
+    from ..merge.task import TableWriter, TaskResult
+    from .last_commit import LastCommit
+
+
+_CHECKPOINT_EVERY = 100
+
+
+class LoadedTable:
+    """A table that delta-rs has loaded; see :class:`~upstream.sink.commit.commit.TableState`."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+        self.table: DeltaTable | None = None
+
+    @property
+    def version(self) -> int:
+        return -1 if self.table is None else self.table.version()
+
+    @property
+    def table_id(self) -> str:
+        return "" if self.table is None else str(self.table.metadata().id)
+
+    def refresh(self) -> None:
+        self.table = load_table(self._writer.target)
+
+    def transaction(self, application: str) -> int | None:
+        return None if self.table is None else transaction_version(self._writer.target, self.table, application)
+
+    def snapshot(self) -> Snapshot:
+        if self.table is None:
+            return Snapshot.empty()
+        return take_snapshot(self.table, self._writer.files, self._writer.target)
+
+    def entries(self, count: int) -> list[dict[str, Any]]:
+        return [] if self.table is None else commit_infos(self.table, count)
+
+    def last_summary(self, writer: str, near: int | None) -> CommitSummary | None:
+        return None if self.table is None else last_summary(self.table, writer, near=near)
+
+
+class SinkTable(CommitTable):
+    """The table of a query of its own, or of a batch."""
+
+    name = ITS_TABLE
+
+    def __init__(self, writer: TableWriter) -> None:
+        self.writer = writer_id(writer.target)
+        self.target = writer.target
+        self.outputs = writer.outputs
+        self.state = self._state = LoadedTable(writer)
+        self._start = TableStart(writer)
+        self._created = False
+
+    def start(self, last: LastCommit | None, results: Sequence[TaskResult] = ()) -> TableStart | None:
+        """Return the batch's start; an absent table is made, unless nothing happened: then a repeat repeats nothing."""
+        state = self._state
+        if last is not None:
+            last.check(state, self.target.location, state.transaction(APP_PREFIX + self.writer), self.writer)
+        if state.table is None:
+            if not any(result.rows or result.bounds for result in results):
+                return None
+            if self._created:
+                raise TableError(
+                    f"the table at {self.target.location} was removed while a batch was to be committed",
+                    expected="one query writing to the table at a time",
+                    hint="restart this query; it repeats the batch",
+                )
+            state.table = create_table(self.target, self._start.writer.layout)
+        self._created = True
+        return self._start
+
+    def check(self, start: TableStart) -> None:
+        """Refuse a table of another layout: another keep leaves the files as they are."""
+        start.writer.layout.check_recorded(self._loaded, self.target.location)
+
+    def numbers(self, start: TableStart, snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, int]:
+        table, files = self._loaded, start.writer.files
+        offset = RowNumberOffset.of(self.target, self.writer, table, snapshot, files)
+        return offset.transactions(self.target, table, snapshot, files, results)
+
+    def put(self, change: TableCommit, made: list[str]) -> bool:
+        table = self._loaded
+        # What is loaded is shared by all that this process writes to the table, and may have moved on.
+        if table.version() != change.upon:
+            return False
+        merges = change.merged.merges
+        if any(merge.replacement.parts_of(merge.held.rows) for merge in merges) or self._puts_entry(table):
+            if put_change(change, replay_log(self.target, table), made) is None:
+                return False
+            self._checkpoint(table)
+        elif not self._replace_buckets(table, change):
+            return False
+        return True
+
+    def overdue(self) -> int:
+        return 0
+
+    def maintain(self, clock_us: Callable[[], int]) -> None:
+        maintain(self.target, self._loaded, clock_us)
+
+    @property
+    def _loaded(self) -> DeltaTable:
+        assert self._state.table is not None, "there is a table from its start on"
+        return self._state.table
+
+    def _puts_entry(self, table: DeltaTable) -> bool:
+        """Return True if a commit that replaces whole buckets writes its log entry here, without delta-rs.
+
+        That takes a third of the time that delta-rs needs, and waits for the disk.
+        """
+        if not self.target.is_local:
+            return False
+        if not self.target.is_durable:
+            if not may_put_entries(self.target, table):
+                return False
+            try:
+                replay_log(self.target, table)
+            except TableError:  # a log in a form that is not followed here
+                return False
+        return True
+
+    def _checkpoint(self, table: DeltaTable) -> None:
+        """Write a checkpoint of the log after a commit, if one is due and maintenance, which makes them, is off."""
+        from deltalake.exceptions import DeltaError
+
+        if (table.version() + 1) % _CHECKPOINT_EVERY == 0 and self.target.options.maintenance == "off":
+            # The commit is made whether this works or not; the log is only read more slowly without.
+            with contextlib.suppress(DeltaError):
+                table.update_incremental()
+                table.create_checkpoint()
+
+    def _replace_buckets(self, table: DeltaTable, change: TableCommit) -> bool:
+        """Commit by delta-rs, and return True; return False if another writer has taken the version."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import DeltaError
+        from deltalake.transaction import AddAction
+
+        adds: list[Any] = [
+            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, change.at_ms, True, file.stats)
+            for file in change.merged.rows
+        ]
+        touched = [str(merge.bucket) for merge in change.merged.merges if merge.replaced]
+        try:
+            table.create_write_transaction(
+                adds,
+                "overwrite" if touched else "append",
+                table.schema(),
+                [BUCKET],
+                [(BUCKET, "in", touched)] if touched else None,
+                commit_properties=CommitProperties(
+                    custom_metadata=dict(change.info),
+                    # Retrying by itself, it would pass over what another program appended to these buckets.
+                    max_commit_retries=0,
+                    app_transactions=[Transaction(name, number) for name, number in change.numbers.items()],
+                ),
+                post_commithook_properties=commit_hooks(on=self.target.options.maintenance == "off"),
+            )
+        except (DeltaError, OSError) as error:
+            after = load_table(self.target)
+            if after is not None and after.version() > change.upon:
+                return False
+            raise TableError(
+                f"batch {change.summary.batch_id} cannot be committed to the table at {self.target.location}: "
+                f"{self.target.masked(error)}",
+                hint="check that the folder may be written to and has room; the restarted query repeats the batch",
+            ) from error
+        return True
+
+
+class SinkCommit:
+    """The commit of batches to the table of a query of its own, or of a batch."""
+
+    def __init__(self, writer: TableWriter, clock_us: Callable[[], int] = now_us) -> None:
+        self._writer = writer
+        self._clock_us = clock_us
+
+    def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
+        """Make the batch visible; return None if it was empty or is a repeat. Errors as of :class:`BatchCommit`."""
+        target = self._writer.target
+        query = target.application is None
+        offsets = read_offsets(target.checkpoint_folder, batch_id) if query else target.offsets
+        tables = {ITS_TABLE: (SinkTable(self._writer), results)}
+        return self._committer().commit(tables, batch_id, offsets).get(ITS_TABLE)
+
+    def discard(self, results: Sequence[TaskResult]) -> None:
+        """Remove what an attempt staged."""
+        self._committer().discard({ITS_TABLE: (SinkTable(self._writer), results)})
+
+    def _committer(self) -> BatchCommitter:
+        target = self._writer.target
+        return BatchCommitter(target.checkpoint_folder if target.application is None else None, self._clock_us)
