@@ -140,8 +140,7 @@ class UpdateStream(operators_stream.UpdateStream):
         Parameters
         ----------
         watermark
-            How far the late rows are complete, such as ``Watermark.bounded("1 day")``. They come in no order, so steps
-            that wait for a watermark need one that is far enough behind.
+            How far the late rows, which come in no order, are complete, such as ``Watermark.bounded("1 day")``.
         **options
             Any other option of the source, such as ``maxRowsPerTrigger=10_000``.
 
@@ -157,8 +156,7 @@ class UpdateStream(operators_stream.UpdateStream):
 
         Notes
         -----
-        Guarantee: each late row comes once. A batch that the first query runs again writes the same files, byte by
-        byte, and this stream takes each file once. A row may come before the table has the batch in which it was late.
+        Guarantee: each late row comes once.
 
         Examples
         --------

@@ -45,9 +45,8 @@ class CombinationSteps(KeyedRows):
         names
             The names of this stream and of the other one. They prefix the names of feeds: ``left/feed``.
         prefer
-            The input whose row wins if both have one for the same key and time. If the other input's row came first, it
-            has already passed on, and the preferred row follows it. That is right for a table or a queue. Windows
-            refuse it, and need :meth:`merge` instead. Without a preference, the row that came first wins.
+            The input whose row wins if both have one for the same key and time, even after the other [default: the
+            first row]. Windows refuse such a stream, and need :meth:`merge` instead.
         overlap
             False if the inputs have no key and time in common: the operator then keeps nothing of rows that have passed
             on.
@@ -68,12 +67,9 @@ class CombinationSteps(KeyedRows):
         Notes
         -----
         Guarantee: each row passes on in the batch in which it arrives. Rows of two inputs with equal key and time yield
-        one row, as long as punctuation has not passed their time. Until then the operator keeps their keys and times,
-        but no rows. A row that arrives later passes on and is counted. If its input is not the preferred one, it
-        replaces no row with the same time. Punctuation is the least of all feeds', without repeats.
+        one row, as long as punctuation has not passed their time. A row that arrives later passes on and is counted.
 
-        If all that follows needs the newest row of each key alone, older rows are superseded. A row does not pass on
-        after a newer one of its key that the operator remembers.
+        If all that follows needs the newest row of each key alone, a row does not pass on after a newer one of its key.
 
         Examples
         --------
@@ -112,8 +108,7 @@ class CombinationSteps(KeyedRows):
         other, names, shards
             As for :meth:`union`.
         prefer
-            The input whose row wins if both have one for the same key and time: exactly one passes on. Without a
-            preference, the row that came first wins, and rows need not wait for others with the same time.
+            The input whose row wins if both have one for the same key and time [default: the first row].
         late_location, flush, flush_rows, time_format
             As for :meth:`ordered`.
 
@@ -154,17 +149,15 @@ class CombinationSteps(KeyedRows):
         Parameters
         ----------
         late_location
-            A folder for rows that arrive below the low-watermark, as Parquet files. They no longer have a place in the
-            order, so they do not pass on; without the folder they are only counted.
+            A folder for rows that arrive below the low-watermark and so do not pass on, as Parquet files; without it
+            they are only counted.
         flush
-            ``eager`` releases all rows that need not wait. ``slow`` releases at most `flush_rows` in a batch, and the
-            rest in the following batches, which start by themselves. A punctuation that comes late then causes no burst
-            (thesis §8.3).
+            ``eager`` releases all rows that need not wait, ``slow`` at most `flush_rows` in a batch, and the rest in
+            the following batches.
         flush_rows
-            For ``slow``: the most rows in a batch, all shards together; each shard has an even part of them.
+            For ``slow``: the most rows in a batch of all shards.
         time_format
-            The format of a time column of numbers, such as ``epoch_ms``. A source with ``idle=ets`` then learns the
-            time that rows wait for. Times that are no numbers do not need it.
+            The format of a time column of numbers, such as ``epoch_ms``, for a source with ``idle=ets``.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. Each part is in order; with 1, all rows
             are.
@@ -180,9 +173,8 @@ class CombinationSteps(KeyedRows):
 
         Notes
         -----
-        Guarantee: the rows that pass on, and their order, follow from the rows and the punctuation, whatever the order
-        of arrival and the batches. Rows of one time are in the order of arrival. Rows that have the low-watermark's own
-        time do not wait for one another (Bai et al. §4.1).
+        Guarantee: the rows that pass on, and their order, follow from the rows and the punctuation. Rows of one time
+        are in the order of arrival.
 
         Examples
         --------

@@ -77,10 +77,6 @@ class GroupedStream(Generic[StreamT]):
         arrival and the batches. A key whose newest row has another group leaves the one and enters the other in one
         commit. Approximate aggregates keep their error bounds.
 
-        Cost: a row that leaves its group is taken out of counts, sums, averages, variances and deviations. For all
-        other aggregates, values are kept by group. For each row of a small group, a batch then
-        aggregates a few hundred of them again at most. For a large group, it is twice the square root of its size.
-
         Examples
         --------
         >>> stream.group_by("vehicle_id").agg(speed=us.avg("speed")).schema.names
@@ -133,8 +129,7 @@ class GroupedStream(Generic[StreamT]):
         duration, slide, origin, zone, time_format, time_zone
             As for :meth:`~upstream.operators.stateful.Stateful.window`: sliding or tumbling windows by time.
         early
-            Whether to give a window as soon as it has a row, with ``final = false``, and again each time that it
-            changes. Its final result takes the place of that. Else each window is given once, when it is final.
+            Also emit interim results, with ``final = false``, whenever a window changes.
         newest
             ``window``: a key counts in each window with its newest row in that window. ``table``: a key counts with
             its newest row of all, and only in the windows of that row. A newer row may take it out of any window, so

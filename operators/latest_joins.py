@@ -53,17 +53,14 @@ class LatestJoinSteps(KeyedRows):
         suffix
             Added to names of columns of the right that the left has too.
         ttl
-            How long a row lives, such as ``1 hour``; a pair gives it for the left and the right, None for no end. A row
-            expires when the low-watermark of its own stream passes its event time by this. Its results leave the table
-            in that batch, and a later update of its key brings them again. By default, rows live until a newer row
-            replaces them. It may change when the query starts again.
+            How long a row lives, such as ``1 hour``; a pair gives it for the left and the right, None for no end
+            [default]. A row expires when the low-watermark of its own stream passes its event time by this. You can
+            change it with a restart.
         tombstone_retention
-            How far a stream's watermark has to pass a deletion before its time is forgotten, such as ``7 days``; a
-            number, in its own unit, where the time column holds numbers. An older row that arrives after that counts as
-            new. If it is not set, deletions are remembered for good.
+            How far a stream's watermark has to pass a deletion before it is forgotten, such as ``7 days`` [default:
+            never]. An older row that arrives after that counts as new.
         state_limit
-            The most bytes that the join keeps, such as ``"512 MB"``. Each shard may keep its part of them. No limit by
-            default. It may change from run to run.
+            As for :meth:`join`.
         on_limit
             Only ``fail``, which ends the query at the limit.
         shards
@@ -76,10 +73,7 @@ class LatestJoinSteps(KeyedRows):
             right, and ``join_time``, the later of the two times. The stream has no event time: what arrives later is
             newer.
 
-            If the right's update key is among `on`, the key of an inner or left join is that of the left, and likewise
-            for ``right``. Else the key of an inner join is that of both. A full join of two streams with the update key
-            `on` has that key. All other outer joins have ``left_key`` and ``right_key``: both update keys as text,
-            ``\N`` for no row.
+            The page on newest rows lists the update keys of all kinds of joins.
 
         Raises
         ------
@@ -90,14 +84,9 @@ class LatestJoinSteps(KeyedRows):
 
         Notes
         -----
-        Guarantee: after each batch the table holds the join of the newest row of each key on both sides, whatever the
-        order of arrival and the batches. With `ttl`, it holds the join of the newest rows that have not expired. Either
-        input may be coalesced or come from a queue. A row with a null in `on` meets nothing.
-
-        State: the newest row of each key on both sides, and the times of deleted keys, so that an older row does not
-        bring a key back. With `ttl`, rows and times go when they expire.
-
-        An input partition that has ended shows no time: of what was last there, nothing expires for that.
+        Guarantee: after each batch the table holds the join of the newest rows that have not expired, whatever the
+        order of arrival and the batches. Either input may be coalesced or come from a queue. A row with a null in `on`
+        meets nothing.
 
         Examples
         --------

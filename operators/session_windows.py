@@ -44,19 +44,16 @@ class InSessions(Stateful):
         Parameters
         ----------
         gap
-            The longest time between two neighboring rows of a session, such as ``5 minutes``. Rows exactly that far
-            apart are in one session, as in Spark and Flink.
+            The longest time between two neighboring rows of a session, such as ``5 minutes``.
         by
             The columns by which rows have sessions of their own [default: the update key], as for
             :meth:`~upstream.UpdateStream.window`.
         output
             ``latest``: of each key the latest session that is complete. ``all``: every session.
         early
-            Whether to give also what a key's open session holds by now, with ``final = false``. Its final result takes
-            the place of that.
+            Also emit interim results of the open session, with ``final = false``.
         allowed_lateness
-            How long after a session closed rows for it still count. Its result is then given again; results of sessions
-            that the row has joined to it are taken back.
+            How long after a session closed rows for it still count, and its result is given again.
         late_location
             A folder for later rows, as Parquet files; without it they are only counted.
         time_format, time_zone
@@ -79,12 +76,10 @@ class InSessions(Stateful):
 
         Notes
         -----
-        ``window_start`` is the time of the session's first row, which is also the ``window_id``, in microseconds since
-        the epoch. ``window_end`` is the gap after its last row. A session closes when the low-watermark passes its
-        ``window_end``: a row at that very time would still join it.
+        ``window_start`` is the time of the session's first row, and ``window_id`` that time in microseconds since the
+        epoch. ``window_end`` is the gap after its last row.
 
-        Guarantee: sessions are a function of the rows, whatever the order of arrival and the batches. A row below the
-        low-watermark is late if the session that it is in, with all that is still kept of its key, has closed for good.
+        Guarantee: sessions are a function of the rows, whatever the order of arrival and the batches.
 
         Examples
         --------

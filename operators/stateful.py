@@ -64,9 +64,8 @@ class Stateful(KeyedRows):
         Parameters
         ----------
         policy
-            ``in-place``: a newer row replaces the waiting one, and the stalest key is served first. ``linecutting``:
-            keys that seldom update are served first. ``auto``: every row while the load allows, else linecutting.
-            ``fifo``, ``append``, ``shed``: for comparison.
+            ``in-place``: the stalest key first. ``linecutting``: keys that seldom update first. ``auto``: every row
+            while the load allows, else linecutting. ``fifo``, ``append``, ``shed``: for comparison.
         budget
             The most rows that a batch processes. ``auto`` chooses the number that gives the least staleness, or that
             takes `batch_duration`; None processes all.
@@ -98,9 +97,8 @@ class Stateful(KeyedRows):
 
         Notes
         -----
-        Guarantee: waiting rows are in Spark's state and survive any crash; each batch is a function of its journaled
-        offsets. Except for late rows, the rows of a key that leave never go back in time: a row older than one that has
-        left is superseded. The policies ``append`` and ``shed`` give such rows too.
+        Guarantee: waiting rows survive any crash. Except for late rows, and with ``append`` and ``shed``, the rows of a
+        key that leave never go back in time.
 
         Examples
         --------
@@ -195,30 +193,21 @@ class Stateful(KeyedRows):
             SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
             that ends with each row, ``10 rows`` for one that ends with every tenth row of its key.
         of
-            For windows of rows: which rows are counted. ``key``: the rows of each key alone, or of each group of
-            `by`. ``stream``: the rows of all keys together. A window then has a result for each key with a row in it.
-            All rows go through one task, which numbers them.
+            For windows of rows: count the rows of each ``key``, or group of `by`, alone; or of all keys together
+            (``stream``), in one task.
         order
-            For windows by time that end with every n-th row: in which order the rows of a key are counted. ``time``
-            [default]: the results do not depend on the order of arrival. ``arrival``: the results depend on the order
-            in which rows arrived. A late row counts, and ends no window.
+            For windows by time that end with every n-th row: count rows in the order of ``time`` [default] or
+            ``arrival``.
         by
-            The columns by which rows have windows of their own [default: the update key]. With more columns than the
-            key, a vehicle has windows for each route; with others, such as the route alone, a window has the rows of
-            many keys. They are the results' key, and rows are shuffled by them. Every row has to have them. They are of
-            types that :meth:`group_by` takes: no fractions, which look equal and differ.
+            The columns by which rows have windows of their own, and the results' key [default: the update key]. Every
+            row has to have them. They are no fractions, which look equal and differ.
         output
-            ``latest``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a
-            row. ``eager``: commit to each key's latest started window and pass over all others until it closes
-            (§6.2.2).
+            ``latest``: of each key the latest complete window. ``all``: every window that has a row. ``eager``: each
+            key's latest started window, and no other until it closes.
         early
-            Whether to give also what the open window holds by now, with ``final = false``. Its final result takes the
-            place of that. Not with ``eager``.
+            Also emit interim results of the open window, with ``final = false``. Not with ``eager``.
         method
-            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``adaptive`` (§6.3:
-            keys with few rows keep them, others partial aggregates, whichever is smaller), ``buffering`` (whole rows,
-            the baseline). ``auto`` is ``adaptive`` where even the state of no rows is much larger than a row, else
-            ``paned``: see `docs/windows.md`.
+            How windows are computed, at the same results: see `docs/windows.md`.
         allowed_lateness
             How long after a window closed rows for it still count, and its result is given again.
         late_location
@@ -229,18 +218,14 @@ class Stateful(KeyedRows):
         time_format, time_zone
             How the stream's time is read, as the source's options of these names.
         tombstones
-            What becomes of rows that delete their key, and so have no values: ``fail`` ends the query, ``drop`` leaves
-            them out and counts them. The values that the key had before stay in their windows. It may change while a
-            checkpoint lives.
+            Rows that delete their key ``fail`` the query, or are counted and left out (``drop``).
         flush
-            How the results of a closed window leave, if many keys have one (thesis §8.3.3). ``eager``: all at once.
-            ``slow``: at most `flush_rows` in a batch, and the rest in the following batches, which start by themselves.
-            ``lazy``: each result with its key's first row of a later window. Punctuation follows the results that have
-            left. The results are the same.
+            How the results of a closed window leave: all at once (``eager``), at most `flush_rows` in a batch
+            (``slow``), or with the key's first row of a later window (``lazy``).
         flush_rows
-            For ``slow``: the most results in a batch, all shards together; each shard has an even part of them.
+            For ``slow``: the most results in a batch of all shards.
         flush_windows
-            For ``lazy``: a result leaves at the latest when that many later windows have closed.
+            For ``lazy``: the number of later windows with whose end a result leaves at the latest.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -253,16 +238,11 @@ class Stateful(KeyedRows):
         OptionError
             Saying which of these is wrong, and what to write.
         SchemaError
-            The stream does not have every row once. It comes from a source that coalesces, from a queue, or from
-            deletions. Or it comes from windows with another `output` than ``all``. If windows before it are given
-            again, by `early` or `allowed_lateness`, this window has another `output` than ``all``, or steps between
-            them lose the key or ``window_id``.
+            The stream does not have every row once, or the windows before it do not go with this one.
 
         Notes
         -----
-        Over windows that are given again, a newer result replaces the one before it, and this window is given again
-        too, with `early`; without, once, when it is final. The key of its results is that of the groups, and
-        ``window_id``.
+        Over windows that are given again, the key of the results is that of the groups, and ``window_id``.
 
         Examples
         --------

@@ -33,10 +33,9 @@ class Stateless(KeyedRows):
             SQL, or a column. If it is null, the row fails, as in Spark. Punctuation rows and tombstones pass, whatever
             it yields for them.
         on_leave
-            The consequence if a key's row fails. ``keep``: the row is dropped, and the key's earlier result stays
-            (tr620 §3.2). ``delete``: the row passes on as a tombstone, which takes the key out of the table: its newest
-            row decides. The default is ``keep``. After steps that take results back, such as `join_latest`, `group_by`
-            and joins with ``early=True``, it is ``delete``, and ``keep`` is refused.
+            If a key's row fails: ``keep`` the key's earlier result [default], or ``delete`` the key by a tombstone.
+            After steps that take results back, such as `join_latest`, `group_by` and joins with ``early=True``, it is
+            ``delete``.
 
         Returns
         -------
@@ -51,8 +50,7 @@ class Stateless(KeyedRows):
 
         Notes
         -----
-        A tombstone has its key, its time and the system column; all else in it is null. It is an update like any other:
-        a newer row revives the key, an older one does not.
+        A tombstone has its key, its time and the system column; all else in it is null.
 
         Examples
         --------

@@ -86,33 +86,27 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
             As for the class. With ``Watermark.arrival()``, `event_time` is a new column that receives each row's time
             of arrival.
         watermark
-            How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``. By default, a row with
-            an event time may be ten minutes behind the newest row; without an event time there is no watermark.
+            How far each input partition is complete [default: ten minutes behind the newest row].
         idle
-            What is done about a silent input partition that a window, a join or an ordered release waits for. ``wait``
-            waits. ``ets`` lets the clock promise for it: its newest time, plus how long it has been silent, less
-            `ets_delay`. It is fixed for the life of a checkpoint.
+            For a silent input partition that a step waits for: ``wait``, or advance its watermark by the clock less
+            `ets_delay` (``ets``). It is fixed for the life of a checkpoint.
         ets_delay
-            With ``ets``: the most by which a row's time may lie behind its arrival, such as ``"200 ms"``. By default it
-            is measured.
+            With ``ets``: the most by which a row's time may be behind its arrival, such as ``"200 ms"`` [default: as
+            measured].
         feed, order
-            Columns or SQL expressions. `feed` names a row's input partition, which has a watermark of its own: a
-            partition, a file, a region. Use tens or hundreds of them, not one for each key. `order` is the order in
-            which its rows came, within a batch; without it, the order of Spark's tasks counts. It matters for rows of
-            one key with one time, for ``Watermark.displaced``, and for the guard. If `df` has the columns ``topic``,
-            ``partition`` and ``offset`` of Spark's Kafka source, these are the defaults; otherwise there is one input
-            partition by default.
+            Columns or SQL expressions. `feed` names a row's input partition, which has a watermark of its own: tens or
+            hundreds of them, not one for each key. `order` is the order in which its rows came within a batch [default:
+            that of Spark's tasks]. If `df` has the columns ``topic``, ``partition`` and ``offset`` of Spark's Kafka
+            source, these are the defaults; otherwise there is one input partition.
         deleted
             A column or SQL condition: if it is true, the row is a tombstone, which takes its key out of the table.
         time_format, time_zone
             The format and zone of the time, like the source's options; text and local times become timestamps.
         on_malformed
-            The treatment of a row without a key, a readable time or a partition: ``quarantine`` writes it to the
-            quarantine, ``fail`` ends the query.
+            For a row without a key, a readable time or a partition: ``quarantine`` it, or ``fail`` the query.
         quarantine_location, late_location
             Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint],
-            and of copies of late rows [default: none]. Late rows are always counted, and still take part: a row that is
-            newer than its key's newest row counts whenever it comes.
+            and of copies of late rows [default: none], which are counted and still take part.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
         name
@@ -131,12 +125,10 @@ class UpdateStream(Stateless, InSessions, CombinationSteps, TimeJoinSteps, Lates
 
         Notes
         -----
-        Guarantee: rows, their system column and punctuation are a function of what Spark journaled: the rows that `df`
-        gives for a batch, and the batch's time, which is their arrival. It takes a shuffle by `feed`, in which the rows
-        of one partition meet in one task.
+        Guarantee: rows, their system column and punctuation are a function of the rows that `df` gives for a batch, and
+        of the batch's time, which is their arrival. It takes a shuffle by `feed`.
 
-        There is no ``atEnd`` as the source has it: Spark does not notify operators of the end of a bounded run. Windows
-        that are open then stay open, and the next run continues them.
+        There is no ``atEnd``: windows that are open at the end of a bounded run stay open for the next one.
 
         Examples
         --------

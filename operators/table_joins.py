@@ -36,8 +36,7 @@ class TableJoinSteps(KeyedRows):
     ) -> Self:
         """Join each row with the row of a Delta table that has its key.
 
-        The table may change while the query runs. Each batch reads the version that the table has when the batch is
-        planned.
+        Each batch reads the version that the table has when the batch is planned.
 
         Parameters
         ----------
@@ -46,8 +45,7 @@ class TableJoinSteps(KeyedRows):
         on
             The columns that are equal; a mapping names those of the stream and those of the table.
         how
-            ``inner``; ``left``, which gives rows without a partner with nulls; ``semi`` and ``anti``, which give rows
-            of the stream whose key is in the table, or is not.
+            ``inner``, ``left``, ``semi`` or ``anti``.
         columns
             Of the table, to be added to the rows; by default all that are not joined by.
         suffix
@@ -71,10 +69,8 @@ class TableJoinSteps(KeyedRows):
 
         Notes
         -----
-        Guarantee: Spark records the version with the offsets of the batch, before the batch runs. A batch that runs
-        again reads the same version, and gives the same rows. A new version of the table revises no earlier result.
-        Punctuation and tombstones pass. The step keeps no state and moves no row; each Python worker keeps the columns
-        that are joined in memory.
+        Guarantee: a batch that runs again reads the same version. A new version of the table revises no earlier result.
+        Punctuation and tombstones pass. Each Python worker keeps the columns that are joined in memory.
 
         Examples
         --------

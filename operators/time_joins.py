@@ -71,42 +71,39 @@ class TimeJoinSteps(KeyedRows):
         tumbling
             The length of windows, in place of `within`: rows meet if they lie in one window.
         how
-            ``inner``, ``left``, ``right`` or ``full``; ``semi`` and ``anti`` give rows of the left that have a partner,
-            or have none. A row without a partner is given once the watermark of the other stream rules one out.
+            ``inner``, ``left``, ``right``, ``full``; ``semi`` and ``anti`` give rows of the left that have a partner,
+            or have none.
         output
-            ``all`` gives each pair once. ``latest`` gives, of each key and batch, the pair with the greatest time; for
-            `semi` and `anti` there is only ``all``.
+            ``all`` gives each pair once. ``latest``, not for `semi` and `anti`, gives of each key and batch the newest
+            pair.
         early
-            Whether a row without a partner is given in the batch in which it arrives, for ``left``, ``right``, ``full``
-            and ``anti``. When it meets its first partner, a tombstone takes it back in the same commit.
+            For ``left``, ``right``, ``full`` and ``anti``: give a row without a partner in the batch in which it
+            arrives. When it meets its first partner, a tombstone removes it in the same commit.
         condition
-            What pairs have to satisfy beside, in SQL, such as ``"l.price > r.limit"``.
+            A further condition on pairs, in SQL: ``"l.price > r.limit"``.
         suffix
             Added to names of columns of the right that the left has too.
         time_format
             What a time column of whole numbers counts, such as ``epoch_ms``; without it `within` takes whole numbers.
         state_limit
-            The most bytes of rows that the join keeps, such as ``"512 MB"``. Each shard may keep its part of them. No
-            limit by default. It may change from run to run, as may `on_limit`.
+            The most bytes that the join keeps, in equal parts for its shards, such as ``"512 MB"``. You can change both
+            limits with a restart.
         on_limit
             ``fail`` ends the query at the limit. ``drop_oldest`` drops the rows with the oldest event times, and counts
-            them: their pairs are missing. A row whose partner may have been dropped is not given as one without.
+            them.
         output_order
-            ``event_time`` releases the results of each shard, and so of each key, in the order of their times. By
-            default they leave in any order, as soon as they are found. What waits for the order does not count toward
-            `state_limit`.
+            ``event_time`` releases the results of each key in the order of their times, which `state_limit` does not
+            bound [default: as soon as they are found].
         release
-            How they come into that order. ``filter``, the default, matches rows at once and holds the results.
-            ``sync`` lets rows wait instead, and enter the join in the order of time. ``adaptive`` chooses: it holds
-            results while `cost` times the window times both arrival rates is at least `alpha`.
+            For `output_order`: ``filter`` [default] holds results, ``sync`` holds rows, and ``adaptive`` chooses: it
+            holds results while `cost` times the window times both arrival rates is at least `alpha`.
         cost
-            For ``adaptive``: seconds to compare two rows. By default it is measured.
+            For ``adaptive``: seconds to compare two rows [default: as measured].
         alpha
-            For ``adaptive``: the load from which on results are held, 0.3 by default. Holding them takes at least
-            ``alpha / (1 + alpha)`` off the time to respond.
+            For ``adaptive``: the load from which on results are held [default: 0.3].
         late_location
-            With `output_order`: a folder in which results are written that come too late for the order. By default
-            they are only counted.
+            With `output_order`: a folder for results that come too late for the order; without it they are only
+            counted.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -114,9 +111,8 @@ class TimeJoinSteps(KeyedRows):
         -------
         UpdateStream
             Of pairs: the columns of `on`, those of the left, those of the right, ``join_time``, and with ``output=
-            "all"`` ``left_row`` and ``right_row``, numbers of the two rows. Its key is `on`, its time ``join_time``,
-            the later of the two times. A table keeps the newest pair of each key; with ``write(…, key=[…, "left_row",
-            "right_row"])`` it keeps all. For `semi` and `anti`, rows of the left as they are.
+            "all"`` the row numbers ``left_row`` and ``right_row``. Its key is `on`, its time ``join_time``, the later
+            of the two times. For `semi` and `anti`, rows of the left as they are.
 
             With `early` and ``output="all"``, the key includes ``left_row`` and ``right_row`` (-1 for no row), so the
             table keeps all results. For `anti`, the key is that of the left and ``left_row``.
@@ -131,14 +127,9 @@ class TimeJoinSteps(KeyedRows):
         Notes
         -----
         Guarantee: each pair is given once, and each row without a partner once, whatever the order of arrival and the
-        batches, for rows that are not late. A late row meets the rows that are still kept. State per stream is its rate
-        times (the reach of the interval and how far the other stream's watermark lags).
+        batches, for rows that are not late.
 
-        Tombstones end the query. A row with a null in `on` meets nothing; outer joins leave it out and count it, an
-        anti join gives it.
-
-        In the order of time (Hammad et al.), a result leaves once the watermark of the results has come to its time.
-        The results of a late row that lie below what has left are set aside and counted.
+        Tombstones end the query. A row with a null in `on` meets nothing.
 
         Examples
         --------
@@ -208,15 +199,12 @@ class TimeJoinSteps(KeyedRows):
         how
             ``inner``; or ``left``, which gives rows without a partner with nulls.
         early
-            Whether a row is given in the batch in which it arrives, with the row that is newest at its time so far. It
-            is given again when a better partner arrives, until the watermark of the right has passed it. If a tombstone
-            of the right removes the partner, a tombstone takes back the result of an inner join.
+            Give a row in the batch in which it arrives, with the newest partner so far, and again when a better one
+            arrives.
         tolerance
-            How much older the row of the right may be; any age by default. With it, the state holds only keys of the
-            right that had a row in this time.
+            How much older the row of the right may be [default: any age].
         state_limit, on_limit
-            As for :meth:`join`; not with `early`. ``drop_oldest`` drops rows of both sides with the oldest event times,
-            and counts them. A row whose partner may have been dropped is in no result.
+            As for :meth:`join`; not with `early`. A row whose partner may have been dropped is in no result.
         suffix, time_format, shards
             As for :meth:`join`.
 

@@ -59,9 +59,8 @@ def write_batch(
 
     Use it for an initial load, a backfill, or inside a ``foreachBatch``.
 
-    As ``df.write.format("upstream")``, after each row has been brought to the task of its bucket, so that each bucket
-    is merged once. A task holds a bounded number of rows, and puts others aside on its local disk; of the table it
-    reads the buckets that get rows.
+    Like ``df.write.format("upstream")``, after a shuffle, so that each bucket is merged once. A task's memory is
+    bounded.
 
     Parameters
     ----------
@@ -79,8 +78,7 @@ def write_batch(
         As for :func:`~upstream.sink.write_latest.write_latest`.
     **options
         More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it
-        is repeated. Inside ``foreachBatch`` the query's id, the batch's number and the place of this call among those
-        of the batch to this table name it; ``queryId`` and ``batchId`` give it another name.
+        is repeated. Inside ``foreachBatch`` it has a name; `queryId` and `batchId` give it another one.
 
     Raises
     ------
@@ -94,8 +92,8 @@ def write_batch(
 
     Notes
     -----
-    Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes
-    of a batch to one table are each applied once; a repeat of the batch has to make them in the same order.
+    Guarantee: all or nothing; exactly once if the write has a name. A batch that is repeated has to make its writes to
+    one table in the same order.
 
     Examples
     --------

@@ -92,11 +92,9 @@ def write_latest(
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
 
-    Each task gets whole buckets of keys, so a batch is one shuffle and one commit. Rows from a queue with as many
-    shards as there are buckets are already divided that way, and are not shuffled again. Rows that were in Arrow
-    before, in the source or in a step in Python, travel in frames. Rows, updates, punctuation and the oldest arrival of
-    each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`). The
-    table's log has an account of each commit, with its staleness (:meth:`~upstream.LatestTable.history`).
+    Each task gets whole buckets of keys, so a batch is one shuffle and one commit. After a queue with as many shards as
+    there are buckets, it needs no shuffle. For the figures of each batch, see :func:`batch_metrics` and
+    :meth:`~upstream.LatestTable.history`.
 
     Parameters
     ----------
@@ -108,29 +106,26 @@ def write_latest(
     key
         The update key's column or columns [default: the stream's own].
     event_time
-        The column by which the newer of two rows of a key is determined; without it, the row that arrives later is
-        newer. If no key is given, it is the stream's own.
+        The column that decides which of two rows of a key is newer; without it, the later arrival is. If no key is
+        given, it is the stream's own.
     sequence
-        The columns, or fields of structs, that decide instead if they are no event times: a log position, or several
-        values such as ``("source.file", "source.pos")``, compared in that order. An event time then only moves the
-        low-watermark.
+        The columns, or fields of structs, that decide instead if they are no event times, compared in their order:
+        ``("source.file", "source.pos")``. An event time then only moves the low-watermark.
     buckets
-        The number of parts into which the table is split by its key, when it is made; later `upstream rebucket` changes
-        it. The default is the table's own number; for a new table it follows from `expectedKeys`, or is the stream's
-        number of shards, or 16.
+        The number of parts of a new table [default: by `expectedKeys`, the stream's number of shards, or 16]. Later,
+        `upstream rebucket` changes it.
     expectedKeys
-        The number of keys that a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
+        The number of keys of a new table: it gets a bucket for each 500,000, and 16 at least.
     partitions
-        The number of tasks that write [default: as many as there are cores, at most ``spark.sql.shuffle.partitions``].
-        There are never more than there are buckets.
+        The number of tasks that write, at most that of the buckets [default: that of the cores, at most
+        ``spark.sql.shuffle.partitions``].
     target
-        The bound on the staleness of each batch, such as ``p99 < 10 s``. The commit's summary records whether the batch
-        met it and, if not, what it takes.
+        A bound on the staleness of each batch, such as ``p99 < 10 s``.
     metricsLocation
         The location of a Delta table with a row of figures for each commit.
     deleteWhen
-        A column of booleans, an SQL condition or a column expression: a row for which it is true deletes its key, from
-        its time on. The table does not have the column.
+        A boolean column, which the table does not get, an SQL condition or a column expression: a row for which it is
+        true deletes its key, from its time on.
     **options
         More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that another program
         has made, or ``**{"storage.region": …}``. Without a checkpoint location, it is a folder named after the table

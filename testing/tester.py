@@ -96,8 +96,7 @@ _BATCH_US = 1_000_000
 class StreamTester:
     """Run the steps of a stream without Spark: no session, no Java, no files.
 
-    The windows, queues and the like that run are those of a query, as are the watermark policies and the form of the
-    state. Only the source, the shuffle and the table are missing.
+    Only the source, the shuffle and the table of a query are missing. The page on testing has examples.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class Entry:
         return f"us.{self.name}" if not head or static or head == "errors" else f"{_CALLED.get(head, head)}.{method}"
 
 
-WITHOUT_EXAMPLE = ("Queries.", "Watermark.")
+WITHOUT_EXAMPLE = ("Queries.", "Watermark.", "testing.")
 """Owners whose own example, or page, shows their methods."""
 
 OBVIOUS = {"- `column`: Its name.", *(f"- `name`: The {what}'s name." for what in ("query", "view", "relation"))}
@@ -223,7 +223,11 @@ def _entry(entry: Entry, shared: list[str]) -> list[str]:
             written += "\n".join(others)
         if written:
             lines += ["", *_section("" if name == "Notes" else name, written)]
-    shown = [(key, each.__doc__) for key, each in inspect.getmembers(entry.value) if isinstance(each, property)]
+    shown = [
+        (key, each.__doc__)
+        for key, each in inspect.getmembers(entry.value)
+        if isinstance(each, property) and key[0] != "_"
+    ]
     shown = [(key, doc) for key, doc in shown if f"{entry.name}.{key}" not in NOT_FOR_USERS]
     if entry.is_class and shown:
         about = [f"- `{key}`: {_text(inspect.cleandoc(doc or '').split(chr(10) * 2)[0])}" for key, doc in shown]

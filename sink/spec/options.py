@@ -73,10 +73,9 @@ class SinkOptions:
         "sequence",
         columns(),
         (),
-        "Name the columns that order the rows of a key, or fields of structs (`source.pos`): numbers, text, or "
-        "other values that are no event times, as in change data. The first one is compared, then the next; "
-        "text by its bytes, a struct by its fields. The row with the larger values is newer, and a `time` "
-        "column only moves the low-watermark.",
+        "Name the columns, or fields of structs (`source.pos`), that order the rows of a key if they are no event "
+        "times, as in change data. The first one is compared, then the next; text by its bytes. A `time` column "
+        "then only moves the low-watermark.",
     )
     guard: str | None = option(
         "guard",
@@ -141,13 +140,11 @@ class SinkOptions:
         "engine",
         one_of("auto", "rewrite", "vectors"),
         "auto",
-        "Choose how a commit removes rows. `rewrite`: it rewrites the buckets that it touches; every Delta "
-        "reader can read the table. `vectors`: it marks rows as deleted, so that its cost depends on what "
-        "changed and not on the size of the table; not every reader supports these deletion vectors. `auto`: "
-        "`rewrite` for a table without deletion vectors; otherwise `vectors` in buckets of 100,000 rows or "
-        "more. With `auto`, a new table gets deletion vectors if `expectedKeys` implies buckets of that size; "
-        "UpStream logs this once. A table without deletion vectors gets them only by `vectors`. The table "
-        "property `delta.enableDeletionVectors=false` forbids them.",
+        "Choose how a commit removes rows. `rewrite`: it rewrites the buckets that it touches; every Delta reader "
+        "can read the table. `vectors`: it marks rows as deleted, at a cost that depends on what changed; not "
+        "every reader supports that. `auto`: `vectors` in buckets of 100,000 rows or more of a table with "
+        "deletion vectors, otherwise `rewrite`. A new table gets them if `expectedKeys` implies such buckets, "
+        "another one only by `vectors`. The table property `delta.enableDeletionVectors=false` forbids them.",
     )
     expected_keys: int | None = option(
         "expectedKeys",

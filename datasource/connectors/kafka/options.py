@@ -106,10 +106,9 @@ class KafkaOptions:
         "startingOffsets",
         _STARTS,
         "earliest",
-        "Choose where the first run begins: `earliest`, `latest`, or an offset for each partition. In JSON, "
-        "-2 means earliest and -1 latest; a partition that it does not name begins at the earliest offset. "
-        "Partitions that are created later are read from their beginning. Spark's own source begins at the "
-        "latest offset by default. A table of the newest row per key is complete only from the beginning.",
+        "Choose where the first run begins: `earliest`, `latest`, or an offset for each partition. In JSON, -2 "
+        "means earliest and -1 latest; partitions that it does not name, or that are created later, begin at the "
+        "earliest offset. Spark's own source begins at the latest.",
     )
     ending_offsets: Offsets = option(  # noqa: RUF009
         "endingOffsets",
