@@ -158,9 +158,9 @@ def page() -> str:
     lines = [
         "# Reference",
         "",
-        "Every public name, made from the docstrings by `tools/reference.py`. `help(us.read)` also lists the errors",
-        "that a call raises: `OptionError` for an argument, `SchemaError` for a column, and those of",
-        "[us.errors](#userrors) that the entry names. The options of source and sink are in [options](options.md).",
+        "Every public name, made from the docstrings by `tools/reference.py`. A wrong argument raises `OptionError`,",
+        "a column that is missing or does not fit `SchemaError`; `help(us.read)` lists all errors of a call, and",
+        "[us.errors](#userrors) what to do. The options of source and sink are in [options](options.md).",
         "In the examples, `us` is `upstream`, `pl` is `polars`, `spark` is a session, `stream` and `other` are streams",
         "of a feed, and `table` is a `LatestTable`. `feed/` holds CSV files with the columns `vehicle_id`, `timestamp`",
         "and `speed`.",
