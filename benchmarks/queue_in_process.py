@@ -100,7 +100,7 @@ class Shards:
         self.ran = [QueueShard(number, self.plan, store) for number, store in enumerate(self.stores)]
         shares = allot(budget, places, SHARDS)
         done = [
-            shard.run(frames.get(number, []), Control(now_us, shares[number], COST_S * SHARDS))
+            shard.run(frames.get(number, []), control=Control(now_us, shares[number], COST_S * SHARDS).to_json())
             for number, shard in enumerate(self.ran)
         ]
         self.reports = [report for _, report in done]

@@ -78,7 +78,7 @@ class Shards:
         between = time.process_time()
         reports: list[WindowReport] = []
         for number, mine in frames.items():
-            reports.append(WindowShard(number, self._plan, self._stores[number]).run(mine, self._batch)[1])
+            reports.append(WindowShard(number, self._plan, self._stores[number]).run(mine, batch_id=self._batch)[1])
         return Measure(between - began, time.process_time() - between, reports)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 from ..conf.deep_stack import on_deep_stack
 from ..core.feedback.reports import StageReport, write_report
 from ..operators.runtime.shard_processor import ShardProcessor
-from ..operators.state.store import check_identity, other_layout, read_head
+from ..operators.state.store import check_head, read_head, write_head
 from .evaluations import Evaluations, WaitingTables
 from .host_plan import HostPlan, HostPlans
 from .messages import Command, Message, read_messages
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
     from ..operators.state.store import Store
-
-
-_VERSION = 1
 
 
 class StageShard(Protocol):
@@ -77,14 +73,7 @@ class StageState:
         self._store = store
         self._identity = {"shards": str(plan.shards)}
         self._head = read_head(store)
-        if self._head:
-            check_identity(
-                self._head["plan"],
-                self._identity,
-                "the queries of this checkpoint were begun",
-                "number of shards",
-                other_layout(self._head["layout"], _VERSION),
-            )
+        check_head(self._head, self._identity, "the queries of this checkpoint were begun", "number of shards")
         self.known = KnownQueries(self.saved("queries"))
         self.evaluations = Evaluations(store, self.saved("evaluations"))
         self.waiting = WaitingTables(store, self.saved("waiting"))
@@ -129,8 +118,6 @@ class StageState:
     def save(self, **more: object) -> None:
         """Write the state, with the stage's own values `more`."""
         head: dict[str, Any] = {
-            "layout": _VERSION,
-            "plan": self._identity,
             "queries": self.known.to_json(),
             "evaluations": self.evaluations.to_json(),
             "waiting": self.waiting.to_json(),
@@ -139,4 +126,4 @@ class StageState:
             "ahead": self._ahead,
             **more,
         }
-        self._store.put("head", 0, json.dumps(head).encode())
+        write_head(self._store, self._identity, head)

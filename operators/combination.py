@@ -10,8 +10,7 @@ from ..conf.options import path_argument, text_argument
 from ..plan.nodes import IncompleteInput, Reorder
 from ..plan.properties import check_final, check_promised
 from .keyed_stream import KeyedRows
-from .reorder.build import check_inputs, check_ordered
-from .reorder.plan import Late, ReorderPlan, Repeats
+from .reorder.plan import Late, ReorderPlan, Repeats, check_inputs, check_ordered
 from .runtime.ticks import Flush, flush_rows_each
 
 if TYPE_CHECKING:

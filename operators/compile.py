@@ -6,13 +6,18 @@ import dataclasses
 import os
 import weakref
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
-from ..conf.locations import Place, check_apart, checkpoint_location, real_location
+from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location, real_location
 from ..conf.session import check_state_store
+from ..conf.units import parse_duration_us
 from ..core.feedback.checkpoint_layout import has_begun, quarantine_folder, read_plan_record, write_plan_record
+from ..core.feedback.reports import WindowReport, read_reports
 from ..core.pushdown.at_source import paths_read, source_options
+from ..core.rows.buckets import integers_with_hash
+from ..core.rows.exact_integers import HIGHEST
 from ..core.rows.system_column import SYSTEM
 from ..plan.explain import fusable
 from ..plan.fingerprint import (
@@ -25,7 +30,6 @@ from ..plan.fingerprint import (
     places,
     to_json,
 )
-from ..plan.newest_nodes import GroupBy, LatestJoin, Versions, WindowedGroups, WindowVersions
 from ..plan.nodes import (
     Choice,
     Filter,
@@ -34,28 +38,35 @@ from ..plan.nodes import (
     ManyStreams,
     Map,
     Node,
-    NumberRows,
     Queue,
     Reorder,
     RowStep,
     StatefulNode,
     TableJoin,
-    TimeJoin,
     Transform,
     Window,
     joins_tables,
     walk,
 )
-from .grouped.build import build_groups, build_window_groups, build_window_versions
-from .ingest.build import build_intake
-from .joins.build import build_join, build_latest_join, build_versions
-from .queue.build import build_queue
-from .reorder.build import build_reorder
+from .ingest.plan import IntakePlan
+from .ingest.tick_planner import SilentFeedTicks, silent_feed_options
+from .joins.plan import JoinPlan
+from .joins.release.tick_planner import ReleaseTicks
+from .queue.control import ShardPlan, is_duration
+from .queue.tick_planner import QueueTicks
+from .reorder.plan import ReorderPlan
+from .runtime.dead_letters import DeadLetterRows, late_rows_of
 from .runtime.feeds import without_single_keys
-from .runtime.steps import PhysicalStep
+from .runtime.pack import INTERVAL, WEIGHT, unpack
+from .runtime.shard import OperatorProcessor
+from .runtime.steps import InShards, PhysicalStep, choosing
+from .runtime.ticks import FlushSource, TickSource, with_ticks
+from .shards import ShardedOperator, sharded
 from .tables.build import build_table_join
 from .tables.lookup import TableJoinPlan
-from .windows.shards.build import build_numbering, build_windows
+from .windows.shards.pack import final_somewhere
+from .windows.shards.plan import WindowPlan
+from .windows.shards.results import check_aggregates, check_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -274,7 +285,6 @@ def _build(node: Node, binding: _PlanFolders) -> PhysicalStep:
 
 
 def _built(node: Node, before: list[PhysicalStep], binding: _PlanFolders) -> PhysicalStep:
-    folders = binding.folders
     match node:
         case InputRows():
             return PhysicalStep(node.frame, node.schema)
@@ -282,40 +292,92 @@ def _built(node: Node, before: list[PhysicalStep], binding: _PlanFolders) -> Phy
             return PhysicalStep(on_spark(node.step, before[0].df, node.fixed), node.schema)
         case Map():
             return before[0].then(node.step, node.schema)
-        case Intake():
-            assert binding.checkpoint is not None
-            quarantine = node.quarantine_location or quarantine_folder(os.fspath(binding.checkpoint))
-            return build_intake(node, folders[node], quarantine)
-        case Queue():
-            return build_queue(node, before[0], folders[node])
-        case Window():
-            return build_windows(node, before[0], folders[node], fused=node in binding.fused)
-        case NumberRows():
-            return build_numbering(node, before[0], folders[node])
-        case Reorder():
-            return build_reorder(
-                node, [_as_named(each, node.schema) for each in before], folders[node], fused=node in binding.fused
-            )
-        case TimeJoin():
-            return build_join(node, before, folders[node])
-        case Versions():
-            return build_versions(node, before[0], folders[node])
-        case LatestJoin():
-            return build_latest_join(node, before, folders[node])
-        case GroupBy():
-            return build_groups(node, before[0], folders[node])
         case TableJoin():
             return build_table_join(node, before[0], _checkpoint(binding))
-        case WindowVersions():
-            return build_window_versions(node, before[0], folders[node])
-        case WindowedGroups():
-            return build_window_groups(node, before[0], folders[node])
+        case StatefulNode():
+            return _in_shards(node, before, binding)
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 
 
 def _checkpoint(binding: _PlanFolders) -> str | None:
     return None if binding.checkpoint is None else os.fspath(binding.checkpoint)
+
+
+def _in_shards(node: StatefulNode, before: Sequence[PhysicalStep], binding: _PlanFolders) -> PhysicalStep:
+    """Return the output of an operator in shards, in the stage of the operator before it if they share one."""
+    folder, late, malformed = binding.folders[node], late_rows_of(node), None
+    inputs = list(before)
+    extra: dict[str, Column] = {}
+    fused = node in binding.fused
+    final = lambda: HIGHEST if fused else final_somewhere(read_reports(folder, WindowReport))  # noqa: E731
+    match node:
+        case Intake():
+            assert binding.checkpoint is not None
+            quarantine = node.quarantine_location or quarantine_folder(os.fspath(binding.checkpoint))
+            malformed = DeadLetterRows(absolute_location(quarantine), f"malformed-{node.name}")
+            inputs = [_with_columns(PhysicalStep(node.frame, node.schema), node.columns)]
+        case Queue():
+            extra = _extra_columns(node)
+            inputs = [_with_columns(before[0], extra)]
+        case Reorder():
+            inputs = [_as_named(each, node.schema) for each in before]
+        case Window(specification=WindowPlan() as plan):
+            for report in read_reports(folder, WindowReport):
+                check_settings(report.plan, plan)
+                check_aggregates(report.aggregates, report.state, plan)
+        case _:
+            pass
+    form = sharded(node, final, whole_rows=late is not None)
+    processor = OperatorProcessor(form.shard, form.plan, folder, late, malformed)
+    if fused:
+        return PhysicalStep(_in_stage(form, inputs[0], processor), node.schema)
+    slots = integers_with_hash(range(form.shards))
+    packing = zip(inputs, form.packing(slots), strict=True)
+    packed = reduce(
+        lambda left, right: left.union(right), [rows.packed(step, names) for rows, (names, step) in packing]
+    )
+    ticks = _ticks(node, folder)
+    if ticks is not None:
+        packed = with_ticks(packed, ticks[0], folder, slots, ticks[1])
+    shards = InShards(form.rows, packed, tuple(slots), processor)
+    if isinstance(node, Queue):
+        return PhysicalStep(shards.frames(), node.schema, (unpack(form.rows, list(extra), folder),))
+    return PhysicalStep(shards, node.schema)
+
+
+def _in_stage(form: ShardedOperator, rows: PhysicalStep, processor: OperatorProcessor) -> InShards:
+    assert isinstance(rows.base, InShards)
+    names = form.packing([0])[0][0]
+    steps = rows.steps if names is None else (*rows.steps, choosing(names))
+    return rows.base.with_next(steps, lambda slot: form.packing([slot])[0][1], processor, form.rows)
+
+
+def _ticks(node: StatefulNode, folder: str) -> tuple[type[TickSource], Mapping[str, str]] | None:
+    """Return the source of an operator's ticks and its options; None if it needs none."""
+    plan: Any = node.specification
+    match plan:
+        case IntakePlan() if plan.on_demand is not None:
+            return SilentFeedTicks, silent_feed_options(folder, plan.policy, plan.on_demand)
+        case ShardPlan() if isinstance(node, Queue):
+            return QueueTicks, node.options
+        case WindowPlan() | ReorderPlan() if plan.flush_rows is not None:
+            return FlushSource, {}
+        case JoinPlan() if plan.release is not None and plan.release.adaptive:
+            return ReleaseTicks, plan.release.options()
+        case _:
+            return None
+
+
+def _with_columns(rows: PhysicalStep, columns: Mapping[str, Column]) -> PhysicalStep:
+    """Return rows with further columns."""
+    if not columns:
+        return rows
+    from pyspark.sql import functions as F
+
+    df = rows.df
+    df = df.select(*[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in columns.items()])
+    return PhysicalStep(df, df.schema)
 
 
 def _as_named(rows: PhysicalStep, schema: StructType) -> PhysicalStep:
@@ -326,3 +388,28 @@ def _as_named(rows: PhysicalStep, schema: StructType) -> PhysicalStep:
 
     df = rows.df.select(*[F.col(quoted(name)) for name in schema.names])
     return PhysicalStep(df, df.schema)
+
+
+def _extra_columns(node: Queue) -> dict[str, Column]:
+    """Return the columns to add to each row before it is packed: its weight and its access interval."""
+    from pyspark.sql import functions as F
+
+    columns: dict[str, Column] = {}
+    if node.weight is not None:
+        value = F.expr(node.weight) if isinstance(node.weight, str) else node.weight
+        columns[WEIGHT] = F.coalesce(value.cast("double"), F.lit(1.0))
+    if node.access_interval is not None:
+        columns[INTERVAL] = _interval_us(node.access_interval)
+    return columns
+
+
+def _interval_us(value: str | Column) -> Column:
+    """Return an interval in microseconds: 0 if the expression is null or negative."""
+    from pyspark.sql import functions as F
+
+    if isinstance(value, str):
+        if is_duration(value):
+            return F.lit(parse_duration_us(value)).cast("bigint")
+        value = F.expr(value)
+    micros = F.round(value.cast("double") * 1e6).cast("bigint")
+    return F.greatest(F.coalesce(micros, F.lit(0)), F.lit(0))

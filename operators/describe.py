@@ -6,21 +6,17 @@ import dataclasses
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
 from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
+from ..core.feedback.checkpoint_layout import Kind
 from ..core.feedback.offsets import whole_offset
-from ..core.feedback.reports import (
-    JoinReport,
-    LatestJoinReport,
-    ReorderReport,
-    WindowReport,
-    read_feed_reports,
-    read_reports,
-)
+from ..core.feedback.reports import REPORTS, read_feed_reports, read_reports
 from ..core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
 from ..storage.folder import folder_at
 
@@ -108,36 +104,19 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
     found: list[Place] = []
     for folder in folders:
         kind, name = folder.rsplit("/", 2)[-2:]
+        report = REPORTS.get(cast("Kind", kind.removeprefix("upstream-")))
         if kind == "upstream-feeds":
             feeds = [
                 FeedState(each.feed, each.bound, late=each.late, suspects=each.suspects, malformed=each.malformed)
                 for each in read_feed_reports(folder)
             ]
             found.append(Place(f"input {name}", feeds))
-        elif kind == "upstream-reorder":
-            reports = read_reports(folder, ReorderReport)
-            bounds = [feed for report in reports for feed in report.bounds.items()]
-            place = f"reordering {name}"
-            found.append(Place(place, _least(bounds), sum(report.held for report in reports), micros))
-        elif kind == "upstream-joins":
-            joins = read_reports(folder, JoinReport)
-            bounds = [feed for report in joins for feed in report.bounds.items()]
-            held = sum(report.left_kept + report.right_kept for report in joins)
-            counts = {
-                "shed": sum(report.left_shed + report.right_shed for report in joins),
-                "unsure": sum(report.left_unsure + report.right_unsure for report in joins),
-            }
-            found.append(Place(f"join {name}", _least(bounds), held, micros, counts))
-        elif kind == "upstream-latest":
-            newest = read_reports(folder, LatestJoinReport)
-            held = sum(report.left_kept + report.right_kept for report in newest)
-            expired = sum(report.left_expired + report.right_expired for report in newest)
-            if expired:
-                found.append(Place(f"newest rows {name}", [], held, micros, {"expired": expired}))
-        elif kind == "upstream-windows":
-            windows = read_reports(folder, WindowReport)
-            least = [("all feeds", each.bound) for each in windows if each.bound is not None]
-            found.append(Place(f"windows {name}", _least(least), sum(each.entries + each.rows for each in windows)))
+        elif report is not None:
+            reports = read_reports(folder, report)
+            bounds = [feed for each in reports for feed in each.progress.items()]
+            counts = sum((Counter(each.incomplete) for each in reports), Counter[str]())
+            held = sum(each.kept for each in reports)
+            found.append(Place(f"{report.place} {name}", _least(bounds), held, micros or report.in_micros, counts))
     return [place for place in found if place.feeds or any(place.counts.values())]
 
 

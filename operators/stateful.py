@@ -21,8 +21,7 @@ from ..plan.nodes import IncompleteInput, Queue, check_complete
 from ..plan.properties import check_final, check_promised, identity_of
 from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .keyed_stream import KeyedRows
-from .queue.build import is_duration
-from .queue.control import ShardPlan
+from .queue.control import ShardPlan, is_duration
 from .queue.queue import Policy, check_policy
 from .queue.tick_planner import check_budget
 from .runtime.ticks import flush_rows_each

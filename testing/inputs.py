@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -177,7 +178,7 @@ class Input:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Refuse a checkpoint of another input."""
-        IntakeShard(self.plan, checkpoint.store(self.place, 0))
+        IntakeShard(0, self.plan, checkpoint.store(self.place, 0))
 
     def _promised(self, checkpoint: Checkpoint) -> dict[str, int]:
         """Return the bounds of silent feeds in this batch, as the source of ticks beside a DataFrame plans them."""
@@ -195,11 +196,11 @@ class Input:
         return dict(tick["promises"])
 
     def _run(self, table: pa.Table, promises: dict[str, int], checkpoint: Checkpoint) -> Taken:
-        shard = IntakeShard(self.plan, checkpoint.store(self.place, 0))
+        shard = IntakeShard(0, self.plan, checkpoint.store(self.place, 0))
         packed = frames_of(table, [0], (0, 0), every_shard=True, clock_us=checkpoint.clock_us)
         frames = [frame for frame in packed.column("frame").to_pylist() if frame is not None]
-        rows, reports = shard.run(frames, checkpoint.batch, 0, promises)
-        checkpoint.reports[self.place] = dict(enumerate(reports))
+        rows, report = shard.run(frames, batch_id=checkpoint.batch, control=json.dumps({"promises": promises}))
+        checkpoint.reports[self.place] = dict(enumerate(report.feeds))
         malformed = shard.malformed
         if malformed is not None:
             malformed = malformed.rename_columns(

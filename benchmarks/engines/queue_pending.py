@@ -74,7 +74,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         store = FileStore(Path(job["out"]))
         frame = to_frame(_rows(drawn, first, text=job["text"]))
         began, cpu = time.perf_counter(), time.process_time()
-        _, report = QueueShard(0, plan, store).run([frame], Control(first + len(drawn), budget))
+        _, report = QueueShard(0, plan, store).run([frame], control=Control(first + len(drawn), budget).to_json())
         batches.append(
             {
                 "seconds": time.perf_counter() - began,

@@ -8,11 +8,14 @@ from typing import Protocol
 
 from ...storage.folder import TableFolder
 from ..watermark.policies import FeedProgress
-from .checkpoint_layout import joins_folder, reorder_folder, stage_folder, windows_folder
-from .reports import JoinReport, ReorderReport, StageReport, WindowReport, read_reports
+from .checkpoint_layout import Kind, operator_folder, stage_folder
+from .reports import OperatorReport, StageReport, read_reports
 
 # The source does not see batches without rows of its own, which change reports too.
 _LOOK_US = 1_000_000
+
+_WAITING: tuple[Kind, ...] = ("windows", "joins", "reorder")
+"""The kinds of operators that wait for feeds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +84,12 @@ def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[DownstreamRe
             return TableFolder(folder, checkpoint.storage)
 
         place = checkpoint.location
-        windows = _numbered(lambda number: read_reports(at(windows_folder(place, number)), WindowReport))
-        joins = _numbered(lambda number: read_reports(at(joins_folder(place, number)), JoinReport))
-        reorders = _numbered(lambda number: read_reports(at(reorder_folder(place, number)), ReorderReport))
-        stages = _numbered(lambda number: read_reports(at(stage_folder(place, number)), StageReport))
-        return [*windows, *joins, *reorders, *stages]
+        found: list[DownstreamReport] = []
+        for kind in _WAITING:
+            found += _numbered(
+                lambda number, kind=kind: read_reports(at(operator_folder(place, kind, number)), OperatorReport)
+            )
+        return found + _numbered(lambda number: read_reports(at(stage_folder(place, number)), StageReport))
 
     return read
 

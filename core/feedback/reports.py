@@ -14,7 +14,7 @@ from ...conf.errors import UpstreamError
 from ...storage.atomic_write import write_whole
 from ...storage.folder import TableFolder, folder_at
 from .ages import Ages
-from .checkpoint_layout import queue_folder
+from .checkpoint_layout import Kind, queue_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +34,11 @@ class ShardReport:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the report that :meth:`to_json` described. Names of other versions are ignored."""
-        # Not every kind had its number in the file from the beginning.
-        known = {"shard": 0, **value}
-        return cls(**{field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known})
+        """Return the report that :meth:`to_json` described, or a base class's part of it."""
+        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
 
+
+_NO_WINDOW = -(1 << 63)
 
 ReportT = TypeVar("ReportT", bound=ShardReport)
 
@@ -73,6 +73,40 @@ def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
+class OperatorReport(ShardReport):
+    """A shard's work, and its state after the batch. Counts are since the checkpoint began, unless stated otherwise."""
+
+    batch_id: int = -1  # Spark's number of the batch; -1 if unknown
+    now_us: int = 0  # the clock: the arrival of the last row or punctuation, or the time of the tick
+    state_bytes: int = 0  # the bytes written in this batch
+    # the least low-watermark (µs) that would release a result or a row; None if none would
+    needs: int | None = None
+    due: int = 0  # rows or results that the low-watermark has passed: the next batch may release them
+    # by input partition, in the order of the time column; 2^63 - 1 for an ended one
+    bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    place: ClassVar[str] = ""
+    """The operator's name in descriptions of a stream."""
+    in_micros: ClassVar[bool] = False
+    """Whether :attr:`progress` is in microseconds; else in the unit of the time column."""
+
+    @property
+    def progress(self) -> Mapping[str, int]:
+        """The bounds that a description shows."""
+        return self.bounds
+
+    @property
+    def kept(self) -> int:
+        """The rows in the state."""
+        return 0
+
+    @property
+    def incomplete(self) -> Mapping[str, int]:
+        """The numbers of rows without all of their results, by reason."""
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
 class FeedReport:
     """The progress of a feed, and its row counts since the checkpoint began."""
 
@@ -89,16 +123,14 @@ class FeedReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class FeedReports(ShardReport):
+class FeedReports(OperatorReport):
     """The reports of one shard of feeds."""
 
-    feeds: Sequence[FeedReport]
+    feeds: Sequence[FeedReport] = ()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        known = [field.name for field in dataclasses.fields(FeedReport)]
-        feeds = [FeedReport(**{name: feed[name] for name in known if name in feed}) for feed in value["feeds"]]
-        return super().from_json({**value, "feeds": feeds})
+        return super().from_json({**value, "feeds": [FeedReport(**feed) for feed in value["feeds"]]})
 
 
 def read_feed_reports(folder: str) -> list[FeedReport]:
@@ -108,22 +140,20 @@ def read_feed_reports(folder: str) -> list[FeedReport]:
 
 
 @dataclasses.dataclass(frozen=True)
-class JoinReport(ShardReport):
-    """A shard's work, and its state after the batch. Counts are since the checkpoint began."""
+class JoinReport(OperatorReport):
+    """The report of a join by time."""
 
-    batch_id: int  # Spark's number of the batch; -1 if unknown
-    now_us: int  # the arrival of the last row or punctuation
-    left_rows: int
-    right_rows: int
-    results: int
-    unmatched: int  # the results without a partner, as in outer joins
-    left_late: int  # rows below their own side's low-watermark; they still meet the rows that are kept
-    right_late: int
-    without_key: int  # rows with a null in a column of `on`: no result has them, not even of an outer join
-    left_kept: int
-    right_kept: int
-    state_bytes: int  # the bytes written in this batch
-    bounds: Mapping[str, int]  # by input partition, in the order of the time column; 2^63 - 1 for an ended one
+    place: ClassVar[str] = "join"
+
+    left_rows: int = 0
+    right_rows: int = 0
+    results: int = 0
+    unmatched: int = 0  # the results without a partner, as in outer joins
+    left_late: int = 0  # rows below their own side's low-watermark; they still meet the rows that are kept
+    right_late: int = 0
+    without_key: int = 0  # rows with a null in a column of `on`: no result has them, not even of an outer join
+    left_kept: int = 0
+    right_kept: int = 0
     left_superseded: int = 0  # dropped before their time, since the key's newest pair does not need them
     right_superseded: int = 0
     left_shed: int = 0  # dropped for lack of space, although they might still have met others
@@ -131,7 +161,6 @@ class JoinReport(ShardReport):
     left_unsure: int = 0  # came without a partner when one may have been shed: never emitted as unmatched
     right_unsure: int = 0
     promised: int | None = None  # the low-watermark of the results
-    needs: int | None = None  # the least low-watermark (µs) that would release something; None if nothing waits
     release: str | None = None  # ``sync`` or ``filter``: how results are put in the order of time; None if they are not
     queued: int = 0  # rows that wait to enter the join
     held: int = 0  # results that wait to leave the join
@@ -140,17 +169,25 @@ class JoinReport(ShardReport):
     comparisons: int = 0  # new rows times the other side's kept rows, of this batch; `spent_s` for comparing them
     spent_s: float = 0.0
 
+    @property
+    def kept(self) -> int:
+        return self.left_kept + self.right_kept
+
+    @property
+    def incomplete(self) -> Mapping[str, int]:
+        return {"shed": self.left_shed + self.right_shed, "unsure": self.left_unsure + self.right_unsure}
+
 
 @dataclasses.dataclass(frozen=True)
-class LatestJoinReport(ShardReport):
-    """A shard's work, and its state after the batch. Counts are since the checkpoint began.
+class LatestJoinReport(OperatorReport):
+    """The report of a join or a grouping of newest rows.
 
     A shard that only finds one side's newest rows, before the join, reports them as the left, for one batch alone.
     A shard of groups reports its input as the left, and keeps one row for each group.
     """
 
-    batch_id: int  # Spark's number of the batch; -1 if unknown
-    now_us: int  # the arrival of the last row
+    place: ClassVar[str] = "newest rows"
+
     left_rows: int = 0
     right_rows: int = 0
     results: int = 0
@@ -162,40 +199,43 @@ class LatestJoinReport(ShardReport):
     without_key: int = 0  # rows with a null in a column of the group
     late: int = 0  # rows of windows that were final
     outside: int = 0  # rows that are in no window
-    state_bytes: int = 0  # the bytes written in this batch
+
+    @property
+    def kept(self) -> int:
+        return self.left_kept + self.right_kept
+
+    @property
+    def incomplete(self) -> Mapping[str, int]:
+        return {"expired": self.left_expired + self.right_expired}
 
 
 @dataclasses.dataclass(frozen=True)
-class NumberingReport(ShardReport):
+class NumberingReport(OperatorReport):
     """The row numbers given so far. The step has one task, so the shard is always 0."""
 
-    batch_id: int  # Spark's number of the batch; -1 if unknown
-    now_us: int  # the arrival of the last row
-    rows: int  # rows numbered in this batch
-    counted: int  # rows numbered in all batches
+    rows: int = 0  # rows numbered in this batch
+    counted: int = 0  # rows numbered in all batches
 
 
 @dataclasses.dataclass(frozen=True)
-class QueueReport(ShardReport):
+class QueueReport(OperatorReport):
     """A shard's work in a batch, and the rows that wait afterwards."""
 
-    now_us: int  # the clock of the batch
-    arrived: int  # in this batch, as are the counts up to `shed`
-    delivered: int
-    superseded: int
-    older: int
-    conflicts: int
-    shed: int
-    waiting: int  # rows that wait
-    ready_at_us: int | None  # when the first of them may be served
-    oldest_us: int | None  # the oldest first arrival among them
-    places: list[list[int]]  # pairs of a place and how many rows wait up to it; increasing, for some places
-    used: int  # locations in use; `allocated` are those of all pages
-    allocated: int
-    pages_read: int  # pages of rows, in this batch
-    pages_written: int
-    state_bytes: int  # the bytes written
-    batch_id: int = -1  # Spark's number of the batch; -1 if unknown
+    arrived: int = 0  # in this batch, as are the counts up to `shed`
+    delivered: int = 0
+    superseded: int = 0
+    older: int = 0
+    conflicts: int = 0
+    shed: int = 0
+    waiting: int = 0  # rows that wait
+    ready_at_us: int | None = None  # when the first of them may be served
+    oldest_us: int | None = None  # the oldest first arrival among them
+    # pairs of a place and how many rows wait up to it; increasing, for some places
+    places: list[list[int]] = dataclasses.field(default_factory=list)
+    used: int = 0  # locations in use; `allocated` are those of all pages
+    allocated: int = 0
+    pages_read: int = 0  # pages of rows, in this batch
+    pages_written: int = 0
     # queue staleness of delivered rows: first arrival to the batch's clock
     ages: Ages = dataclasses.field(default_factory=Ages)
     most_stale: str | None = None  # the keys that wait longest, an Arrow stream in base64; None unless requested
@@ -209,7 +249,7 @@ class QueueReport(ShardReport):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        return super().from_json({**value, "ages": Ages.from_json(value["ages"])} if "ages" in value else value)
+        return super().from_json({**value, "ages": Ages.from_json(value["ages"])})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,28 +274,27 @@ def read_queues(checkpoint: TableFolder) -> list[list[QueueReport]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class ReorderReport(ShardReport):
-    """A shard's work, and its state after the batch. Counts are since the checkpoint began.
+class ReorderReport(OperatorReport):
+    """The report of a union, a merge, an ordered release or a distinct.
 
     Each row that came is released, held, or counted as a repeat, superseded or refused.
     """
 
-    batch_id: int  # Spark's number of the batch; -1 if unknown
-    now_us: int  # the arrival of the last row or punctuation
-    rows: int
-    released: int
-    held: int  # rows that wait for the low-watermark, or for their turn
-    due: int  # held rows that the low-watermark has passed: the next batch may release them
-    repeats: int  # rows dropped because an equal row was released
-    late: int  # rows below the low-watermark emitted before
-    refused: int  # late rows that were not released
-    remembered: int  # released rows whose key and time are kept until punctuation passes them
-    state_bytes: int  # the bytes written in this batch
-    bounds: Mapping[str, int]  # by feed, in the order of the time column; 2^63 - 1 for an ended one
+    place: ClassVar[str] = "reordering"
+
+    rows: int = 0
+    released: int = 0
+    held: int = 0  # rows that wait for the low-watermark, or for their turn
+    repeats: int = 0  # rows dropped because an equal row was released
+    late: int = 0  # rows below the low-watermark emitted before
+    refused: int = 0  # late rows that were not released
+    remembered: int = 0  # released rows whose key and time are kept until punctuation passes them
     promised: int | None = None  # the shard's own low-watermark
-    # the least low-watermark (µs) that would release a row; None without one, or without a unit
-    needs: int | None = None
     superseded: int = 0  # rows dropped because a newer row of their key had passed
+
+    @property
+    def kept(self) -> int:
+        return self.held
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,38 +321,55 @@ def reported_states(folder: TableFolder, end: Mapping[str, Any]) -> dict[str, Ma
 
 
 @dataclasses.dataclass(frozen=True)
-class WindowReport(ShardReport):
-    """A shard's work in a batch, and its state afterwards."""
+class WindowReport(OperatorReport):
+    """The report of windows. Counts are of the batch, and `bounds` below `needs` hold results back."""
 
-    batch_id: int  # Spark's number of the batch; -1 if unknown
-    now_us: int  # the arrival of the batch's last row or punctuation
-    bound: int | None  # the low-watermark, in microseconds; None before the first punctuation
-    closed: int  # the greatest complete window-id; -2^63 for none, as for `final` and `ahead`
-    final: int  # the greatest window-id that can no longer be corrected
-    ahead: int  # the greatest window-id that per-key punctuation closed for some key
-    results: int  # of closed windows, in this batch; `partial`: of open ones; `corrected`: re-emitted
-    partial: int
-    corrected: int
-    late: int  # rows of this batch whose window was final
-    superseded: int  # rows of this batch in windows that eager emission skips
-    outside: int  # rows of this batch between two windows
-    entries: int  # partial aggregates kept; with `rows` the thesis's measure of memory (§6.3.2)
-    rows: int
-    running: int  # keys whose last window is kept
-    state_bytes: int  # the bytes written
-    runs_read: int  # pages of entries, in this batch
-    runs_written: int
-    plan: Mapping[str, str]  # the settings to which the checkpoint is bound
+    place: ClassVar[str] = "windows"
+    in_micros: ClassVar[bool] = True
+
+    bound: int | None = None  # the low-watermark, in microseconds; None before the first punctuation
+    closed: int = _NO_WINDOW  # the greatest complete window-id; -2^63 for none, as for `final` and `ahead`
+    final: int = _NO_WINDOW  # the greatest window-id that can no longer be corrected
+    ahead: int = _NO_WINDOW  # the greatest window-id that per-key punctuation closed for some key
+    results: int = 0  # of closed windows; `partial`: of open ones; `corrected`: re-emitted
+    partial: int = 0
+    corrected: int = 0
+    late: int = 0  # rows whose window was final
+    superseded: int = 0  # rows in windows that eager emission skips
+    outside: int = 0  # rows between two windows
     tombstones: int = 0  # tombstones dropped, in all batches of the checkpoint
+    entries: int = 0  # partial aggregates kept; with `rows` the thesis's measure of memory (§6.3.2)
+    rows: int = 0
+    running: int = 0  # keys whose last window is kept
+    runs_read: int = 0  # pages of entries
+    runs_written: int = 0
+    # the settings to which the checkpoint is bound
+    plan: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    aggregates: str = ""  # in words
+    # names and types of the state columns of the aggregates
+    state: Mapping[str, str] = dataclasses.field(default_factory=dict)
     held: int = 0  # entries and rows of windows that have not closed
     held_since_us: int | None = None  # when the oldest of them arrived, to a batch; None if nothing is held
-    needs: int | None = None  # the least low-watermark that would release a result; None if nothing is held
-    aggregates: str | None = None  # in words; None in reports of a release that bound a checkpoint to them
-    state: Mapping[str, str] | None = None  # names and types of the state columns of the aggregates
-    # by feed; those below `needs` hold results back; 2^63 - 1 for an ended feed
-    bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    due: int = 0  # results of closed windows that the next batch may release; `waiting`: all unreleased ones
-    waiting: int = 0
+    waiting: int = 0  # results of closed windows that have not left
+
+    @property
+    def progress(self) -> Mapping[str, int]:
+        return {} if self.bound is None else {"all feeds": self.bound}
+
+    @property
+    def kept(self) -> int:
+        return self.entries + self.rows
+
+
+REPORTS: Mapping[Kind, type[OperatorReport]] = {
+    "queue": QueueReport,
+    "windows": WindowReport,
+    "reorder": ReorderReport,
+    "joins": JoinReport,
+    "latest": LatestJoinReport,
+    "numbering": NumberingReport,
+}
+"""The reports of each kind of operator."""
 
 
 class LeftOutFigures:

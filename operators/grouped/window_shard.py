@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,10 @@ from ...core.watermark.bounds import bounds_in
 from ..joins.side import checked_rows, rows_in, without_key
 from ..joins.versions import LatestVersions
 from ..runtime.feeds import ENDED, FeedBounds, key_mask
-from ..runtime.pack import check_keys, micros
-from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from ..runtime.pack import check_keys
+from ..runtime.shard import Shard, ShardInput
+from ..state.runs import RunFiles
+from ..state.store import Store
 from ..windows.emission import expand
 from ..windows.shards.results import punctuation_before, result_schema, window_columns
 from .groups import KeptGroups
@@ -106,7 +107,8 @@ def by_segment(plan: GroupWindowPlan, rows: pa.Table) -> Iterator[tuple[int, pa.
         yield segment, rows.filter(pa.array(segments == segment)).combine_chunks()
 
 
-_LAYOUT = 1
+_BEGAN = "the windows of newest rows in this checkpoint were begun"
+_SAME = "windows, group, key, aggregates and number of shards"
 
 
 class WindowVersionState:
@@ -144,103 +146,72 @@ class WindowVersionState:
         return LatestVersions(self._store, f"keys.{name}", self._plan.side, self._saved.get(name, {}))
 
 
-class WindowVersionShard:
-    """One batch of one shard. Raises CheckpointError for state of another plan or version.
+class WindowVersionShard(Shard[GroupWindowPlan, LatestJoinReport]):
+    """A shard of the newest row of each key in each window; `late` holds the rows of a final window."""
 
-    After :meth:`run`, `late` holds the rows of a final window.
-    """
+    began, same = _BEGAN, _SAME
+    report = LatestJoinReport
 
-    def __init__(self, number: int, plan: GroupWindowPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        head = read_head(store)
-        if head:
-            check_identity(
-                head["plan"],
-                plan.identity(),
-                "the windows of newest rows in this checkpoint were begun",
-                "windows, group, key, aggregates and number of shards",
-                other_layout(head["layout"], _LAYOUT),
-            )
+    def __init__(self, number: int, plan: GroupWindowPlan, store: Store, files: RunFiles | None = None) -> None:
+        super().__init__(number, plan, store, files)
+        head = self._head
         self._windows = OpenWindows(plan, head.get("windows", {}))
         self._versions = WindowVersionState(self._store, plan, head.get("keys", {}))
-        self.late: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
         """Return the newest rows of keys with new ones, and tombstones of the rows they replace.
 
         Shard 0 forwards the punctuation.
         """
         plan = self._plan
-        rows, punctuation = rows_in(frames, plan.window.schema)
+        rows, punctuation = rows_in(given.left, plan.window.schema)
+        self._advance_clock([rows])
         check_keys(checked_rows(rows, tombstones=True, step="window"), plan.key, "window")
         changes = self._versions.changes(self._windows.placed(rows))
         self.late = self._windows.missed
         finals = self._windows.hear(punctuation)
         self._versions.forget(finals.through)
-        given = [changes]
+        result = changes
         if self._number == 0 and punctuation.num_rows:
-            given.append(with_nulls(punctuation, changes.schema).cast(changes.schema))
-        result = pa.concat_tables(given)
-        head = {
-            "layout": _LAYOUT,
-            "plan": plan.identity(),
-            "windows": self._windows.to_json(),
-            "keys": self._versions.to_json(),
+            result = pa.concat_tables([changes, with_nulls(punctuation, changes.schema).cast(changes.schema)])
+        return result, {
+            "left_rows": rows.num_rows,
+            "results": changes.num_rows,
+            "left_kept": self._versions.rows,
+            "late": self._windows.late,
+            "outside": self._windows.outside,
         }
-        self._store.put("head", 0, json.dumps(head).encode())
-        report = LatestJoinReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=int(micros(rows, "arrival").max(initial=0)),
-            left_rows=rows.num_rows,
-            results=changes.num_rows,
-            left_kept=self._versions.rows,
-            late=self._windows.late,
-            outside=self._windows.outside,
-            state_bytes=self._store.written,
-        )
-        return (result if result.num_rows else None), report
+
+    def saved(self) -> dict[str, Any]:
+        return {"windows": self._windows.to_json(), "keys": self._versions.to_json()}
 
 
-class WindowGroupShard:
-    """One batch of one shard. Raises CheckpointError for state of another plan or version.
+class WindowGroupShard(Shard[GroupWindowPlan, LatestJoinReport]):
+    """A shard of windows by group; `late` holds the rows of a final window."""
 
-    After :meth:`run`, `late` holds the rows of a final window.
-    """
+    began, same = _BEGAN, _SAME
+    report = LatestJoinReport
+    counted = ("left_rows", "results", "retracted", "without_key")
 
-    def __init__(self, number: int, plan: GroupWindowPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = head = read_head(store)
-        if head:
-            check_identity(
-                head["plan"],
-                plan.identity(),
-                "the windows of newest rows in this checkpoint were begun",
-                "windows, group, key, aggregates and number of shards",
-                other_layout(head["layout"], _LAYOUT),
-            )
+    def __init__(self, number: int, plan: GroupWindowPlan, store: Store, files: RunFiles | None = None) -> None:
+        super().__init__(number, plan, store, files)
+        head = self._head
         self._windows = OpenWindows(plan, head.get("windows", {}))
         self._segments: dict[str, Any] = dict(head.get("segments", {}))
         keys = head.get("keys", {})
         self._newest = WindowVersionState(self._store, plan, keys) if plan.stays and plan.ends else None
         self._table = LatestVersions(self._store, "keys", plan.side, keys) if plan.stays and not plan.ends else None
-        self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "results", "retracted", "without_key")}
-        self.late: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Apply the changes, and return the windows that have changed or become final; None if there are none.
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Apply the changes, and return the windows that have changed or become final.
 
         The result includes tombstones of windows that are empty again, and the shard's own punctuation.
         """
         plan = self._plan
-        rows, punctuation = rows_in(frames, plan.taken)
+        rows, punctuation = rows_in(given.left, plan.taken)
         self._counts["left_rows"] += rows.num_rows
-        now_us = max(int(self._head.get("now_us", 0)), *(_latest(each) for each in (rows, punctuation)))
-        self._head["now_us"] = now_us
+        self._advance_clock((rows, punctuation))
+        now_us = self._now_us
         changes = self._changes(rows)
         self.late = self._windows.missed
         keyless = without_key(changes, plan.group)
@@ -248,26 +219,24 @@ class WindowGroupShard:
         changes = changes.filter(pa.array(~keyless))
         # A row of the table may leave its windows at any time: none is final.
         finals = self._windows.hear(punctuation if plan.ends else punctuation.slice(0, 0))
-        given = [*self._changed(changes, finals), *self._finals(finals, now_us)]
-        result = pa.concat_tables([result_schema(plan.window).empty_table(), *given])
+        found = [*self._changed(changes, finals), *self._finals(finals, now_us)]
+        result = pa.concat_tables([result_schema(plan.window).empty_table(), *found])
         self._counts["results"] += result.num_rows
         self._counts["retracted"] += int(np.count_nonzero(deleted_mask(result).to_numpy()))
         if finals.through > finals.before:
             following = None if finals.ended else finals.through + 1
             result = pa.concat_tables([result, punctuation_before(plan.window, following, self._number, now_us)])
             self._forget(finals.through)
-        self._save()
-        report = LatestJoinReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            left_kept=sum(self._segment(name).rows for name in self._segments),
-            late=self._windows.late,
-            outside=self._windows.outside,
-            state_bytes=self._store.written,
-            **self._counts,
-        )
-        return (result if result.num_rows else None), report
+        return result, {
+            "left_kept": sum(self._segment(name).rows for name in self._segments),
+            "late": self._windows.late,
+            "outside": self._windows.outside,
+        }
+
+    def saved(self) -> dict[str, Any]:
+        kept = self._newest or self._table
+        keys = {} if kept is None else kept.to_json()
+        return {"windows": self._windows.to_json(), "segments": self._segments, "keys": keys}
 
     def _changes(self, rows: pa.Table) -> pa.Table:
         """Return rows that enter windows, and tombstones, with former values, of rows that leave them."""
@@ -329,34 +298,14 @@ class WindowGroupShard:
         """Return results, or tombstones of windows without rows."""
         plan = self._plan.window
         schema, n = result_schema(plan), groups.num_rows
-        first = int(self._head.get("seq", 0))
-        self._head["seq"] = first + n
         columns: dict[str, Any] = {name: groups.column(name) for name in self._plan.group}
         columns |= {**window_columns(plan, groups.column(WINDOW).to_numpy()), "final": pa.array(np.full(n, final))}
         for name in plan.aggregates:
             columns[name] = pa.nulls(n, schema.field(name).type) if values is None else values.column(name)
         columns[SYSTEM] = system_array(
             source=f"window/{self._number}",
-            seq=first + np.arange(n, dtype=np.int64),
+            seq=self._sequence(n),
             arrival_us=arrival,
             deleted=np.full(n, values is None),
         )
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
-
-    def _save(self) -> None:
-        kept = self._newest or self._table
-        head = {
-            **self._counts,
-            "layout": _LAYOUT,
-            "plan": self._plan.identity(),
-            "seq": self._head.get("seq", 0),
-            "now_us": self._head["now_us"],
-            "windows": self._windows.to_json(),
-            "segments": self._segments,
-            "keys": {} if kept is None else kept.to_json(),
-        }
-        self._store.put("head", 0, json.dumps(head).encode())
-
-
-def _latest(rows: pa.Table) -> int:
-    return int(micros(rows, "arrival").max(initial=0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError
-from ...core.feedback.reports import FeedReport
+from ...core.feedback.reports import FeedReport, FeedReports
 from ...core.rows.event_times import NO_TIME, event_time_us, time_scalar
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.frames import from_frame
@@ -19,7 +19,9 @@ from ...core.rows.system_column import SYSTEM, TIMESTAMP, system_array
 from ...core.watermark.bounds import embedded_punctuation, is_finite, times_of_bounds
 from ...core.watermark.policies import FeedProgress
 from ..runtime.feeds import punctuation_rows
-from ..state.store import Store, check_identity, other_layout, read_head
+from ..runtime.shard import Shard, ShardInput
+from ..state.runs import RunFiles
+from ..state.store import Store
 from .pack import place_of
 from .plan import DELETED, FEED, ORDER, IntakePlan
 
@@ -27,52 +29,40 @@ REASON = "__upstream_reason"
 """The column with the reason for which a row was quarantined."""
 
 _TIME = "__upstream_time"
-_VERSION = 1
 _ROWS_PER_BATCH = 1 << 36
 """Sequence numbers of a batch: the shards take them in turn, so no two rows share one. Later batches' are greater."""
 
 
-class IntakeShard:
-    """One batch of the feeds of a shard, as pure logic over the store, which keeps the feeds' watermarks.
+class IntakeShard(Shard[IntakePlan, FeedReports]):
+    """A shard of an input: rows in, the same rows with the system column out, then each feed's punctuation.
 
-    The constructor refuses a state of another time, number of shards, or version. After :meth:`run`, `late` has the
-    rows below their feed's low-watermark, which are also in the result. `malformed` has the rows left out, with
-    :data:`REASON`.
+    `late` has the rows below their feed's low-watermark, which are also in the result. `malformed` has the rows left
+    out, with :data:`REASON`.
     """
 
-    def __init__(self, plan: IntakePlan, store: Store) -> None:
-        self._plan = plan
-        self._store = store
-        self._head = read_head(store)
-        if self._head:
-            self._check()
+    same = "time and number of shards"
+    report = FeedReports
+
+    def __init__(self, number: int, plan: IntakePlan, store: Store, files: RunFiles | None = None) -> None:
+        self.began = f"the progress of {plan.name!r} in this checkpoint was found"
+        super().__init__(number, plan, store, files)
         self._feeds: dict[str, dict[str, Any]] = self._head.get("feeds", {})
-        self.late: pa.Table | None = None
-        self.malformed: pa.Table | None = None
 
-    @property
-    def feeds(self) -> Collection[str]:
-        return self._feeds.keys()
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Return the batch's rows and then punctuation, and reports on all feeds of the shard.
 
-    def run(
-        self,
-        frames: Sequence[bytes],
-        batch_id: int,
-        shard: int = 0,
-        promises: Mapping[str, int] | None = None,
-        clock_us: int = 0,
-    ) -> tuple[pa.Table | None, list[FeedReport]]:
-        """Return the batch's rows and then punctuation, None without either, and reports on all feeds of the shard.
-
-        Frames may come in any order. A rerun needs the same `batch_id`, since sequence numbers follow from it.
-        `promises` has feeds' bounds in microseconds, which hold after the rows of this batch. `clock_us` is the batch's
-        start, for a batch without rows.
+        Frames may come in any order. A rerun needs the same batch ID, since sequence numbers follow from it. The
+        control has feeds' bounds in microseconds, which hold after the rows of this batch, and the batch's start. It
+        is for all shards, of which one alone has any feed.
         """
-        tables = sorted((from_frame(frame) for frame in frames), key=place_of)
+        control: dict[str, Any] = {} if given.control is None else json.loads(given.control)
+        own = self._plan.shards == 1
+        promises = {feed: bound for feed, bound in control.get("promises", {}).items() if own or feed in self._feeds}
+        tables = sorted((from_frame(frame) for frame in given.left), key=place_of)
         # The clock never moves back.
-        now_us = max([*(place_of(table)[0] for table in tables), self._head.get("now_us", 0), clock_us])
-        given: list[pa.Table] = []
-        seq = max(batch_id, 0) * _ROWS_PER_BATCH + shard
+        now_us = self._now_us = max([*(place_of(table)[0] for table in tables), self._now_us, control.get("now_us", 0)])
+        leaving: list[pa.Table] = []
+        seq = max(given.batch_id, 0) * _ROWS_PER_BATCH + self._number
         before = {name: state["progress"]["bound"] for name, state in self._feeds.items()}
         judged: dict[str, FeedProgress] = {}
         if tables:
@@ -82,21 +72,22 @@ class IntakeShard:
                 judged[feed] = progress = self._progress(feed)
                 self._feeds[feed]["arrival_us"] = now_us
                 self._feeds[feed]["rows"] += rows.num_rows
-                given.append(self._taken(feed, rows, progress, seq, now_us))
+                leaving.append(self._taken(feed, rows, progress, seq, now_us))
                 seq += rows.num_rows * self._plan.shards
         # The clock moves all feeds; rows move only their own feed.
         moving = {feed: self._progress(feed) for feed in self._feeds if feed} if self._plan.stamped else {}
         for feed, progress in {**moving, **judged}.items():
             progress.close_batch(now_us)
             self._feeds[feed]["progress"] = progress.snapshot()
-        for feed, bound in (promises or {}).items():
+        for feed, bound in promises.items():
             progress = self._progress(feed)
             progress.promise(bound)
             self._feeds[feed]["progress"] = progress.snapshot()
-        given.append(self._punctuation(before, now_us))
-        self._save(now_us)
-        result = pa.concat_tables(given)
-        return (result if result.num_rows else None), self._reports()
+        leaving.append(self._punctuation(before, now_us))
+        return pa.concat_tables(leaving), {"feeds": self._reports()}
+
+    def saved(self) -> dict[str, Any]:
+        return {"feeds": self._feeds}
 
     def _taken(self, feed: str, rows: pa.Table, progress: FeedProgress, seq: int, now_us: int) -> pa.Table:
         """Return a feed's output rows, and its own punctuation for single keys."""
@@ -201,19 +192,6 @@ class IntakeShard:
             list(due.values()), kind, lambda bound: time_scalar(bound, kind, plan.time_format, plan.time_zone)
         )
         return punctuation_rows(schema, list(due), now_us, **{plan.time: at})
-
-    def _save(self, now_us: int) -> None:
-        head = {"layout": _VERSION, "plan": self._plan.identity(), "now_us": now_us, "feeds": self._feeds}
-        self._store.put("head", 0, json.dumps(head).encode())
-
-    def _check(self) -> None:
-        check_identity(
-            self._head["plan"],
-            self._plan.identity(),
-            f"the progress of {self._plan.name!r} in this checkpoint was found",
-            "time and number of shards",
-            other_layout(self._head["layout"], _VERSION),
-        )
 
     def _reports(self) -> list[FeedReport]:
         return [

@@ -81,14 +81,10 @@ class SilentFeedTicks(TickSource):
         return SilentFeedPlanner.of(self.slots(), self.options)
 
 
-def silent_feed_options(
-    folder: str, slots: Sequence[int], policy: Policy, on_demand: OnDemandWatermark
-) -> dict[str, str]:
+def silent_feed_options(folder: str, policy: Policy, on_demand: OnDemandWatermark) -> dict[str, str]:
     """Return the options for :meth:`SilentFeedPlanner.of`; `folder` must be below the query's checkpoint."""
     return {
-        "feedback": folder,
         "checkpoint": folder.rsplit("/upstream-feeds/", 1)[0],
-        "slots": ",".join(map(str, slots)),
         "policy": json.dumps(dataclasses.asdict(policy)),
         "ondemand": json.dumps(dataclasses.asdict(on_demand)),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,37 +16,37 @@ from ...core.rows.newest import key_codes
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
 from ..runtime.feeds import ENDED
 from ..runtime.pack import by_arrival, micros
+from ..runtime.shard import Shard, ShardInput
 from ..state.entries import PANE
 from ..state.pages import KeyPages
-from ..state.runs import Runs
-from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from ..state.runs import RunFiles, Runs
+from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES, STANDS_STILL, cut_time, over_limit, shifted, shifted_bound
 from .pair_kernel import newest_matches
 from .plan import AsOfPlan, check_columns, columns_to_json
 from .progress import JoinProgress
 from .side import NUMBER, ROW, checked_rows, checked_times, numbers_of, rows_in, without_key
 
-_VERSION = 1
-_COUNTS = (
-    "left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key", "left_shed",
-    "right_shed", "left_unsure",
-)  # fmt: skip
 _TIME = "__upstream_time"
 
 
-class AsOfShard:
-    """One batch of one shard, as pure logic over the store.
+class AsOfShard(Shard[AsOfPlan, JoinReport]):
+    """A shard of a join as of a time.
 
     A row of the left waits until the watermark of the right has passed it: then its newest row of the right is final.
-    The constructor refuses a state of another join, of other columns, or of another version.
     """
 
-    def __init__(self, number: int, plan: AsOfPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = head = read_head(store)
-        self._counts = {name: int(head.get(name, 0)) for name in _COUNTS}
+    began = "the state of the join in this checkpoint was written"
+    same = "inputs, columns and number of shards"
+    report = JoinReport
+    counted = (
+        "left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key", "left_shed",
+        "right_shed", "left_unsure",
+    )  # fmt: skip
+
+    def __init__(self, number: int, plan: AsOfPlan, store: Store, files: RunFiles | None = None) -> None:
+        super().__init__(number, plan, store, files)
+        head = self._head
         self._progress = JoinProgress(plan.sides, head, self._store, number, plan.shards)
         held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
         self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
@@ -59,14 +58,12 @@ class AsOfShard:
         sized = plan.state_limit is not None
         self._kept = KeyPages(self._store, "kept", NUMBER, kept, head.get("kept", {}), sized=sized)
         if head:
-            self._check()
+            check_columns(plan.sides, head["columns"], (self._left_kept, self._kept.rows))
 
-    def run(
-        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
-    ) -> tuple[pa.Table | None, JoinReport]:
-        """Return results of left rows that the right's watermark has passed, then punctuation; None without either."""
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Return results of left rows that the right's watermark has passed, then punctuation."""
         plan = self._plan
-        rows, bounds, now_us = self._taken(left, right)
+        rows, bounds = self._taken(given)
         times = rows[LEFT].column(PANE).to_numpy()
         _, raised = (self._progress.raised(side) for side in (LEFT, RIGHT))
         # A time that is the bound itself may still come on the right.
@@ -86,50 +83,35 @@ class AsOfShard:
             self._stay_below(plan.state_limit // plan.shards)
             first = self._held.first_from(self._given_to)
         needs = None if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED else (first + 1) * plan.unit_us
-        return self._ended(result, bounds, now_us), self._report(batch_id, now_us, needs)
+        return self._ended(result, bounds), self._figures(needs)
 
-    def _taken(self, left: Sequence[bytes], right: Sequence[bytes]) -> tuple[list[pa.Table], list[int], int]:
-        """Return the rows of both sides that arrived, the bounds after their punctuation, and the latest arrival."""
-        now_us = int(self._head.get("now_us", 0))
+    def _taken(self, given: ShardInput) -> tuple[list[pa.Table], list[int]]:
+        """Return the rows of both sides that arrived, and the bounds after their punctuation."""
         rows: list[pa.Table] = []
-        for side, frames in ((LEFT, left), (RIGHT, right)):
+        for side, frames in ((LEFT, given.left), (RIGHT, given.right)):
             some, punctuation = self._arrived(side, frames)
             rows.append(some)
-            for table in (some, punctuation):
-                now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
+            self._advance_clock((some, punctuation))
             self._progress.hear(side, punctuation)
-        return rows, [self._progress.bound(side) for side in (LEFT, RIGHT)], now_us
+        return rows, [self._progress.bound(side) for side in (LEFT, RIGHT)]
 
-    def _ended(self, result: pa.Table, bounds: Sequence[int], now_us: int) -> pa.Table | None:
-        """Save the batch's state, and return its results, then the shard's own punctuation."""
-        plan = self._plan
+    def _ended(self, result: pa.Table, bounds: Sequence[int]) -> pa.Table | None:
+        """Return the batch's results, then the shard's own punctuation."""
+        plan, now_us = self._plan, self._now_us
         self._counts["results"] += result.num_rows
         given = [result] if result.num_rows else []
         given += self._progress.promise(min(bounds), plan.schema, plan.left.time, now_us)
         key = (*plan.left.key, *plan.own_key)
         given += self._progress.promise_keys(np.minimum, key, plan.schema, plan.left.time, now_us)
-        self._save(now_us)
         return pa.concat_tables(given) if given else None
 
     @property
     def _left_kept(self) -> int:
         return self._held.rows
 
-    def _report(self, batch_id: int, now_us: int, needs: int | None) -> JoinReport:
-        return JoinReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            left_kept=self._left_kept,
-            right_kept=self._kept.rows,
-            state_bytes=self._store.written,
-            bounds=self._progress.bounds,
-            promised=self._progress.promised if self._progress.promised > LOWEST else None,
-            needs=needs,
-            release=None,
-            rates=[],
-            **self._counts,
-        )
+    def _figures(self, needs: int | None) -> dict[str, Any]:
+        kept = {"left_kept": self._left_kept, "right_kept": self._kept.rows}
+        return {**kept, **self._progress.figures, "needs": needs}
 
     def _own_bounds(self, left: pa.Table) -> Int64s:
         """Return the right's own bound for the key of each row of the left; `LOWEST` for a key without one."""
@@ -280,37 +262,17 @@ class AsOfShard:
         rows = rows.append_column(NUMBER, pa.array(numbers_of(rows, each.on)))
         return rows.select(self._kept_schema.names).cast(self._kept_schema), punctuation
 
-    def _check(self) -> None:
-        check_identity(
-            self._head["plan"],
-            self._plan.identity(),
-            "the state of the join in this checkpoint was written",
-            "inputs, columns and number of shards",
-            other_layout(self._head["layout"], _VERSION),
-        )
-        check_columns(self._plan.sides, self._head["columns"], (self._left_kept, self._kept.rows))
-
-    def _more(self) -> dict[str, Any]:
-        """Return a subclass's own members of the saved head."""
-        return {}
-
-    def _save(self, now_us: int) -> None:
-        head = {
-            **self._head,
-            **self._counts,
-            "layout": _VERSION,
-            "plan": self._plan.identity(),
+    def saved(self) -> dict[str, Any]:
+        self._progress.save()
+        return {
+            **{f"{name}_seq": self._head.get(f"{name}_seq", 0) for name in SIDES},
             "columns": columns_to_json(self._plan.sides),
-            "now_us": now_us,
             **self._progress.to_json(),
             "held": self._held.known,
             "given": self._given_to,
             "shed_to": self._shed_to,
             "kept": self._kept.to_json(),
-            **self._more(),
         }
-        self._progress.save()
-        self._store.put("head", 0, json.dumps(head).encode())
 
 
 def _before(bound: int) -> int:
@@ -322,26 +284,24 @@ _FEW = 1024
 
 
 class EarlyAsOfShard(AsOfShard):
-    """One batch of one shard, as pure logic over the store.
+    """A shard of a join as of a time that gives early results.
 
     A row of the left leaves at once, with its newest row of the right so far. Each better partner re-emits it, with the
     same key and time, until the watermark of the right has passed it.
     """
 
-    def __init__(self, number: int, plan: AsOfPlan, store: Store) -> None:
+    def __init__(self, number: int, plan: AsOfPlan, store: Store, files: RunFiles | None = None) -> None:
         own = (PANE, NUMBER, ROW, _PARTNER, _ARRIVAL)
         self._schema = pa.schema([*plan.left.schema, *(pa.field(name, pa.int64()) for name in own)])
         self._purged = 0
         self._waiting: KeyPages | None = None
-        super().__init__(number, plan, store)
+        super().__init__(number, plan, store, files)
         self._waiting = KeyPages(self._store, "waiting", NUMBER, self._schema, self._head.get("waiting", {}))
         self._purged = int(self._head.get("purged", 0))
 
-    def run(
-        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
-    ) -> tuple[pa.Table | None, JoinReport]:
-        """Return results of left rows that arrived or got a better partner, then punctuation; None without either."""
-        rows, bounds, now_us = self._taken(left, right)
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Return results of left rows that arrived or got a better partner, then punctuation."""
+        rows, bounds = self._taken(given)
         for side in (LEFT, RIGHT):
             self._progress.raised(side)
         # Rows meet first: a row that waits may have got a better partner in this batch.
@@ -349,7 +309,7 @@ class EarlyAsOfShard(AsOfShard):
         result = self._revised(rows[LEFT], rows[RIGHT], min(bounds[LEFT], given_to), bounds[RIGHT], given_to)
         self._given_to = given_to
         self._purge()
-        return self._ended(result, bounds, now_us), self._report(batch_id, now_us, None)
+        return self._ended(result, bounds), self._figures(None)
 
     @property
     def _left_kept(self) -> int:
@@ -360,8 +320,8 @@ class EarlyAsOfShard(AsOfShard):
         assert self._waiting is not None
         return self._waiting
 
-    def _more(self) -> dict[str, Any]:
-        return {"waiting": self._pages.to_json(), "purged": self._purged}
+    def saved(self) -> dict[str, Any]:
+        return {**super().saved(), "waiting": self._pages.to_json(), "purged": self._purged}
 
     def _revised(self, new: pa.Table, partners: pa.Table, needed: int, bound: int, given_to: int) -> pa.Table:
         """Return results of new rows of the left, and of waiting ones whose partner has changed.
@@ -431,11 +391,9 @@ class EarlyAsOfShard(AsOfShard):
                 columns[each.name] = rows.column(each.source).take(at)
         for name in plan.own_key:
             columns[name] = rows.column(ROW)
-        first = int(self._head.get("seq", 0))
-        self._head["seq"] = first + rows.num_rows
         system = system_array(
             source=f"join/{self._number}",
-            seq=first + np.arange(rows.num_rows, dtype=np.int64),
+            seq=self._sequence(rows.num_rows),
             arrival_us=rows.column(_ARRIVAL).to_numpy(),
             deleted=deleted,
         )

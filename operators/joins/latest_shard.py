@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +10,9 @@ import pyarrow.compute as pc
 
 from ...core.feedback.reports import LatestJoinReport
 from ...core.rows.system_column import deleted_mask
-from ..runtime.pack import micros
+from ..runtime.shard import Shard, ShardInput
 from ..state.runs import RunFiles
-from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES
 from .key_runs import KeyRuns
 from .latest_changes import LatestChanges, LatestResults, NewestSide, kept_schema
@@ -23,56 +21,45 @@ from .plan import check_columns, columns_to_json
 from .side import NUMBER, rows_in
 from .versions import DeletionRetention, Expiry, LatestVersions
 
-_LAYOUT = 1
+_BEGAN, _SAME = "the state of the join in this checkpoint was written", "inputs, keys and number of shards"
 
 
-class VersionShard:
-    """One batch of a shard of one side's keys, ahead of the join."""
+class VersionShard(Shard[VersionPlan, LatestJoinReport]):
+    """A shard of one side's keys, ahead of the join."""
+
+    began, same = _BEGAN, _SAME
+    report = LatestJoinReport
 
     def __init__(self, number: int, plan: VersionPlan, store: Store, files: RunFiles | None = None) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = read_head(store)
-        if self._head:
-            _check(self._head, plan.identity())
+        super().__init__(number, plan, store, files)
         self._versions = LatestVersions(self._store, "keys", plan.side, self._head.get("keys", {}), files)
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
         """Return the newest rows of keys that have new ones, and tombstones at the keys' former places."""
-        rows, punctuation = rows_in(frames, self._plan.side.schema)
-        self._versions.hear(punctuation)
-        changes = self._versions.changes(rows)
+        versions, side = self._versions, self._plan.side
+        rows, punctuation = rows_in(given.left, side.schema)
+        self._advance_clock([rows])
+        versions.hear(punctuation)
+        changes = versions.changes(rows)
         if self._plan.limit is not None:
-            versions, on = self._versions, self._plan.side.on
-            self._plan.limit.check(self._number, on, lambda: versions.bytes, versions.compact)
-        head = {"layout": _LAYOUT, "plan": self._plan.identity(), "keys": self._versions.to_json()}
-        self._store.put("head", 0, json.dumps(head).encode())
-        report = LatestJoinReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=int(micros(rows, "arrival").max(initial=0)),
-            left_rows=rows.num_rows,
-            results=changes.num_rows,
-            left_kept=self._versions.rows,
-            left_expired=self._versions.expired,
-            state_bytes=self._store.written,
-        )
-        return (changes if changes.num_rows else None), report
+            self._plan.limit.check(self._number, side.on, lambda: versions.bytes, versions.compact)
+        counts = {"left_rows": rows.num_rows, "results": changes.num_rows}
+        return changes, {**counts, "left_kept": versions.rows, "left_expired": versions.expired}
+
+    def saved(self) -> dict[str, Any]:
+        return {"keys": self._versions.to_json()}
 
 
-class LatestJoinShard:
-    """One batch of one shard, as pure logic over the store.
+class LatestJoinShard(Shard[LatestJoinPlan, LatestJoinReport]):
+    """A shard of a join of newest rows."""
 
-    The constructor refuses a state of another join, of other columns, or of another version.
-    """
+    began, same = _BEGAN, _SAME
+    report = LatestJoinReport
+    counted = ("left_rows", "right_rows", "results", "retracted")
 
     def __init__(self, number: int, plan: LatestJoinPlan, store: Store, files: RunFiles | None = None) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = head = read_head(store)
-        self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "right_rows", "results", "retracted")}
+        super().__init__(number, plan, store, files)
+        head = self._head
         self._turn = int(head.get("turn", 0))
         self._forgetting = [
             DeletionRetention(side, head.get(name, {})) for name, side in zip(SIDES, plan.sides, strict=True)
@@ -89,20 +76,16 @@ class LatestJoinShard:
             for name, side, each in zip(SIDES, plan.sides, self._forgetting, strict=True)
         ]  # fmt: skip
         if head:
-            _check(head, plan.identity())
             check_columns(plan.sides, head["columns"], [each.rows for each in self._runs])
 
-    def run(
-        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
-    ) -> tuple[pa.Table | None, LatestJoinReport]:
-        """Return pairs that are new or have changed, and tombstones of those that are gone; None without any."""
-        now_us = 0
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Return pairs that are new or have changed, and tombstones of those that are gone."""
         sides: list[NewestSide] = []
-        for at, frames in ((LEFT, left), (RIGHT, right)):
+        for at, frames in ((LEFT, given.left), (RIGHT, given.right)):
             side = self._plan.sides[at]
             rows, punctuation = rows_in(frames, side.schema if side.stays else side.versioned)
             self._counts[f"{SIDES[at]}_rows"] += rows.num_rows
-            now_us = max(now_us, int(micros(rows, "arrival").max(initial=0)))
+            self._advance_clock([rows])
             self._forgetting[at].hear(punctuation)
             sides.append(NewestSide(side, self._runs[at], rows, self._forgetting[at], self._expiry[at]))
         touched = np.concatenate([each.numbers for each in sides])
@@ -118,19 +101,12 @@ class LatestJoinShard:
             self._plan.limit.check(self._number, self._plan.left.on, self._bytes, self._compact)
         self._counts["results"] += result.num_rows
         self._counts["retracted"] += int(pc.sum(deleted_mask(result)).as_py() or 0)
-        self._save()
-        report = LatestJoinReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            left_kept=self._runs[LEFT].rows,
-            right_kept=self._runs[RIGHT].rows,
-            left_expired=self._expiry[LEFT].rows,
-            right_expired=self._expiry[RIGHT].rows,
-            state_bytes=self._store.written,
-            **self._counts,
-        )
-        return (result if result.num_rows else None), report
+        return result, {
+            "left_kept": self._runs[LEFT].rows,
+            "right_kept": self._runs[RIGHT].rows,
+            "left_expired": self._expiry[LEFT].rows,
+            "right_expired": self._expiry[RIGHT].rows,
+        }
 
     def _bytes(self) -> int:
         return sum(each.bytes for each in (*self._runs, *self._expiry))
@@ -139,28 +115,13 @@ class LatestJoinShard:
         for runs in self._runs:
             runs.compact()
 
-    def _save(self) -> None:
-        head: dict[str, Any] = {
-            **self._counts,
-            "layout": _LAYOUT,
+    def saved(self) -> dict[str, Any]:
+        sides = zip(SIDES, self._runs, self._forgetting, self._expiry, strict=True)
+        return {
             "turn": self._turn,
-            "plan": self._plan.identity(),
             "columns": columns_to_json(self._plan.sides),
             **{
                 name: {**runs.to_json(), **forgetting.to_json(), "expiry": expiry.to_json()}
-                for name, runs, forgetting, expiry in zip(
-                    SIDES, self._runs, self._forgetting, self._expiry, strict=True
-                )
+                for name, runs, forgetting, expiry in sides
             },
         }
-        self._store.put("head", 0, json.dumps(head).encode())
-
-
-def _check(head: dict[str, Any], identity: dict[str, str]) -> None:
-    check_identity(
-        head["plan"],
-        identity,
-        "the state of the join in this checkpoint was written",
-        "inputs, keys and number of shards",
-        other_layout(head["layout"], _LAYOUT),
-    )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.frames import by_bucket, some_at_once, split_punctuation, to_frame
-from ..reorder.build import named
+from ..runtime.feeds import named
 from ..runtime.pack import check_keys, newest_rows, packed
 from .latest_plan import LatestSide
 from .side import as_sent

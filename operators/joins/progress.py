@@ -92,8 +92,10 @@ class JoinProgress:
         )
 
     @property
-    def bounds(self) -> dict[str, int]:
-        return {feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()}
+    def figures(self) -> dict[str, Any]:
+        """The report's fields on progress."""
+        bounds = {feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()}
+        return {"bounds": bounds, "promised": self.promised if self.promised > LOWEST else None}
 
     def promise(self, bound: int, schema: pa.Schema, time: str, now_us: int) -> list[pa.Table]:
         """Raise the low-watermark of the results, and return its punctuation; none unless it has risen."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,9 @@ from ...core.rows.exact_integers import LOWEST, Int64s, Mask
 from ..runtime.feeds import ENDED
 from ..runtime.key_bounds import RaisedBounds
 from ..runtime.pack import by_arrival, micros
-from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from ..runtime.shard import Shard, ShardInput
+from ..state.runs import RunFiles
+from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES, STANDS_STILL, cut_time, over_limit
 from .pair_kernel import SortedRows, equal_keys, matches, sorted_rows
 from .pairs import NewestPairs, Pairs, pair_condition, superseded, supersedes
@@ -26,12 +27,6 @@ from .progress import JoinProgress
 from .release.choice import Mode
 from .release.ordered_release import InputColumns, OrderedRelease
 from .side import NUMBER, ROW, KeptSide, checked_rows, checked_times, numbers_of, received, rows_in, without_key
-
-_VERSION = 2
-_COUNTS = (
-    *("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key"),
-    *("left_superseded", "right_superseded", "left_shed", "right_shed", "left_unsure", "right_unsure"),
-)
 
 
 class _SideArrivals(NamedTuple):
@@ -46,21 +41,30 @@ class _SideArrivals(NamedTuple):
         return self.rows.table.column(ROW).to_numpy()
 
 
-class JoinShard:
-    """One batch of one shard, as pure logic over the store.
+class JoinShard(Shard[JoinPlan, JoinReport]):
+    """A shard of a join by time: frames of both sides in, results and one punctuation out.
 
-    The constructor refuses a state of another join, of other columns, or of another version. `clock` returns seconds,
-    for the cost of comparing rows.
+    `late` are results that are too late for the order of time. `clock` returns seconds, for the cost of comparing rows.
     """
 
+    began = "the state of the join in this checkpoint was written"
+    same = "inputs, columns and number of shards"
+    report = JoinReport
+    counted = (
+        *("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key"),
+        *("left_superseded", "right_superseded", "left_shed", "right_shed", "left_unsure", "right_unsure"),
+    )
+
     def __init__(
-        self, number: int, plan: JoinPlan, store: Store, clock: Callable[[], float] = time.perf_counter
+        self,
+        number: int,
+        plan: JoinPlan,
+        store: Store,
+        files: RunFiles | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = read_head(store)
-        self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
+        super().__init__(number, plan, store, files)
         self._progress = JoinProgress(plan.sides, self._head, self._store, number, plan.shards)
         self._kept = [
             KeptSide(self._store, name, side, plan.band.segment, self._head.get(name, {}), whole=plan.takes_whole(at))
@@ -71,33 +75,27 @@ class JoinShard:
         self._supersedes = [supersedes(plan, side) for side in (LEFT, RIGHT)]
         self._release = self._ordered_release(clock)
         if self._head:
-            self._check()
+            waiting, queued = (0, (0, 0)) if self._release is None else (self._release.held, self._release.queued)
+            rows = [kept.rows + queue + waiting for kept, queue in zip(self._kept, queued, strict=True)]
+            check_columns(plan.sides, self._head["columns"], rows)
 
-    @property
-    def late(self) -> pa.Table | None:
-        """Results of :meth:`run` that are too late for the order of time; None without any."""
-        return None if self._release is None else self._release.late
-
-    def run(
-        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1, mode: Mode | None = None
-    ) -> tuple[pa.Table | None, JoinReport]:
-        """Join new rows with kept ones and each other, and return results, then punctuation; None without either.
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Join new rows with kept ones and each other, and return results, then punctuation.
 
         Rows meet first, then the batch's punctuation counts, then rows are kept and dropped. In the order of time,
-        punctuation first decides which rows enter. `mode` changes the shard's way to that order from this batch on.
+        punctuation first decides which rows enter. The control changes the shard's way to that order from this batch
+        on.
         """
         plan = self._plan
-        new = [self._arrived(side, frames) for side, frames in ((LEFT, left), (RIGHT, right))]
-        now_us = int(self._head.get("now_us", 0))
+        new = [self._arrived(side, frames) for side, frames in ((LEFT, given.left), (RIGHT, given.right))]
         for each in new:
-            for table in (each.rows.table, each.punctuation):
-                now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
-        release = self._release
+            self._advance_clock((each.rows.table, each.punctuation))
+        now_us, release = self._now_us, self._release
         bounds: list[int] = []
         if release is not None:
             # Waiting rows have not met yet, so the own bound of their key does not count.
             bounds = self._heard(new, single=False)
-            new, bounds = self._entering(release, new, bounds, now_us, mode)
+            new, bounds = self._entering(release, new, bounds, now_us, cast("Mode | None", given.control))
         pairs = Pairs(plan)
         met = [np.zeros(len(each.rows.times), dtype=np.bool_) for each in new]
         self._join(new, met, pairs)
@@ -108,20 +106,20 @@ class JoinShard:
         promised = max(self._progress.promised, plan.promise(*bounds))
         for side in (LEFT, RIGHT):
             self._keep(side, new[side], met[side], bounds[1 - side], pairs)
-        results = pairs.table(self._number, int(self._head.get("seq", 0)))
+        results = pairs.table(self._number, self._seq)
         if self._newest is not None:
             results = self._newest.filtered(results, promised)
         if plan.state_limit is not None:
             self._stay_below(plan.state_limit // plan.shards, bounds)
         if release is not None:
             results = release.leave(results, self._progress.promised, promised)
-        self._head["seq"] = int(self._head.get("seq", 0)) + pairs.rows
+            self.late = release.late
+        self._seq += pairs.rows
         self._counts["results"] += results.num_rows
-        given = [results] if results.num_rows else []
-        given += self._progress.promise(promised, plan.schema, plan.time, now_us)
-        given += self._progress.promise_keys(plan.promises, plan.key, plan.schema, plan.time, now_us)
-        self._save(now_us)
-        return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, bounds)
+        leaving = [results] if results.num_rows else []
+        leaving += self._progress.promise(promised, plan.schema, plan.time, now_us)
+        leaving += self._progress.promise_keys(plan.promises, plan.key, plan.schema, plan.time, now_us)
+        return (pa.concat_tables(leaving) if leaving else None), self._figures(bounds)
 
     def _heard(self, new: list[_SideArrivals], *, single: bool = True) -> list[int]:
         """Take the batch's punctuation, with `single` also that of single keys, and return both bounds."""
@@ -399,53 +397,28 @@ class JoinShard:
             last = [plan.band.partners(side, at)[1] for side in (LEFT, RIGHT) if plan.waits_for_other(side)]
             yield max([held, *(int(each[0]) + 1 for each in last)])
 
-    def _check(self) -> None:
-        check_identity(
-            self._head["plan"],
-            self._plan.identity(),
-            "the state of the join in this checkpoint was written",
-            "inputs, columns and number of shards",
-            other_layout(self._head["layout"], _VERSION),
-        )
-        waiting, queued = (0, (0, 0)) if self._release is None else (self._release.held, self._release.queued)
-        rows = [kept.rows + queue + waiting for kept, queue in zip(self._kept, queued, strict=True)]
-        check_columns(self._plan.sides, self._head["columns"], rows)
-
-    def _save(self, now_us: int) -> None:
-        head = {
-            **self._head,
-            **self._counts,
-            "layout": _VERSION,
-            "plan": self._plan.identity(),
+    def saved(self) -> dict[str, Any]:
+        self._progress.save()
+        return {
+            **{f"{name}_seq": self._head.get(f"{name}_seq", 0) for name in SIDES},
             "columns": columns_to_json(self._plan.sides),
-            "now_us": now_us,
             **self._progress.to_json(),
             **{name: kept.to_json() for name, kept in zip(SIDES, self._kept, strict=True)},
             "newest": [] if self._newest is None else self._newest.known,
             **({} if self._release is None else {"release": self._release.to_json()}),
         }
-        self._progress.save()
-        self._store.put("head", 0, json.dumps(head).encode())
 
-    def _report(self, batch_id: int, now_us: int, bounds: Sequence[int]) -> JoinReport:
+    def _figures(self, bounds: Sequence[int]) -> dict[str, Any]:
         release = self._release
-        ordered: dict[str, int] = {}
+        ordered: dict[str, Any] = {}
         if release is not None:
-            ordered = {name: getattr(release, name) for name in ("held", "late_results", "comparisons")}
-        return JoinReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            left_kept=self._kept[LEFT].rows,
-            right_kept=self._kept[RIGHT].rows,
-            state_bytes=self._store.written,
-            bounds=self._progress.bounds,
-            promised=self._progress.promised if self._progress.promised > LOWEST else None,
-            needs=self._needs(bounds),
-            release=None if release is None else release.mode,
-            queued=0 if release is None else sum(release.queued),
-            rates=[] if release is None else list(release.rates),
-            spent_s=0.0 if release is None else release.spent_s,
+            names = ("held", "late_results", "comparisons", "spent_s")
+            ordered = {name: getattr(release, name) for name in names}
+            ordered |= {"release": release.mode, "queued": sum(release.queued), "rates": list(release.rates)}
+        return {
+            "left_kept": self._kept[LEFT].rows,
+            "right_kept": self._kept[RIGHT].rows,
+            **self._progress.figures,
+            "needs": self._needs(bounds),
             **ordered,
-            **self._counts,
-        )
+        }

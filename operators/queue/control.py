@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+from ...conf.units import parse_duration_us
 from .queue import Policy
 
 
@@ -49,3 +50,12 @@ class Control:
     @classmethod
     def from_json(cls, text: str) -> Control:
         return cls(**json.loads(text))
+
+
+def is_duration(text: str) -> bool:
+    """Return whether a text is a duration and not an expression."""
+    try:
+        parse_duration_us(text)
+    except ValueError:
+        return False
+    return True

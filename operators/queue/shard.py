@@ -29,25 +29,24 @@ from ..runtime.delivered_times import DeliveredTimes, TimedKeys, behind
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
 from ..runtime.pack import INTERVAL, WEIGHT, by_arrival, differing, micros
+from ..runtime.shard import Shard, ShardInput
 from ..state.pages import RowPages
-from ..state.store import CountingStore, Store
+from ..state.runs import RunFiles
+from ..state.store import LAYOUT, Store
 from .cells import Cells, Updates
 from .control import Control, ShardPlan
 from .keys import HashedKeys, key_numbers, numbers_tell
 from .monitor import StatisticsMonitor
 from .queue import EnqueueResult, UpdateQueue, none
 
-_VERSION = 1
-
 
 class QueueState:
-    """A shard's state without its rows.
+    """A shard's state without its rows. `head` is empty for a shard without rows so far.
 
     The head is one value, because each value costs a call to Spark's state store: some JSON, the rows' schema, a bit
     for each location, set if it has a row, and the update rates. Each page of cells is one value. A removed cell stays
     in its page until the page is written again, and only its bit in the head changes. So rows that leave cause no page
-    writes. `head` is empty for a shard without rows so far. State of another key, time, number of shards or version is
-    refused.
+    writes.
     """
 
     def __init__(self, plan: ShardPlan, store: Store) -> None:
@@ -60,7 +59,6 @@ class QueueState:
         if value is not None:
             head, schema, self._held, self._rates = _split(value)
             self.head = json.loads(head)
-            _check(self.head, plan)
             self.schema = pa.ipc.read_schema(pa.py_buffer(schema))
             self.slots = self.head["slots"]
 
@@ -103,10 +101,8 @@ class QueueState:
         rates = counters["monitor"].pop("count") if plan.policy in ("linecutting", "auto") else np.empty(0)
         counters["monitor"].pop("count", None)
         head = {
-            "layout": _VERSION,
-            "key": list(plan.key),
-            "time": plan.time,
-            "shards": plan.shards,
+            "layout": LAYOUT,
+            "plan": plan.identity(),
             "slots": self.slots,
             "pages": pages.tolist(),
             "queue": counters,
@@ -125,25 +121,6 @@ def _joined(parts: Sequence[bytes]) -> bytes:
 def _split(value: bytes) -> list[bytes]:
     ends = 32 + np.cumsum(struct.unpack_from("<4q", value))
     return [value[start:end] for start, end in zip((32, *ends[:-1].tolist()), ends.tolist(), strict=True)]
-
-
-def _check(head: Mapping[str, Any], plan: ShardPlan) -> None:
-    problems = [
-        f"{name} {head[name]!r}, now {now!r}"
-        for name, now in (
-            ("layout", _VERSION),
-            ("key", list(plan.key)),
-            ("time", plan.time),
-            ("shards", plan.shards),
-        )
-        if head[name] != now
-    ]
-    if problems:
-        raise CheckpointError(
-            "the queue's state in this checkpoint was written with another " + "; ".join(problems),
-            expected="the same key, time and number of shards for the life of a checkpoint",
-            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
-        )
 
 
 def most_stale(
@@ -223,15 +200,15 @@ def most_stale_here(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: i
 _SAMPLE = 64
 
 
-class QueueShard:
-    """One batch of one shard: frames in, the rows to process next out, all else in pages of state."""
+class QueueShard(Shard[ShardPlan, QueueReport]):
+    """A shard of an update queue: frames in, the rows to process next out, all else in pages of state."""
 
-    def __init__(self, number: int, plan: ShardPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._state = QueueState(plan, self._store)
-        self._head = self._state.head
+    began = "the queue's state in this checkpoint was written"
+    same = "key, time and number of shards"
+    report = QueueReport
+
+    def __init__(self, number: int, plan: ShardPlan, store: Store, files: RunFiles | None = None) -> None:
+        super().__init__(number, plan, store, files)
         self._feeds = FeedBounds(self._head)
         self._shard = KeyShare(number, plan.shards, plan.key)
         self._keys = KeyBounds(self._store, "single", plan.key, int(self._head.get("single", 0)), self._shard)
@@ -239,16 +216,23 @@ class QueueShard:
         self._rows: RowPages | None = None
         self._delivered: DeliveredTimes | None = None
         self._exact = False
+        self._budget: int | None = None
 
-    def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, QueueReport]:
+    def _read_head(self) -> dict[str, Any]:
+        self._state = QueueState(self._plan, self._store)
+        return self._state.head
+
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
         """Enqueue the rows that arrived, release those to process next, and keep the rest.
 
-        The table has the rows in the order of service, then the shard's own punctuation; None if there are neither.
+        The table has the rows in the order of service, then the shard's own punctuation. The control is the planner's.
         """
-        tables = [from_frame(frame) for frame in frames]
+        control = None if given.control is None else Control.from_json(given.control)
+        tables = [from_frame(frame) for frame in given.left]
         schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
-            return None, self._report(control.now_us if control else 0, EnqueueResult.nothing(), 0, Ages(), 0)
+            self._now_us = control.now_us if control else 0
+            return None, self._figures(EnqueueResult.nothing(), 0, Ages(), 0)
         schema = schema.remove_metadata()
         arrived = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
         mark = punctuation_mask(arrived)
@@ -257,7 +241,7 @@ class QueueShard:
         queue, pages = self._open(schema)
         arrival = micros(rows, "arrival")
         # A clock that jumps back stands still.
-        now_us = max(control.now_us if control else int(arrival.max(initial=0)), self._head.get("now_us", 0))
+        now_us = self._now_us = max(control.now_us if control else int(arrival.max(initial=0)), self._now_us)
         if control and control.cost_s is not None and self._plan.cost_s is None:
             queue.monitor.served(1000, control.cost_s * 1000)
         rows, updates, older = self._newer(rows, self._updates(rows, arrival), queue)
@@ -266,8 +250,8 @@ class QueueShard:
         conflicts += int(differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1]).sum())
         conflicts += _conflicts(rows.take(pa.array(took.ties[:, 0])), pages.take(took.ties[:, 1]))
         pages.put(took.locations, rows.take(pa.array(took.rows)))
-        budget = control.budget if control else self._share()
-        out = queue.dequeue(budget, now_us)
+        self._budget = control.budget if control else self._share()
+        out = queue.dequeue(self._budget, now_us)
         if self._plan.time is not None:
             conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
@@ -284,10 +268,9 @@ class QueueShard:
             older=took.older + len(older),
             outdated=took.outdated + int(older.sum()),
         )
-        self._save(schema, now_us, budget)
-        return (result if len(result) else None), self._report(
-            now_us, took, arrival.size, Ages.of(now_us - out.cells.first_arrival), conflicts
-        )
+        self._write(queue, pages, schema)
+        ages = Ages.of(now_us - out.cells.first_arrival)
+        return result, self._figures(took, arrival.size, ages, conflicts)
 
     def _newer(self, rows: pa.Table, updates: Updates, queue: UpdateQueue) -> tuple[pa.Table, Updates, Int64s]:
         """Remove rows that are older than a row of their key that was delivered, or that leaves in the same batch.
@@ -422,16 +405,18 @@ class QueueShard:
             found.append(punctuation_rows(schema, [feed] * some.num_rows, now_us, **columns))
         return pa.concat_tables(found)
 
-    def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
-        assert self._queue is not None
-        assert self._rows is not None
-        more = {"now_us": now_us, "budget": budget or 1, "single": self._keys.save(), **self._feeds.to_json()}
+    def _write(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema) -> None:
+        more: dict[str, Any] = {"now_us": self._now_us, "budget": self._budget or 1, "single": self._keys.save()}
+        more |= self._feeds.to_json()
         if self._delivered is not None:
             more["delivered"] = self._delivered.to_json()
-        gone = self._state.save(self._queue, schema, self._plan, more)
-        self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
+        gone = self._state.save(queue, schema, self._plan, more)
+        pages.save(np.flatnonzero(queue.pages.held), gone)
 
-    def _report(self, now_us: int, took: EnqueueResult, arrived: int, served: Ages, conflicts: int) -> QueueReport:
+    def _save(self) -> None:
+        """Do nothing: :meth:`step` writes the head with the queue's cells."""
+
+    def _figures(self, took: EnqueueResult, arrived: int, served: Ages, conflicts: int) -> dict[str, Any]:
         queue, rows = self._queue, self._rows
         waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
         places: list[list[int]] = []
@@ -444,28 +429,25 @@ class QueueShard:
             places = [[int(place[i]), int(i) + 1] for i in at]
         if queue is not None and rows is not None and self._plan.most_stale:
             most_stale = most_stale_here(queue, rows, self._plan.key, self._plan.most_stale)
-        return QueueReport(
-            shard=self._number,
-            now_us=now_us,
-            arrived=arrived,
-            delivered=served.count,
-            superseded=took.superseded,
-            older=took.older,
-            conflicts=conflicts,
-            shed=took.shed,
-            waiting=len(waiting),
-            ready_at_us=None if queue is None else queue.next_ready_us(),
-            oldest_us=oldest,
-            places=places,
-            used=0 if queue is None else queue.pages.used,
-            allocated=0 if queue is None else len(queue.pages.pages()) * self._state.slots,
-            pages_read=0 if rows is None else rows.pages_read,
-            pages_written=0 if rows is None else rows.pages_written,
-            state_bytes=self._store.written,
-            ages=served,
-            most_stale=most_stale,
-            outdated=took.outdated,
-        )
+        return {
+            "arrived": arrived,
+            "delivered": served.count,
+            "superseded": took.superseded,
+            "older": took.older,
+            "conflicts": conflicts,
+            "shed": took.shed,
+            "waiting": len(waiting),
+            "ready_at_us": None if queue is None else queue.next_ready_us(),
+            "oldest_us": oldest,
+            "places": places,
+            "used": 0 if queue is None else queue.pages.used,
+            "allocated": 0 if queue is None else len(queue.pages.pages()) * self._state.slots,
+            "pages_read": 0 if rows is None else rows.pages_read,
+            "pages_written": 0 if rows is None else rows.pages_written,
+            "ages": served,
+            "most_stale": most_stale,
+            "outdated": took.outdated,
+        }
 
 
 def _field(rows: pa.Table, name: str, default: np.int64) -> Int64s:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, cast
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError, SchemaError
+from ...conf.options import text_argument
+from ...core.rows.event_times import check_time_type
 
 Late = Literal["pass", "refuse"]
 """The treatment of rows below the emitted low-watermark: they pass, or are written to the late table."""
@@ -52,3 +59,33 @@ class ReorderPlan:
     def changeable(self) -> dict[str, str]:
         rows = {} if self.flush_rows is None else {"rows a batch": str(self.flush_rows * self.shards)}
         return {**({} if self.prefer is None else {"prefer": self.prefer}), **rows}
+
+
+def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:
+    """Refuse to order a stream by a time that it lacks, that has no order, or whose numbers do not fit the format."""
+    text_argument("time_format", time_format)
+    if time is None or kind is None:
+        raise OptionError(
+            f"{operator} on a stream without a time",
+            expected="UpdateStream(df, key=…, event_time=…)",
+            hint="name the time column",
+        )
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not (number or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise SchemaError(
+            f"{operator} by {time!r}, which is of type {kind}", expected="a timestamp, a date or a number"
+        )
+    if time_format is not None:
+        check_time_type(time, kind, time_format, "time_format")
+
+
+def check_inputs(names: Sequence[str], prefer: str | None) -> None:
+    """Refuse names that do not distinguish two inputs."""
+    given = cast("object", names)  # whatever it is
+    texts = isinstance(given, (tuple, list)) and all(isinstance(name, str) for name in given)
+    if not texts or len(names) != 2 or len(set(names)) != 2 or any(not name or "/" in name for name in names):
+        raise OptionError(
+            f"names={given!r}", expected="two different names without a slash: feeds are named by their input"
+        )
+    if prefer is not None and prefer not in names:
+        raise OptionError(f"prefer={prefer!r}", expected="one of the inputs: " + ", ".join(names))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,11 @@ from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.delivered_times import TimedKeys, behind, older_than
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from ..runtime.key_bounds import KeyBounds, KeyShare
-from ..runtime.pack import by_arrival, micros
+from ..runtime.pack import by_arrival
+from ..runtime.shard import Shard, ShardInput
 from ..state.entries import PANE
-from ..state.runs import Runs
-from ..state.store import CountingStore, Store, check_identity, other_layout, read_head
+from ..state.runs import RunFiles, Runs
+from ..state.store import Store
 from .plan import ReorderPlan, Repeats
 
 INPUT = "__upstream_input"
@@ -86,60 +87,49 @@ def admitted(
     return AdmissionMasks(keep, remember)
 
 
-_VERSION = 1
-_COUNTS = ("rows", "released", "held", "due", "repeats", "superseded", "late", "refused")
 _LOSES = 1 << 62
 """Subtracted from the sequence number of a row that must not replace another one of its key and time."""
 
 
-class ReorderShard:
-    """One batch of one shard, as pure logic over the store.
+class ReorderShard(Shard[ReorderPlan, ReorderReport]):
+    """A shard of a union, a merge, an ordered release or a distinct; `late` has the late rows that did not pass."""
 
-    The constructor refuses a state of another operator, key, time, or version. After :meth:`run`, `refused` has the
-    late rows that did not pass.
-    """
+    same = "inputs, columns and number of shards"
+    report = ReorderReport
+    counted = ("rows", "released", "held", "due", "repeats", "superseded", "late", "refused")
 
-    def __init__(self, number: int, plan: ReorderPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = read_head(store)
-        if self._head:
-            self._check()
+    def __init__(self, number: int, plan: ReorderPlan, store: Store, files: RunFiles | None = None) -> None:
+        self.began = f"the state of {plan.name!r} in this checkpoint was written"
+        super().__init__(number, plan, store, files)
         self._feeds = FeedBounds(self._head)
         self._shard = KeyShare(number, plan.shards, plan.by)
         saved = int(self._head.get("single", 0))
         self._keys = KeyBounds(self._store, "single", plan.key, saved, self._shard, inputs=plan.inputs)
-        self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
         # A run may cover any times: rows are released in their order, and a run is removed with its last row.
         columns = self._head.get("columns")
         self._columns = None if columns is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
         self._held = Runs(self._store, "held", self._head.get("held_runs", ()), 1, fit=self._fitted)
         self._passed = Runs(self._store, "passed", self._head.get("passed_runs", ()), 1)
-        self.refused: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, ReorderReport]:
-        """Return the rows that pass, held ones in the order of time, then the punctuation; None without either."""
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Return the rows that pass, held ones in the order of time, then the punctuation."""
         plan = self._plan
-        tables = [from_frame(frame) for frame in frames]
+        tables = [from_frame(frame) for frame in given.left]
         schema = tables[0].schema.remove_metadata() if tables else None
-        given: list[pa.Table] = []
-        now_us = int(self._head.get("now_us", 0))
+        leaving: list[pa.Table] = []
         if schema is not None:
             self._fit(schema)
             rows, punctuation = split_punctuation(pa.concat_tables([table.cast(schema) for table in tables]))
             rows = by_arrival(rows)
-            now_us = max(
-                now_us, int(micros(rows, "arrival").max(initial=0)), int(micros(punctuation, "arrival").max(initial=0))
-            )
-            given.append(self._taken(rows))
+            self._advance_clock((rows, punctuation))
+            leaving.append(self._taken(rows))
             if plan.time is not None and punctuation.num_rows:
                 self._hear(punctuation, plan.time)
         before = self._promised
         bound = self._low_watermark()
         raised = self._keys.raised(self._feeds.bounds, floor=LOWEST if bound is None else bound)
         if plan.hold:
-            given += self._released(bound)
+            leaving += self._released(bound)
         elif bound is not None:
             self._head["promised"] = max(before, bound)
         if schema is not None:
@@ -148,21 +138,23 @@ class ReorderShard:
         self._passed.drop_below(promised)
         if raised is not None and raised.keys.num_rows and self._forgets_keys:
             self._forget()
-        self._counts["released"] += sum(table.num_rows for table in given)
-        if promised > before and given:
-            given.append(self._punctuation(given[0].schema, promised, now_us))
-        if len(self._keys) and given and plan.time is not None:
-            given.append(self._of_keys(given[0].schema, plan.time, now_us))
-        self._save(now_us)
-        result = pa.concat_tables(given) if given else None
-        return (result if result is not None and result.num_rows else None), self._report(batch_id, now_us)
+        self._counts["released"] += sum(table.num_rows for table in leaving)
+        if promised > before and leaving:
+            leaving.append(self._punctuation(leaving[0].schema, promised, self._now_us))
+        if len(self._keys) and leaving and plan.time is not None:
+            leaving.append(self._of_keys(leaving[0].schema, plan.time, self._now_us))
+        return (pa.concat_tables(leaving) if leaving else None), {
+            "remembered": self._passed.rows,
+            "bounds": dict(self._feeds.bounds),
+            "promised": self._head.get("promised"),
+            "needs": self._head.get("needs"),
+        }
 
     def _taken(self, rows: pa.Table) -> pa.Table:
         """Return the arriving rows that pass at once; hold, refuse, or drop the others."""
         plan, n = self._plan, rows.num_rows
         self._counts["rows"] += n
-        seq = self._head.get("seq", 0) + np.arange(n, dtype=np.int64)
-        self._head["seq"] = self._head.get("seq", 0) + n
+        seq = self._sequence(n)
         if plan.time is None or n == 0:
             return with_system_fields(rows, seq=pa.array(seq))
         times = self._times(rows, plan.time)
@@ -177,7 +169,7 @@ class ReorderShard:
         self._counts["late"] += int(np.count_nonzero(late))
         refused = late & (plan.hold or plan.late == "refuse")
         if refused.any():
-            put_aside = self.refused = rows.filter(pa.array(refused))
+            put_aside = self.late = rows.filter(pa.array(refused))
             self._counts["refused"] += put_aside.num_rows
             kept = ~refused
             rows, times, inputs, late = rows.filter(pa.array(kept)), times[kept], inputs[kept], late[kept]
@@ -406,38 +398,12 @@ class ReorderShard:
         own = [held.schema.field(name) for name in (PANE, INPUT)]
         return with_nulls(held, pa.schema([*self._columns, *own]))
 
-    def _check(self) -> None:
-        check_identity(
-            self._head["plan"],
-            self._plan.identity(),
-            f"the state of {self._plan.name!r} in this checkpoint was written",
-            "inputs, columns and number of shards",
-            other_layout(self._head["layout"], _VERSION),
-        )
-
-    def _save(self, now_us: int) -> None:
-        head = {
-            **self._head,
-            **self._counts,
+    def saved(self) -> dict[str, Any]:
+        own = ("promised", "needs", "schema", "columns", "last")
+        return {
+            **{name: self._head[name] for name in own if name in self._head},
             **self._feeds.to_json(),
-            "layout": _VERSION,
-            "plan": self._plan.identity(),
-            "now_us": now_us,
             "held_runs": self._held.known,
             "passed_runs": self._passed.known,
             "single": self._keys.save(),
         }
-        self._store.put("head", 0, json.dumps(head).encode())
-
-    def _report(self, batch_id: int, now_us: int) -> ReorderReport:
-        return ReorderReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            remembered=self._passed.rows,
-            state_bytes=self._store.written,
-            bounds=dict(self._feeds.bounds),
-            promised=self._head.get("promised"),
-            needs=self._head.get("needs"),
-            **self._counts,
-        )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.columns import column_at
-from ...core.rows.system_column import SYSTEM, punctuation_mask, system_array
+from ...core.rows.system_column import SYSTEM, punctuation_mask, system_array, system_field, with_system_fields
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 
 ENDED = AFTER_ALL
@@ -77,6 +77,19 @@ def without_single_keys(key: Sequence[str]) -> ArrowStep:
                 yield batch.filter(pa.array(~marks)) if marks.any() else batch
             else:
                 yield batch
+
+    return run
+
+
+def named(name: str) -> ArrowStep:
+    """Return a step that renames an input's feeds to ``name/feed``, so that feeds of two inputs never share a name."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            source = pc.fill_null(system_field(table, "source"), "").combine_chunks()
+            renamed = with_system_fields(table, source=pc.binary_join_element_wise(name, source, "/"))
+            yield from renamed.combine_chunks().to_batches()
 
     return run
 

@@ -142,9 +142,11 @@ class InShards:
         return dataclasses.replace(self, rows=rows, others=(*self.others, Next(frames, processor)))
 
     def df(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        return map_in_arrow(
-            self._running(rows_to_frame, FRAME_DDL), chained((frames_to_rows(self.rows), *steps)), schema
-        )
+        return map_in_arrow(self.frames(), chained((frames_to_rows(self.rows), *steps)), schema)
+
+    def frames(self) -> DataFrame:
+        """Return one frame of rows for each shard."""
+        return self._running(rows_to_frame, FRAME_DDL)
 
     def few(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
         """Run the steps in the shards' own workers; the last step must leave only a few large values."""

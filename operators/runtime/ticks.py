@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from ...conf.errors import OptionError
 from ...conf.options import count_argument
 from ...conf.session import register_data_source
 from ...conf.units import now_us
-from ...core.feedback.reports import ReorderReport, WindowReport, read_reports
+from ...core.feedback.reports import OperatorReport, read_reports
 from .pack import PACKED_DDL
 
 if TYPE_CHECKING:
@@ -103,16 +103,13 @@ class _Tick(InputPartition):
 Flush = Literal["eager", "slow"]
 """The release of rows that the low-watermark has passed: all of them at once, or some in each batch."""
 
-_REPORTS: Mapping[str, type[ReorderReport | WindowReport]] = {"reorder": ReorderReport, "windows": WindowReport}
-
 
 @dataclasses.dataclass(frozen=True)
 class FlushPlanner:
     """A planner whose tick is due while a shard reports rows to release."""
 
-    folder: str  # where the shards report
     slots: tuple[int, ...]
-    operator: str = "reorder"  # whose reports they are: reorder or windows
+    reports: Callable[[], Sequence[OperatorReport]]  # the last report of each shard
 
     def initial(self) -> dict[str, Any]:
         return {"tick": 0, "slots": []}
@@ -120,8 +117,7 @@ class FlushPlanner:
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next tick, with the slots of its shards."""
         del now_us
-        reports = read_reports(self.folder, _REPORTS[self.operator])
-        due = [self.slots[report.shard] for report in reports if report.due]
+        due = [self.slots[report.shard] for report in self.reports() if report.due]
         return {"tick": start["tick"] + 1, "slots": due} if due else start
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -136,16 +132,19 @@ class FlushSource(TickSource):
         return "upstream_flush"
 
     def planner(self) -> FlushPlanner:
-        return FlushPlanner(self.options["folder"], self.slots(), self.options.get("operator", "reorder"))
+        folder = self.options["feedback"]
+        return FlushPlanner(self.slots(), lambda: read_reports(folder, OperatorReport))
 
 
-def with_flush_ticks(packed: DataFrame, folder: str, slots: tuple[int, ...], operator: str) -> DataFrame:
-    """Add ticks to the frames while a shard of the operator has rows to release."""
+def with_ticks(
+    packed: DataFrame, source: type[TickSource], folder: str, slots: Sequence[int], options: Mapping[str, str]
+) -> DataFrame:
+    """Add the messages of a source of ticks, which plans them by the shards' reports in `folder`, to the frames."""
     session = packed.sparkSession
     register_data_source(session)
-    session.dataSource.register(FlushSource)
-    options = {"folder": folder, "slots": ",".join(map(str, slots)), "operator": operator}
-    return packed.union(session.readStream.format("upstream_flush").options(**options).load())
+    session.dataSource.register(source)
+    given = {**options, "feedback": folder, "slots": ",".join(map(str, slots))}
+    return packed.union(session.readStream.format(source.name()).options(**given).load())
 
 
 def flush_rows_each(flush: str, rows: int | None, shards: int, among: object = Flush) -> int | None:

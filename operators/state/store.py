@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from ...conf.errors import CheckpointError
@@ -53,30 +53,47 @@ class CountingStore:
         self._store.remove(kind, page)
 
 
+LAYOUT = 1
+"""The layout of all states. It changes with each release that reads or writes any of them in another way."""
+
+
 def read_head(store: Store) -> dict[str, Any]:
     """Return a shard's saved head; empty before its first batch."""
     saved = store.get("head", 0)
     return {} if saved is None else json.loads(saved)
 
 
-def other_layout(was: int, now: int) -> list[str]:
-    """Return the difference for :func:`check_identity` if another version wrote the state."""
-    return [] if was == now else [f"layout {was}, now {now}"]
+def write_head(store: Store, identity: Mapping[str, str], members: Mapping[str, Any]) -> None:
+    """Save a shard's head with the settings to which its state is bound, for :func:`check_head`."""
+    store.put("head", 0, json.dumps({**members, "layout": LAYOUT, "plan": identity}).encode())
 
 
-def check_identity(
-    was: Mapping[str, str], now: Mapping[str, str], begun: str, same: str, more: Sequence[str] = ()
-) -> None:
+def check_head(head: Mapping[str, Any], identity: Mapping[str, str], began: str, same: str) -> None:
+    """Raise CheckpointError if another version wrote a head, or other settings than `identity`; see `check_identity`.
+
+    A new shard has an empty head.
+    """
+    if not head:
+        return
+    if head["layout"] != LAYOUT:
+        raise CheckpointError(
+            f"{began} by another version of the package, with layout {head['layout']}, now {LAYOUT}",
+            expected="the version that began the checkpoint",
+            hint="run that version, or start with a new checkpoint location: the table keeps what is newer",
+        )
+    check_identity(head["plan"], identity, began, same)
+
+
+def check_identity(was: Mapping[str, str], now: Mapping[str, str], began: str, same: str) -> None:
     """Raise CheckpointError, naming all differences, if the checkpoint's settings `was` are not the query's (`now`).
 
-    `begun` begins the message, such as ``the windows of this checkpoint were begun``; `same` names what must not
-    change. `more` holds further differences.
+    `began` begins the message, such as ``the windows of this checkpoint were begun``; `same` names what must not
+    change.
     """
     differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
-    differ += more
     if differ:
         raise CheckpointError(
-            f"{begun} with another " + "; ".join(differ),
+            f"{began} with another " + "; ".join(differ),
             expected=f"the same {same} for the life of a checkpoint",
             hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
         )

@@ -37,10 +37,10 @@ def test_reports_below_the_checkpoint_are_read(tmp_path):
     checkpoint = str(tmp_path)
     folders = [feeds_folder(checkpoint, "gps"), reorder_folder(checkpoint, 0)]
     assert live_places(folders, micros=False) == []
-    write_report(folders[0], FeedReports(0, [FeedReport("north", 50, 60, 1, 10, 1, 2, 3)]))
-    write_report(folders[0], FeedReports(1, [FeedReport("south", None, None, 1, 1, 0, 0, 0)]))
+    write_report(folders[0], FeedReports(0, feeds=[FeedReport("north", 50, 60, 1, 10, 1, 2, 3)]))
+    write_report(folders[0], FeedReports(1, feeds=[FeedReport("south", None, None, 1, 1, 0, 0, 0)]))
     for shard, bound in ((0, 40), (1, 30)):
-        report = ReorderReport(shard, 1, 1, 5, 3, 2, 0, 0, 0, 0, 0, 9, {"left/x": bound, "right/y": ENDED}, 30)
+        report = ReorderReport(shard, held=2, bounds={"left/x": bound, "right/y": ENDED})
         write_report(folders[1], report)
     intake, reordering = live_places(folders, micros=False)
     assert intake.name == "input gps"
@@ -54,7 +54,7 @@ def test_rows_that_a_join_shed_are_shown(tmp_path):
     folder = joins_folder(str(tmp_path), 0)
     for shard, shed in ((0, 3), (1, 4)):
         bounds = {"left/x": 5, "right/y": 7}
-        report = JoinReport(shard, 1, 1, 9, 9, 0, 0, 0, 0, 0, 2, 0, 9, bounds)
+        report = JoinReport(shard, left_kept=2, bounds=bounds)
         write_report(folder, dataclasses.replace(report, left_shed=shed, right_shed=1, right_unsure=6))
     (place,) = live_places([folder], micros=False)
     assert "4 held, 9 shed, 12 unsure" in str(place)

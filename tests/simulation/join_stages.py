@@ -18,14 +18,13 @@ from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.joins.pack import join_pack, newest_pack, own_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
-from upstream.operators.joins.processor import JoinProcessor, LatestJoinProcessor, VersionProcessor
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.runtime.steps import chained, choosing
 from upstream.operators.tables.build import TableLookup
 from upstream.operators.tables.lookup import planned
 from upstream.operators.tables.versions import VersionReader
 
-from .stages import Batches, MismatchError, Stage, States
+from .stages import Batches, MismatchError, Stage, States, processor_of
 
 GROUP, GROUPS = "g", 3
 _STEP_US = 10_000
@@ -51,7 +50,7 @@ def join_stage(number: int, plan: JoinPlan, checkpoint: Path) -> Stage:
             _packed(side.schema.names, join_pack(side.on, slots, name, whole=plan.takes_whole(at)))
             for at, (side, name) in enumerate(zip(plan.sides, SIDES, strict=True))
         ],
-        JoinProcessor(plan, joins_folder(str(checkpoint), number)),
+        processor_of(plan, joins_folder(str(checkpoint), number)),
         modes=plan.release is not None,
     )
 
@@ -81,7 +80,7 @@ class LatestJoinStage:
             0,
             plan.shards,
             lambda slots: [chained((_grouped, _packed(left.schema.names, own_pack(left, left.key, slots, SIDES[0]))))],
-            VersionProcessor(versions, latest_folder(str(checkpoint), 0)),
+            processor_of(versions, latest_folder(str(checkpoint), 0)),
         )
         self._join = Stage(
             1,
@@ -90,7 +89,7 @@ class LatestJoinStage:
                 _packed(*newest_pack(left, slots, SIDES[0])),
                 chained((_grouped, _packed(*newest_pack(right, slots, SIDES[1])))),
             ],
-            LatestJoinProcessor(plan, latest_folder(str(checkpoint), 1)),
+            processor_of(plan, latest_folder(str(checkpoint), 1)),
         )
 
     def run(

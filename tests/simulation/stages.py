@@ -5,26 +5,25 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
 from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folder, windows_folder
-from upstream.core.feedback.reports import QueueReport, read_reports
+from upstream.core.feedback.reports import QueueReport, WindowReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
+from upstream.core.rows.exact_integers import HIGHEST
 from upstream.operators.queue.control import Control, ShardPlan
-from upstream.operators.queue.processor import QueueProcessor
 from upstream.operators.reorder.plan import ReorderPlan
-from upstream.operators.reorder.processor import ReorderProcessor
 from upstream.operators.runtime.dead_letters import DeadLetterRows
 from upstream.operators.runtime.pack import pack
+from upstream.operators.runtime.shard import OperatorProcessor
 from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
+from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore, Store
-from upstream.operators.windows.shards.pack import fused_pack, window_pack
+from upstream.operators.windows.shards.pack import final_somewhere, window_pack
 from upstream.operators.windows.shards.plan import WindowPlan
-from upstream.operators.windows.shards.processor import WindowProcessor
 
 from .machine import MACHINE
 
@@ -152,17 +151,26 @@ def _late(number: int, checkpoint: Path) -> DeadLetterRows:
     return DeadLetterRows(str(checkpoint / f"late-{number}"), "late")
 
 
+def processor_of(plan: Any, folder: str, late: DeadLetterRows | None = None) -> OperatorProcessor:
+    """The adapter of a plan's shards."""
+    return OperatorProcessor(shard_class(plan), plan, folder, late)
+
+
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     """Windows; `number` counts the operators."""
     folder = windows_folder(str(checkpoint), number)
-    processor = WindowProcessor(plan, folder, _late(number, checkpoint))
-    return Stage(number, plan.shards, lambda slots: [window_pack(plan, slots, folder)], processor)
+
+    def final() -> int | None:
+        return final_somewhere(read_reports(folder, WindowReport))
+
+    processor = processor_of(plan, folder, _late(number, checkpoint))
+    return Stage(number, plan.shards, lambda slots: [window_pack(plan, slots, final)], processor)
 
 
 def append_windows(stage: Stage, number: int, plan: WindowPlan, checkpoint: Path) -> None:
     """Windows in the stage of an operator."""
-    processor = WindowProcessor(plan, windows_folder(str(checkpoint), number), _late(number, checkpoint))
-    stage.append(number, plan.shards, partial(fused_pack, plan), processor)
+    processor = processor_of(plan, windows_folder(str(checkpoint), number), _late(number, checkpoint))
+    stage.append(number, plan.shards, lambda slot: window_pack(plan, [slot], lambda: HIGHEST), processor)
 
 
 def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
@@ -173,12 +181,12 @@ def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
     def packs(slots: list[int]) -> list[ArrowStep]:
         return [pack(plan.key, slots, plan.time, coalesce=coalesce)]
 
-    return Stage(number, plan.shards, packs, QueueProcessor(plan, folder), folder=folder)
+    return Stage(number, plan.shards, packs, processor_of(plan, folder), folder=folder)
 
 
 def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
     """Rows in order."""
-    processor = ReorderProcessor(plan, reorder_folder(str(checkpoint), number), _late(number, checkpoint))
+    processor = processor_of(plan, reorder_folder(str(checkpoint), number), _late(number, checkpoint))
 
     def packs(slots: list[int]) -> list[ArrowStep]:
         return [pack(plan.by, slots, None, coalesce=False, operator=plan.name)]

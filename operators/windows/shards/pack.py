@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ....core.feedback.reports import WindowReport, read_reports
-from ....core.rows.exact_integers import HIGHEST
+from ....core.feedback.reports import WindowReport
 from ....core.rows.frames import by_bucket, some_at_once, split_punctuation, to_frame
 from ...runtime.pack import check_keys, micros, packed
 from .plan import WindowPlan
@@ -18,30 +17,20 @@ _ARRIVAL, _OUTSIDE, _TOMBSTONES = b"upstream.arrival", b"upstream.outside", b"up
 Batches = Iterator[pa.RecordBatch]
 
 
-def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable[[Batches], Batches]:
+def window_pack(
+    plan: WindowPlan, slots: Sequence[int], final: Callable[[], int | None]
+) -> Callable[[Batches], Batches]:
     """Return a function for ``mapInArrow`` that packs a task's rows into frames.
 
-    The shards report their final windows to `folder`. A row in one of them is sent as it is, since its shard may have
-    to treat it as late. All others are sent as partial aggregates. Either is right: the shard decides by its own state.
+    `final` returns the greatest window that is final in any shard. A row in one of those is sent as it is, since its
+    shard may have to treat it as late. All others are sent as partial aggregates. Either is right: the shard decides
+    by its own state.
     """
 
     def run(batches: Batches) -> Batches:
-        final = final_somewhere(read_reports(folder, WindowReport))
+        known = final()
         for table in some_at_once(batches):
-            yield frames_of(table, plan, slots, final)
-
-    return run
-
-
-def fused_pack(plan: WindowPlan, slot: int) -> Callable[[Batches], Batches]:
-    """Return a step that packs a shard's rows into frames of the same shard's windows, in its own worker.
-
-    Rows are sent as they are, since they are not shuffled.
-    """
-
-    def run(batches: Batches) -> Batches:
-        for table in some_at_once(batches):
-            yield frames_of(table, plan, [slot], HIGHEST)
+            yield frames_of(table, plan, slots, known)
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,16 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....conf.errors import CheckpointError, MalformedRowError, SchemaError
+from ....core.feedback.reports import WindowReport
 from ....core.rows.event_times import NO_TIME, event_time_us
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ....core.rows.frames import from_frame
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from ....plan.nodes import in_words_of_today
 from ...runtime.feeds import punctuation_rows
-from ...state import store as heads
+from ...runtime.shard import Shard
 from ...state.entries import PANE
-from ...state.store import Store
+from ...state.store import check_identity
 from ..evaluate import WindowStates
 from ..sessions import SessionWindows
+from .pack import latest_arrival, tombstones_in
 from .plan import OPENS, ROWS, WindowPlan
 
 
@@ -68,17 +70,14 @@ def ends_column(ends: Int64s, dtype: pa.DataType) -> pa.Array:
     return values
 
 
-def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: WindowPlan) -> None:
+def check_aggregates(was: str, kept: Mapping[str, str], plan: WindowPlan) -> None:
     """Refuse aggregates other than those of the batch before, if the kept state does not suffice for them.
 
-    `was` is the text of the aggregates with which the state was written, and `kept` the types of its columns. `kept` is
-    None in a state of an earlier release, which works with the same aggregates alone.
+    `was` is the text of the aggregates with which the state was written, and `kept` the types of its columns.
     """
-    if was is None or was == plan.aggregates_text:
-        return
     now = plan.state_columns
-    same = kept is not None and all(kept.get(name, kind) == kind for name, kind in now.items())
-    if kept is not None and same and (kept == now or _may_grow(plan)):
+    same = all(kept.get(name, kind) == kind for name, kind in now.items())
+    if was == plan.aggregates_text or (same and (kept == now or _may_grow(plan))):
         return
     raise CheckpointError(
         f"the windows of this checkpoint were begun with other aggregates: {was}; now {plan.aggregates_text}",
@@ -99,9 +98,7 @@ def _may_grow(plan: WindowPlan) -> bool:
 def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -> dict[str, int]:
     """Return the first pane from which a state column is complete, for columns that are not so in all panes."""
     since: dict[str, int] = dict(head.get("since", {}))
-    kept = head.get("state")
-    if kept is None:
-        return since
+    kept = head.get("state", plan.state_columns)
     closed = head.get("closed", LOWEST)
     seen = [] if last_pane is None else [last_pane]
     if LOWEST < closed < HIGHEST >> 1:  # at the end of all feeds no window is left that could begin
@@ -139,7 +136,6 @@ def nulled(
     return values if whole.all() else pc.if_else(pa.array(whole), values, pa.scalar(None, values.type))
 
 
-_VERSION = 1
 RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "final")
 """The columns of a result besides its key and its aggregates."""
 
@@ -242,31 +238,44 @@ def punctuation_before(plan: WindowPlan, window: int | None, shard: int, now_us:
     return punctuation_rows(result_schema(plan), [f"window/{shard}"], now_us, **columns)
 
 
-def head_of(plan: WindowPlan, **members: Any) -> bytes:
-    """Return a shard's head: the settings to which its state is bound, and some members."""
-    bound = {"aggregates": plan.aggregates_text, "state": plan.state_columns}
-    return json.dumps({"layout": _VERSION, "plan": plan.identity(), **bound, **members}).encode()
-
-
-def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
-    """Return a shard's head from the batch before; empty for a new shard. Another plan or version is refused."""
-    head = heads.read_head(store)
-    if head:
-        check_identity(head["plan"], plan, heads.other_layout(head["layout"], _VERSION))
-        check_aggregates(head.get("aggregates"), head.get("state"), plan)
-    return head
-
-
-def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str] = ()) -> None:
+def check_settings(was: Mapping[str, str], plan: WindowPlan) -> None:
     """Refuse a plan other than the one with which a checkpoint was begun."""
     before = dict(was)
-    if plan.flush == "slow" and "flush" not in before:
-        more = [*more, "flush 'eager' or 'lazy', now 'slow'"]
-    check_aggregates(before.pop("aggregates", None), None, plan)  # where releases wrote them that took no others
-    heads.check_identity(
+    if plan.flush == "slow":
+        before.setdefault("flush", "eager or lazy")
+    check_identity(
         in_words_of_today(before),
         in_words_of_today(plan.identity()),
         "the windows of this checkpoint were begun",
         "window, key and number of shards",
-        more,
     )
+
+
+class WindowStateShard(Shard[WindowPlan, WindowReport]):
+    """The base of shards of windows. State that does not suffice for the aggregates is refused, too."""
+
+    began = "the windows of this checkpoint were begun"
+    same = "window, key and number of shards"
+    report = WindowReport
+    counted = ("tombstones",)
+
+    def _check(self, head: Mapping[str, Any]) -> None:
+        if head:
+            super()._check({**head, "plan": self._plan.identity()})
+            check_settings(head["plan"], self._plan)
+            check_aggregates(head["aggregates"], head["state"], self._plan)
+
+    def saved(self) -> dict[str, Any]:
+        return self._settings
+
+    def _opened(self, frames: Sequence[bytes]) -> list[pa.Table]:
+        """Return the tables of frames, and account for their arrival and for the tombstones that they leave out."""
+        tables = [from_frame(frame) for frame in frames]
+        self._now_us = max([*map(latest_arrival, tables), self._now_us])
+        self._counts["tombstones"] += sum(map(tombstones_in, tables))
+        return tables
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The settings for :func:`check_aggregates`, in the head and in the report."""
+        return {"aggregates": self._plan.aggregates_text, "state": self._plan.state_columns}

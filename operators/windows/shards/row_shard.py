@@ -4,51 +4,44 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ....core.feedback.reports import WindowReport
 from ....core.rows.buckets import bucket_of
-from ....core.rows.exact_integers import LOWEST, Int64s, Mask
+from ....core.rows.exact_integers import Int64s, Mask
 from ....core.rows.frames import from_frame, to_frame
 from ...runtime.pack import by_arrival, split_punctuation
+from ...runtime.shard import ShardInput
 from ...state.entries import Entries, Keys, combined, lifted
-from ...state.store import CountingStore, Store
+from ...state.runs import RunFiles
+from ...state.store import Store
 from ..emission import every_window, ranks
 from ..evaluate import WindowStates, combine_each
-from .pack import latest_arrival, tombstones_in
 from .plan import WindowPlan
-from .results import head_of, read_head, results_table
+from .results import WindowStateShard, results_table
 
 _KIND = "keys"
 _COUNTED = "__upstream_counted"
 _PAGES = 16
 
 
-class RowWindowShard:
-    """One batch of one shard of windows over rows.
+class RowWindowShard(WindowStateShard):
+    """A shard of windows over rows.
 
     Each key's rows are counted as they arrive. So a window closes with its last row, needs no punctuation, and no row
-    is late. State is in pages of keys, and a batch reads and writes the pages of its rows' keys. State of another
-    window, key, aggregate or version is refused.
+    is late. State is in pages of keys, and a batch reads and writes the pages of its rows' keys.
     """
 
-    late: pa.Table | None = None
-
-    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = read_head(store, plan)
+    def __init__(self, number: int, plan: WindowPlan, store: Store, files: RunFiles | None = None) -> None:
+        super().__init__(number, plan, store, files)
         self._kept: dict[str, int] = dict(self._head.get("kept", {}))
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
-        """Process the rows that arrived, and return the results of windows; None if there are none."""
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Process the rows that arrived, and return the results of windows."""
         plan = self._plan
-        tables = [from_frame(frame) for frame in frames]
-        now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
-        gone = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
+        tables = self._opened(given.left)
         rows = by_arrival(
             split_punctuation(pa.concat_tables([table.replace_schema_metadata(None) for table in tables]))[0]
         )
@@ -69,34 +62,20 @@ class RowWindowShard:
         closed, partial = self._closed(numbers, everything, codes, before, now, count > started)
         self._write(touched, self._needed(everything, codes, now), numbers, count)
         parts = [(closed, True), (partial, False)]
-        result, seq = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0), {})
-        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept, seq=seq, tombstones=gone))
-        report = WindowReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            bound=None,
-            closed=LOWEST,
-            final=LOWEST,
-            ahead=LOWEST,
-            results=len(closed),
-            partial=len(partial),
-            corrected=0,
-            late=0,
-            superseded=0,
-            outside=int(np.count_nonzero(outside)),
-            tombstones=gone,
-            entries=sum(self._kept.values()),
-            rows=0,
-            running=0,
-            state_bytes=self._store.written,
-            runs_read=len(touched),
-            runs_written=len(touched),
-            plan=plan.identity(),
-            aggregates=plan.aggregates_text,
-            state=plan.state_columns,
-        )
-        return (result if result.num_rows else None), report
+        result, self._seq = results_table(plan, parts, self._number, self._now_us, self._seq, {})
+        return result, {
+            "results": len(closed),
+            "partial": len(partial),
+            "outside": int(np.count_nonzero(outside)),
+            "entries": sum(self._kept.values()),
+            "runs_read": len(touched),
+            "runs_written": len(touched),
+            "plan": plan.identity(),
+            **self._settings,
+        }
+
+    def saved(self) -> dict[str, Any]:
+        return {**super().saved(), "kept": self._kept}
 
     def _needed(self, entries: Entries, codes: Int64s, now: Int64s) -> Entries:
         paned = self._plan.paned

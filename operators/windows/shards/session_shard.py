@@ -4,46 +4,45 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ....core.feedback.reports import WindowReport
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask, affine
-from ....core.rows.frames import from_frame, split_punctuation
+from ....core.rows.frames import split_punctuation
 from ....core.rows.system_column import TIMESTAMP
 from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
 from ...runtime.key_bounds import KeyBounds
 from ...runtime.pack import by_arrival
+from ...runtime.shard import ShardInput
 from ...state.pages import KeyPages
-from ...state.store import CountingStore, Store
+from ...state.runs import RunFiles
+from ...state.store import Store
 from ..evaluate import WindowStates
 from ..sessions import LAST, START, Sessions, SessionWindows, ended, key_numbers
 from .given_sessions import GivenSessions, latest_of_key
-from .pack import is_partial, latest_arrival, tombstones_in
+from .pack import is_partial
 from .plan import WindowPlan
 from .punctuation import hear, key_bounds, key_punctuation
-from .results import head_of, read_head, result_schema, results_table
+from .results import WindowStateShard, result_schema, results_table
 
 _NUMBER, _CLOSED = "__upstream_number", "__upstream_closed"
 _OPEN, _KEPT, _SINCE = "__upstream_open", "__upstream_kept", "__upstream_since"
 
 
-class SessionShard:
-    """One batch of one shard of session windows.
+class SessionShard(WindowStateShard):
+    """A shard of session windows.
 
-    A shard keeps each key's sessions on pages of keys. Each page has the least time of a last row on it, so a batch
-    reads the pages of its rows' keys, and those on which a session closes. After :meth:`run`, `late` has the rows whose
-    session was final. State of another window, key, aggregate or version is refused.
+    It keeps each key's sessions on pages of keys. Each page has the least time of a last row on it, so a batch
+    reads the pages of its rows' keys, and those on which a session closes. `late` has the rows whose session was final.
     """
 
-    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
+    def __init__(self, number: int, plan: WindowPlan, store: Store, files: RunFiles | None = None) -> None:
         assert isinstance(plan.windows, SessionWindows)
+        super().__init__(number, plan, store, files)
         self._gap = plan.windows.gap
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = head = read_head(store, plan)
+        head = self._head
         self._feeds = FeedBounds(head)
         own = [pa.field(name, pa.int64()) for name in (START, LAST, _NUMBER, _OPEN, _KEPT, _SINCE)]
         schema = pa.schema([*plan.key_schema, *own, pa.field(_CLOSED, pa.bool_()), *plan.algebra.state_schema])
@@ -56,17 +55,15 @@ class SessionShard:
         self._given = GivenSessions(self._store, plan, head.get("given", {})) if again else None
         self._ahead = key_bounds(plan, self._store, head, number)
         self._late = self._closed = self._partial = self._corrected = self._read = 0
-        self.late: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
         """Process the rows that arrived, and close the sessions that are complete.
 
-        The table has tombstones of retracted results, results, then the shard's own punctuation; None without any.
+        The table has tombstones of retracted results, results, then the shard's own punctuation.
         """
-        plan, head = self._plan, self._head
-        tables = [from_frame(frame) for frame in frames]
-        now_us = max([*map(latest_arrival, tables), head.get("now_us", 0)])
-        gone = head.get("tombstones", 0) + sum(map(tombstones_in, tables))
+        plan = self._plan
+        tables = self._opened(given.left)
+        now_us = self._now_us
         whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
         arrived = [table for table in tables if is_partial(table)]
         before = _Bounds(copy.copy(self._ahead), self._feeds.low_watermark)
@@ -75,46 +72,41 @@ class SessionShard:
         raised = self._ahead.raised(self._feeds.bounds)
         now = _Bounds(self._ahead, self._feeds.low_watermark)
         parts = self._stepped(arrived, whole, before, now, now_us, None if raised is None else raised.keys)
-        results, seq = results_table(plan, parts, self._number, now_us, head.get("seq", 0), {})
+        results, self._seq = results_table(plan, parts, self._number, now_us, self._seq, {})
         bound = self._feeds.low_watermark
-        promises = self._punctuation(now.least, head.get("told_us", LOWEST), now_us), self._of_keys(now_us)
+        promises = self._punctuation(now.least, self._head.get("told_us", LOWEST), now_us), self._of_keys(now_us)
         result = pa.concat_tables([results, *promises])
-        members = {"seq": seq, "now_us": now_us, "tombstones": gone, "told_us": head.get("told_us", LOWEST)}
-        members |= {"ahead": self._ahead.save(), "sessions": self._pages.to_json(), **self._feeds.to_json()}
-        members |= {} if self._given is None else {"given": self._given.to_json()}
-        self._store.put("head", 0, head_of(plan, **members))
         needs, since = self._pages.least(_OPEN), self._pages.least(_SINCE)
         held = needs is not None and needs < HIGHEST
-        report = WindowReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            bound=bound,
-            closed=self._complete(now.least),
-            final=self._complete(now.least, plan.lateness_us),
-            ahead=self._complete(self._ahead.farthest, plan.lateness_us),
-            results=self._closed - self._corrected,
-            partial=self._partial,
-            corrected=self._corrected,
-            late=self._late,
-            superseded=0,
-            outside=0,
-            tombstones=gone,
-            entries=self._pages.rows,
-            rows=0,
-            running=0,
-            state_bytes=self._store.written,
-            runs_read=self._read,
-            runs_written=self._read,
-            plan=plan.identity(),
-            aggregates=plan.aggregates_text,
-            state=plan.state_columns,
-            held=self._pages.rows if held else 0,
-            held_since_us=since if held else None,
-            needs=min(needs, HIGHEST - 1) + 1 if needs is not None and held else None,
-            bounds=dict(self._feeds.bounds),
-        )
-        return (result if result.num_rows else None), report
+        return result, {
+            "bound": bound,
+            "closed": self._complete(now.least),
+            "final": self._complete(now.least, plan.lateness_us),
+            "ahead": self._complete(self._ahead.farthest, plan.lateness_us),
+            "results": self._closed - self._corrected,
+            "partial": self._partial,
+            "corrected": self._corrected,
+            "late": self._late,
+            "entries": self._pages.rows,
+            "runs_read": self._read,
+            "runs_written": self._read,
+            "plan": plan.identity(),
+            **self._settings,
+            "held": self._pages.rows if held else 0,
+            "held_since_us": since if held else None,
+            "needs": min(needs, HIGHEST - 1) + 1 if needs is not None and held else None,
+            "bounds": dict(self._feeds.bounds),
+        }
+
+    def saved(self) -> dict[str, Any]:
+        return {
+            **super().saved(),
+            "told_us": self._head.get("told_us", LOWEST),
+            "ahead": self._ahead.save(),
+            "sessions": self._pages.to_json(),
+            **self._feeds.to_json(),
+            **({} if self._given is None else {"given": self._given.to_json()}),
+        }
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
         """Return the rows that arrived unaggregated, in the order of arrival, and punctuation."""

@@ -10,38 +10,35 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ....core.feedback.reports import WindowReport
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.frames import from_frame, to_frame
 from ...runtime.feeds import ENDED, FeedBounds
 from ...runtime.pack import by_arrival, split_punctuation
+from ...runtime.shard import ShardInput
 from ...state.entries import PANE, Entries
-from ...state.store import CountingStore, Store
+from ...state.runs import RunFiles
+from ...state.store import Store
 from ..evaluate import WindowStates
 from ..operator import Commitments, EagerOperator, PerKeyWatermarks, WindowOperator, WindowProgress
 from .kept_state import HeldEntries, HeldSearch, KeptPanes
-from .pack import is_partial, latest_arrival, outside_in, tombstones_in
+from .pack import is_partial, outside_in
 from .plan import WindowPlan
 from .punctuation import hear, key_bounds, key_punctuation
 from .result_flush import ResultFlush
-from .results import head_of, punctuation_before, read_head, result_schema, results_table, since_of, with_state
+from .results import WindowStateShard, punctuation_before, result_schema, results_table, since_of, with_state
 from .row_numbers import ArrivalNumbers, RowNumbers
 
 _COMMITTED = "__upstream_committed"
 
 
-class WindowShard:
-    """One batch of one shard: frames in, results of windows out, all else in runs of entries.
+class WindowShard(WindowStateShard):
+    """A shard of windows over times: frames in, results of windows out, all else in runs of entries.
 
-    After :meth:`run`, `late` has the rows that missed a window which was final. State of another window, key or version
-    is refused, and so is state that does not suffice for the aggregates.
+    `late` has the rows that missed a window which was final.
     """
 
-    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
-        self._number = number
-        self._plan = plan
-        self._store = CountingStore(store)
-        self._head = read_head(store, plan)
+    def __init__(self, number: int, plan: WindowPlan, store: Store, files: RunFiles | None = None) -> None:
+        super().__init__(number, plan, store, files)
         self._feeds = FeedBounds(self._head)
         self._panes = KeptPanes(plan, self._store, self._head)
         self._since = since_of(self._head, plan, self._panes.last_pane)
@@ -54,17 +51,15 @@ class WindowShard:
         self._flush = ResultFlush(plan, self._store, self._head)
         self._late = self._outside = 0
         self._committed: int | None = None
-        self.late: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+    def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
         """Process the rows that arrived, and close the windows that are complete.
 
-        The table has results, then the shard's own punctuation; None if there are neither.
+        The table has results, then the shard's own punctuation.
         """
         plan = self._plan
-        tables = [from_frame(frame) for frame in frames]
-        now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
-        self._head["tombstones"] = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
+        tables = self._opened(given.left)
+        now_us = self._now_us
         before, final = self._head.get("closed", LOWEST), self._head.get("final", LOWEST)
         whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
         new, rows = self._arrived([table for table in tables if is_partial(table)], whole, final)
@@ -77,21 +72,19 @@ class WindowShard:
         last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
         if plan.emit == "eager":
             found, partial, wanted, needed = self._eagerly(WindowProgress(before, closed, final), new)
-            given = [found]
+            leaving = [found]
         else:
             found, partial = self._as_closed(WindowProgress(before, closed, final), new, ended=bound == ENDED)
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else HIGHEST
-            given = self._by_key(found, new, closed)
+            leaving = self._by_key(found, new, closed)
             if partial is not None and len(self._ahead):  # closed for its key, a window has no partial result any more
                 partial = partial.take(~self._ahead.given(partial))
-        parts = [(each, True) for each in given] + ([] if partial is None else [(partial, False)])
-        results, self._head["seq"] = results_table(
-            plan, parts, self._number, now_us, self._head.get("seq", 0), self._since
-        )
-        n = sum(map(len, given))
-        leaving = self._flush.leaving(results.slice(0, n), new, closed, ended=bound == ENDED)
+        parts = [(each, True) for each in leaving] + ([] if partial is None else [(partial, False)])
+        results, self._seq = results_table(plan, parts, self._number, now_us, self._seq, self._since)
+        n = sum(map(len, leaving))
+        released = self._flush.leaving(results.slice(0, n), new, closed, ended=bound == ENDED)
         promises = self._punctuation(last_final, bound, now_us), self._of_keys(now_us)
-        result = pa.concat_tables([leaving, results.slice(n), *promises])
+        result = pa.concat_tables([released, results.slice(n), *promises])
         self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
         holding = HeldSearch(self._head.get("holding"))
         # At the end of all feeds every window has closed, the last of which no number need have.
@@ -103,37 +96,30 @@ class WindowShard:
         )
         needs = [each for each in (held.needs, self._flush.needs) if each is not None]
         self._head["holding"] = holding.to_json()
-        self._save_head(closed, last_final, now_us)
-        corrected = int(np.count_nonzero(given[0].wids <= before))
-        report = WindowReport(
-            shard=self._number,
-            batch_id=batch_id,
-            now_us=now_us,
-            bound=None if plan.by_number else bound,
-            closed=closed,
-            final=last_final,
-            ahead=self._ahead.farthest,
-            results=n - corrected,
-            partial=0 if partial is None else len(partial),
-            corrected=corrected,
-            late=self._late,
-            superseded=0 if wanted is None else plan.rows_of(new.take(~wanted).state),
-            outside=self._outside,
-            tombstones=self._head["tombstones"],
-            running=self._head.get("running", 0),
-            state_bytes=self._store.written,
-            plan=plan.identity(),
-            aggregates=plan.aggregates_text,
-            state=plan.state_columns,
-            held=held.count,
-            held_since_us=held.since_us,
-            needs=None if plan.by_number else min(needs, default=None),
-            due=self._flush.due,
-            waiting=self._flush.waiting,
-            bounds={} if plan.by_number else dict(self._feeds.bounds),
+        self._head.update(closed=closed, final=last_final)
+        corrected = int(np.count_nonzero(leaving[0].wids <= before))
+        return result, {
+            "bound": None if plan.by_number else bound,
+            "closed": closed,
+            "final": last_final,
+            "ahead": self._ahead.farthest,
+            "results": n - corrected,
+            "partial": 0 if partial is None else len(partial),
+            "corrected": corrected,
+            "late": self._late,
+            "superseded": 0 if wanted is None else plan.rows_of(new.take(~wanted).state),
+            "outside": self._outside,
+            "running": self._head.get("running", 0),
+            "plan": plan.identity(),
+            **self._settings,
+            "held": held.count,
+            "held_since_us": held.since_us,
+            "needs": None if plan.by_number else min(needs, default=None),
+            "due": self._flush.due,
+            "waiting": self._flush.waiting,
+            "bounds": {} if plan.by_number else dict(self._feeds.bounds),
             **self._panes.counts,
-        )
-        return (result if result.num_rows else None), report
+        }
 
     def _by_key(self, found: WindowStates, new: Entries, closed: int) -> list[WindowStates]:
         """Return results without those emitted earlier for single keys, and new results of single keys."""
@@ -330,25 +316,23 @@ class WindowShard:
         promised = self._head.get("told_us", LOWEST)
         return key_punctuation(plan, self._ahead.bounds, (at, end), self._number, promised, now_us)
 
-    def _save_head(self, closed: int, final: int, now_us: int) -> None:
-        members = {
+    def saved(self) -> dict[str, Any]:
+        flush = self._flush.to_json()
+        return {
+            **super().saved(),
             "running": self._head.get("running", 0),
             "ahead": self._ahead.bounds.save(),
-            "closed": closed,
-            "final": final,
-            "now_us": now_us,
-            "seq": self._head["seq"],
-            "tombstones": self._head["tombstones"],
+            "closed": self._head["closed"],
+            "final": self._head["final"],
             "told_us": self._head.get("told_us", LOWEST),
             "seen_us": self._head.get("seen_us", LOWEST),
             "holding": self._head["holding"],
             "since": self._since,
             **({} if self._numbers is None else {"numbers": self._numbers.to_json()}),
-            **({"flush": flush} if (flush := self._flush.to_json()) else {}),
+            **({"flush": flush} if flush else {}),
             **self._panes.to_json(),
             **self._feeds.to_json(),
         }
-        self._store.put("head", 0, head_of(self._plan, **members))
 
 
 def _numbers(plan: WindowPlan, store: Store, saved: Any) -> RowNumbers | ArrivalNumbers | None:

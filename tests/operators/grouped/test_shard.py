@@ -3,10 +3,6 @@
 import pytest
 from hypothesis import given
 
-from upstream.conf.errors import CheckpointError
-from upstream.operators.aggregates.functions import count
-from upstream.operators.grouped.shard import GroupShard
-
 from .groups_of import DIFFERENTIAL, Query, batches, plan
 
 
@@ -35,11 +31,3 @@ def test_a_row_without_news_changes_no_group_and_one_without_a_group_is_counted(
     (report,) = query.batch([(2, None, 1, 5, "a", False)])
     assert report.without_key == 1
     assert query.table == {"x": {"n": 1, "total": 5, "mean": 5.0}}
-
-
-def test_other_aggregates_do_not_take_the_state():
-    query = Query(plan())
-    query.batch([(1, "x", 1, 5, "a", False)])
-    (shard,) = [name[1] for name in query.stores if name[0] == "groups"]
-    with pytest.raises(CheckpointError, match="aggregates"):
-        GroupShard(shard, plan(aggregates={"n": count()}), query.store("groups", shard))

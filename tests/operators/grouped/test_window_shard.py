@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError
 from upstream.core.rows.frames import by_bucket, split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.functions import count, max_, sum_
@@ -188,13 +187,3 @@ def test_the_pages_of_windows_go_with_the_last_of_them():
     for bound, kinds in ((9, {"head", "groups.0", "groups.0_members_rows", "keys.0"}), (10, {"head"})):
         query.batch([(1, "x", 4, 1, False)] if bound == 9 else [], bound)
         assert {kind.split("/")[0] for store in query.stores.values() for kind, _ in store.values} == kinds
-
-
-@pytest.mark.parametrize("other", [plan(SlidingWindows(4, 4)), plan(SlidingWindows(5, 5), early=False)])
-def test_other_windows_do_not_take_the_state(other):
-    query = Query(plan(SlidingWindows(5, 5)))
-    query.batch([(1, "x", 1, 5, False)])
-    for name, store in query.stores.items():
-        kind = WindowGroupShard if name[0] == "groups" else WindowVersionShard
-        with pytest.raises(CheckpointError, match="window"):
-            kind(name[1], other, store)

@@ -3,6 +3,7 @@ and the restarts.
 """
 
 import itertools
+import json
 import random
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError, MalformedRowError
+from upstream.conf.errors import MalformedRowError
 from upstream.core.rows.system_column import SYSTEM, TIMESTAMP
 from upstream.core.watermark.policies import FeedProgress, Policy
 from upstream.operators.ingest.pack import frames_of
@@ -57,6 +58,12 @@ def split(table):
     return table.filter(pa.compute.invert(mark)).to_pylist(), table.filter(mark).to_pylist()
 
 
+def run(shard, parts, batch_id, promises=None):
+    """The rows of a batch, and the report on each feed."""
+    result, report = shard.run(parts, batch_id=batch_id, control=json.dumps({"promises": promises or {}}))
+    return result, list(report.feeds)
+
+
 batches = st.lists(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.booleans()), max_size=12), min_size=1, max_size=6
 )
@@ -79,10 +86,10 @@ def test_each_feed_promises_what_its_policy_gives_and_no_row_is_lost(batches, ta
                 parts += frames(table, task)
         random.Random(seed).shuffle(parts)
         before = dict(store.values)
-        first = IntakeShard(asked, store).run(parts, batch_id)
+        first = run(IntakeShard(0, asked, store), parts, batch_id)
         store.values = before  # the batch runs again
-        shard = IntakeShard(asked, store)
-        result, reports = shard.run(parts, batch_id)
+        shard = IntakeShard(0, asked, store)
+        result, reports = run(shard, parts, batch_id)
         assert (result, reports) == first
         late = []
         for feed in sorted({feed for feed, _, good in batch if good}):
@@ -126,15 +133,15 @@ def test_the_order_within_a_feed_is_the_one_that_is_named():
     one = frames(rows(["a"] * 3, ["x"] * 3, [4, 5, 6], [4, 5, 6], order=[4, 5, 6]), task=0)
     two = frames(rows(["a"] * 3, ["x"] * 3, [1, 2, 3], [1, 2, 3], order=[1, 2, 3]), task=1)
     for parts in ([*one, *two], [*two, *one]):
-        table, _ = IntakeShard(plan(policy), DictStore()).run(parts, 0)
+        table, _ = run(IntakeShard(0, plan(policy), DictStore()), parts, 0)
         given_rows, marks = split(table)
         assert [row["v"] for row in given_rows] == [1, 2, 3, 4, 5, 6]
         assert [mark["t"] for mark in marks] == [4]
 
 
 def test_a_century_ahead_moves_nothing_and_is_given():
-    table, reports = IntakeShard(plan(), DictStore()).run(
-        frames(rows(["a"] * 4, ["x"] * 4, [10, 11, 3_155_760_000, 12])), 0
+    table, reports = run(
+        IntakeShard(0, plan(), DictStore()), frames(rows(["a"] * 4, ["x"] * 4, [10, 11, 3_155_760_000, 12])), 0
     )
     given_rows, marks = split(table)
     assert len(given_rows) == 4
@@ -145,12 +152,12 @@ def test_a_century_ahead_moves_nothing_and_is_given():
 def test_failing_reports_what_is_wrong_with_which_row():
     bad = frames(rows(["a", "a"], ["x", None], [1, 2], [5, 6]))
     with pytest.raises(MalformedRowError, match=r"'k' is null.*'v': 6"):
-        IntakeShard(plan(fail=True), DictStore()).run(bad, 0)
+        run(IntakeShard(0, plan(fail=True), DictStore()), bad, 0)
 
 
 def test_rows_without_a_feed_or_a_time_are_put_aside_and_counted():
-    shard = IntakeShard(plan(), DictStore())
-    table, reports = shard.run(frames(rows([None, "a", "a"], ["x", "x", "x"], [1, 2, None])), 0)
+    shard = IntakeShard(0, plan(), DictStore())
+    table, reports = run(shard, frames(rows([None, "a", "a"], ["x", "x", "x"], [1, 2, None])), 0)
     assert len(split(table)[0]) == 1
     assert ["feed" in reason for reason in shard.malformed.column(REASON).to_pylist()] == [True, False]
     assert sum(report.malformed for report in reports) == 2
@@ -161,13 +168,13 @@ def test_by_the_clock_silent_feeds_move_too_and_the_clock_does_not_go_back():
     store = DictStore()
     for number, (feeds, clock) in enumerate([(["a", "b"], 100), (["a"], 200), (["b"], 150)]):
         part = frames(rows(feeds, ["x"] * len(feeds), [1] * len(feeds), arrival_us=clock), every_shard=True)
-        table, reports = IntakeShard(asked, store).run(part, number)
+        table, reports = run(IntakeShard(0, asked, store), part, number)
         given_rows, marks = split(table)
         now = max(clock, 100 if number == 0 else 200)
         assert [row["came"].microsecond for row in given_rows] == [now] * len(feeds)
         assert {report.bound for report in reports} == {now}
         assert len(marks) == (2 if number < 2 else 0)
-    table, reports = IntakeShard(asked, store).run(frames(rows(["c"], ["x"], [1], arrival_us=300))[:0], 3)
+    table, reports = run(IntakeShard(0, asked, store), frames(rows(["c"], ["x"], [1], arrival_us=300))[:0], 3)
     assert table is None, "no frame, no news"
     assert {report.bound for report in reports} == {200}
 
@@ -175,7 +182,7 @@ def test_by_the_clock_silent_feeds_move_too_and_the_clock_does_not_go_back():
 def test_punctuation_of_the_feed_itself():
     asked = plan(Policy("embedded", max_jump_us=1000 * S, confirmations=1))
     part = rows(["a"] * 4, ["x", None, "y", "x"], [10, 9, 8, 12], [1, None, None, 2])
-    table, _ = IntakeShard(asked, DictStore()).run(frames(part), 0)
+    table, _ = run(IntakeShard(0, asked, DictStore()), frames(part), 0)
     given_rows, marks = split(table)
     assert [row["t"] for row in given_rows] == [10, 12]
     assert sorted((mark["k"] or "", mark["t"]) for mark in marks) == [("", 9), ("y", 8)]
@@ -183,7 +190,7 @@ def test_punctuation_of_the_feed_itself():
 
 def test_tombstones_are_marked():
     part = rows(["a"] * 2, ["x"] * 2, [1, 2], deleted=[False, True])
-    table, _ = IntakeShard(plan(), DictStore()).run(frames(part), 0)
+    table, _ = run(IntakeShard(0, plan(), DictStore()), frames(part), 0)
     assert [row[SYSTEM]["deleted"] for row in split(table)[0]] == [False, True]
 
 
@@ -192,18 +199,11 @@ def test_text_becomes_a_timestamp_and_local_times_are_read_in_their_zone():
     asked = plan(schema=schema, time_format="%Y-%m-%d %H:%M", time_zone="Europe/Paris")
     part = rows(["a"] * 3, ["x"] * 3, [0] * 3).drop_columns(["t", "v"])
     part = part.append_column("t", pa.array(["2024-07-01 12:00", "2024-07-01 12:01", "noon"]))
-    shard = IntakeShard(asked, DictStore())
-    table, _ = shard.run(frames(part), 0)
+    shard = IntakeShard(0, asked, DictStore())
+    table, _ = run(shard, frames(part), 0)
     assert table.schema.field("t").type == TIMESTAMP
     assert [str(row["t"]) for row in split(table)[0]] == ["2024-07-01 10:00:00+00:00", "2024-07-01 10:01:00+00:00"]
     assert shard.malformed.column("t").to_pylist() == ["noon"]
-
-
-def test_a_checkpoint_of_another_time_is_refused():
-    store = DictStore()
-    IntakeShard(plan(), store).run(frames(rows(["a"], ["x"], [1])), 0)
-    with pytest.raises(CheckpointError, match="shards"):
-        IntakeShard(plan(shards=2), store)
 
 
 def test_no_two_rows_of_several_shards_have_one_number():
@@ -211,7 +211,7 @@ def test_no_two_rows_of_several_shards_have_one_number():
     for number in range(2):
         for shard, feeds in enumerate(("ab", "c", "d")):
             part = frames(rows([*feeds] * 4, ["x"] * 4 * len(feeds), [9] * 4 * len(feeds)))
-            table, _ = IntakeShard(asked, DictStore()).run(part, number, shard)
+            table, _ = run(IntakeShard(shard, asked, DictStore()), part, number)
             kept = [row[SYSTEM]["seq"] for row in split(table)[0]]
             assert kept == sorted(kept)
             seen.append((number, kept))
@@ -225,11 +225,11 @@ def test_no_two_rows_of_several_shards_have_one_number():
 def test_a_promise_besides_the_rows_counts_after_them_and_stays():
     asked, store = plan(), DictStore()
     first = frames(rows(["a"], ["k"], [10]))
-    result, _ = IntakeShard(asked, store).run(first, 0, promises={"a": 30 * S, "b": 20 * S})
+    result, _ = run(IntakeShard(0, asked, store), first, 0, promises={"a": 30 * S, "b": 20 * S})
     _, marks = split(result)
     assert [(each[SYSTEM]["source"], each["t"]) for each in marks] == [("a", 30), ("b", 20)]
-    shard = IntakeShard(asked, store)
-    result, reports = shard.run(frames(rows(["a"] * 3, ["k"] * 3, [29, 30, 31])), 1, promises={"a": 25 * S})
+    shard = IntakeShard(0, asked, store)
+    result, reports = run(shard, frames(rows(["a"] * 3, ["k"] * 3, [29, 30, 31])), 1, promises={"a": 25 * S})
     given, marks = split(result)
     assert len(given) == 3
     assert marks == []  # none is taken back
@@ -240,8 +240,8 @@ def test_a_promise_besides_the_rows_counts_after_them_and_stays():
 def test_a_batch_without_rows_has_the_clock_that_it_is_given():
     stamped = plan(Policy("heartbeat"), time="came", time_format=None)
     store, none = DictStore(), rows([], [], [])
-    IntakeShard(stamped, store).run(frames(rows(["a"], ["k"], [0], arrival_us=5 * S)), 0)
+    run(IntakeShard(0, stamped, store), frames(rows(["a"], ["k"], [0], arrival_us=5 * S)), 0)
     packed = frames_of(none, [0], (0, 0), every_shard=True, clock_us=9 * S)
-    result, _ = IntakeShard(stamped, store).run(packed.column("frame").to_pylist(), 1)
+    result, _ = run(IntakeShard(0, stamped, store), packed.column("frame").to_pylist(), 1)
     _, marks = split(result)
     assert [each["came"].timestamp() for each in marks] == [9]

@@ -41,11 +41,10 @@ class Input:
         self.offset = self.planner.initial()
 
     def run(self, frames, message=None):
-        shard, message = IntakeShard(self.plan, self.store), message or {}
-        promises = {feed: bound for feed, bound in message.get("promises", {}).items() if feed in shard.feeds}
-        result, reports = shard.run(frames, self.batch, 0, promises, message.get("now_us", 0))
+        control = None if message is None else json.dumps(message)
+        result, report = IntakeShard(0, self.plan, self.store).run(frames, batch_id=self.batch, control=control)
         self.batch += 1
-        write_report(self.folder, FeedReports(0, reports))
+        write_report(self.folder, report)
         if result is None:
             return []
         punctuation = result.filter(system_field(result, "punctuation"))
@@ -118,10 +117,9 @@ def test_a_run_that_reads_what_is_there_waits_for_no_clock(tmp_path):
 
 def test_the_settings_come_from_the_options(tmp_path):
     policy, on_demand = Policy("bounded", delay_us=7), OnDemandWatermark(delay_us=5)
-    options = silent_feed_options(f"{tmp_path}/upstream-feeds/rows", [3, 4], policy, on_demand)
-    assert options["slots"] == "3,4"
+    options = silent_feed_options(f"{tmp_path}/upstream-feeds/rows", policy, on_demand)
     assert options["checkpoint"] == str(tmp_path)
-    planner = SilentFeedPlanner.of((3, 4), options)
+    planner = SilentFeedPlanner.of((3, 4), {**options, "feedback": f"{tmp_path}/upstream-feeds/rows"})
     assert (planner.policy, planner.on_demand, planner.reports()) == (policy, on_demand, [])
     assert planner.plan(planner.initial(), 5) == planner.initial()
 

@@ -120,7 +120,5 @@ def test_what_it_cannot_use_is_refused():
         run_all(AsOfShard, plan(), [([("x", 1, 0, True)], None, [], None)])
     store = DictStore()
     run_all(AsOfShard, plan(), [([("x", 10, 0, False)], 0, [("x", 1, 1, False)], 0)], store)
-    fewer = TEXTS[0], TEXTS[1].remove(2)
-    for other in (plan("inner"), plan(tolerance=3), plan(schemas=fewer)):
-        with pytest.raises(CheckpointError):
-            AsOfShard(0, other, store)
+    with pytest.raises(CheckpointError, match="columns"):
+        AsOfShard(0, plan(schemas=(TEXTS[0], TEXTS[1].remove(2))), store)

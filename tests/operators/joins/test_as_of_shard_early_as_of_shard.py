@@ -115,8 +115,6 @@ def test_all_pages_are_looked_at_when_twice_as_many_rows_wait_and_at_the_end_and
 def test_a_checkpoint_is_bound_to_it():
     store = DictStore()
     run(plan(), store, [("x", 10, 0, False)], 0, [], 0)
-    with pytest.raises(CheckpointError):
-        AsOfShard(0, plan(early=False), store)
     side = JoinSide(("k",), "t", LEFT.remove(2), ("k",))
     with pytest.raises(CheckpointError, match="columns"):
         EarlyAsOfShard(0, AsOfPlan(side, JoinSide(("k",), "t", RIGHT), "left", early=True), store)

@@ -29,7 +29,7 @@ def test_the_slowest_input_partition_bounds_its_side_alone():
     progress.hear(0, pa.concat_tables([punctuation("a", 7), punctuation("b", 3)]))
     progress.hear(1, punctuation("c", 9))
     assert (progress.bound(0), progress.bound(1)) == (3, 9)
-    assert progress.bounds == {"a": 7, "b": 3, "c": 9}
+    assert progress.figures["bounds"] == {"a": 7, "b": 3, "c": 9}
     progress.hear(0, punctuation("b", 8))
     assert progress.bound(0) == 7
 

@@ -119,12 +119,9 @@ def test_a_row_without_a_time_is_refused():
         JoinShard(0, plan(), DictStore()).run(frames(LEFT, [(1, None, 1)]), [])
 
 
-def test_another_join_or_other_columns_do_not_take_the_state_and_new_columns_are_null():
+def test_other_columns_do_not_take_the_state_and_new_columns_are_null():
     store = DictStore()
     run_all(JoinShard, plan(), [([(1, 10, 0)], 0, [], 0)], store)
-    for other in (plan(IntervalBand(2, 4)), plan(how="left"), plan(output="latest"), plan(condition="l.a > 1")):
-        with pytest.raises(CheckpointError):
-            JoinShard(0, other, store)
     with pytest.raises(CheckpointError, match="columns"):
         JoinShard(0, plan(left=LEFT.remove(2)), store)
     more = pa.schema([*list(LEFT)[:3], ("c", pa.string()), LEFT.field(SYSTEM)])

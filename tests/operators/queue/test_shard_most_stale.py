@@ -47,7 +47,9 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
             frames = [to_frame(rows([k for k, _ in mine], [at for _, at in mine], seq))] if mine else []
             pending += mine
             seq += len(mine)
-            result, report = QueueShard(shard, plan(policy=policy), store).run(frames, Control(now, budget))
+            result, report = QueueShard(shard, plan(policy=policy), store).run(
+                frames, control=Control(now, budget).to_json()
+            )
             for row in [] if result is None else result.to_pylist():
                 of_key = [each for each in pending if each[0] == row["k"]]
                 pending = [each for each in pending if each[0] != row["k"]] + of_key[row[SYSTEM]["covered"] :]
@@ -72,7 +74,7 @@ def test_what_the_queue_does_not_report_is_refused(tmp_path):
     with pytest.raises(OptionError, match="no queue has reported"):
         upstream.most_stale(tmp_path)
     folder = queue_folder(str(tmp_path))
-    _, report = QueueShard(0, plan(), DictStore()).run([to_frame(rows([1], [1]))], Control(2, 0))
+    _, report = QueueShard(0, plan(), DictStore()).run([to_frame(rows([1], [1]))], control=Control(2, 0).to_json())
     write_report(folder, report)
     assert upstream.most_stale(tmp_path, 3).num_rows == 1
     for k in (0, 4):
@@ -86,14 +88,15 @@ def test_what_the_queue_does_not_report_is_refused(tmp_path):
 
 def test_only_the_pages_of_the_stalest_are_read():
     store, big = DictStore(), plan(page_slots=16, key=("k",), most_stale=2)
-    QueueShard(0, big, store).run([to_frame(rows(range(256), range(256)))], Control(256, 0))
-    _, report = QueueShard(0, big, store).run([], Control(257, 0))
+    QueueShard(0, big, store).run([to_frame(rows(range(256), range(256)))], control=Control(256, 0).to_json())
+    _, report = QueueShard(0, big, store).run([], control=Control(257, 0).to_json())
     assert report.pages_read == 1
 
 
 def test_queue_staleness_of_what_is_served():
     _, report = QueueShard(0, plan(), DictStore()).run(
-        [to_frame(rows([1, 1, 2, 3], [1_000_000, 2_000_000, 3_000_000, 4_000_000]))], Control(5_000_000, 2)
+        [to_frame(rows([1, 1, 2, 3], [1_000_000, 2_000_000, 3_000_000, 4_000_000]))],
+        control=Control(5_000_000, 2).to_json(),
     )
     assert (report.delivered, report.ages.count, report.ages.total_s, report.ages.max_s) == (2, 2, 6.0, 4.0)
     assert report.oldest_us == 4_000_000

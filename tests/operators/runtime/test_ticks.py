@@ -1,32 +1,23 @@
-import dataclasses
-
 import pytest
 
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.reports import ReorderReport, WindowReport, write_report
+from upstream.core.feedback.reports import OperatorReport
 from upstream.operators.runtime.ticks import FlushPlanner, flush_rows_each
 
 
-def report(kind, shard, due):
-    numbers = {field.name: 0 for field in dataclasses.fields(kind) if field.type == "int"}
-    more = {"bounds": {}} if kind is ReorderReport else {"bound": None, "plan": {}}
-    return kind(**{**numbers, **more, "shard": shard, "due": due})
-
-
-@pytest.mark.parametrize(("kind", "operator"), [(ReorderReport, "reorder"), (WindowReport, "windows")])
-def test_a_tick_is_due_while_a_shard_has_rows_to_let_go(kind, operator, tmp_path):
-    planner = FlushPlanner(str(tmp_path), (70, 71, 72), operator)
+def test_a_tick_is_due_while_a_shard_has_rows_to_let_go():
+    reports = []
+    planner = FlushPlanner((70, 71, 72), lambda: reports)
     start = planner.initial()
     assert planner.plan(start, 0) is start
-    for shard, due in enumerate((0, 5, 1)):
-        write_report(str(tmp_path), report(kind, shard, due))
+    reports += [OperatorReport(shard, due=due) for shard, due in enumerate((0, 5, 1))]
     tick = planner.plan(start, 0)
     assert tick == {"tick": 1, "slots": [71, 72]}
     assert planner.messages(tick) == [(71, "flush"), (72, "flush")]
-    write_report(str(tmp_path), report(kind, 1, 0))
+    reports[1] = OperatorReport(1)
     again = planner.plan(tick, 0)
     assert (again["tick"], again["slots"]) == (2, [72])
-    write_report(str(tmp_path), report(kind, 2, 0))
+    reports[2] = OperatorReport(2)
     assert planner.plan(again, 0) is again, "the offset stays, so Spark starts no batch"
 
 

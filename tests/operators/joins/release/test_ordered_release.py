@@ -40,7 +40,7 @@ class Run:
         self.given, self.late, self.promises, self.reports = [], [], [], []
         modes = list(modes) + [None] * len(batches)
         for number, ((left, left_bound, right, right_bound), mode) in enumerate(zip(batches, modes, strict=False)):
-            shard = JoinShard(0, join, store, clock)  # as a restart does
+            shard = JoinShard(0, join, store, clock=clock)  # as a restart does
             result, report = shard.run(
                 frames(LEFT, left, left_bound, feed="left/f"),
                 frames(RIGHT, right, right_bound, feed="right/f"),

@@ -3,11 +3,9 @@
 import dataclasses
 from collections import defaultdict
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError
 from upstream.operators.windows.kinds import SlidingWindows
 
 from .drawn import ROW_BATCHES, any_row_windows, totals
@@ -60,9 +58,3 @@ def test_tombstones_are_no_rows_if_they_are_dropped():
     run.tables(marked(rows_table([(1, at, at) for at in range(4)], 1), 1))
     assert [each["total"] for each in run.results] == [0 + 2 + 3]
     assert sum(report.tombstones for report in run.reports) == 1
-
-
-def test_another_window_on_the_same_state_is_refused():
-    stores = Run(plan_of(SlidingWindows(3, 2, attribute="rank"))).batches([([(1, 1, 1)], None)]).stores
-    with pytest.raises(CheckpointError, match=r"begun with another window"):
-        Run(plan_of(SlidingWindows(4, 2, attribute="rank")), stores).batches([([(1, 1, 1)], None)])

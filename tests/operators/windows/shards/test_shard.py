@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
+from upstream.conf.errors import MalformedRowError, SchemaError
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.system_column import SYSTEM, TIMESTAMP
 from upstream.core.watermark.bounds import beginning
@@ -181,12 +181,6 @@ def test_a_silent_feed_holds_windows_back(said, promised):
     assert (run.results, len(run.punctuation)) == ([], promised)
     run.tables(rows_table([(1, 4, 2)], 2, "b"), punctuation_table(10, 2, "b"))
     assert [(each["window_id"], each["total"]) for each in run.results] == [(0, 3)]
-
-
-def test_another_window_on_the_same_state_is_refused():
-    stores = Run(plan_of(SlidingWindows(10, 5))).batches([([(1, 3, 1)], 12)]).stores
-    with pytest.raises(CheckpointError, match=r"begun with another window.*SlidingWindows"):
-        Run(plan_of(SlidingWindows(10, 2)), stores).batches([([(1, 20, 1)], 22)])
 
 
 def test_coalesced_rows_are_refused():

