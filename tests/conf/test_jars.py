@@ -50,7 +50,6 @@ def test_a_half_written_jar_is_not_taken(tmp_path, offline):
         jars.delta_jars(offline)
 
 
-@pytest.mark.spark
 def test_two_jars_are_enough(spark, tmp_path):
     """What a user does with a Delta table, with no jar but the two."""
     loaded = {Path(path).name for path in (spark.conf.get("spark.jars") or "").split(",")}

@@ -12,8 +12,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-pytestmark = pytest.mark.spark
-
 
 def collect(frame: DataFrame, checkpoint: Path, **trigger: Any) -> list[dict[str, Any]]:
     """All rows that a stream delivers until it has nothing more, in the order of its batches."""

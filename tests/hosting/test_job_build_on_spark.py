@@ -11,8 +11,6 @@ from upstream.hosting.job import build_host
 from upstream.operators.runtime.pack import PACKED
 from upstream.operators.runtime.shard_processor import ShardProcessor
 
-pytestmark = pytest.mark.spark
-
 SLOTS = integers_with_hash(range(2))
 
 

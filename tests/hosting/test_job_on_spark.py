@@ -28,8 +28,6 @@ from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.storage.folder import folder_at
 
-pytestmark = pytest.mark.spark
-
 BUSES = "bus STRING, t TIMESTAMP, route STRING, speed BIGINT"
 ROUTES = "route STRING, t TIMESTAMP, name STRING"
 PARTITIONS = "spark.sql.shuffle.partitions"

@@ -17,9 +17,6 @@ from .matrix import FEATURES
 from .programs import DbApiClient, JdbcClient, serving
 from .tables import KINDS, schema_of
 
-pytestmark = pytest.mark.spark
-
-
 KEYS = "abcdefgh"
 Ask = Callable[[str], Any]
 

@@ -153,7 +153,6 @@ def rows_from(found: pa.Table | str) -> Rows:
     return found.to_pylist()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("feature", FEATURES)
 def test_spark_sql(spark, tables, feature):
     check("spark", feature, lambda: spark.sql(f"SELECT * FROM delta.`{tables[feature]}`").toArrow().to_pylist())

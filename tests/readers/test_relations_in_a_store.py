@@ -58,7 +58,6 @@ def test_the_command_line_takes_the_options_of_the_store(tmp_path, storage):
         write_deltalake(place, pa.table({"id": ["b"], "name": ["south"]}), mode="append", storage_options=storage)
 
 
-@pytest.mark.spark
 @pytest.mark.long
 def test_a_job_reads_a_relation_and_keeps_its_results_in_the_store(spark, tmp_path, storage):
     lake = f"s3://lake/{tmp_path.name}"

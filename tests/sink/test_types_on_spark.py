@@ -18,8 +18,6 @@ from upstream.sink.merge import engines as engine_module
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.storage.folder import TableFolder
 
-pytestmark = pytest.mark.spark
-
 UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")
 FORM = "spark.sql.parquet.outputTimestampType"

@@ -22,8 +22,6 @@ from upstream.sink.write_batch import write_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
-
 
 def feed_of(folder: Path, *rows: tuple[int, int, str]) -> Path:
     folder.mkdir()

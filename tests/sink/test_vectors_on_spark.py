@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ENGINES = ("vectors",)
-pytestmark = pytest.mark.spark
 
 Model = dict[int, tuple[int, str]]
 KEYS = 3000

@@ -16,7 +16,6 @@ from upstream.sink.figures.summary import read_summaries
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = pytest.mark.spark
 
 DDL = "k STRING, t BIGINT, n BIGINT"
 

@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 import upstream as us
 from upstream.testing import StreamTester
 
-pytestmark = pytest.mark.spark
-
 SCHEMA = "k STRING, at TIMESTAMP, v DOUBLE, g INT"
 WATERMARK = us.Watermark.bounded("2 minutes").guarded(confirmations=1)
 START = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)

@@ -22,7 +22,6 @@ from upstream.datasource.task import count_quarantined
 from upstream.operators.runtime.steps import map_in_arrow
 from upstream.storage.folder import TableFolder
 
-pytestmark = pytest.mark.spark
 # Spark's workers do not find the tests: their functions go as they are.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

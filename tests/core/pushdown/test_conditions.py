@@ -110,7 +110,6 @@ def test_a_name_that_two_columns_have_is_left_to_spark():
     assert arrow_condition("a > 1", schema) is None
 
 
-@pytest.mark.spark
 def test_spark_sees_the_same(spark):
     from pyspark.sql import functions as F
 

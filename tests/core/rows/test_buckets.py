@@ -97,7 +97,6 @@ def test_integers_are_found_by_their_hash(wanted):
     assert spark_hash([pa.array(integers_with_hash(wanted), pa.int32())]).tolist() == wanted
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("tasks", [2, 3, 5])
 def test_groups_are_dealt_out_to_tasks_in_turn(spark, tasks):
     from pyspark.sql import functions as F
@@ -108,7 +107,6 @@ def test_groups_are_dealt_out_to_tasks_in_turn(spark, tasks):
     assert [found[slot] for (slot,) in slots] == [number % tasks for number in range(16)]
 
 
-@pytest.mark.spark
 def test_equal_to_sparks_hash(spark):
     from pyspark.sql import functions as F
 

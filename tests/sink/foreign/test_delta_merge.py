@@ -27,7 +27,6 @@ from upstream.sink.foreign.delta_merge import check_merge
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = pytest.mark.spark
 
 DDL = f"k BIGINT, t BIGINT, v STRING, {SYSTEM_DDL}"
 PLAIN = "k BIGINT, t BIGINT, v STRING"

@@ -18,7 +18,6 @@ from upstream.storage.folder import TableFolder
 
 from .messages import Sender
 
-pytestmark = pytest.mark.spark
 SECRET = "hunter2-on-spark"
 
 

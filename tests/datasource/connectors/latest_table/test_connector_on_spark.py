@@ -11,8 +11,6 @@ from kit.tables import read_rows
 
 import upstream as us
 
-pytestmark = pytest.mark.spark
-
 
 def test_a_table_that_follows_another_over_restarts_equals_it(spark, tmp_path):
     feed, table, follower = (tmp_path / name for name in ("feed", "table", "follower"))
