@@ -75,8 +75,8 @@ def test_a_join_on_two_workers(cluster, pyfiles, tmp_path):
     feed, table, checkpoint, log = (tmp_path / name for name in ("join_feed", "pairs", "checkpoint", "join.log"))
     left, right = (write_join_feed(feed, name, 2) for name in ("left", "right"))
     job = cluster.submit(
-        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "tests" / "fault" / "join_job.py",
-        feed, table, checkpoint, cluster.url, log=log,
+        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "tests" / "fault" / "jobs.py",
+        "join", feed, table, checkpoint, cluster.url, log=log,
     )  # fmt: skip
     try:
         assert job.wait(300) == 0, log.read_text()[-4000:]

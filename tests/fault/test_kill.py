@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spec.steps import CommitStep
 
-from . import latest_job
+from . import jobs
 
 KEYS = 300
 BUDGET = 60
@@ -63,7 +63,7 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
     feed.mkdir()
     feeder = Feeder(feed, seed)
     feeder.start()
-    job = Job(Path(latest_job.__file__), log, (feed, table, checkpoint))
+    job = Job(Path(jobs.__file__), log, ("latest", feed, table, checkpoint))
     for point in points:
         done = last_commit(checkpoint)
         match point:
@@ -75,7 +75,7 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
         assert last_commit(checkpoint) >= done, "the query went back"
     assert last_commit(checkpoint) > 0
     feeder.stop()
-    run_to_end(latest_job.writer(spark, str(feed), str(table), str(checkpoint), *policy, most=1_000_000))
+    run_to_end(jobs.latest(spark, str(feed), str(table), str(checkpoint), *policy, most=1_000_000))
 
     delta = DeltaTable(str(table))
     found = delta.to_pyarrow_table().to_pylist()

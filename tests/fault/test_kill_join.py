@@ -12,7 +12,7 @@ from upstream.core.feedback.checkpoint_layout import joins_folder
 from upstream.core.feedback.reports import JoinReport, read_reports
 from upstream.sink.spec.steps import CommitStep
 
-from . import join_job
+from . import jobs
 
 # In a task before and after its part; before the commit, with all state written; after it; before Spark's own commit.
 STEPS = (CommitStep.DECIDED, CommitStep.HANDED_OVER, CommitStep.LOOKED, CommitStep.COMMITTED, CommitStep.MEASURED)
@@ -27,14 +27,14 @@ def test_killed_in_steps_of_a_batch(spark, tmp_path, files, chosen):
     left, right = (write_join_feed(feed, name, files) for name in ("left", "right"))
     run.mkdir()
     checkpoint, table = run / "checkpoint", run / "table"
-    job = Job(Path(join_job.__file__), tmp_path / "run.log", (feed, table, checkpoint))
+    job = Job(Path(jobs.__file__), tmp_path / "run.log", ("join", feed, table, checkpoint))
 
     for place, step in enumerate(chosen, start=1):
         job.kill_at(step, batch=min(2 * place, files - 2))
         kept = read_reports(joins_folder(str(checkpoint)), JoinReport)
         assert sum(each.left_kept for each in kept) > 0
         assert sum(each.right_kept for each in kept) > 0
-    run_to_end(join_job.writer(spark, str(feed), str(table), str(checkpoint)))
+    run_to_end(jobs.join(spark, str(feed), str(table), str(checkpoint)))
 
     assert pairs_in(read_frame(table)) == expected(left, right, meet_in_job, "full")
     reports = read_reports(joins_folder(str(checkpoint)), JoinReport)

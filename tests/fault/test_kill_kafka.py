@@ -16,7 +16,7 @@ from kit.tables import read_by_key
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spec.steps import CommitStep
 
-from . import kafka_job
+from . import jobs
 
 KEYS = 200
 
@@ -60,13 +60,13 @@ class Sending(threading.Thread):
 def test_two_kills(spark, broker, tmp_path):
     topic = broker.create("killed", 3)
     table, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "job.log"))
-    job = Job(Path(kafka_job.__file__), log, (broker.address, topic, table, checkpoint))
+    job = Job(Path(jobs.__file__), log, ("kafka", broker.address, topic, table, checkpoint))
     sending = Sending(broker.address, topic)
     sending.start()
     for step in (CommitStep.COMMITTED, CommitStep.HANDED_OVER):
         job.kill_at(step, batch=last_commit(checkpoint) + 2)
     sending.stop()
-    run_to_end(kafka_job.writer(spark, broker.address, topic, str(table), str(checkpoint), most=1_000_000))
+    run_to_end(jobs.kafka(spark, broker.address, topic, str(table), str(checkpoint), most=1_000_000))
 
     newest: dict[int, tuple[int, str | None]] = {}
     for _, key, ms, value in sending.rows:

@@ -15,9 +15,10 @@ from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folde
 from upstream.core.feedback.reports import ReorderReport, read_feed_reports, read_reports
 from upstream.sink.spec.steps import CommitStep
 
+from . import jobs
+
 # In a task before and after its part; before the commit, with all state written; after it; before Spark's own commit.
 STEPS = (CommitStep.DECIDED, CommitStep.HANDED_OVER, CommitStep.LOOKED, CommitStep.COMMITTED, CommitStep.MEASURED)
-JOB = Path(__file__).with_name("merge_job.py")
 DELAY_MS = 100
 
 Rows = list[tuple[str, int, int, str]]
@@ -44,7 +45,8 @@ def write_feeds(folder: Path, files: int) -> Rows:
 
 def job_of(feed: Path, run: Path) -> Job:
     run.mkdir()
-    return Job(JOB, run.parent / f"{run.name}.log", (feed, *(run / name for name in ("table", "checkpoint", "late"))))
+    places = (run / name for name in ("table", "checkpoint", "late"))
+    return Job(Path(jobs.__file__), run.parent / f"{run.name}.log", ("merge", feed, *places))
 
 
 def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]]:

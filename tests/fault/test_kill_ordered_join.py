@@ -17,7 +17,7 @@ from kit.queries import run_to_end
 from upstream.core.feedback.checkpoint_layout import joins_folder
 from upstream.core.feedback.reports import JoinReport, read_reports
 
-from . import ordered_join_job
+from . import jobs
 
 DELAY_MS = 100
 COSTS = {"filter": "1e6", "sync": "1e-12"}
@@ -62,7 +62,7 @@ def test_killed_amid_a_switch(spark, tmp_path, files, chosen, later_s):
     feed, out, checkpoint = tmp_path / "feed", tmp_path / "out", tmp_path / "checkpoint"
     left, right = (write_feed(feed, name, files) for name in ("left", "right"))
     out.mkdir()
-    job = Job(Path(ordered_join_job.__file__), tmp_path / "run.log", (feed, out, checkpoint))
+    job = Job(Path(jobs.__file__), tmp_path / "run.log", ("ordered_join", feed, out, checkpoint))
     chance = random.Random(files)
 
     def steps(mode: str, since: int) -> list[Callable[[], bool]]:
@@ -95,7 +95,7 @@ def test_killed_amid_a_switch(spark, tmp_path, files, chosen, later_s):
         assert journaled(checkpoint)[-1] == mode
         waited += sum(each.queued + each.held for each in read_reports(joins_folder(str(checkpoint)), JoinReport))
     last = COSTS[modes[len(chosen)]]
-    run_to_end(ordered_join_job.writer(spark, str(feed), str(out), str(checkpoint), last))
+    run_to_end(jobs.ordered_join(spark, str(feed), str(out), str(checkpoint), last))
 
     assert waited > 0, "no batch that was killed had anything to lose"
     changes = journaled(checkpoint)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from upstream.sink.spec.steps import CommitStep
 
-from . import windows_job
+from . import jobs
 
 FIRST_MS = 1_700_000_000_000
 SPAN_MS = 400
@@ -54,14 +54,14 @@ class Query:
 
     @property
     def job(self) -> Job:
-        return Job(Path(windows_job.__file__), Path(f"{self.folder}.log"), self.places)
+        return Job(Path(jobs.__file__), Path(f"{self.folder}.log"), ("windows", *self.places))
 
     def kill_after_a_commit(self, wait_s: float) -> None:
         before = self.done
         self.job.kill_when(lambda: self.done > before, after_s=wait_s)
 
     def finish(self, spark: SparkSession) -> None:
-        run_to_end(windows_job.writer(spark, *self.places))
+        run_to_end(jobs.windows(spark, *self.places))
 
     @property
     def done(self) -> int:

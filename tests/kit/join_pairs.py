@@ -39,7 +39,7 @@ DELAY_MS = 100
 
 
 def write_join_feed(folder: Path, name: str, files: int) -> list[Row]:
-    """CSV files of rows (key, time, number) for `fault/join_job.py`, out of order by less than the delay."""
+    """CSV files of rows (key, time, number) for `join` of `fault/jobs.py`, out of order by less than the delay."""
     folder.mkdir(exist_ok=True)
     chance = random.Random(name)
     rows: list[Row] = []

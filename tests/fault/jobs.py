@@ -1,0 +1,140 @@
+"""The jobs that tests run and kill: a job's name, its arguments, and a cluster's address if it is to run on one.
+
+Most prints `finished` at its end; `latest` and `kafka` have none. A test lets the same query end in its own session.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import upstream as us
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def latest(
+    spark: SparkSession, feed: str, table: str, checkpoint: str, policy: str = "", *, most: int = 700
+) -> DataStreamWriter:
+    """A folder of growing CSV files into a latest table; with a policy rows wait in a queue."""
+    updates = us.latest(
+        spark, feed, key="k", event_time="ms", timeFormat="epoch_ms", schema="k BIGINT, ms BIGINT, v STRING",
+        checkpointLocation=checkpoint, maxRowsPerTrigger=most, splitBytes="4 KB",
+    )  # fmt: skip
+    if policy:
+        queued = us.UpdateStream(updates, key="k", event_time="ms").queue(policy=policy, budget=60, shards=4)
+        # A key leaves the table with a newest row that ends so, and comes back with a newer one that does not.
+        updates = queued.where("NOT v LIKE '%7'", on_leave="delete")
+    places = {"metricsLocation": table + "_metrics", "checkpointLocation": checkpoint}
+    return us.write_latest(updates, table, key="k", event_time="ms", buckets=4, **places)
+
+
+def kafka(
+    spark: SparkSession, address: str, topic: str, table: str, checkpoint: str, *, most: int = 700
+) -> DataStreamWriter:
+    """A topic into a latest table."""
+    options = {
+        "connector": "kafka", "kafka.bootstrap.servers": address, "subscribe": topic, "timeFormat": "epoch_ms",
+        "schema": "k BIGINT, ms BIGINT, v STRING", "progressDelay": "5 seconds", "maxOffsetsPerTrigger": most,
+    }  # fmt: skip
+    updates = us.latest(spark, key="k", event_time="ms", checkpointLocation=checkpoint, **options)
+    return us.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
+
+
+def windows(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str) -> DataStreamWriter:
+    """Windows over a folder of CSV files, one file a batch."""
+    rows = (
+        spark.readStream.format("upstream")
+        .schema(us.with_system_ddl("k BIGINT, ms BIGINT, v DOUBLE"))
+        .options(path=feed, key="k", time="ms", timeFormat="epoch_ms", progressDelay="500 ms")
+        .options(maxFilesPerTrigger=1, minPartitions=2, splitBytes="2 KB", lastLine="complete")
+        .load()
+    )
+    results = us.UpdateStream(rows, key="k", event_time="ms").window(
+        "2 seconds", "300 ms", output="all", allowed_lateness="600 ms", late_location=late, time_format="epoch_ms",
+        shards=2,
+    ).agg(n=us.count(), mean=us.avg("v"), top=us.max("v"))  # fmt: skip
+    every = us.UpdateStream(results.dataframe(checkpoint), key=("k", "window_id"), event_time="window_end")
+    return us.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
+
+
+def _sides(spark: SparkSession, feed: str) -> list[us.UpdateStream]:
+    """Two feeds whose files come one a batch."""
+    return [
+        us.read(
+            spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",
+            watermark=us.Watermark.bounded("100 ms"), timeFormat="epoch_ms", fileFormat="csv", maxFilesPerTrigger=1,
+            atEnd="close",
+        )
+        for name in ("left", "right")
+    ]  # fmt: skip
+
+
+def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
+    """Two feeds, joined by time, into a table of every result."""
+    left, right = _sides(spark, feed)
+    pairs = left.join(right, on="k", within=us.interval(before=30, after=40), how="full", shards=2)
+    return pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
+
+
+def ordered_join(spark: SparkSession, feed: str, out: str, checkpoint: str, cost: str) -> DataStreamWriter:
+    """Two feeds, joined in the order of time by whichever way is worth it, if comparing two rows takes so many seconds;
+    each batch's results in a file.
+    """
+    left, right = _sides(spark, feed)
+    both = left.join(
+        right, on="k", within=us.interval(before="30 ms", after="40 ms"), time_format="epoch_ms", shards=2,
+        output_order="event_time", release="adaptive", cost=float(cost),
+    )  # fmt: skip
+
+    def take(batch: DataFrame, number: int) -> None:
+        rows = batch.where("NOT _upstream.punctuation")
+        found = rows.select("_upstream.source", "join_time", "v", "v_right").collect()
+        text = "".join(f"{json.dumps(list(row))}\n" for row in found)
+        file = Path(out) / f"{number:06d}"
+        if file.exists() and file.read_text() != text:
+            file.with_suffix(".differs").write_text(text)
+        made = file.with_suffix(".part")
+        made.write_text(text)
+        made.rename(file)
+
+    return both.dataframe(checkpoint).writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+
+
+def merge(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str) -> DataStreamWriter:
+    """Two of Spark's own streams of files, merged, into a table of every row."""
+
+    def side(name: str) -> us.UpdateStream:
+        reader = spark.readStream.schema("k BIGINT, ms BIGINT, v STRING").options(maxFilesPerTrigger=1, header="true")
+        return us.UpdateStream.from_dataframe(
+            reader.csv(f"{feed}/{name}-*.csv"), key="k", event_time="ms", time_format="epoch_ms", shards=2, name=name,
+            watermark=us.Watermark.bounded("100 ms"), late_location=late,
+        )  # fmt: skip
+
+    merged = side("left").merge(
+        side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, late_location=late
+    )
+    return us.write_latest(
+        merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpointLocation=checkpoint
+    )
+
+
+def main(name: str, *given: str) -> None:
+    from dying_sink import armed
+
+    *arguments, master = given if given[-1].startswith("spark:") else (*given, "local[2]")
+    spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
+    job: Any = globals()[name]
+    how: Any = {"processingTime": "0 seconds"} if job in (latest, kafka) else {"availableNow": True}
+    writer = job(spark, *arguments)
+    # What ends in files of its own has no steps of the sink.
+    (writer if job is ordered_join else armed(writer, spark)).trigger(**how).start().awaitTermination()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
