@@ -281,13 +281,17 @@ def command_line() -> str:
     text = get_docs_for_click(obj=command, ctx=context, name="upstream")  # pyright: ignore[reportArgumentType]
     text = html.unescape(re.sub(r"</?span[^>]*>", "", text))
     text = re.sub(r"\[/?(?:bold|italic|dim)\]", lambda tag: "`" if "bold" in tag[0] else "", text).replace("\\[", "[")
+    text = (
+        re.sub(r"(`-[^`]*) <(?:str|list\[str\])>", r"\1 TEXT", text).replace(" <str>", "").replace(" <list[str]>", "")
+    )
+    text = re.sub(r" <(?:int|float)(?: range)?>", " N", text)
     options = re.findall(r"^\* `.*`: .*\n", text, re.MULTILINE)
     shared = sorted({each for each in options if options.count(each) > 2})
     for each in shared:
         text = text.replace(each, "")
-    shared = [each for each in shared if "--help" not in each and "NAME <" not in each]  # the usage has the name
+    shared = [each for each in shared if "--help" not in each and "`NAME`" not in each]  # the usage has the name
     text = re.sub(r"\*\*Usage\*\*:\n\n```console\n\$ (?:upstream(?: \w[\w-]*)* \[OPTIONS\]\n|(.*)\n)```", r"`\1`", text)
-    text = text.replace("``\n\n", "")
+    text = text.replace("``\n\n", "").replace(" [OPTIONS] {", " {")
     text = re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n*", "", text)
     text = re.sub(r"\n*\*\*Options\*\*:\n\n(?=\* )", "\n\n", text)
     text = re.sub(r"\*\*(?:Options|Arguments)\*\*:\n\n", "", text)
