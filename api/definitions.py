@@ -18,9 +18,9 @@ from ..hosting.registry.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
 from ..operators.compile import places_read
 from ..operators.relations.plan.nodes import Stream
-from ..operators.stream import UpdateStream
 from ..sink.latest_table import LatestTable
 from ..sql import bind
+from .stream import UpdateStream
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +54,6 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
         A column has a type that Arrow does not have.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     if not isinstance(stream, UpdateStream):
         raise OptionError(f"stream={stream!r}", expected="a stream, as us.read(…) gives it")
@@ -65,7 +64,7 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
             hint="us.read(…, event_time=…)",
         )
     try:
-        columns = to_arrow_schema(stream.schema, timezone="UTC").remove_metadata()
+        columns = stream.plan.arrow.remove_metadata()
     except PySparkException as error:
         raise SchemaError(
             f"a column of the stream '{name}' has a type that Arrow does not have: {error}",

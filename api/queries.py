@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from ..operators.stream import UpdateStream
+    from .stream import UpdateStream
 
 
 def queries(
@@ -416,7 +416,8 @@ class Queries(StoredRelations):
             )
         from ..hosting.job import start
 
-        return start(self._streams, self.checkpoint, name=name, batch_s=batch_s, given=self._given, **trigger)
+        plans = {each: stream.plan for each, stream in self._streams.items()}
+        return start(plans, self.checkpoint, name=name, batch_s=batch_s, given=self._given, **trigger)
 
     def rows(self, name: str) -> pl.LazyFrame:
         """Return the rows of a query's table, to be filtered and collected. A column ``row_key`` is left out.

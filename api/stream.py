@@ -1,26 +1,43 @@
-"""An update stream that can be written to a latest table, and the short way from a feed to it."""
+"""The stream of updates that users write to a latest table, and the short way from a feed to it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import names_argument, path_argument, text_argument
+from ..conf.options import frame_argument, names_argument, path_argument, text_argument
+from ..core.pushdown.at_source import refuse_preimages, source_options
+from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
-from ..operators import stream as operators_stream
-from ..operators.keyed_stream import key_argument
+from ..operators.combination import time_type
+from ..operators.compile import BoundStream, bind, in_stages
+from ..operators.describe import Description, live_places, source_feeds
+from ..operators.ingest.dataframe import Idle, OnMalformed, plan_intake
+from ..operators.ingest.plan import policy_of
 from ..operators.late_rows import late_feed
+from ..operators.runtime.steps import arrow_step
+from ..plan.explain import draw_plan, explain_plan, fusable
+from ..plan.fingerprint import number_along, places
+from ..plan.nodes import InputRows, Node, left_out_by_source, source_text
+from ..plan.properties import check_columns, check_table_key, key_argument, spelt_key
+from ..plan.rewrites import rewritten
 from ..sink.write_latest import write_latest
+from .joins import StreamJoins
+from .windows import StreamWindows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from typing_extensions import Self
 
 
-class UpdateStream(operators_stream.UpdateStream):
+class UpdateStream(StreamWindows, StreamJoins):
     """Rows that update a key. Made by :func:`upstream.read`, or of a DataFrame.
 
     Parameters
@@ -47,6 +64,232 @@ class UpdateStream(operators_stream.UpdateStream):
     >>> rows = spark.readStream.format("upstream").options(key="vehicle_id", time="timestamp").load("feed/")
     >>> stream = us.UpdateStream(rows, key="vehicle_id", event_time="timestamp")
     """
+
+    def __init__(self, df: DataFrame, *, key: str | Sequence[str], event_time: str | None = None) -> None:
+        frame_argument("df", df)
+        refuse_preimages(df, "an update stream")
+        given = source_options(df)
+        self.plan = InputRows(
+            spelt_key(key_argument(key), df.schema), text_argument("event_time", event_time), df.schema,
+            left_out_by_source(df), frame=df, source=source_text(given), ours=given is not None,
+        )  # fmt: skip
+        check_columns(self.plan)
+        check_collations(df.schema, names=self.plan.key)
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        df: DataFrame,
+        *,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        watermark: Watermark | None = None,
+        idle: Idle = "wait",
+        ets_delay: str | None = None,
+        feed: str | Column | None = None,
+        order: str | Column | None = None,
+        deleted: str | Column | None = None,
+        time_format: str | None = None,
+        time_zone: str = "UTC",
+        on_malformed: OnMalformed = "quarantine",
+        quarantine_location: str | os.PathLike[str] | None = None,
+        late_location: str | os.PathLike[str] | None = None,
+        shards: int = 16,
+        name: str = "rows",
+    ) -> Self:
+        """Make an update stream of any streaming DataFrame.
+
+        The DataFrame may read Spark's own Kafka source, a Delta table's change feed, files, or another query's rows.
+
+        Parameters
+        ----------
+        df : pyspark.sql.DataFrame
+            A streaming DataFrame without the system column.
+        key, event_time
+            As for the class. With ``Watermark.arrival()``, `event_time` is a new column that receives each row's time
+            of arrival.
+        watermark
+            How far each input partition is complete [default: ten minutes behind the newest row].
+        idle
+            For a silent input partition that a step waits for: ``wait``, or advance its watermark by the clock less
+            `ets_delay` (``ets``). It is fixed for the life of a checkpoint.
+        ets_delay
+            With ``ets``: the most by which a row's time may be behind its arrival, such as ``"200 ms"`` [default: as
+            measured].
+        feed, order
+            Columns or SQL expressions. `feed` names a row's input partition, which has a watermark of its own: tens or
+            hundreds of them, not one for each key. `order` is the order in which its rows came within a batch [default:
+            that of Spark's tasks]. If `df` has the columns ``topic``, ``partition`` and ``offset`` of Spark's Kafka
+            source, these are the defaults; otherwise there is one input partition.
+        deleted
+            A column or SQL condition: if it is true, the row is a tombstone, which takes its key out of the table.
+        time_format, time_zone
+            The format and zone of the time, like the source's options; text and local times become timestamps.
+        on_malformed
+            For a row without a key, a readable time or a partition: ``quarantine`` it, or ``fail`` the query.
+        quarantine_location, late_location
+            Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint],
+            and of copies of late rows [default: none], which are counted and still take part.
+        shards
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
+        name
+            The input's own name, if a query has several inputs: its reports and files carry it.
+
+        Returns
+        -------
+        UpdateStream
+
+        Raises
+        ------
+        OptionError
+            `df` does not stream, or an argument is wrong.
+        SchemaError
+            A column is missing or not of a fitting type, or `df` has the system column already.
+
+        Notes
+        -----
+        Guarantee: rows, their system column and punctuation are a function of the rows that `df` gives for a batch, and
+        of the batch's time, which is their arrival. It takes a shuffle by `feed`.
+
+        There is no ``atEnd``: windows that are open at the end of a bounded run stay open for the next one.
+
+        Examples
+        --------
+        >>> rows = spark.readStream.format("rate").load()
+        >>> late = us.Watermark.bounded("5 minutes")
+        >>> stream = us.UpdateStream.from_dataframe(rows, key="value", event_time="timestamp", watermark=late)
+        """
+        intake = plan_intake(
+            df,
+            key=key_argument(key),
+            time=text_argument("event_time", event_time),
+            feed=feed,
+            order=order,
+            deleted=deleted,
+            policy=policy_of(watermark, event_time),
+            idle=idle,
+            ets_delay=ets_delay,
+            time_format=time_format,
+            time_zone=time_zone,
+            on_malformed=on_malformed,
+            quarantine_location=quarantine_location,
+            late_location=late_location,
+            shards=shards,
+            name=name,
+        )
+        return cls._of(intake)
+
+    @property
+    def df(self) -> DataFrame:
+        """The stream as a DataFrame. If it has steps with state, use :meth:`dataframe`."""
+        return self._bound(self.plan, None).df
+
+    def dataframe(self, checkpoint: str | os.PathLike[str]) -> DataFrame:
+        """Return the stream as a DataFrame, with the system column, for a query of your own.
+
+        Parameters
+        ----------
+        checkpoint
+            The one that the query will have: operators report below it.
+
+        Returns
+        -------
+        pyspark.sql.DataFrame
+
+        Examples
+        --------
+        >>> query = stream.queue().dataframe("cp").writeStream.format("noop").option("checkpointLocation", "cp")
+        """
+        return self.bound(path_argument("checkpoint", checkpoint)).df
+
+    def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> BoundStream:
+        """Return the stream on Spark for the sink; `checkpoint` is the query's, None if no operator needs it.
+
+        With `newest`, the consumer needs only the newest row of each key.
+        """
+        place = None if checkpoint is None else path_argument("checkpoint", checkpoint)
+        return self._bound(self._rewritten_for_newest if newest else self._rewritten, place)
+
+    def _bound(self, plan: Node, checkpoint: str | None) -> BoundStream:
+        return bind(plan, checkpoint)
+
+    def explain(
+        self, form: Literal["text", "svg"] = "text", *, checkpoint: str | os.PathLike[str] | None = None
+    ) -> str:
+        """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until
+        when.
+
+        Parameters
+        ----------
+        form
+            Lines of text, the last step first; or a picture, in which rows go down.
+        checkpoint
+            The query's, to see where operators report, and which share a stage there.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        OptionError
+            There is no such form.
+        CheckpointError
+            The checkpoint belongs to other operators.
+
+        Examples
+        --------
+        >>> print(stream.where("speed > 0").explain())
+        where speed > 0
+        │  key vehicle_id, event time timestamp
+        │  every row, once
+        │  runs where the rows are read, not in Spark: its condition means the same there
+        └─ read files feed/
+              key vehicle_id, event time timestamp
+              every row, once
+        """
+        if form not in ("text", "svg"):
+            raise OptionError(
+                f"explain({form!r})", expected="'text' or 'svg'", hint="give a checkpoint as explain(checkpoint=…)"
+            )
+        if checkpoint is not None:
+            checkpoint = path_argument("checkpoint", checkpoint)
+        plan = self._rewritten
+        folders = {} if checkpoint is None else places(plan, checkpoint)
+        fused = in_stages(plan, folders, checkpoint)[0] if folders else fusable(plan)
+        return (explain_plan if form == "text" else draw_plan)(plan, folders, fused)
+
+    def describe(self, checkpoint: str | os.PathLike[str] | None = None) -> Description:
+        """Return what is known of the stream's columns, and how far its feeds are, as the last batch left them.
+
+        Parameters
+        ----------
+        checkpoint
+            The query's, to which its ``upstream`` sources and its operators report; without it, there are only columns.
+
+        Returns
+        -------
+        Description
+            To be read, or printed. It has those feeds that the query has reported by now: nothing, if it has never run.
+
+        Examples
+        --------
+        >>> stream.describe().columns["timestamp"]
+        'bounded'
+        """
+        if checkpoint is not None:
+            checkpoint = path_argument("checkpoint", checkpoint)
+        columns = dict.fromkeys(self.schema.names, "") | dict.fromkeys(self.key, "update key")
+        if self.event_time is not None:
+            columns[self.event_time] = "ordered" if self.plan.in_order else "bounded"
+            if number_along(self.plan, "windows") and self.event_time == "window_time":  # the four go up together
+                others = ("window_id", "window_start", "window_end")
+                columns |= {name: "bounded" for name in others if not columns.get(name, "-")}
+        kind = time_type(self.plan)
+        micros = kind is not None and pa.types.is_timestamp(kind)
+        sources = [] if checkpoint is None else source_feeds(checkpoint)
+        folders = () if checkpoint is None else tuple(places(self.plan, checkpoint).values())
+        return Description(columns, [*sources, *live_places(folders, micros=micros)])
 
     def write(
         self,
@@ -115,7 +358,7 @@ class UpdateStream(operators_stream.UpdateStream):
             )
         names = names_argument("key", key)
         if names is not None:
-            self._check_table_key([names] if isinstance(names, str) else names)
+            check_table_key(self.plan, [names] if isinstance(names, str) else names)
         return write_latest(
             self,
             table,
@@ -172,6 +415,16 @@ class UpdateStream(operators_stream.UpdateStream):
         return UpdateStream(
             load_source(self.session, feed.pattern, asked, options), key=feed.key, event_time=feed.event_time
         )
+
+    @cached_property
+    def _rewritten(self) -> Node:
+        """The plan after all rules. It is always the same one, so that later steps find the DataFrame's columns."""
+        return rewritten(self.plan, arrow_step)
+
+    @cached_property
+    def _rewritten_for_newest(self) -> Node:
+        """The plan after all rules, for a consumer that needs only the newest row of each key."""
+        return rewritten(self.plan, arrow_step, newest=True)
 
 
 def read(

@@ -18,12 +18,12 @@ from ..conf.session import check_state_store, register_data_source
 from ..core.feedback.checkpoint_layout import stage_folder
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
-from ..operators.compile import places_aside, places_read
-from ..operators.keyed_stream import KeyedRows, bound_together
+from ..operators.compile import bind_together, places_aside, places_read
 from ..operators.runtime.pack import PACKED, PACKED_DDL
 from ..operators.runtime.shard_processor import ShardProcessor
-from ..operators.runtime.steps import InShards
-from ..plan.nodes import Map, Transform, check_complete, walk
+from ..operators.runtime.steps import InShards, arrow_step
+from ..plan.nodes import Map, Node, Transform, check_complete, walk
+from ..plan.rewrites import rewritten
 from ..sink.commit.batch_identity import read_offsets
 from ..sink.commit.batch_name import running_batch
 from ..sink.results.deletion import delete_table
@@ -58,7 +58,7 @@ _LOG = logging.getLogger("upstream.queries")
 
 
 def build_host(
-    streams: Mapping[str, KeyedRows],
+    streams: Mapping[str, Node],
     checkpoint: str,
     slots: Sequence[int],
     scan: Callable[[str], ArrowStep],
@@ -76,7 +76,7 @@ def build_host(
     names = sorted(streams)
     session = streams[names[0]].session
     check_state_store(session, "continuous queries")
-    bound = bound_together([streams[name] for name in names], checkpoint)
+    bound = bind_together([rewritten(streams[name], arrow_step) for name in names], checkpoint)
     register_data_source(session)
     session.dataSource.register(CommandSource)
     options = {CHECKPOINT: checkpoint, "slots": ",".join(map(str, slots))}
@@ -115,7 +115,7 @@ def at_most_partitions(session: SparkSession, most: int) -> Generator[None]:
 
 
 def start(
-    streams: Mapping[str, KeyedRows],
+    streams: Mapping[str, Node],
     checkpoint: str,
     *,
     name: str | None = None,
@@ -125,17 +125,16 @@ def start(
 ) -> StreamingQuery:
     """Start the streaming query that hosts the queries of a checkpoint.
 
-    `streams` has all streams of the checkpoint's registry. `batch_s` is the target duration of a batch in seconds;
-    without it, and with ``once=True``, a batch emits all results. `trigger` is as for Spark's ``trigger``.
+    `streams` has the plans of all streams of the checkpoint's registry. `batch_s` is the target duration of a batch in
+    seconds; without it, and with ``once=True``, a batch emits all results. `trigger` is as for Spark's ``trigger``.
     """
     place = checkpoint_location(checkpoint)
     registry = registry_now(place)
-    plans = [each.plan for each in streams.values()]
     check_tables(
         registry,
         place,
-        [found for plan in plans for found in places_read(plan)],
-        [found for plan in plans for found in places_aside(plan)],
+        [found for plan in streams.values() for found in places_read(plan)],
+        [found for plan in streams.values() for found in places_aside(plan)],
     )
     pace_s = None if trigger.get("once") else batch_s
     settings = registry.settings
@@ -154,7 +153,7 @@ def start(
 
 
 def _writer(
-    streams: Mapping[str, KeyedRows],
+    streams: Mapping[str, Node],
     place: str,
     registry: Registry,
     batch_s: float | None,
@@ -178,7 +177,7 @@ def _writer(
     return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
 
 
-def _check_streams(streams: Mapping[str, KeyedRows], known: list[str]) -> None:
+def _check_streams(streams: Mapping[str, Node], known: list[str]) -> None:
     missing, unknown = [name for name in known if name not in streams], [name for name in streams if name not in known]
     if missing or unknown or not known:
         problem = [f"{', '.join(missing)} missing"] if missing else []
@@ -197,7 +196,7 @@ def _check_streams(streams: Mapping[str, KeyedRows], known: list[str]) -> None:
                 expected="a session of the driver: the results of queries are committed beside it",
                 hint="run the job that hosts the queries on the server, for example by spark-submit",
             )
-        for step in walk(stream.plan):
+        for step in walk(stream):
             # Steps on single rows only make tombstones, which queries accept.
             if not isinstance(step, Transform | Map):
                 check_complete(step.left_out, f"queries would lack rows of the stream '{name}'")

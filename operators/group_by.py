@@ -1,169 +1,66 @@
-"""Aggregates over the newest row of each key: ``stream.group_by("route_id").agg(vehicles=count())``."""
+"""Groups of the newest row of each key, and windows over them, as a plan has them."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, get_args
 
-from ..conf.errors import OptionError
-from ..conf.options import count_argument, text_argument
+from ..conf.errors import OptionError, SchemaError
+from ..conf.options import count_argument, duration_argument, text_argument
+from ..core.rows.event_times import check_time_type, check_time_zone
 from ..core.rows.system_column import SYSTEM
-from ..plan.newest_nodes import GroupBy, Versions
-from ..plan.nodes import IncompleteInput
+from ..plan.newest_nodes import GroupBy, Versions, WindowedGroups, WindowVersions
+from ..plan.nodes import IncompleteInput, Node, check_complete
+from ..plan.properties import check_key_columns, check_promised, identity_of
+from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate, check_named
-from .grouped.plan import GroupPlan, Newest
-from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
+from .grouped.plan import GroupPlan, GroupWindowPlan, Newest
 from .joins.latest_plan import LatestSide, VersionPlan
-from .keyed_stream import KeyedRows
-from .step_arguments import check_group_columns, time_span
+from .step_arguments import check_group_columns, check_result_names, late_argument, time_span
+from .windows.kinds import CalendarWindows, SlidingWindows
+from .windows.panes import check_size, paned
+from .windows.parse import windows_asked
+from .windows.shards.plan import WindowPlan
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from typing_extensions import Self
-
-
-StreamT = TypeVar("StreamT", bound=KeyedRows)
-
 
 @dataclasses.dataclass(frozen=True)
-class GroupedStream(Generic[StreamT]):
-    """The newest row of each key, by group; made by :meth:`UpdateStream.group_by`.
+class OpenGroups:
+    """Groups of the newest rows of a plan, whose aggregates or windows are to come."""
 
-    Attributes
-    ----------
-    stream
-    columns : tuple of str
-        Of the group.
-    shards : int
-    retention : int or None
-        How far the watermark has to pass a deletion before its time is forgotten, in units of the time column.
-    ttl : int or None
-        How far the watermark has to pass a row before it expires, in the same units.
-    """
-
-    stream: StreamT
-    columns: tuple[str, ...]
+    before: Node
+    columns: tuple[str, ...]  # of the group
     shards: int
-    retention: int | None = None
-    ttl: int | None = None
+    retention: int | None  # how far the watermark passes a deletion before it is forgotten, in units of the time
+    ttl: int | None  # how far the watermark passes a row before it expires, in the same units
 
-    def agg(self, **aggregates: Aggregate) -> StreamT:
-        """Aggregate the newest row of each key of a group.
+    def aggregated(self, aggregates: Mapping[str, Aggregate]) -> GroupBy:
+        """Return the plan of the groups' results."""
+        from pyspark.sql.pandas.types import from_arrow_schema
 
-        Parameters
-        ----------
-        aggregates
-            The results' names, and what they are: ``vehicles=count(), slowest=min("speed")``.
-
-        Returns
-        -------
-        UpdateStream
-            Of results, and of tombstones for groups that have no key any more: the columns of the group, which are its
-            key, and the aggregates. It has no event time: what arrives later is newer.
-
-        Raises
-        ------
-        OptionError
-            There is no aggregate.
-        SchemaError
-            A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have
-            one name.
-
-        Notes
-        -----
-        Guarantee: after each batch the table holds the aggregates of the newest row of each key, whatever the order of
-        arrival and the batches. A key whose newest row has another group leaves the one and enters the other in one
-        commit. Approximate aggregates keep their error bounds.
-
-        Examples
-        --------
-        >>> stream.group_by("vehicle_id").agg(speed=us.avg("speed")).schema.names
-        ['vehicle_id', 'speed', '_upstream']
-        """
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-        stream = self.stream
+        before = self.before
         check_named(aggregates, {*self.columns, SYSTEM})
-        schema = to_arrow_schema(stream.schema, timezone="UTC")
-        plain = GroupPlan(LatestSide(self.columns, "", schema, stream.key, stream.event_time), aggregates, self.shards)
-        side = dataclasses.replace(plain.side, values=plain.algebra.inputs, retention=self.retention, ttl=self.ttl)
+        side = LatestSide(self.columns, "", before.arrow, before.key, before.time)
+        plain = GroupPlan(side, aggregates, self.shards)
+        side = dataclasses.replace(side, values=plain.algebra.inputs, retention=self.retention, ttl=self.ttl)
         plan = dataclasses.replace(plain, side=side)
-        before = stream.plan
         if not side.stays:
-            before = Versions(
-                side.key, None, from_arrow_schema(side.versioned), None, False, self.shards,
-                inputs=(before,), specification=VersionPlan(side, self.shards),
-            )  # fmt: skip
+            before = _versions(before, side, self.shards)
         left_out = IncompleteInput(
             "group_by(…) gives the newest value of each group, in place of the one before",
             "group_by(…).window(…) opens windows over the newest rows of each group",
         )
-        return stream.__class__._of(
-            GroupBy(
-                self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
-                inputs=(before,), specification=plan,
-            )
+        return GroupBy(
+            self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
+            inputs=(before,), specification=plan,
         )  # fmt: skip
 
-    def window(
-        self,
-        duration: str,
-        slide: str | None = None,
-        *,
-        early: bool = False,
-        newest: Newest = "window",
-        event_time: str | None = None,
-        allowed_lateness: str = "0 seconds",
-        late_location: str | os.PathLike[str] | None = None,
-        origin: str | dt.datetime | dt.date | None = None,
-        zone: str | None = None,
-        time_format: str | None = None,
-        time_zone: str = "UTC",
-    ) -> WindowedGroupsStream[StreamT]:
-        """Open windows of each group, in which each key counts once, with its newest row.
-
-        Parameters
-        ----------
-        duration, slide, origin, zone, time_format, time_zone
-            As for :meth:`~upstream.operators.stateful.Stateful.window`: sliding or tumbling windows by time.
-        early
-            Also emit interim results, with ``final = false``, whenever a window changes.
-        newest
-            ``window``: a key counts in each window with its newest row in that window. ``table``: a key counts with
-            its newest row of all, and only in the windows of that row. A newer row may take it out of any window, so
-            no window is final, and all results are early.
-        event_time
-            The column that places rows in windows, with ``newest="table"`` [default: the stream's event time]. After
-            `join_latest`, give ``join_time`` or a column of the left or right.
-        allowed_lateness
-            How long after the watermark has passed its end a window still changes. It is final after that.
-        late_location
-            A folder for later rows, as Parquet files; without it they are only counted.
-
-        Returns
-        -------
-        WindowedGroupsStream
-            To be aggregated by its method `agg`.
-
-        Raises
-        ------
-        OptionError
-            An option makes no sense, or the stream has no event time or no watermark.
-        SchemaError
-            Rows are missing that would count: the stream coalesces, comes from a queue, or takes results back.
-
-        Notes
-        -----
-        The stream may have windows that are given again: by early results, or within an allowed lateness. Then a
-        revised window replaces the one before it. A tombstone, such as those of ``where(…, on_leave="delete")``, takes
-        its key out of the windows in which it is the newest row.
-
-        Examples
-        --------
-        >>> slow = stream.group_by("vehicle_id").window("15 minutes", early=True).agg(slowest=us.min("speed"))
-        """
+    def check_windows(self) -> None:
+        """Refuse windows of groups whose rows expire."""
         for name, given in (("ttl", self.ttl), ("tombstone_retention", self.retention)):
             if given is not None:
                 raise OptionError(
@@ -171,73 +68,175 @@ class GroupedStream(Generic[StreamT]):
                     expected="one of them: a window counts the rows that there were, and drops them when it is final",
                     hint=f"leave {name} out",
                 )
-        options = WindowOptions(
-            duration=duration,
-            slide=slide,
-            early=early,
-            newest=newest,
-            event_time=event_time,
-            allowed_lateness=allowed_lateness,
-            late_location=late_location,
-            origin=origin,
-            zone=zone,
-            time_format=time_format,
-            time_zone=time_zone,
+
+
+def open_groups(
+    before: Node,
+    columns: Sequence[str],
+    *,
+    ttl: str | int | None,
+    tombstone_retention: str | int | None,
+    shards: int,
+) -> OpenGroups:
+    """Return groups of the newest rows of a plan."""
+    check_key_columns(before, "group_by")
+    names = tuple(dict.fromkeys(str(text_argument("group_by", each)) for each in columns))
+    if not names:
+        raise OptionError("group_by()", expected="at least one column", hint="name the columns of the group")
+    check_group_columns("group_by({})", names, before.arrow)
+    return OpenGroups(
+        before,
+        names,
+        count_argument("shards", shards),
+        time_span("group_by", "tombstone_retention", before, tombstone_retention),
+        time_span("group_by", "ttl", before, ttl),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenGroupWindows:
+    """Windows over the newest rows of groups, whose aggregates are to come."""
+
+    before: Node
+    plan: GroupWindowPlan  # without aggregates
+    late_location: str | None
+
+    def aggregated(self, aggregates: Mapping[str, Aggregate]) -> WindowedGroups:
+        """Return the plan of the windows' results."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        from .windows.shards.results import RESULT_COLUMNS, result_schema
+
+        before, late_rows = self.before, self.late_location
+        window = dataclasses.replace(self.plan.window, aggregates=aggregates)
+        plan = dataclasses.replace(self.plan, window=window)
+        check_result_names(aggregates, plan.group, RESULT_COLUMNS, "group")
+        assert window.time is not None
+        check_time_type(window.time, window.schema.field(window.time).type, window.time_format, "time_format")
+        Aggregates.of(aggregates, window.schema)  # refuses unsuitable columns, and no aggregates
+        check_size(paned(window.windows), "wid", True, window.algebra.empty(1).nbytes)
+        if not plan.stays and plan.ends:
+            before = WindowVersions(
+                plan.key, window.time, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
+                inputs=(before,), specification=plan, late_location=late_rows,
+            )  # fmt: skip
+            late_rows = None
+        elif not plan.stays:
+            before = _versions(before, plan.side, plan.shards)
+        left_out = IncompleteInput(
+            "group_by(…).window(…) gives a window again when it changes",
+            "leave early out"
+            if plan.ends
+            else "aggregate windows of windows by group_by(…).window(…) without newest='table'",
         )
-        return group_windows(self.stream, self.columns, options, self.shards)
+        return WindowedGroups(
+            (*plan.group, "window_id"), "window_time", from_arrow_schema(result_schema(window)),
+            left_out if plan.early else None, False, None, inputs=(before,), specification=plan,
+            late_location=late_rows, ends=plan.ends, early=plan.early,
+        )  # fmt: skip
 
 
-class GroupSteps(KeyedRows):
-    """Groups of newest rows: part of :class:`~upstream.operators.stream.UpdateStream`."""
-
-    def group_by(
-        self,
-        *columns: str,
-        ttl: str | int | None = None,
-        tombstone_retention: str | int | None = None,
-        shards: int = 16,
-    ) -> GroupedStream[Self]:
-        """Group the newest row of each key: how many vehicles each route has *now*.
-
-        Parameters
-        ----------
-        columns
-            The columns of the group. A row with a null in one of them is in no group, and is counted.
-        ttl
-            As for :meth:`join_latest`: how long a row lives. A row that expires leaves its group in that batch.
-        tombstone_retention
-            As for :meth:`join_latest`: how far the watermark has to pass a deletion before its time is forgotten.
-        shards
-            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
-
-        Returns
-        -------
-        GroupedStream
-            To be aggregated by its method `agg`.
-
-        Raises
-        ------
-        OptionError
-            There is no column, or the number of shards makes no sense.
-        SchemaError
-            There is no such column, or one of a type that forms no groups.
-
-        Examples
-        --------
-        >>> now = stream.group_by("vehicle_id").agg(speed=us.avg("speed"))
-        """
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        self._check_key_columns("group_by")
-        names = tuple(dict.fromkeys(str(text_argument("group_by", each)) for each in columns))
-        if not names:
-            raise OptionError("group_by()", expected="at least one column", hint="name the columns of the group")
-        schema = to_arrow_schema(self.schema, timezone="UTC")
-        check_group_columns("group_by({})", names, schema)
-        return GroupedStream(
-            self,
-            names,
-            count_argument("shards", shards),
-            time_span("group_by", "tombstone_retention", self, tombstone_retention),
-            time_span("group_by", "ttl", self, ttl),
+def group_windows(
+    before: Node,
+    group: tuple[str, ...],
+    duration: str,
+    slide: str | None,
+    *,
+    early: bool,
+    newest: Newest,
+    event_time: str | None,
+    allowed_lateness: str,
+    late_location: str | os.PathLike[str] | None,
+    origin: str | dt.datetime | dt.date | None,
+    zone: str | None,
+    time_format: str | None,
+    time_zone: str,
+    shards: int,
+) -> OpenGroupWindows:
+    """Return windows over the newest rows of groups."""
+    if newest not in get_args(Newest):
+        raise OptionError(
+            f"newest={newest!r}",
+            expected="'window' or 'table'",
+            hint="'window' counts each key in each window, 'table' only in the windows of its newest row",
         )
+    if not isinstance(early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+        raise OptionError(f"early={early!r}", expected="True or False")
+    check_time_zone("time_zone", time_zone)
+    text_argument("zone", zone)
+    text_argument("time_format", time_format)
+    count_argument("shards", shards)
+    lateness_us = duration_argument("allowed_lateness", allowed_lateness)
+    windows, by_rows = windows_asked(duration, slide, origin, zone)
+    over = windows.over if isinstance(windows, CalendarWindows) else windows
+    if by_rows or not isinstance(windows, SlidingWindows | CalendarWindows) or not isinstance(over, SlidingWindows):
+        raise OptionError(
+            f"group_by(…).window({duration!r}, slide={slide!r})",
+            expected="sliding or tumbling windows by time, such as '10 minutes': a row that is taken back would change "
+            "landmark windows and windows of rows without number",
+            hint="give a duration, and a slide that is one too",
+        )
+    time, key = text_argument("event_time", event_time), before.key
+    if newest == "table":
+        if lateness_us or late_location is not None:
+            raise OptionError(
+                "allowed_lateness or late_location with newest='table'",
+                expected="neither: a window of a table never becomes final, so no row is late for it",
+                hint="leave them out",
+            )
+        time = time or before.time
+        if time is not None and (time not in before.schema.names or time == SYSTEM):
+            raise SchemaError(
+                f"event_time={time!r}, which the stream has not",
+                expected="a column among " + ", ".join(name for name in before.schema.names if name != SYSTEM),
+                hint="correct the name",
+            )
+    else:
+        if time is not None:
+            raise OptionError(
+                f"event_time={time!r} with newest='window'",
+                expected="the stream's event time: it decides which row of a window is newest",
+                hint="leave it out, or give newest='table'",
+            )
+        identity = identity_of(before)
+        if identity is None:
+            check_complete(before.left_out)
+            raise SchemaError(
+                "windows over results that are taken back, of which each may have another time than before",
+                expected="every row, once, or windows that are given again",
+                hint="group_by(…).window(…, newest='table') counts only the newest row of each key",
+            )
+        time, key = before.time, identity
+        if time is not None:
+            check_promised(before, "windows by time", "; window(…, newest='table') needs none")
+    if time is None:
+        raise OptionError(
+            "windows by time on a stream without an event time",
+            expected="an event time: UpdateStream(df, key=…, event_time=…)",
+            hint="name the column by which rows lie in windows: group_by(…).window(…, newest='table', "
+            "event_time='join_time') after join_latest",
+        )
+    window = WindowPlan(
+        key=group,
+        time=time,
+        time_format=time_format,
+        time_zone=time_zone,
+        windows=windows,
+        aggregates={},
+        emit="all+early" if early else "all",
+        method="paned",
+        lateness_us=lateness_us,
+        shards=shards,
+        schema=before.arrow,
+    )
+    plan = GroupWindowPlan(window, key, before.time, newest, early or newest == "table")
+    return OpenGroupWindows(before, plan, late_argument(late_location))
+
+
+def _versions(before: Node, side: LatestSide, shards: int) -> Versions:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return Versions(
+        side.key, None, from_arrow_schema(side.versioned), None, False, shards,
+        inputs=(before,), specification=VersionPlan(side, shards),
+    )  # fmt: skip

@@ -1,72 +1,38 @@
-"""Checks of the arguments of joins and groups, and of how long they retain rows and deleted keys."""
+"""Arguments that several steps share, checked where a plan takes the step."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import bytes_argument, duration_argument, names_argument
+from ..conf.options import duration_argument, names_argument, path_argument
 from ..core.rows.system_column import SYSTEM
-from ..plan.nodes import check_complete
+from ..plan.nodes import Node
 from ..plan.properties import check_promised
+from .aggregates.parts import check_named
 from .joins.band import unit_of
-from .joins.latest_plan import LatestLimit
-from .joins.plan import AsOfPlan, JoinPlan, OnLimit
-from .keyed_stream import KeyedRows
+from .joins.plan import OnLimit
 
 
-def check_partner(what: str, other: object) -> None:
-    """Raise OptionError unless the partner of a join is a stream."""
-    if not isinstance(other, KeyedRows):
-        raise OptionError(
-            f"{what} with {other!r}",
-            expected="an UpdateStream",
-            hint="join a Delta table by join_table(path, on=…), and a static DataFrame before the stream is made: "
-            "from_dataframe(df.join(static, …), …)",
+def late_argument(value: str | os.PathLike[str] | None) -> str | None:
+    """Return the folder of a step's late rows, if there is one."""
+    return None if value is None else path_argument("late_location", value)
+
+
+def check_result_names(aggregates: Mapping[str, object], columns: Sequence[str], own: Sequence[str], what: str) -> None:
+    """Refuse aggregates and columns of a key or a group, `what`, that have names of other columns of the results."""
+    check_named(aggregates, {*columns, *own, SYSTEM})
+    hidden = set(columns) & set(own)
+    if hidden:
+        raise SchemaError(
+            f"the {what} has the column {', '.join(sorted(hidden))}, and results have a column of that name",
+            expected="columns of other names than " + ", ".join(own),
+            hint="rename the column, and begin a stream with the new name in its key",
         )
-
-
-def check_early(plan: JoinPlan) -> None:
-    """Raise OptionError for early results of a join that retracts none, or could not retract them."""
-    early = plan.early
-    if not isinstance(early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
-        raise OptionError(f"early={early!r}", expected="True or False", hint="correct early")
-    if not early:
-        return
-    if plan.how in ("inner", "semi"):
-        raise OptionError(
-            f"early=True with how={plan.how!r}",
-            expected="a join that gives rows without a partner: 'left', 'right', 'full' or 'anti'",
-            hint=f"leave out early: how={plan.how!r} gives each result at once, and takes none back",
-        )
-    if plan.release is not None:
-        raise OptionError(
-            "early=True with output_order",
-            expected="one of them: in the order of time, a row without a partner waits until it is final",
-            hint="leave out early or output_order",
-        )
-    if plan.state_limit is not None and plan.on_limit != "fail":
-        raise OptionError(
-            f"early=True with on_limit={plan.on_limit!r}",
-            expected="on_limit='fail': a row that was given without a partner cannot be taken back after it is dropped",
-            hint="leave out early or on_limit",
-        )
-
-
-def check_early_as_of(plan: AsOfPlan, key: Sequence[str]) -> None:
-    """Raise OptionError if `early` is no boolean or the state has a limit, SchemaError as :func:`check_row_number`."""
-    if not isinstance(plan.early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
-        raise OptionError(f"early={plan.early!r}", expected="True or False", hint="correct early")
-    if plan.early and plan.state_limit is not None:
-        raise OptionError(
-            f"early=True with state_limit={plan.state_limit}",
-            expected="one of them: a result that was given cannot be revised after its row is dropped",
-            hint="leave out early or state_limit",
-        )
-    check_row_number(plan.own_key, key)
 
 
 def check_on_limit(on_limit: Any) -> OnLimit:
@@ -78,55 +44,11 @@ def check_on_limit(on_limit: Any) -> OnLimit:
     return on_limit
 
 
-def latest_limit(state_limit: Any, on_limit: Any, parts: int) -> LatestLimit | None:
-    """Return the limit of a join of newest rows, for the `parts` shards of all its stages; None without a limit.
-
-    Raise OptionError if it is no size, or `on_limit` would drop rows.
-    """
-    if check_on_limit(on_limit) != "fail":
-        raise OptionError(
-            f"on_limit={on_limit!r} of a join of newest rows",
-            expected="on_limit='fail': the oldest row may be the newest one of a key that seldom changes",
-            hint="let rows expire by age, with ttl, or leave on_limit out",
-        )
-    limit = bytes_argument("state_limit", state_limit)
-    return None if limit is None else LatestLimit(limit, parts)
-
-
-def check_row_number(own: Sequence[str], key: Sequence[str]) -> None:
-    """Raise SchemaError if the left stream's key contains a name in `own`, the columns of row numbers."""
-    taken = [name for name in own if name in key]
-    if taken:
-        raise SchemaError(
-            f"the left stream's key has {', '.join(taken)}, and results have a column of that name",
-            expected="another name in the key",
-            hint="rename the column before the join",
-        )
-
-
-def time_of(stream: KeyedRows, name: str) -> str:
-    """Return the event time of a stream that is joined by time.
-
-    Raise OptionError without an event time or a watermark, SchemaError if the stream leaves rows out.
-    """
-    if stream.event_time is None:
-        raise OptionError(
-            f"join of a {name} stream without an event time",
-            expected="an event time in both streams",
-            hint="name the column: read(…, event_time=…); join_latest(…) needs none",
-        )
-    check_promised(stream.plan, f"join() over the {name} stream")
-    check_complete(stream.plan.left_out, "a join would miss pairs here")
-    return stream.event_time
-
-
 def schemas_of(
-    left: KeyedRows, right: KeyedRows, on: Mapping[str, str], what: str, times: Mapping[str, str] | None = None
+    left: Node, right: Node, on: Mapping[str, str], what: str, times: Mapping[str, str] | None = None
 ) -> list[pa.Schema]:
     """Return the Arrow schemas of both streams; raise SchemaError if a compared column is missing or types differ."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schemas = [to_arrow_schema(each.schema, timezone="UTC") for each in (left, right)]
+    schemas = [left.arrow, right.arrow]
     for schema, name, names in zip(schemas, ("left", "right"), (list(on), list(on.values())), strict=True):
         absent = [column for column in names if column not in schema.names]
         if absent:
@@ -186,24 +108,7 @@ def check_group_columns(what: str, names: Sequence[str], schema: pa.Schema) -> N
             )
 
 
-TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
-"""The lifetime of rows: a duration for both sides of a join, or a pair."""
-
-
-def of_both(ttl: Any) -> tuple[Any, Any]:
-    """Return the time to live of the left and of the right; raise OptionError for a list of another length than two."""
-    if not isinstance(ttl, tuple | list):
-        return ttl, ttl
-    if len(ttl) != 2:
-        raise OptionError(
-            f"ttl={ttl!r}",
-            expected="a duration, or a pair for the left and the right",
-            hint='give ("10 minutes", None)',
-        )
-    return ttl[0], ttl[1]
-
-
-def time_span(what: str, argument: str, stream: KeyedRows, value: Any) -> int | None:
+def time_span(what: str, argument: str, plan: Node, value: Any) -> int | None:
     """Return how far the watermark has to pass a row, in units of the time column; None for never.
 
     `what` and `argument` are the names of the step and its argument, for errors. Raise OptionError if `value` is no
@@ -211,24 +116,22 @@ def time_span(what: str, argument: str, stream: KeyedRows, value: Any) -> int | 
     """
     if value is None:
         return None
-    if stream.event_time is None:
+    if plan.time is None:
         raise OptionError(
             f"{what} with {argument}={value!r} over a stream without an event time",
             expected="an event time and a watermark: later arrivals are newer otherwise, however old",
             hint=f"name the column: read(…, event_time=…); or leave {argument} out",
         )
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    kind = to_arrow_schema(stream.schema, timezone="UTC").field(stream.event_time).type
-    check_promised(stream.plan, f"{what} with {argument}")
+    kind = plan.arrow.field(plan.time).type
+    check_promised(plan, f"{what} with {argument}")
     if pa.types.is_integer(kind):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 61:
             raise OptionError(
-                f"{argument}={value!r}, and {stream.event_time} holds numbers",
+                f"{argument}={value!r}, and {plan.time} holds numbers",
                 expected="a whole number in their unit, not negative",
                 hint="give for example 604800000 for 7 days of milliseconds",
             )
         return value
-    unit_us = unit_of(stream.event_time, kind, None)
+    unit_us = unit_of(plan.time, kind, None)
     assert unit_us is not None
     return -(-duration_argument(argument, value, such_as="'7 days'") // unit_us)

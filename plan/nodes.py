@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from ..conf.column_names import columns_of
@@ -173,6 +174,13 @@ class Node(abc.ABC):
     @abc.abstractmethod
     def text(self) -> str:
         """The step's effect, in a few words."""
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The columns in Arrow's types."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
 
     @property
     def fixed(self) -> tuple[str, ...]:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
+from ..conf.column_names import Tree, path_name, resolved
 from ..conf.errors import OptionError, SchemaError
-from ..core.pushdown.at_source import source_options
+from ..conf.options import names_argument
+from ..core.pushdown.at_source import reads_coalesced, source_options
+from ..core.rows.system_column import SYSTEM
 from .newest_nodes import WindowedGroups
-from .nodes import Choice, Filter, Given, InputRows, Intake, Map, Node, Transform, Window
+from .nodes import Choice, Filter, Given, InputRows, Intake, Map, Node, Transform, Window, walk
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 
 def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
@@ -103,3 +110,71 @@ def identity_of(node: Node) -> tuple[str, ...] | None:
         case _:
             pass
     return found if found is not None and set(found) <= set(node.schema.names) else None
+
+
+def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the update key's columns; raise OptionError unless they are names."""
+    found = names_argument("key", value)
+    if not found:
+        raise OptionError(f"key={value!r}", expected="the name of a column, or a list of several", hint="name the key")
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
+def spelt_key(key: Sequence[str], schema: StructType) -> tuple[str, ...]:
+    """Return a key's parts as they are spelled: a column by its name, a field by its unambiguous path."""
+    tree = _tree(schema)
+
+    def spelt(name: str) -> str:
+        found = resolved(name, tree)
+        return name if name in tree or found is None or len(found) == 1 else path_name(found)
+
+    return tuple(map(spelt, key))
+
+
+def check_columns(plan: Node) -> None:
+    """Refuse a plan whose rows lack the key, the time or the system column."""
+    tree = _tree(plan.schema)
+    absent = [name for name in plan.key if name not in tree and len(resolved(name, tree) or ()) < 2]
+    absent += [name for name in (plan.time, SYSTEM) if name is not None and name not in tree]
+    if absent:
+        raise SchemaError(
+            f"the stream has no column {', '.join(absent)}",
+            expected=f"the key, the time and {SYSTEM}, as the source made it",
+            hint=_NO_SYSTEM
+            if SYSTEM in absent
+            else f"name columns that are there: {', '.join(plan.schema.names)}; of a field make one, with withColumn, "
+            "before",
+        )
+
+
+def check_key_columns(plan: Node, what: str) -> None:
+    """Refuse a key with a field of a struct for a step that divides rows by key columns."""
+    fields = [name for name in plan.key if name not in plan.schema.names]
+    if fields:
+        raise SchemaError(
+            f"{what} of a stream whose key has {', '.join(fields)}, a field of a struct",
+            expected="columns: only the source, steps on each row, and the sink take fields",
+            hint='make a column of the field where rows are read, read(…, select="data.s AS symbol, …"), and name '
+            "that in the key",
+        )
+
+
+def _tree(schema: StructType) -> Tree:
+    """Return the names of columns, and of the fields of structs."""
+    from pyspark.sql.types import StructType
+
+    kinds = {field.name: field.dataType for field in schema.fields}
+    return {name: _tree(kind) if isinstance(kind, StructType) else None for name, kind in kinds.items()}
+
+
+_NO_SYSTEM = (
+    f"keep {SYSTEM} in every select; if you gave the source a schema by readStream.schema(…), give it as an option "
+    "instead, "
+    '.option("schema", "a INT, b STRING"), or append the column, .schema(upstream.with_system_ddl("a INT, b STRING")); '
+    "for a stream of another source use UpdateStream.from_dataframe"
+)
+
+
+def coalesces(plan: Node) -> bool:
+    """Return whether a source gives only the newest row of each key in a batch."""
+    return any(isinstance(each, InputRows) and reads_coalesced(each.frame) for each in walk(plan))

@@ -45,7 +45,7 @@ _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 
 class KeyedStream(Protocol):
-    """A stream with an update key, such as :class:`~upstream.operators.stream.UpdateStream`."""
+    """A stream with an update key, such as :class:`~upstream.UpdateStream`."""
 
     @property
     def session(self) -> SparkSession: ...
@@ -99,7 +99,7 @@ def write_latest(
     Parameters
     ----------
     updates
-        An :class:`~upstream.operators.stream.UpdateStream`, or a streaming DataFrame with or without the system column
+        An :class:`~upstream.UpdateStream`, or a streaming DataFrame with or without the system column
         ``_upstream``. Punctuation rows pass.
     path
         The table's folder or address. It is made on first use.

@@ -80,7 +80,7 @@ class DryRun:
         self, node: Node, given: Mapping[str, pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
     ) -> pa.Table:
         before = [self._after(each, given, checkpoint, late) for each in node.inputs]
-        schema = _arrow(node)
+        schema = node.arrow
         match node:
             case Given():
                 return given[node.name]
@@ -146,13 +146,7 @@ class DryRun:
 
 
 def _evaluation(node: Transform) -> RowEvaluation:
-    return RowEvaluation(node.step, _arrow(node.inputs[0]), node.fixed)
-
-
-def _arrow(node: Node) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(node.schema, timezone="UTC")
+    return RowEvaluation(node.step, node.inputs[0].arrow, node.fixed)
 
 
 def _planner(node: StatefulNode, reports: list[Any]) -> TickPlanner | None:
@@ -171,7 +165,7 @@ def _planner(node: StatefulNode, reports: list[Any]) -> TickPlanner | None:
 
 def _extra_columns(node: Queue) -> dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]]:
     """Return the columns to compute of each row before it is packed: its weight and its access interval."""
-    schema = _arrow(node.inputs[0])
+    schema = node.inputs[0].arrow
     found: dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]] = {}
     interval = node.access_interval
     if node.weight is not None:

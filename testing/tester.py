@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..api.stream import UpdateStream
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import names_argument, text_argument
 from ..core.rows.event_times import event_time_us
@@ -23,7 +24,6 @@ from ..core.watermark.choice import Watermark
 from ..datasource.ddl import arrow_schema
 from ..operators.ingest.dataframe import Idle
 from ..operators.runtime.feeds import FeedBounds, key_mask
-from ..operators.stream import UpdateStream
 from ..operators.tables.reading import in_spark_types
 from ..plan.nodes import Given, walk
 from .dry_run import BatchOutput, DryRun
@@ -71,18 +71,13 @@ class GivenStream(UpdateStream):
             )
         return path, tables[path]
 
-    def _arrow(self) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self.schema, timezone="UTC")
-
     def _after(self, step: RowStep) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(RowEvaluation(step, self._arrow(), self.plan.fixed).schema)
+        return from_arrow_schema(RowEvaluation(step, self.plan.arrow, self.plan.fixed).schema)
 
     def _check_expression(self, text: str) -> None:
-        value_of(text, self._arrow())
+        value_of(text, self.plan.arrow)
 
     def _parsed(self, ddl: str) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema

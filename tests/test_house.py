@@ -83,8 +83,8 @@ _ALLOWED: dict[str, set[str]] = {
     "sink": {"conf", "storage", "delta_format", "core"},
     "sql": {"conf", "core", "expressions", "operators"},
     "hosting": {"conf", "storage", "core", "plan", "expressions", "operators", "sql", "sink"},
-    "api": {"conf", "storage", "core", "datasource", "expressions", "operators", "sql", "hosting", "sink"},
-    "testing": {"conf", "core", "datasource", "operators", "plan"},
+    "api": {"conf", "storage", "core", "datasource", "expressions", "plan", "operators", "sql", "hosting", "sink"},
+    "testing": {"conf", "core", "datasource", "operators", "plan", "api"},
     "cli": {
         "conf",
         "storage",

@@ -14,9 +14,7 @@ from importlib import import_module
 from typing import Any
 
 import upstream
-from upstream.operators.group_by import GroupedStream
-from upstream.operators.grouped_windows import WindowedGroupsStream
-from upstream.operators.window_stream import WindowedStream
+from upstream.api.windows import GroupedStream, WindowedGroupsStream, WindowedStream
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 
 GROUPS = {

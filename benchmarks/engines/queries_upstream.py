@@ -12,7 +12,7 @@ from benchmarks.harness import cores, given_job, say
 
 def stream(spark: Any, work: dict[str, Any]) -> Any:
     """Return the feed at ``work["data"]`` as updates by key."""
-    from upstream.operators.stream import UpdateStream
+    from upstream.api.stream import UpdateStream
 
     options = {
         "path": work["data"],

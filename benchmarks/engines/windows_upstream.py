@@ -12,9 +12,9 @@ SHARDS = 16
 
 def windowed(spark: Any, work: dict[str, Any]) -> Any:
     """Return a stream of windows over the feed at ``work["data"]``."""
+    from upstream.api.stream import UpdateStream
     from upstream.operators.aggregates.approximate import approx_count_distinct, median
     from upstream.operators.aggregates.functions import count, sum_
-    from upstream.operators.stream import UpdateStream
 
     options = {
         "path": work["data"],

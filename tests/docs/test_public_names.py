@@ -14,9 +14,7 @@ from kit import modules
 from kit.sink import Sink
 
 import upstream as us
-from upstream.operators.group_by import GroupedStream
-from upstream.operators.grouped_windows import WindowedGroupsStream
-from upstream.operators.window_stream import WindowedStream
+from upstream.api.windows import GroupedStream, WindowedGroupsStream, WindowedStream
 
 from . import docstrings
 from .docstrings import NAMES, ON_SPARK, free_names, needs_spark

@@ -11,7 +11,6 @@ from deltalake import DeltaTable
 from kit.feeds import write_csv
 from kit.waiting import wait_for
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.pandas.types import to_arrow_schema
 
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
@@ -42,19 +41,19 @@ class Hosted:
         self.checkpoint = str(place / "checkpoint")
         self._files = 0
         opened(self.checkpoint, str(place / "lake"), 3)
-        for name, stream in self.streams().items():
-            own = to_arrow_schema(stream.schema, timezone="UTC").remove_metadata()
+        for name, plan in self.plans().items():
+            own = plan.arrow.remove_metadata()
             own = own.remove(own.get_field_index(SYSTEM))
-            define_stream(self.checkpoint, Stream(name, own, stream.key, stream.event_time, updates=True))
+            define_stream(self.checkpoint, Stream(name, own, plan.key, plan.time, updates=True))
 
-    def streams(self):
+    def plans(self):
         def feed(name, key, schema, stays):
             (self.place / name).mkdir(exist_ok=True)
             rows = us.read(
                 self.spark, self.place / name, key=key, event_time="t", schema=schema, fileFormat="csv",
                 watermark=us.Watermark.bounded("5 seconds"), **self.options,
             )  # fmt: skip
-            return rows.where(stays, on_leave="delete")
+            return rows.where(stays, on_leave="delete").plan
 
         return {
             "buses": feed("buses", "bus", BUSES, "speed <> -1"),
@@ -71,7 +70,7 @@ class Hosted:
         record(self.checkpoint, Change(kind, name, text, **values))
 
     def run(self):
-        start(self.streams(), self.checkpoint, availableNow=True).awaitTermination()
+        start(self.plans(), self.checkpoint, availableNow=True).awaitTermination()
 
     def rows(self, name, order):
         columns = [field.name for field in DeltaTable(self._table(name)).schema().fields]
@@ -102,7 +101,7 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     job.change("register", "per_route", PER_ROUTE)
     job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 10 SECONDS]")
     job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
-    query = start(job.streams(), job.checkpoint, name="host", processingTime="0 seconds")
+    query = start(job.plans(), job.checkpoint, name="host", processingTime="0 seconds")
 
     def settled():
         """The job has taken all files, and the registry of now, also right after its start."""
@@ -197,7 +196,7 @@ def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
         job.change("register", name, f"SELECT bus, speed + {number} AS v FROM LATEST(buses)")
 
     def run(**options):
-        query = start(job.streams(), job.checkpoint, **options)
+        query = start(job.plans(), job.checkpoint, **options)
         query.awaitTermination()
         assert query.exception() is None
 
@@ -217,7 +216,7 @@ def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
     # A job that stops while results wait leaves them for the next one.
     costly()
     job.write("buses", ("a", 2, "r1", 20), ("b", 2, "r1", 30))
-    query = start(job.streams(), job.checkpoint, processingTime="3 seconds", batch_s=0.5)
+    query = start(job.plans(), job.checkpoint, processingTime="3 seconds", batch_s=0.5)
     wait_for(lambda: any(job.report(name).waiting_since_us for name in names), query.exception)
     query.stop()
     assert any(len(each) == 1 for each in values()), "some wait"
@@ -239,7 +238,7 @@ def test_a_silent_stream_goes_on_by_its_clock_while_a_query_holds_rows(spark, tm
     job.change("register", "both", f"ISTREAM({both})")
     job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
     job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r2", 20), ("c", 8, "r1", 30))
-    query = start(job.streams(), job.checkpoint, processingTime="0 seconds")
+    query = start(job.plans(), job.checkpoint, processingTime="0 seconds")
     query.processAllAvailable()
     # No row comes any more: both streams pass 8 s and 11 s, and then nothing is held by the first query.
     pairs = [("a", "one"), ("b", "two"), ("c", "one")]
@@ -251,16 +250,16 @@ def test_a_silent_stream_goes_on_by_its_clock_while_a_query_holds_rows(spark, tm
 
 def test_what_cannot_be_hosted_is_refused(spark, tmp_path):
     job = Hosted(spark, tmp_path)
-    streams = job.streams()
+    plans = job.plans()
     with pytest.raises(OptionError, match="routes missing"):
-        start({"buses": streams["buses"], "other": streams["routes"]}, job.checkpoint)
+        start({"buses": plans["buses"], "other": plans["routes"]}, job.checkpoint)
     coalesced = us.read(
         spark, tmp_path / "buses", key="bus", event_time="t", schema=BUSES, fileFormat="csv", coalesce=True
     )
     with pytest.raises(SchemaError, match="'buses'"):
-        start({**streams, "buses": coalesced}, job.checkpoint)
+        start({**plans, "buses": coalesced.plan}, job.checkpoint)
     with pytest.raises(CheckpointError, match="no registry"):
-        start(streams, str(tmp_path / "other"))
+        start(plans, str(tmp_path / "other"))
 
 
 def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
@@ -269,7 +268,7 @@ def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
     job.write("buses", ("a", 1, "r1", 10))
 
     def started():
-        return start(job.streams(), job.checkpoint, processingTime="0 seconds")
+        return start(job.plans(), job.checkpoint, processingTime="0 seconds")
 
     # Of two that start at the same moment one is refused in words, and the other one runs.
     with ThreadPoolExecutor(2) as pool:

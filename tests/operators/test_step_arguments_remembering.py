@@ -6,7 +6,8 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.operators.step_arguments import of_both, time_span
+from upstream.operators.latest_joins import of_both
+from upstream.operators.step_arguments import time_span
 from upstream.testing import StreamTester
 
 GONE = {"_upstream": {"deleted": True}}
@@ -53,7 +54,7 @@ def test_the_unit_is_that_of_the_time_column():
     found = []
 
     def steps(rows):
-        found.append(time_span("group_by", "ttl", rows, "36 hours"))
+        found.append(time_span("group_by", "ttl", rows.plan, "36 hours"))
         return rows.group_by("r", tombstone_retention="36 hours").agg(n=us.count())
 
     for kind in ("TIMESTAMP", "DATE"):

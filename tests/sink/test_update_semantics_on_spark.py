@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 import upstream
 from upstream import Watermark
+from upstream.api.stream import UpdateStream
 from upstream.conf.errors import SchemaError, TableError
-from upstream.operators.stream import UpdateStream
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.write_batch import write_batch
 
