@@ -112,7 +112,7 @@ class StoredRelations:
     _given: GivenForTables
 
     def relation(self, name: str, table: str | os.PathLike[str]) -> None:
-        """Let queries name a Delta table as it is now. If the relation is there already, nothing changes.
+        """Declare a Delta table, as it is now, that queries read. If the relation is there already, nothing changes.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class StoredRelations:
         declare(self.checkpoint, name, absolute_location(path_argument("table", table)), self._given.storage)
 
     def refresh(self, name: str) -> None:
-        """Let queries read the rows that a relation's table has now. Those that read the relation begin again.
+        """Refresh a relation to the rows that its table has now. The queries that read it restart.
 
         Parameters
         ----------

@@ -110,7 +110,7 @@ class Queries(StoredRelations):
         self._streams: dict[str, UpdateStream] = {}
 
     def stream(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
-        """Let queries name a stream. A program does so each time before it starts the job.
+        """Declare a stream that queries read. A program does so each time before it starts the job.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class Queries(StoredRelations):
         self._record(change)
 
     def view(self, name: str, query: str) -> None:
-        """Let queries name a query. If a view of this name and text is there, nothing changes.
+        """Create a view. If a view of this name and text is there, nothing changes.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class Queries(StoredRelations):
         name
             The query's name.
         query
-            The new text. The query begins again with it, in the session's time zone if there is a session, and its
+            The new text. The query restarts with it, in the session's time zone if there is a session, and its
             table has the new result only.
         weight
             The new weight. The query continues.
@@ -236,7 +236,7 @@ class Queries(StoredRelations):
         self._record(Change("alter", name, query, weight=weight, time_zone=time_zone_of(self._spark)))
 
     def activate(self, name: str) -> None:
-        """Run a query that is not active. It begins again.
+        """Activate a query. It restarts.
 
         Parameters
         ----------

@@ -105,7 +105,7 @@ def alter(
     context: typer.Context,
     name: _Name,
     query: Annotated[
-        str | None, typer.Argument(metavar="[QUERY]", help="The new text; the query begins again with it.")
+        str | None, typer.Argument(metavar="[QUERY]", help="The new text; the query restarts with it.")
     ] = None,
     weight: _Weight = None,
     time_zone: Annotated[
@@ -123,7 +123,7 @@ def alter(
 
 @app.command()
 def activate(context: typer.Context, name: _Name) -> None:
-    """Run a query that is not active. It begins again."""
+    """Activate a query. It restarts."""
     _record(context, Change("activate", name))
 
 
@@ -156,7 +156,7 @@ def drop(
 def view(
     context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The view's name.")], query: _Text
 ) -> None:
-    """Let queries name a query."""
+    """Create a view."""
     _record(context, Change("view", name, _read(query)))
 
 
@@ -175,7 +175,7 @@ def relation(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder or address of a Delta table.")],
     option: StorageOptions = None,
 ) -> None:
-    """Let queries name a Delta table as it is now."""
+    """Declare a Delta table, as it is now, that queries read."""
     from ..conf.locations import absolute_location
     from ..hosting.registry.edits import declare
 
@@ -186,7 +186,7 @@ def relation(
 
 @app.command()
 def refresh(context: typer.Context, name: _Relation, option: StorageOptions = None) -> None:
-    """Let queries read the rows that a relation's table has now. Those that read it begin again."""
+    """Refresh a relation. The queries that read it restart."""
     from ..hosting.registry.edits import refresh as refresh_relation
 
     before = _registry(context).version

@@ -70,12 +70,8 @@ def write_batch(
         The table's folder or address. It is made on first use.
     key, event_time, sequence, buckets
         As for :func:`~upstream.sink.write_latest.write_latest`. Where the table exists, its own unless given.
-    expectedKeys
+    expectedKeys, partitions, deleteWhen
         As for `write_latest`.
-    partitions
-        As for `write_latest`.
-    deleteWhen
-        As for :func:`~upstream.sink.write_latest.write_latest`.
     **options
         More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it
         is repeated. Inside ``foreachBatch`` it has a name; `queryId` and `batchId` give it another one.

@@ -226,7 +226,7 @@ def _entry(entry: Entry, shared: list[str]) -> list[str]:
         for key, each in inspect.getmembers(entry.value)
         if isinstance(each, property) and key[0] != "_"
     ]
-    shown = [(key, doc) for key, doc in shown if f"{entry.name}.{key}" not in NOT_FOR_USERS]
+    shown = [(key, doc) for key, doc in shown if doc and f"{entry.name}.{key}" not in NOT_FOR_USERS]
     if entry.is_class and shown:
         about = [f"- `{key}`: {_text(inspect.cleandoc(doc or '').split(chr(10) * 2)[0])}" for key, doc in shown]
         lines += ["", *_section("Properties", "\n".join(about))]
