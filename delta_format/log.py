@@ -57,15 +57,18 @@ def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, 
     uri = urlsplit(table.table_uri)
     if uri.scheme != "file":
         return table.history(limit)
-    folder = TableFolder(unquote(uri.path))
+    return infos_to(TableFolder(unquote(uri.path)), table.version(), limit)
+
+
+def infos_to(folder: TableFolder, version: int, limit: int | None = None) -> list[dict[str, Any]]:
+    """Return the `commitInfo` of the commits up to a version, as :func:`commit_infos` does, entry by entry."""
     found: list[dict[str, Any]] = []
-    least = -1 if limit is None else max(table.version() - limit, -1)
-    for version in range(table.version(), least, -1):
+    for each in range(version, -1 if limit is None else max(version - limit, -1), -1):
         try:
-            info = commit_info(folder, version)
+            info = commit_info(folder, each)
         except FileNotFoundError:  # the log has been trimmed
             break
-        found += [] if info is None else [{**info, "version": version}]
+        found += [] if info is None else [{**info, "version": each}]
     return found
 
 

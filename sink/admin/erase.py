@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -101,23 +100,11 @@ def _take_out(
     count = sum(each.live + each.dead for each in found)
     if not found or dry_run:
         return count
-    with erasing(target), TableChange(target, table, files, log=log) as change:
+    with TableChange(target, table, files, log=log) as change:
         for each in found:
             kept = files.stage(each.kept, None, 0) if each.kept.num_rows else None
             change.replace([each.path], [kept])
         return count if change.commit("ERASE") else None
-
-
-@contextlib.contextmanager
-def erasing(target: SinkTarget) -> Generator[None]:
-    """Raise a TableError if the disk or the store fails."""
-    try:
-        yield
-    except OSError as error:
-        raise TableError(
-            f"the key cannot be erased from the table at {target.location}: {target.masked(error)}",
-            hint="check that the folder may be written to and has room, and say it again",
-        ) from error
 
 
 _DAY_US = 86_400_000_000
@@ -236,7 +223,7 @@ class _Attempt:
         if not self.found and not self.tombstones:
             return True
         contents, bucket = self.contents, self._bucket
-        with erasing(contents.target), TableChange(contents.target, contents.table, contents.files) as change:
+        with TableChange(contents.target, contents.table, contents.files) as change:
             for each in self.found:
                 kept = contents.files.stage(each.kept, bucket, 0) if each.kept.num_rows else None
                 change.replace([each.path], [kept])

@@ -69,14 +69,7 @@ def commit_command(
     """
     target = contents.target
     commit_info = {REPAIR_KEY: {"done": list(done), "keys": keys}, **(commit_info or {})}
-    try:
-        committed = change.commit(operation, commit_info, properties=properties, numbers=numbers)
-    except OSError as error:
-        raise TableError(
-            f"version {change.version} cannot be committed to the table at {target.location}: {target.masked(error)}",
-            hint="check that the folder may be written to and has room, and say it again",
-        ) from error
-    if not committed:
+    if not change.commit(operation, commit_info, properties=properties, numbers=numbers):
         raise TableError(
             f"another program has written to the table at {target.location} {meanwhile}",
             expected="nobody else writing to the table",

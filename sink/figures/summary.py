@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.offsets import SourceCounts
 from ...core.feedback.reports import read_queues
 from ...delta_format.latest_table import METADATA_KEY, known_fields, recorded_under
-from ...delta_format.log import commit_info, commit_infos
+from ...delta_format.log import commit_info, commit_infos, entry_place
 from ...storage.folder import TableFolder
 from ..spec.maintenance_rules import MaintenanceResult
 
@@ -250,7 +250,7 @@ def last_commit(
     for limit in (*limits, None):
         history = commit_infos(table, limit)
         for entry in history:
-            summary = _summary_of(entry)
+            summary = summary_of(entry)
             if summary is None or summary.query_id != query_id:
                 continue
             if batch_id in (None, summary.batch_id):
@@ -268,7 +268,7 @@ def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[Com
     """Return the summaries of a query's batches after one, oldest first, as far back as the log goes."""
     for limit in (*_LOOK_BACK, None):
         history = commit_infos(table, limit)
-        mine = [each for each in map(_summary_of, history) if each is not None and each.query_id == query_id]
+        mine = [each for each in map(summary_of, history) if each is not None and each.query_id == query_id]
         if limit is None or len(history) < limit or any(each.batch_id <= batch_id for each in mine):
             return [each for each in reversed(mine) if each.batch_id > batch_id]
     raise AssertionError("unreachable: the last look has no limit")
@@ -281,51 +281,33 @@ def read_summaries(
 
     If there is none, it costs one failed look-up.
     """
-    location = absolute_location(path)
-    if "://" in location:
-        return _read_remote(location, after_version, dict(storage_options or {}))
-    log = os.path.join(location, "_delta_log")
-    found: list[tuple[int, CommitSummary]] = []
-    for version in _versions_after(log, after_version):
-        try:
-            info = commit_info(TableFolder(location), version)
-        except FileNotFoundError:
-            continue
-        summary = None if info is None else _summary_of(info)
-        if summary is not None:
-            found.append((version, summary))
-    return found
+    folder = TableFolder(absolute_location(path), storage_options or {})
+
+    def summary(version: int) -> CommitSummary | None:
+        with contextlib.suppress(FileNotFoundError):
+            info = commit_info(folder, version)
+            return None if info is None else summary_of(info)
+        return None
+
+    with folder.guarded():
+        versions = _versions_after(folder, after_version)
+        found = zip(versions, folder.each(summary, versions), strict=True)
+        return [(version, each) for version, each in found if each is not None]
 
 
-def _versions_after(log: str, version: int) -> list[int]:
+def _versions_after(folder: TableFolder, version: int) -> list[int]:
     following: list[int] = []
-    while os.path.exists(os.path.join(log, f"{version + 1 + len(following):020d}.json")):
+    while folder.is_local and folder.has(entry_place(version + 1 + len(following))):
         following.append(version + 1 + len(following))
-    if following or (version >= 0 and os.path.exists(os.path.join(log, f"{version:020d}.json"))):
+    if following or (folder.is_local and version >= 0 and folder.has(entry_place(version))):
         return following
-    # The log may have been trimmed beyond that version.
-    names = os.listdir(log) if os.path.isdir(log) else []
-    return sorted(
-        int(match.group(1)) for name in names if (match := _LOG_ENTRY.fullmatch(name)) and int(match.group(1)) > version
-    )
+    # The log may have been trimmed beyond that version; in a store, to list is one request.
+    found = (_LOG_ENTRY.fullmatch(name) for name in folder.names("_delta_log"))
+    return sorted(number for match in found if match and (number := int(match.group(1))) > version)
 
 
-def _read_remote(location: str, after_version: int, storage: dict[str, str]) -> list[tuple[int, CommitSummary]]:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
-    with TableFolder(location, storage).guarded():
-        try:
-            table = DeltaTable(location, storage_options=storage)
-        except TableNotFoundError:
-            return []
-        newer = table.version() - after_version
-        entries = table.history(newer) if newer > 0 else []
-    found = [(int(entry["version"]), _summary_of(entry)) for entry in reversed(entries)]
-    return [(version, summary) for version, summary in found if summary is not None]
-
-
-def _summary_of(commit_info: Mapping[str, Any]) -> CommitSummary | None:
+def summary_of(commit_info: Mapping[str, Any]) -> CommitSummary | None:
+    """Return the summary in a commit's metadata; None if it has none."""
     recorded = recorded_under(METADATA_KEY, commit_info)
     return CommitSummary.from_json(recorded) if recorded is not None and "batch_id" in recorded else None
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...conf.errors import TableError
 from ...delta_format.column_mapping import field_ids, ids_of, is_mapped, last_id, needs_mapping
-from ...delta_format.latest_table import BUCKET, METADATA_KEY, recorded_under
-from ...delta_format.log import LogReplay, commit_info, entry_place
-from ..figures.summary import CommitSummary
+from ...delta_format.latest_table import BUCKET
+from ...delta_format.log import LogReplay, entry_place, infos_to
+from ..figures.summary import CommitSummary, summary_of
 from ..table.table import Snapshot, entry_fingerprint
 from ..table.tombstones import TombstoneList
 
@@ -109,26 +109,13 @@ class KnownTable:
         del near
         version, summary = self._last
         if version < 0 or version > self.version:
-            summary = self._find_summary(writer)
+            found = (summary_of(entry) for entry in self.entries(_LOOK_BACK))
+            summary = next((each for each in found if each is not None and each.query_id == writer), None)
             self._last = self.version, summary
         return summary
 
     def entries(self, count: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        for version in range(self.version, max(self.version - count, -1), -1):
-            try:
-                info = commit_info(self._target.folder, version)
-            except FileNotFoundError:
-                break
-            found += [] if info is None else [{**info, "version": version}]
-        return found
-
-    def _find_summary(self, writer: str) -> CommitSummary | None:
-        for info in self.entries(_LOOK_BACK):
-            recorded = recorded_under(METADATA_KEY, info)
-            if recorded is not None and recorded.get("query_id") == writer:
-                return CommitSummary.from_json(recorded)
-        return None
+        return infos_to(self._target.folder, self.version, count)
 
     def _load(self) -> None:
         self.log = LogReplay(self._target.folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,7 +74,7 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, last: LastCommi
     if recorded == table.query_id:
         known.check_once(layout, table.location)
         return TableStart(table_writer)
-    check_demands(json.loads(log.metadata["schemaString"])["fields"], log.metadata["configuration"], table.location)
+    check_demands(log.metadata, table.location)
     try:
         layout.check_metadata(log.metadata, table.location)
     except (SchemaError, TableError):  # the query is another one now

@@ -40,18 +40,13 @@ _INVARIANT, _GENERATED, _IDENTITY = "delta.invariants", "delta.generationExpress
 _INNER = (("elementType", "containsNull", "elements"), ("valueType", "valueContainsNull", "values"))
 
 
-def check_constraints(table: DeltaTable, location: str) -> None:
-    """Refuse a table with constraints that this package does not evaluate; the error names each.
+def check_demands(metadata: Mapping[str, Any], location: str) -> None:
+    """Refuse a table with constraints that this package does not evaluate, by its metadata; the error names each.
 
     Spark evaluates CHECK, NOT NULL, invariants, generated and identity columns in its own SQL; see
     docs/decisions/0012.
     """
-    check_demands(json.loads(table.schema().to_json())["fields"], table.metadata().configuration, location)
-
-
-def check_demands(fields: Iterable[Json], configuration: Mapping[str, str], location: str) -> None:
-    """Refuse as :func:`check_constraints` does, by a table's fields and properties."""
-    demands = demands_of(fields, configuration)
+    demands = demands_of(json.loads(metadata["schemaString"])["fields"], metadata["configuration"])
     if demands:
         raise TableError(
             f"the table at {location} asks of its rows what this sink does not evaluate: {'; '.join(demands)}",
@@ -191,7 +186,7 @@ class Layout:
         properties = table.metadata().configuration
         if LAYOUT_PROPERTY not in properties:
             raise _foreign(location)
-        _check_mapping(table, location)
+        check_mapping(json.loads(table.schema().to_json()), properties, location)
         keep, time = Keep.parse(properties.get(KEEP_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
         return cls(
             tuple(json.loads(properties[KEY_PROPERTY])),
@@ -272,23 +267,21 @@ class Layout:
 
         With `merging`, the table may lack columns and have narrower types.
         """
-        self.check_recorded(table, location)
-        _check_mapping(table, location)
-        self._check_columns(self.columns_of(table), location, merging=merging)
+        self.check_metadata(metadata_of(table), location, merging=merging)
 
     def check_recorded(self, table: DeltaTable, location: str) -> None:
         """Refuse a table whose properties record another layout: they may change during the query."""
-        meta = table.metadata()
-        self._check_properties(meta.configuration, meta.partition_columns, location)
-        check_constraints(table, location)
+        metadata = metadata_of(table)
+        self._check_properties(metadata["configuration"], metadata["partitionColumns"], location)
+        check_demands(metadata, location)
 
-    def check_metadata(self, metadata: Mapping[str, Any], location: str) -> None:
+    def check_metadata(self, metadata: Mapping[str, Any], location: str, *, merging: bool = False) -> None:
         """Refuse as :meth:`check` does, by the metadata in the table's log, without delta-rs."""
         schema, configuration = json.loads(metadata["schemaString"]), metadata["configuration"]
         self._check_properties(configuration, metadata["partitionColumns"], location)
-        check_demands(schema["fields"], configuration, location)
+        check_demands(metadata, location)
         check_mapping(schema, configuration, location)
-        self._check_columns(_columns_in(schema["fields"]), location, merging=False)
+        self._check_columns(_columns_in(schema["fields"]), location, merging=merging)
 
     def _check_properties(self, configuration: Mapping[str, str], divided: Sequence[str], location: str) -> None:
         recorded = {name: value for name, value in configuration.items() if name.startswith("upstream.")}
@@ -362,8 +355,14 @@ def _foreign(location: str) -> TableError:
     )
 
 
-def _check_mapping(table: DeltaTable, location: str) -> None:
-    check_mapping(json.loads(table.schema().to_json()), table.metadata().configuration, location)
+def metadata_of(table: DeltaTable) -> dict[str, Any]:
+    """Return the metadata of a loaded table in the form of a log entry."""
+    found = table.metadata()
+    return {
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": found.partition_columns,
+        "configuration": found.configuration,
+    }
 
 
 def _check_case(names: Sequence[str]) -> None:

@@ -422,7 +422,7 @@ class TableChange:
         properties: Mapping[str, str | None] | None = None,
         numbers: Mapping[str, int] | None = None,
     ) -> bool:
-        """Commit the change; return False if another writer has taken the version.
+        """Commit the change; return False if another writer has taken the version. A full disk is a TableError.
 
         A property that is None is removed; `numbers` are transaction versions by application.
         """
@@ -433,7 +433,14 @@ class TableChange:
             actions.insert(0, {"metaData": {**self._log.metadata, "configuration": configuration}})
         actions += [{"txn": {"appId": name, "version": number}} for name, number in (numbers or {}).items()]
         info = {"operation": operation, **(commit_info or {})}
-        self._committed = put_entry(self._target.folder, self.version, info, actions)
+        try:
+            self._committed = put_entry(self._target.folder, self.version, info, actions)
+        except OSError as error:
+            raise TableError(
+                f"version {self.version} cannot be committed to the table at {self._target.location}: "
+                f"{self._target.masked(error)}",
+                hint="check that the folder may be written to and has room, and say it again",
+            ) from error
         return self._committed
 
 
