@@ -25,15 +25,15 @@ class ConnectorEntry:
     def group(self) -> type:
         return getattr(import_module(self.module, __package__), self.options)
 
-    def make(self, options: object, common: SourceOptions, schema: pa.Schema | None) -> Connector:
+    def make(self, options: object, common: SourceOptions) -> Connector:
         make: Callable[..., Connector] = getattr(import_module(self.module, __package__), self.factory)
-        return make(options, common, schema)
+        return make(options, common)
 
 
 CONNECTORS = {
     "files": ConnectorEntry(".connectors.files", "FilesOptions", "make"),
-    "kafka": ConnectorEntry(".connectors.kafka", "KafkaOptions", "make"),
-    "latest": ConnectorEntry(".connectors.latest_table", "LatestOptions", "make"),
+    "kafka": ConnectorEntry(".connectors.kafka", "KafkaOptions", "KafkaConnector"),
+    "latest": ConnectorEntry(".connectors.latest_table", "LatestOptions", "LatestConnector"),
     "replay": ConnectorEntry(".connectors.replay", "ReplayOptions", "make"),
     "synthetic": ConnectorEntry(".connectors.synthetic", "SyntheticOptions", "make"),
 }
@@ -43,7 +43,7 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
     """Make the connector that the options name; under `select`, `raw` is the feed's own schema, if known."""
     entry = CONNECTORS[common.connector]
     if common.select is None:
-        return entry.make(own, common, None)
+        return entry.make(own, common)
     from .selection import SelectingConnector, copied_column
 
     if raw is None and common.schema is not None:
@@ -59,9 +59,7 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
         schema=None,
         where=None,
     )
-    return SelectingConnector(
-        entry.make(own, inside, None), common.select, common.time_zone, raw, common.select_duplicates
-    )
+    return SelectingConnector(entry.make(own, inside), common.select, common.time_zone, raw, common.select_duplicates)
 
 
 # Added by Spark itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.process_identity import driver_process
 from ..conf.units import now_us
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from .commit.arrival_order import RowNumberOffset
+from .commit.batch_identity import RowNumberOffset
 from .commit.last_commit import version_remembered, writer_id
 from .commit.lease import TableLease
 from .commit.metrics_table import check_metrics, offer_metrics
@@ -31,7 +32,16 @@ from .table.contents import check_free
 from .table.files import DataFiles
 from .table.log_entry import may_put_entries
 from .table.mapped_table import change_schema, check_place, with_table_columns
-from .table.table import Snapshot, advise, check_allowed, load_table, marks_allowed, marks_from_the_start, take_snapshot
+from .table.table import (
+    Snapshot,
+    advise,
+    check_allowed,
+    load_table,
+    marks_allowed,
+    marks_from_the_start,
+    take_snapshot,
+    transaction_version,
+)
 from .table.tombstones import check_retention, forget_below, tombstone_files
 
 if TYPE_CHECKING:
@@ -75,7 +85,8 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
         last = _last_summary(target, table) if target.late else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
-        base = RowNumberOffset.of(target, writer_id(target), table, snapshot, files).base
+        known = (lambda _: None) if table is None else functools.partial(transaction_version, target, table)
+        base = RowNumberOffset.of(target, writer_id(target), known).base
         steps.reached(CommitStep.READ)
         writer = TableWriter(target, layout, files, merger, outputs)
         return LatestStreamWriter(writer, snapshot, framed=framed, base=base)

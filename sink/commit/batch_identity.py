@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +15,12 @@ from ..figures.summary import APP_PREFIX
 
 if TYPE_CHECKING:
     from ...storage.folder import TableFolder
+    from ..merge.task import TaskResult
     from ..spec.options import SinkTarget
 
+
+Transaction = Callable[[str], int | None]
+"""The last version of an application's transactions in a table."""
 
 FINGERPRINT_PREFIX = "upstream.fingerprint-"
 """Begins the application of a fingerprint's transaction; a writer's own begins with ``upstream-``."""
@@ -88,7 +92,7 @@ class BatchIdentity:
             target.repeatable,
         )
 
-    def is_in(self, transaction: Callable[[str], int | None]) -> bool:
+    def is_in(self, transaction: Transaction) -> bool:
         """Return True if a table has the batch, by the versions of its transactions; errors as of :meth:`repeats`."""
 
         def fingerprint_of(writer: str) -> Fingerprint | None:
@@ -172,6 +176,45 @@ class BatchIdentity:
             hint=f"put the checkpoint back as it was after batch {recorded}; or start the query with "
             f"{again}{unchanged}",
         )
+
+
+BASE_PREFIX = "upstream.base-"
+"""Begins the application of the transaction that holds a query's base."""
+HIGHEST = "upstream.highest"
+"""The application of the transaction that holds one more than the highest number in the table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowNumberOffset:
+    """The offset of a writer's row numbers in a table.
+
+    A query's base is one above the highest number that the table had at the query's first commit. So of two
+    rows of one key and time, the later query's row is the later one. Base and highest number are transaction
+    versions in the table's commits: a repeat and a restart find the same base.
+    """
+
+    base: int = 0  # added to the numbers of the writer's rows
+    # the query whose base it is; None for a batch of no query, which takes a new base each time
+    query: str | None = None
+
+    @classmethod
+    def of(cls, target: SinkTarget, writer: str, transaction: Transaction) -> RowNumberOffset:
+        query = (target.numbered_by or writer) if target.of_query and target.repeatable else None
+        known = None if query is None else transaction(BASE_PREFIX + query)
+        return cls((transaction(HIGHEST) or 0) if known is None else known, query)
+
+    def transactions(self) -> dict[str, int]:
+        """Return the transaction version that goes with a commit.
+
+        A query whose first batch met that of another one takes the current base: its rows so far are in buckets that
+        the other one has not changed, and its further rows are later.
+        """
+        return {} if self.query is None else {BASE_PREFIX + self.query: self.base}
+
+
+def highest_number(transaction: Transaction, results: Sequence[TaskResult]) -> int:
+    """Return one more than the highest number in a table after a commit."""
+    return max([transaction(HIGHEST) or 0, *(result.highest + 1 for result in results)])
 
 
 def call_application(query_id: str, call: int) -> str:

@@ -21,7 +21,7 @@ from ..table.log_entry import add_action, check_features, marked_actions, put_en
 from ..table.table import Snapshot
 from ..table.tombstones import APP_ID, DELETIONS, tombstone_files
 from .account import MergeResults, summarise
-from .batch_identity import BatchIdentity
+from .batch_identity import HIGHEST, BatchIdentity, highest_number
 from .last_commit import CommitLog, LastCommit
 from .merged_base import check_base, merge_again
 
@@ -105,7 +105,7 @@ class CommitTable(ABC):
         """Refuse a table whose layout or columns are no longer those with which the tasks wrote."""
 
     @abstractmethod
-    def numbers(self, start: TableStart, snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, int]:
+    def numbers(self, start: TableStart) -> dict[str, int]:
         """Return further transaction versions that go with the commit."""
 
     @abstractmethod
@@ -199,7 +199,8 @@ class BatchCommit:
             before = state.snapshot()
             base = Snapshot.empty() if start.begins else before
             check_base(writer, results, base)
-            numbers = identity.transactions() | table.numbers(start, before, results)
+            numbers = identity.transactions() | table.numbers(start)
+            numbers[HIGHEST] = highest_number(state.transaction, results)
             steps.reached(CommitStep.CHECKED)
             # Buckets that came in several tasks, or lie in other files by now, are merged once more.
             merged = merge_again(writer, merged, base, made)
@@ -233,7 +234,7 @@ class BatchCommit:
             writer.target.folder.sync(beside | tombstones.held())
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not
             # after all of them.
-            numbers |= {APP_ID: tombstones.number}
+            numbers[APP_ID] = tombstones.number
             info: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
             if not start.actions or state.version < 0:  # else those who follow the table cannot go on
                 info[DELIVERED_KEY] = merged.delivered(summary, gone).to_json()

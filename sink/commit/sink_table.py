@@ -14,9 +14,8 @@ from ..figures.summary import APP_PREFIX, last_summary
 from ..maintenance.runner import commit_hooks, maintain
 from ..table.log_entry import may_put_entries
 from ..table.table import Snapshot, create_table, load_table, replay_log, take_snapshot, transaction_version
-from .arrival_order import RowNumberOffset
 from .batch import BatchCommitter
-from .batch_identity import read_offsets
+from .batch_identity import RowNumberOffset, read_offsets
 from .commit import CommitTable, TableCommit, TableStart, put_change
 from .last_commit import ITS_TABLE, writer_id
 
@@ -99,10 +98,9 @@ class SinkTable(CommitTable):
         """Refuse a table of another layout: another keep leaves the files as they are."""
         start.writer.layout.check_recorded(self._loaded, self.target.location)
 
-    def numbers(self, start: TableStart, snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, int]:
-        table, files = self._loaded, start.writer.files
-        offset = RowNumberOffset.of(self.target, self.writer, table, snapshot, files)
-        return offset.transactions(self.target, table, snapshot, files, results)
+    def numbers(self, start: TableStart) -> dict[str, int]:
+        del start
+        return RowNumberOffset.of(self.target, self.writer, self._state.transaction).transactions()
 
     def put(self, change: TableCommit, made: list[str]) -> bool:
         table = self._loaded

@@ -136,8 +136,7 @@ class QueryTable(CommitTable):
                 hint="restart the job; it repeats the batch upon the table as it is now",
             )
 
-    def numbers(self, start: TableStart, snapshot: Snapshot, results: Sequence[TaskResult]) -> dict[str, int]:
-        del snapshot, results
+    def numbers(self, start: TableStart) -> dict[str, int]:
         numbers = {INCARNATION_PREFIX + self.writer: self.incarnation}
         if start.begins:  # the job of another checkpoint notices by this that the table is its own no longer
             others = {name for name in self._known.log.transactions if name.startswith(INCARNATION_PREFIX)}

@@ -35,7 +35,9 @@ class Feed:
         given |= {f"storage.{name}": value for name, value in self.place.storage.items()} | options
         common, own = parse_source_options(given)
         schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
-        return CONNECTORS["files"].make(own, common, schema)
+        connector = CONNECTORS["files"].make(own, common)
+        connector.fix_schema(schema)
+        return connector
 
     def step(self, connector: Any, limit: Limit = UNLIMITED) -> list[tuple[int, str]]:
         """The rows of a batch; each range is read twice, as a task that runs again would."""

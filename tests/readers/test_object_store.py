@@ -28,7 +28,7 @@ def follow(sink: StoredSink) -> list[dict[str, Any]]:
     given = {"connector": "latest", "path": sink.address, "timeFormat": "epoch_us"}
     given |= {f"storage.{name}": value for name, value in sink.storage.items()}
     common, own = parse_source_options(given)
-    connector = CONNECTORS["latest"].make(own, common, None)
+    connector = CONNECTORS["latest"].make(own, common)
     connector.fix_schema(connector.schema())
     step = connector.advance(None, 0, connector.limit(common.limit()))
     chunks = (chunk for part in step.ranges for chunk in connector.read(part, None, lambda *_: None))  # type: ignore[arg-type]

@@ -10,14 +10,12 @@ from .options import FilesOptions
 from .store import FileAccess
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ...options import SourceOptions
 
 __all__ = ["FilesConnector", "FilesOptions", "make"]
 
 
-def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None) -> FilesConnector:
+def make(options: FilesOptions, common: SourceOptions) -> FilesConnector:
     """Return the connector; its list of consumed files is in the checkpoint folder if that is on a disk."""
     checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
     folder = f"{checkpoint.location}/{FILE_LISTS}" if checkpoint is not None and checkpoint.is_local else None
@@ -25,7 +23,6 @@ def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None)
     key = common.key if common.schema is None else ()
     return FilesConnector(
         options,
-        schema,
         state_folder=folder,
         access=FileAccess(common.storage),
         key=key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .connector import KafkaConnector, make
+from .connector import KafkaConnector
 from .options import KafkaOptions
 
-__all__ = ["KafkaConnector", "KafkaOptions", "make"]
+__all__ = ["KafkaConnector", "KafkaOptions"]

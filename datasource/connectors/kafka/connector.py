@@ -23,20 +23,6 @@ from .values import ValueFormat, csv_values, json_values
 _SAMPLE = 1000
 
 
-def make(options: KafkaOptions, common: SourceOptions, schema: pa.Schema | None) -> KafkaConnector:
-    """Return the connector for a source's options."""
-    options.check()
-    if common.max_bytes_per_trigger is not None:
-        raise OptionError(
-            "maxBytesPerTrigger for connector=kafka, whose broker counts messages, not bytes",
-            hint="set maxOffsetsPerTrigger or maxRowsPerTrigger",
-        )
-    connector = KafkaConnector(options, common)
-    if schema is not None:
-        connector.fix_schema(schema)
-    return connector
-
-
 class KafkaConnector(Connector):
     """Topics whose partitions are feeds (``topic/3``).
 
@@ -50,6 +36,12 @@ class KafkaConnector(Connector):
     tasks_report: bool = True
 
     def __init__(self, options: KafkaOptions, common: SourceOptions) -> None:
+        options.check()
+        if common.max_bytes_per_trigger is not None:
+            raise OptionError(
+                "maxBytesPerTrigger for connector=kafka, whose broker counts messages, not bytes",
+                hint="set maxOffsetsPerTrigger or maxRowsPerTrigger",
+            )
         self._options = options
         self._common = common
         self._values = _values_of(options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .connector import LatestConnector, make
+from .connector import LatestConnector
 from .options import LatestOptions
 
-__all__ = ["LatestConnector", "LatestOptions", "make"]
+__all__ = ["LatestConnector", "LatestOptions"]

@@ -20,19 +20,6 @@ from .table import NEW_CHECKPOINT, TableLog, TableVersion, count_rows, describe,
 from .task import read_range
 
 
-def make(options: LatestOptions, common: SourceOptions, schema: pa.Schema | None) -> LatestConnector:
-    """Return the connector for a source's options."""
-    if common.max_bytes_per_trigger is not None:
-        raise OptionError(
-            "maxBytesPerTrigger for connector=latest, whose commits count rows",
-            hint="set maxRowsPerTrigger or maxFilesPerTrigger",
-        )
-    connector = LatestConnector(options, common)
-    if schema is not None:
-        connector.fix_schema(schema)
-    return connector
-
-
 class LatestConnector(Connector):
     """One feed, named by the table's path. A position is a version of the table.
 
@@ -47,6 +34,11 @@ class LatestConnector(Connector):
     smallest_task: int = 50_000
 
     def __init__(self, options: LatestOptions, common: SourceOptions) -> None:
+        if common.max_bytes_per_trigger is not None:
+            raise OptionError(
+                "maxBytesPerTrigger for connector=latest, whose commits count rows",
+                hint="set maxRowsPerTrigger or maxFilesPerTrigger",
+            )
         self._options = options
         self._common = common
         self._folder: TableFolder = options.folder()

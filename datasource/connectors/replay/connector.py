@@ -20,7 +20,7 @@ _RANGE_ROWS = 1 << 16
 _RANGES = 64
 
 
-def make(options: ReplayOptions, common: SourceOptions, schema: pa.Schema | None) -> ReplayConnector:
+def make(options: ReplayOptions, common: SourceOptions) -> ReplayConnector:
     """Return the connector for a source's options."""
     from ..files import make as make_files
 
@@ -28,7 +28,7 @@ def make(options: ReplayOptions, common: SourceOptions, schema: pa.Schema | None
     # A recording is complete: its last line is a row even without a line end.
     whole = options if options.last_line != "auto" else dataclasses.replace(options, last_line="complete")
     # It is always read from its beginning, so nothing of what was consumed need be kept.
-    inner = make_files(whole, dataclasses.replace(common, checkpoint_location=None), schema)
+    inner = make_files(whole, dataclasses.replace(common, checkpoint_location=None))
     return ReplayConnector(inner, ",".join(options.given()), pace, made_with=repr(whole))
 
 

@@ -23,10 +23,10 @@ _RANGES_PER_FEED = 64
 _CHUNK_BYTES = 1 << 24
 
 
-def make(options: SyntheticOptions, common: SourceOptions, schema: pa.Schema | None) -> SyntheticConnector:
+def make(options: SyntheticOptions, common: SourceOptions) -> SyntheticConnector:
     """Return the connector for a source's options."""
     del common
-    return SyntheticConnector(options, schema)
+    return SyntheticConnector(options)
 
 
 class SyntheticConnector(Connector):

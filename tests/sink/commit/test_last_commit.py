@@ -11,13 +11,15 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from kit.result_tables import Hosted
 from kit.sink import Sink
 from kit.tables import read_rows
 
 from upstream.conf.errors import CheckpointError, TableError
 from upstream.core.feedback.checkpoint_layout import SINK
-from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, RowNumberOffset
-from upstream.sink.commit.last_commit import LastCommit
+from upstream.sink.commit.batch_identity import BASE_PREFIX, HIGHEST
+from upstream.sink.commit.last_commit import LastCommit, read_last_commits
+from upstream.storage.folder import TableFolder
 
 NAME = "last-commits.json"
 
@@ -149,21 +151,6 @@ def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink):
     assert new.table().column("_upstream_seq").to_pylist() == [102]
 
 
-def test_a_table_of_an_earlier_release(make_sink, monkeypatch):
-    old, new = make_sink(), make_sink(query_id="query-2")
-    with monkeypatch.context() as earlier:
-        earlier.setattr(RowNumberOffset, "transactions", lambda *_, **__: {})
-        old.batch(0, [old.rows([(1, 10, "a"), (2, 10, None)], seq=[50, 99], deleted=[False, True])])
-    new.batch(0, [new.rows([(1, 10, "b"), (2, 10, "b")])])
-    assert new.latest() == {1: (10, "b"), 2: (10, "b")}
-    assert min(new.table().column("_upstream_seq").to_pylist()) == 100, "above what was deleted, too"
-    with monkeypatch.context() as earlier:
-        earlier.setattr(RowNumberOffset, "transactions", lambda *_, **__: {})
-        old.batch(1, [old.rows([(3, 10, "a")], seq=60)])
-    old.batch(2, [old.rows([(3, 10, "earlier"), (4, 10, "a")], seq=[59, 61])])  # goes on numbering as it has begun
-    assert (old.latest()[3], old.latest()[4]) == ((10, "a"), (10, "a"))
-
-
 def test_two_queries_whose_first_batches_meet(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
     one, two = make_sink(columns), make_sink(columns, query_id="query-2")
@@ -253,3 +240,60 @@ def rows_of(sink: Sink) -> list[tuple[Any, ...]]:
     if not (sink.path / "_delta_log").exists():
         return []
     return read_rows(sink.path, "k", "t", "v")
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_table_that_was_deleted_is_not_made_anew_with_the_changes_alone(hosted, anew):
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x"), (2, "x")]})
+    if anew:
+        hosted.restart()
+    shutil.rmtree(a.location)
+    with pytest.raises(TableError, match=r"there is no table at .* any more") as caught:
+        hosted.batch(1, [a], {"a": [(1, "y")]})
+    assert "deactivate a, then activate it" in caught.value.hint
+    hosted.batch(1, [hosted.table("a", 2)], {"a": [(1, "y"), (2, "x")]})
+    assert hosted.rows(a) == [(1, "y"), (2, "x")]
+
+
+@pytest.mark.parametrize(("how", "says"), [("restored", "has restored it"), ("put back from a copy", "at version 0")])
+def test_a_table_that_was_set_back_is_refused(hosted, how, says):
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(0, "x")]})
+    shutil.copytree(a.location, hosted.folder / "copy")
+    hosted.batch(1, [a], {"a": [(1, "x")]})
+    if how == "restored":
+        DeltaTable(a.location).restore(0)
+    else:
+        shutil.rmtree(a.location)
+        shutil.copytree(hosted.folder / "copy", a.location)
+    for _ in range(2):
+        with pytest.raises(TableError, match=says):
+            hosted.batch(2, [a], {"a": [(9, "x")]})
+        hosted.restart()
+    hosted.batch(2, [hosted.table("a", 2)], {"a": [(9, "x")]})
+    assert hosted.rows(a) == [(9, "x")]
+
+
+def test_a_table_of_the_same_name_and_another_checkpoint_is_refused(hosted):
+    a = hosted.table("a")
+    hosted.batch(0, [a], {"a": [(1, "x")]})
+    shutil.rmtree(a.location)
+    Hosted(hosted.folder / "elsewhere").batch(0, [a], {"a": [(2, "x")]})
+    with pytest.raises(TableError, match="is another one than the query 'a' has written"):
+        hosted.batch(1, [a], {"a": [(3, "x")]})
+    assert hosted.rows(a) == [(2, "x")]
+
+
+def test_only_queries_in_force_are_remembered(hosted):
+    a, b = hosted.table("a", 3), hosted.table("b", 4)
+    hosted.batch(0, [a, b], {"a": [(1, "x")]})
+    hosted.batch(1, [a, b], {"a": [(2, "x")]})
+    folder = TableFolder(str(hosted.checkpoint))
+    found = read_last_commits(folder)
+    assert {name: (each.incarnation, each.version, each.batch_id) for name, each in found.items()} == {
+        "a": (3, 1, 1),
+        "b": (4, 0, 0),
+    }
+    hosted.batch(2, [b])
+    assert read_last_commits(folder) == {"b": found["b"]}

@@ -38,7 +38,7 @@ class Source:
         if given["subscribe"] == "":
             del given["subscribe"]
         self.common, own = parse_source_options(given)
-        self.connector: Any = CONNECTORS["kafka"].make(own, self.common, None)
+        self.connector: Any = CONNECTORS["kafka"].make(own, self.common)
         if schema is not None:
             self.connector.fix_schema(arrow_schema(schema))
         self.position: Any = None

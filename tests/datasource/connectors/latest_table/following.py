@@ -32,8 +32,8 @@ class Follower:
     def restart(self) -> None:
         """A new process: nothing but the offset is known."""
         common, own = parse_source_options(self.given)
-        schema = leaving_schema(CONNECTORS["latest"].make(own, common, None).schema(), common)
-        connector = CONNECTORS["latest"].make(own, common, None)
+        schema = leaving_schema(CONNECTORS["latest"].make(own, common).schema(), common)
+        connector = CONNECTORS["latest"].make(own, common)
         shape = shape_of(schema, common)
         common = with_key(common, shape)
         connector.fix_schema(shape.rows)

@@ -219,7 +219,7 @@ def test_a_pace_must_be_given():
 
 def from_files(**given):
     common, own = parse_source_options({"connector": "replay", **{name: str(value) for name, value in given.items()}})
-    return CONNECTORS["replay"].make(own, common, None)
+    return CONNECTORS["replay"].make(own, common)
 
 
 def rows_of(connector, step):
