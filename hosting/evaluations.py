@@ -23,26 +23,9 @@ from ..operators.relations.plan.properties import Clock
 from ..operators.relations.slice_plan import narrowest
 from ..operators.relations.zsets import BEGINNING, TIME
 from ..operators.runtime.feeds import ENDED, FeedBounds
-from ..operators.state.store import Store, read_head
+from ..operators.state.store import Store, StorePart, read_head
 from .host_plan import Domain, PlacedQuery, PlanFragment
 from .messages import Message
-
-
-class StorePart:
-    """A part of a store, which prefixes the names of its values with its own."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._name = name
-
-    def get(self, kind: str, page: int) -> bytes | None:
-        return self._store.get(f"{self._name}/{kind}", page)
-
-    def put(self, kind: str, page: int, value: bytes) -> None:
-        self._store.put(f"{self._name}/{kind}", page, value)
-
-    def remove(self, kind: str, page: int) -> None:
-        self._store.remove(f"{self._name}/{kind}", page)
 
 
 class WaitingTables:
@@ -156,8 +139,7 @@ class Evaluations:
     def keep(self, names: set[str]) -> None:
         """Remove the state of all evaluations but these."""
         for name in [each for each in self._known if each not in names]:
-            part = StorePart(self._store, name)
-            Evaluation(part, clock=self._known.pop(name)["clock"]).clear()
+            Evaluation(self._store, clock=self._known.pop(name)["clock"], name=name).clear()
 
     def step(
         self,
@@ -184,7 +166,7 @@ class Evaluations:
         idle = not any(frame.height for frame in (*streams.values(), *received.values()))
         if known is not None and idle and known["jobs"] == digest and not _passes(known, clock, until):
             return StepResult()
-        evaluation = _kept.taken(StorePart(self._store, name), clock)
+        evaluation = _kept.taken(self._store, name, clock)
         now = moment.now_us if clock == "arrival" else None
         begins = known is None
         if begins and moment.before is not None:
@@ -282,12 +264,12 @@ class _EvaluationCache:
         self._lock = threading.Lock()
         self._by_token: OrderedDict[str, Evaluation] = OrderedDict()
 
-    def taken(self, store: Store, clock: Clock) -> Evaluation:
+    def taken(self, store: Store, name: str, clock: Clock) -> Evaluation:
         """Remove and return the evaluation of a state, so that only the caller has it."""
-        token = read_head(store).get("token")
+        token = read_head(StorePart(store, name)).get("token")
         with self._lock:
             kept = None if token is None else self._by_token.pop(token, None)
-        return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock)
+        return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock, name=name)
 
     def keep(self, evaluation: Evaluation) -> None:
         assert evaluation.token is not None

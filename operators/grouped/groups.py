@@ -9,71 +9,31 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...core.rows.buckets import mix_bits
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import key_codes
 from ...core.rows.system_column import deleted_mask
 from ..aggregates.algebra import Aggregates
-from ..joins.key_runs import KeyRuns
 from ..joins.latest_plan import LatestSide
-from ..joins.side import NUMBER, numbers_of
+from ..joins.side import numbers_of
 from ..joins.versions import places
 from ..runtime.pack import micros
-from ..state.pages import KeyPages
+from ..state.key_runs import (
+    BITS,
+    LOW,
+    KeyRuns,
+    PlaceRanges,
+    UInt64s,
+    buckets_at,
+    buckets_for,
+    every_bucket,
+    is_among,
+    key_places,
+    pairs,
+    row_places,
+)
 from ..state.runs import RunFiles
 from ..state.store import Store
 from .plan import ROWS, GroupPlan
-
-BITS = 20
-"""The maximum number of buckets of a group, as a power of two."""
-LOW = (1 << BITS) - 1
-"""The mask of the bucket in a pair: see :func:`pairs`."""
-
-ROWS_OF_BUCKET = 256
-"""A group with fewer rows is in one bucket."""
-
-
-def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
-    """Return the number of buckets of groups by their numbers of rows, as a power of two.
-
-    It remains as before (`bits`) unless that is too small, or four times too large.
-    """
-    some = np.log2(np.maximum(rows, 1))
-    # Of small groups a bucket has some hundred rows; a large group has as many buckets as a bucket has rows.
-    wanted = np.ceil(np.minimum(np.maximum(some - np.log2(ROWS_OF_BUCKET), 0), some / 2)).astype(np.int64)
-    wanted = np.minimum(wanted, BITS)
-    return np.where((wanted > bits) | (wanted < bits - 1), wanted, bits)
-
-
-def pairs(group: Int64s, bucket: Int64s) -> Int64s:
-    """Return one number for each pair of a group's position and a bucket."""
-    return (group << BITS) | bucket
-
-
-def every_bucket(groups: Int64s, bits: Int64s) -> Int64s:
-    """Return the pairs of groups and each of their buckets."""
-    sizes = np.int64(1) << bits
-    begins = np.cumsum(sizes) - sizes
-    return pairs(np.repeat(groups, sizes), np.arange(int(sizes.sum())) - np.repeat(begins, sizes))
-
-
-def bucket_of(hashes: Int64s, bits: Int64s) -> Int64s:
-    """Return each row's bucket: the highest bits of its hash."""
-    shift = np.minimum(64 - bits, 63).astype(np.uint64)
-    return np.where(bits == 0, 0, (hashes.view(np.uint64) >> shift).astype(np.int64))
-
-
-def place_of(numbers: Int64s, bucket: Int64s) -> Int64s:
-    """Return the number by which a bucket's rows are found; for bucket 0, it is the group's own."""
-    return np.where(bucket == 0, numbers, mixed(numbers ^ mixed(bucket)))
-
-
-def mixed(numbers: Int64s) -> Int64s:
-    """Return a hash of integers: a step of splitmix64."""
-    return mix_bits(numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)).view(np.int64)
-
-
-_HASH, _BUCKET = "__upstream_hash", "__upstream_bucket"
 
 
 class GroupChanges(NamedTuple):
@@ -88,21 +48,29 @@ class GroupChanges(NamedTuple):
     deleted: Mask  # a mask of the tombstones among the changes
 
 
+_BUCKET = "__upstream_bucket"
+
+
 class Members:
     """The rows of a shard's groups. `algebra` may be of any kind, because nothing is retracted."""
 
-    def __init__(self, store: Store, name: str, side: LatestSide, algebra: Aggregates, saved: Any) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        side: LatestSide,
+        algebra: Aggregates,
+        saved: Any,
+        files: RunFiles | None = None,
+    ) -> None:
         self._side = side
         self._algebra = algebra
         self._columns = list(dict.fromkeys([*side.on, *side.key, *algebra.inputs]))
-        fields = [side.schema.field(each) for each in self._columns]
-        own = [pa.field(each, pa.int64()) for each in (_HASH, NUMBER)]
-        self._schema = pa.schema([*fields, *own])
-        self._rows = KeyPages(store, f"{name}_rows", NUMBER, self._schema, saved.get("rows", {}))
+        self._schema = pa.schema([side.schema.field(each) for each in self._columns])
+        self._rows = KeyRuns(store, f"{name}_rows", self._schema, saved.get("rows", {}), files)
         groups = [side.schema.field(each) for each in side.on]
-        own = [pa.field(each, pa.int64()) for each in (_BUCKET, NUMBER)]
-        self._parts_schema = pa.schema([*groups, *algebra.state_schema, *own])
-        self._parts = KeyPages(store, f"{name}_parts", NUMBER, self._parts_schema, saved.get("parts", {}))
+        self._parts_schema = pa.schema([*groups, *algebra.state_schema, pa.field(_BUCKET, pa.int64())])
+        self._parts = KeyRuns(store, f"{name}_parts", self._parts_schema, saved.get("parts", {}), files)
 
     def to_json(self) -> dict[str, Any]:
         return {"rows": self._rows.to_json(), "parts": self._parts.to_json()}
@@ -112,45 +80,38 @@ class Members:
         self._parts.clear()
 
     def changed(self, asked: GroupChanges) -> pa.Table:
-        hashes = mixed(numbers_of(asked.changes, self._side.key))
-        touched = pairs(asked.group, bucket_of(hashes, asked.bits[asked.group]))
-        states, codes, buckets = self._of_buckets(asked, hashes, touched)
+        at = row_places(asked.numbers[asked.group], numbers_of(asked.changes, self._side.key))
+        touched = pairs(asked.group, buckets_at(at, asked.bits[asked.group]))
+        states, codes, buckets = self._of_buckets(asked, at, touched)
         return self._of_groups(asked, touched, states, codes, buckets)
 
-    def _of_buckets(self, asked: GroupChanges, hashes: Int64s, touched: Int64s) -> tuple[pa.Table, Int64s, Int64s]:
+    def _of_buckets(self, asked: GroupChanges, at: UInt64s, touched: Int64s) -> tuple[pa.Table, Int64s, Int64s]:
         """Update the rows; return the state of each bucket with a change, its group and its number."""
         split = np.flatnonzero(asked.after != asked.bits)
-        before, now = (every_bucket(split, bits[split]) for bits in (asked.bits, asked.after))
-        old = np.unique(np.concatenate([touched, before]))
-        places_of = [place_of(asked.numbers[each >> BITS], each & LOW) for each in (old, now)]
-        pages = self._rows.pages(np.concatenate(places_of))
-        kept = self._rows.read(pages)
-        group = places(asked.groups, kept, self._side.on) if kept.num_rows else np.empty(0, dtype=np.int64)
-        known = group >= 0
-        hash_of = kept.column(_HASH).to_numpy()
-        mine = known.copy()
-        at = group[known]
-        mine[known] = np.isin(pairs(at, bucket_of(hash_of[known], asked.bits[at])), old)
-        rows = kept.filter(pa.array(mine)).combine_chunks()
-        stays = np.ones(rows.num_rows, dtype=np.bool_)
+        wanted = np.union1d(touched, every_bucket(split, asked.bits[split]))
+        of = wanted >> BITS
+        buckets = PlaceRanges.of_buckets(asked.numbers[of], wanted & LOW, asked.bits[of])
+        found = self._rows.find_between(buckets.disjoint())
+        group = places(asked.groups, found.rows, self._side.on)
+        mine = group >= 0
+        of = group[mine]
+        mine[mine] = is_among(pairs(of, buckets_at(found.places[mine], asked.bits[of])), wanted)
+        group = group[mine]
+        rows = found.rows.filter(pa.array(mine)).combine_chunks()
+        same = np.ones(rows.num_rows, dtype=np.bool_)
         replaced = places(rows, asked.changes, tuple(dict.fromkeys([*self._side.on, *self._side.key])))
-        stays[replaced[replaced >= 0]] = False
+        same[replaced[replaced >= 0]] = False
         enters = ~asked.deleted
-        rows = rows.filter(pa.array(stays)).select([*self._columns, _HASH])
-        new = (
-            asked.changes.filter(pa.array(enters)).select(self._columns).append_column(_HASH, pa.array(hashes[enters]))
-        )
-        rows = pa.concat_tables([rows, new.cast(rows.schema)]).combine_chunks()
-        group = np.concatenate([group[mine][stays], asked.group[enters]])
-        bucket = bucket_of(rows.column(_HASH).to_numpy(), asked.after[group])
-        number = pa.array(place_of(asked.numbers[group], bucket))
-        others = kept.filter(pa.array(~mine))
-        self._rows.write(
-            pages, kept.num_rows, pa.concat_tables([others, rows.append_column(NUMBER, number).cast(self._schema)])
-        )
-        found, codes = np.unique(pairs(group, bucket), return_inverse=True)
-        states = self._algebra.lift(rows, codes, len(found))
-        return states, found >> BITS, found & LOW
+        new = asked.changes.filter(pa.array(enters)).select(self._columns).cast(self._schema)
+        stays = ~mine
+        stays[mine] = same
+        self._rows.replace(found, stays, new, at[enters])
+        rows = pa.concat_tables([rows.filter(pa.array(same)), new]).combine_chunks()
+        group = np.concatenate([group[same], asked.group[enters]])
+        at = np.concatenate([found.places[mine][same], at[enters]])
+        pairs_, codes = np.unique(pairs(group, buckets_at(at, asked.after[group])), return_inverse=True)
+        states = self._algebra.lift(rows, codes, len(pairs_))
+        return states, pairs_ >> BITS, pairs_ & LOW
 
     def _of_groups(
         self, asked: GroupChanges, touched: Int64s, states: pa.Table, codes: Int64s, buckets: Int64s
@@ -160,24 +121,21 @@ class Members:
         large = np.flatnonzero((asked.bits > 0) | (asked.after > 0))
         if len(large) == 0:
             return self._algebra.combine(states, codes, n)
-        pages = self._parts.pages(asked.numbers[large])
-        kept = self._parts.read(pages)
-        group = places(asked.groups, kept, self._side.on)
-        bucket = kept.column(_BUCKET).to_numpy()
-        stays = group >= 0
-        at = group[stays]
-        stays[stays] = (asked.after[at] == asked.bits[at]) & ~np.isin(pairs(at, bucket[stays]), touched)
-        same = kept.filter(pa.array(stays))
+        found = self._parts.find_between(PlaceRanges.of_keys(asked.numbers[large]).disjoint())
+        group = places(asked.groups, found.rows, self._side.on)
+        same = group >= 0
+        others, at = ~same, group[same]
+        bucket = found.rows.column(_BUCKET).to_numpy()[same]
+        same[same] = (asked.after[at] == asked.bits[at]) & ~np.isin(pairs(at, bucket), touched)
         new = np.flatnonzero(asked.after[codes] > 0)
         parts = asked.groups.take(pa.array(codes[new]))
         for name in self._algebra.state_schema.names:
             parts = parts.append_column(name, states.column(name).take(pa.array(new)))
-        parts = parts.append_column(_BUCKET, pa.array(buckets[new]))
-        parts = parts.append_column(NUMBER, pa.array(asked.numbers[codes[new]]))
-        others = kept.filter(pa.array(group < 0))
-        self._parts.write(pages, kept.num_rows, pa.concat_tables([others, same, parts.cast(self._parts_schema)]))
-        whole = pa.concat_tables([same.select(states.column_names), states]).combine_chunks()
-        return self._algebra.combine(whole, np.concatenate([group[stays], codes]), n)
+        parts = parts.append_column(_BUCKET, pa.array(buckets[new])).cast(self._parts_schema)
+        self._parts.replace(found, others | same, parts, row_places(asked.numbers[codes[new]], buckets[new]))
+        kept = found.rows.filter(pa.array(same)).select(states.column_names)
+        whole = pa.concat_tables([kept, states]).combine_chunks()
+        return self._algebra.combine(whole, np.concatenate([group[same], codes]), n)
 
 
 _BITS = "__upstream_bits"
@@ -213,11 +171,12 @@ class KeptGroups:
         self._results = plan.held.result_schema if results and plan.held is not None else pa.schema([])
         side = plan.side
         groups = [side.schema.field(each) for each in side.on]
-        own = [pa.field(each, pa.int64()) for each in (_BITS, NUMBER)]
-        self._schema = pa.schema([*groups, *plan.added.state_schema, *self._results, *own])
-        self._runs = KeyRuns(store, name, NUMBER, self._schema, saved.get("groups", {}), files=files)
+        self._schema = pa.schema([*groups, *plan.added.state_schema, *self._results, pa.field(_BITS, pa.int64())])
+        self._runs = KeyRuns(store, name, self._schema, saved.get("groups", {}), files)
         self._members = (
-            None if plan.held is None else Members(store, f"{name}_members", side, plan.held, saved.get("members", {}))
+            None
+            if plan.held is None
+            else Members(store, f"{name}_members", side, plan.held, saved.get("members", {}), files)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -237,7 +196,7 @@ class KeptGroups:
 
     def all_groups(self) -> tuple[pa.Table, pa.Table]:
         """Return the columns of all groups, and their aggregates. Needs `results`."""
-        kept = self._runs.all_rows()
+        kept = self._runs.find_all().rows
         values = self._plan.added.lower(kept.select(self._plan.added.state_schema.names))
         for name in self._results.names:
             values = values.append_column(name, kept.column(name))
@@ -250,7 +209,7 @@ class KeptGroups:
         """
         side, added = self._plan.side, self._plan.added
         numbers = numbers_of(changes, side.on)
-        found = self._runs.find(numbers)
+        found = self._runs.find(key_places(numbers))
         kept = found.rows
         before, group, first = _groups(kept, changes, side.on)
         n = len(first)
@@ -283,9 +242,9 @@ class KeptGroups:
             new = new.append_column(name, state.column(name))
         for name in self._results.names:
             new = new.append_column(name, values.column(name))
-        new = new.append_column(_BITS, pa.array(bits)).append_column(NUMBER, pa.array(number))
+        new = new.append_column(_BITS, pa.array(bits))
         there = pa.array(count > 0)
-        self._runs.replace(found, before < 0, new.filter(there).cast(self._schema))
+        self._runs.replace(found, before < 0, new.filter(there).cast(self._schema), key_places(number[count > 0]))
         arrival = np.zeros(n, dtype=np.int64)
         np.maximum.at(arrival, group, micros(changes, "arrival"))
         left = np.zeros(n, dtype=np.bool_)

@@ -14,8 +14,8 @@ from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
 from ..runtime.pack import micros, newest_rows
+from ..state.key_runs import Found, KeyRuns, PlaceRanges, UInt64s, key_places, ranges, row_places
 from .band import LEFT, RIGHT
-from .key_runs import KeyRuns, ranges
 from .latest_plan import GONE, VERSION, LatestJoinPlan, LatestSide
 from .pair_kernel import equal_keys
 from .plan import JOIN_TIME, ResultColumn
@@ -69,7 +69,7 @@ class NewestSide:
     def read(self, numbers: Int64s) -> None:
         """Read the rows with some numbers, and apply the changes."""
         side, rows = self._side, self._rows
-        self._found = found = self._runs.find(numbers)
+        self._found = found = self._rows_of(numbers)
         kept = found.rows
         at = places(kept, rows, tuple(dict.fromkeys([*side.key, *side.on])))
         deleted = _flags(rows, _DELETED)
@@ -105,6 +105,15 @@ class NewestSide:
         alive = stays & _flags(kept, ALIVE) if side.stays else stays
         self.same = kept.filter(pa.array(alive)).combine_chunks()
 
+    def _rows_of(self, numbers: Int64s) -> Found:
+        if self._side.one:
+            return self._runs.find(key_places(numbers))
+        return self._runs.find_between(PlaceRanges.of_keys(numbers).disjoint())
+
+    def _places(self, rows: pa.Table) -> UInt64s:
+        numbers = rows.column(NUMBER).to_numpy()
+        return key_places(numbers) if self._side.one else row_places(numbers, numbers_of(rows, self._side.key))
+
     def _expired(self, rows: pa.Table) -> list[pa.Table]:
         """Return expired rows as removed ones, with their next version and the arrival of the last punctuation."""
         rows = rows.filter(rows.column(ALIVE))
@@ -118,7 +127,7 @@ class NewestSide:
 
     def keep(self) -> None:
         """Write the current rows to the state."""
-        self._runs.replace(self._found, self._stays, self._changed)
+        self._runs.replace(self._found, self._stays, self._changed, self._places(self._changed))
         if self._side.ttl is not None and self._side.stays:
             changed = self._changed
             self._expiry.add(changed.column(NUMBER).to_numpy(), changed.column(TIME).to_numpy())

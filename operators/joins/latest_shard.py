@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from ...core.feedback.reports import LatestJoinReport
 from ...core.rows.system_column import deleted_mask
 from ..runtime.shard import Shard, ShardInput
+from ..state.key_runs import KeyRuns
 from ..state.runs import RunFiles
 from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES
-from .key_runs import KeyRuns
 from .latest_changes import LatestChanges, LatestResults, NewestSide, kept_schema
 from .latest_plan import LatestJoinPlan, VersionPlan
 from .plan import check_columns, columns_to_json
-from .side import NUMBER, rows_in
+from .side import rows_in
 from .versions import DeletionRetention, Expiry, LatestVersions
 
 _BEGAN, _SAME = "the state of the join in this checkpoint was written", "inputs, keys and number of shards"
@@ -70,8 +70,8 @@ class LatestJoinShard(Shard[LatestJoinPlan, LatestJoinReport]):
         ]
         self._runs = [
             KeyRuns(
-                self._store, name, NUMBER, kept_schema(side), head.get(name, {}),
-                () if side.one else side.key, files, each.forget if side.stays else None,
+                self._store, name, kept_schema(side), head.get(name, {}), files,
+                each.forget if side.stays else None,
             )
             for name, side, each in zip(SIDES, plan.sides, self._forgetting, strict=True)
         ]  # fmt: skip

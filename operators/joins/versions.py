@@ -17,9 +17,9 @@ from ...core.watermark.bounds import bounds_in
 from ..runtime.feeds import ENDED, FeedBounds, key_mask
 from ..runtime.pack import micros, newest_rows
 from ..state.entries import PANE
+from ..state.key_runs import KeyRuns, key_places
 from ..state.runs import RunFiles, Runs
 from ..state.store import Store
-from .key_runs import KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
 from .side import NUMBER, numbers_of
 
@@ -118,7 +118,7 @@ class Expiry:
         if not self._begun:
             self._begun = True
             if runs.rows:
-                rows = runs.all_rows()
+                rows = runs.find_all().rows
                 self.add(rows.column(NUMBER).to_numpy(), rows.column(TIME).to_numpy())
             self._taken = LOWEST
         passed = forgetting.passed
@@ -169,7 +169,7 @@ class LatestVersions:
         own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, TIME)]
         self._schema = pa.schema([*fields, *own, pa.field(ALIVE, pa.bool_())])
         self._forgetting = DeletionRetention(side, saved)
-        self._runs = KeyRuns(store, name, NUMBER, self._schema, saved, files=files, forget=self._forgetting.forget)
+        self._runs = KeyRuns(store, name, self._schema, saved, files, self._forgetting.forget)
         self._expiry = Expiry(store, name, side.ttl, saved.get("expiry", {}))
 
     def to_json(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class LatestVersions:
         times = row_times(rows, side)
         rows, times = expiry.arriving(rows, times)
         numbers = numbers_of(rows, side.key)
-        found = self._runs.find(np.concatenate([numbers, due]) if len(due) else numbers)
+        found = self._runs.find(key_places(np.concatenate([numbers, due]) if len(due) else numbers))
         kept = found.rows
         at = places(kept, rows, side.key)
         known = at >= 0
@@ -237,7 +237,7 @@ class LatestVersions:
         own = {NUMBER: numbers[newer], VERSION: version[newer], TIME: times[newer], ALIVE: ~deleted[newer]}
         columns = rows.filter(pa.array(newer))
         new = pa.table({**{name: columns.column(name) for name in self._columns}, **own}).cast(self._schema)
-        self._runs.replace(found, remains, new)
+        self._runs.replace(found, remains, new, key_places(numbers[newer]))
         expiry.add(numbers[newer], times[newer])
         return pa.concat_tables([left, given.cast(side.versioned), *self._expired(kept.filter(pa.array(over)))])
 

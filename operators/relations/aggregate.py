@@ -13,7 +13,7 @@ import pyarrow as pa
 from ...core.rows.exact_integers import Int64s
 from ..aggregates import functions as exact
 from ..aggregates.algebra import Aggregates
-from ..grouped.groups import BITS, LOW, bucket_of, buckets_for, every_bucket, mixed, pairs, place_of
+from ..state.key_runs import BITS, LOW, PlaceRanges, UInt64s, buckets_at, buckets_for, every_bucket, is_among, pairs
 from .arrangement import OperatorState
 from .functions import AggregateCall, Columns, Splits
 from .group_sums import DistinctSums, Points, Sums
@@ -25,7 +25,6 @@ from .zsets import (
     Live,
     Span,
     Steps,
-    conformed,
     consolidated,
     cumulated,
     delta_frame,
@@ -38,7 +37,7 @@ from .zsets import (
 )
 
 _POINT = "__point"
-_PLACE, _BUCKET, _BITS = "__place", "__bucket", "__bits"
+_BUCKET, _BITS = "__bucket", "__bits"
 
 
 class GroupRows:
@@ -61,57 +60,53 @@ class GroupRows:
         self._summaries = columns.summaries
         self._columns = columns
         self._rows = pa.schema([*by, *fields])
-        more = [pa.field(name, pa.int64()) for name in (WEIGHT, _PLACE)]
-        self._kept = state.arrangement("rows", pa.schema([*self._rows, *more]))
+        weights = pa.schema([*self._rows, pa.field(WEIGHT, pa.int64())])
+        self._kept = state.arrangement("rows", weights, self._names)
         more = [pa.field(name, pa.int64()) for name in (_BUCKET, _BITS)]
-        self._kept_representatives = state.arrangement("representatives", pa.schema([*self._rows, *more]))
+        self._kept_representatives = state.arrangement("representatives", pa.schema([*self._rows, *more]), [_BUCKET])
 
     def step(self, points: Points, rows: pl.DataFrame, group: Int64s, counts: Int64s) -> pl.DataFrame:
         """Return the results at each change point. ``counts`` are each group's rows after the step."""
         stands = self._representatives_of(points)
         after = buckets_for(counts, stands.bits) if self._columns.splits else stands.bits
-        hashes = self._hashes(rows)
-        touched = np.unique(pairs(group, bucket_of(hashes, stands.bits[group])))
+        places = self._kept.places_of(rows, points.numbers[group])
+        touched = np.unique(pairs(group, buckets_at(places, stands.bits[group])))
         divided = np.flatnonzero(after != stands.bits)
         old = np.union1d(touched, every_bucket(divided, stands.bits[divided]))
-        found = self._bucket_rows(points, rows, group, stands.bits, old, every_bucket(divided, after[divided]))
-        last = found.steps.lasts & (found.steps.values[0] != 0)
-        ids = found.steps.ids[last]
-        kept = found.values[ids].with_columns(pl.Series(WEIGHT, found.steps.values[0][last]))
-        at, bucket = found.group[ids], bucket_of(self._hashes(kept), after[found.group[ids]])
-        kept = kept.with_columns(pl.Series(_PLACE, place_of(points.numbers[at], bucket)))
-        kept = pl.concat([kept.select(found.others.columns), found.others])
-        self._kept.write(kept, int64s(kept, _PLACE))
+        found = self._bucket_rows(points, rows, places, group, stands.bits, old)
+        last = found.steps.lasts
+        weights = found.steps.values[0][last]
+        kept = found.values.with_columns(pl.Series(WEIGHT, weights))
+        there = np.flatnonzero(weights != 0)
+        written = np.flatnonzero(found.changed & (weights != 0))
+        self._kept.write_at(kept[written], found.places[written], found.replaced)
         stays = ~np.isin(stands.pairs, old)
         results = self._results(points, found, stands.rows.filter(pl.Series(stays)), stands.group[stays])
         if after.any() or stands.bits.any():
-            self._represent(points, stands, stays, kept.head(len(at)), pairs(at, bucket), after)
+            at = found.group[there]
+            buckets = pairs(at, buckets_at(found.places[there], after[at]))
+            self._represent(points, stands, stays, kept[there], buckets, after)
         return results
 
     def before(self, points: Points) -> pl.DataFrame:
         """Return the results of groups whose only change point is the time before the step."""
         stands = self._representatives_of(points)
-        nothing = empty_delta(self._rows)
+        nothing, none = empty_delta(self._rows), np.empty(0, dtype=np.int64)
         small = np.flatnonzero(stands.bits == 0)
-        small = pairs(small, np.zeros(len(small), dtype=np.int64))
-        found = self._bucket_rows(points, nothing, np.empty(0, dtype=np.int64), stands.bits, small, small[:0])
+        small = every_bucket(small, stands.bits[small])
+        found = self._bucket_rows(points, nothing, none.view(np.uint64), none, stands.bits, small)
         return self._results(points, found, stands.rows, stands.group)
 
-    def _hashes(self, rows: pl.DataFrame) -> Int64s:
-        if not self._columns.splits or rows.height == 0:
-            return np.zeros(rows.height, dtype=np.int64)
-        return mixed(key_numbers(rows, self._names))
-
     def _representatives_of(self, points: Points) -> _Representatives:
-        # While no group is large, no page is read for nothing.
+        # While no group is large, nothing is searched for.
         numbers = points.numbers if self._kept_representatives.rows else points.numbers[:0]
         rows = self._kept_representatives.read(numbers)
         group = self._groups(points, rows)
         mine = group < points.groups
-        others, rows, group = rows.filter(pl.Series(~mine)), rows.filter(pl.Series(mine)), group[mine]
+        rows, group = rows.filter(pl.Series(mine)), group[mine]
         bits = np.zeros(points.groups, dtype=np.int64)
         bits[group] = int64s(rows, _BITS)
-        return _Representatives(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, others)
+        return _Representatives(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, mine)
 
     def _groups(self, points: Points, rows: pl.DataFrame) -> Int64s:
         """Return each row's group; for rows of other groups, a number above those of the groups."""
@@ -120,24 +115,37 @@ class GroupRows:
         return numbered(pl.concat([points.keys, rows.select(self._by)]), self._by).ids[points.groups :]
 
     def _bucket_rows(
-        self, points: Points, rows: pl.DataFrame, group: Int64s, bits: Int64s, old: Int64s, more: Int64s
+        self, points: Points, rows: pl.DataFrame, places: UInt64s, group: Int64s, bits: Int64s, old: Int64s
     ) -> _BucketRows:
-        """Return the ``old`` buckets' distinct rows with their counts; rows will move into the buckets ``more``."""
+        """Return the ``old`` buckets' distinct rows with their counts, and those that change."""
         columns = [*self._by, *self._names]
-        both = np.union1d(old, more)
-        kept = self._kept.read(place_of(points.numbers[both >> BITS], both & LOW))
-        of = self._groups(points, kept)
+        at = old >> BITS
+        kept = self._kept.read_between(PlaceRanges.of_buckets(points.numbers[at], old & LOW, bits[at]))
+        of, kept_places = self._groups(points, kept), self._kept.places
         mine = of < points.groups
-        mine[mine] = np.isin(
-            pairs(of[mine], bucket_of(self._hashes(kept.filter(pl.Series(mine))), bits[of[mine]])), old
-        )
-        was = kept.filter(pl.Series(mine)).with_columns(pl.lit(OLD).alias(TIME))
-        together = pl.concat([rows.select(*columns, TIME, WEIGHT), was.select(*columns, TIME, WEIGHT)])
-        distinct = numbered(together, columns)
-        steps = cumulated(distinct.ids, int64s(together, TIME), int64s(together, WEIGHT))
-        values = together.select(columns)[distinct.first]
+        mine[mine] = is_among(pairs(of[mine], buckets_at(kept_places[mine], bits[of[mine]])), old)
+        # Rows at other places are distinct and equal to none that changes.
+        same = mine & is_among(kept_places, np.sort(places))
+        apart = mine & ~same
+        was = kept.with_columns(pl.lit(OLD).alias(TIME)).select(*columns, TIME, WEIGHT)
+        changing = pl.concat([rows.select(*columns, TIME, WEIGHT), was.filter(pl.Series(same))])
+        ids, first = numbered(changing, columns)
+        size, alone = len(first), int(np.count_nonzero(apart))
+        changed = np.zeros(size + alone, dtype=np.bool_)
+        changed[ids[: rows.height]] = True
+        replaced = same.copy()
+        replaced[same] = changed[ids[rows.height :]]
+        alike = was.filter(pl.Series(apart))
+        together = pl.concat([changing, alike])
+        ids = np.concatenate([ids, np.arange(size, size + alone)])
+        first = np.concatenate([first, np.arange(changing.height, together.height)])
         return _BucketRows(
-            values, steps, np.concatenate([group, of[mine]])[distinct.first], kept.filter(pl.Series(~mine))
+            together.select(columns)[first],
+            cumulated(ids, int64s(together, TIME), int64s(together, WEIGHT)),
+            np.concatenate([group, of[same], of[apart]])[first],
+            np.concatenate([places, kept_places[same], kept_places[apart]])[first],
+            changed,
+            replaced,
         )
 
     def _represent(
@@ -149,7 +157,7 @@ class GroupRows:
         bucket: Int64s,
         after: Int64s,
     ) -> None:
-        """Write the representatives of large groups: the remaining ones, and new ones of the kept rows."""
+        """Write the representatives of large groups for those that do not stay."""
         large = np.flatnonzero(after[bucket >> BITS] > 0)
         found, positions = np.unique(bucket[large], return_inverse=True)
         part = Live(0, len(found), large, positions, int64s(kept, WEIGHT)[large])
@@ -158,9 +166,9 @@ class GroupRows:
         new = pl.concat([*columns, self._part(part, kept, self._columns.splits)], how="horizontal").with_columns(
             pl.Series(_BUCKET, found & LOW), pl.Series(_BITS, after[group])
         )
-        dtypes = dict(stands.others.schema)
-        rows = pl.concat([conformed(new, dtypes), stands.rows.filter(pl.Series(stays)), stands.others])
-        self._kept_representatives.write(rows, key_numbers(rows, self._by))
+        replaced = stands.mine.copy()
+        replaced[replaced] = ~stays
+        self._kept_representatives.write(new, points.numbers[group], replaced)
 
     def _results(self, points: Points, found: _BucketRows, stands: pl.DataFrame, group: Int64s) -> pl.DataFrame:
         ids, size = found.steps.ids, len(found.group)
@@ -203,7 +211,7 @@ class _Representatives(NamedTuple):
     group: Int64s  # Of each row.
     pairs: Int64s  # Each row's bucket, as a pair of group and bucket.
     bits: Int64s  # By group: its number of buckets, as a power of two.
-    others: pl.DataFrame  # Representatives of other groups on the same pages.
+    mine: npt.NDArray[np.bool_]  # Of the rows that were read, those of these groups.
 
 
 class _BucketRows(NamedTuple):
@@ -212,7 +220,9 @@ class _BucketRows(NamedTuple):
     values: pl.DataFrame
     steps: Steps  # By row: its count.
     group: Int64s  # Of each row.
-    others: pl.DataFrame  # Rows of other buckets that were read with them.
+    places: UInt64s  # Of each row.
+    changed: npt.NDArray[np.bool_]  # The rows with changes.
+    replaced: npt.NDArray[np.bool_]  # Of the rows that were read, those with changes.
 
 
 _ROWS = "__rows"

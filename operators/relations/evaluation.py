@@ -12,7 +12,7 @@ import polars as pl
 
 from ...conf.errors import CheckpointError, OptionError, QueryRefusedError
 from ...core.rows.exact_integers import LOWEST
-from ..state.store import Store, read_head
+from ..state.store import Store, StorePart, read_head
 from .arrangement import OperatorState
 from .changes import RelationStream
 from .operator import FAILURES, attributed, computed
@@ -24,23 +24,6 @@ from .slice_plan import Families, is_family
 from .step import OperatorRun, StepRun
 from .streams import StreamSource
 from .zsets import BEGINNING, TIME, Span, in_order_of_time, int64s
-
-
-class MovingStore:
-    """A store that forwards each call to ``store``, which may be replaced between two calls."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def get(self, kind: str, page: int) -> bytes | None:
-        return self.store.get(kind, page)
-
-    def put(self, kind: str, page: int, value: bytes) -> None:
-        self.store.put(kind, page, value)
-
-    def remove(self, kind: str, page: int) -> None:
-        self.store.remove(kind, page)
-
 
 _HEAD, _OPERATORS, _QUERIES = "head", "operators", "queries"
 
@@ -67,7 +50,8 @@ class Evaluation:
     same. Neither the order of arrival nor the split into steps changes the sum of the results. Equal parts of queries
     share one state. A query that is added later starts from the state of the parts it shares.
 
-    A store that another evaluation saved continues it: add the same queries, then step. ``identify`` names the
+    A store that another evaluation of the same ``name`` saved continues it: add the same queries, then step.
+    ``identify`` names the
     computation of a node. Nodes of one name share their state, so they need equal columns.
 
     By the ``event`` clock, rows count from their event times, and results are those below the low-watermark. By the
@@ -82,12 +66,14 @@ class Evaluation:
         compile_: Compile = computed,
         identify: Callable[[Node], str] = identity,
         clock: Clock = "event",
+        name: str = "",
     ) -> None:
-        self._store = MovingStore(store)
+        self._name = name
+        self._store = StorePart(store, name)
         self._compile = compile_
         self._identify = identify
         self._clock: Clock = clock
-        head = read_head(store)
+        head = read_head(self._store)
         if head.get("clock", clock) != clock:
             raise CheckpointError(
                 f"the state was written by the clock of {head['clock']}",
@@ -97,10 +83,10 @@ class Evaluation:
         self.low_watermark: int | None = head.get("low_watermark")
         self.now: int | None = head.get("now")
         self.token: str | None = head.get("token")
-        operators = store.get(_OPERATORS, 0)
+        operators = self._store.get(_OPERATORS, 0)
         self._saved: dict[str, dict[str, Any]] = {} if operators is None else json.loads(operators)
         self._changed = False
-        known = store.get(_QUERIES, 0)
+        known = self._store.get(_QUERIES, 0)
         self._known: dict[str, str] = {} if known is None else json.loads(known)
         self._running: dict[str, OperatorRun] = {}
         self._families = Families(self._values_of, self._has_begun, {key for key in self._saved if is_family(key)})
@@ -288,6 +274,9 @@ class Evaluation:
         """Write unsaved state. An evaluation over the same store continues from here."""
         self._forget()
         if self._changed:
+            for each in self._running.values():
+                if each.described is None:
+                    each.state.release()
             operators = (f"{json.dumps(key)}:{each.describe()}" for key, each in self._running.items() if each.begun)
             self._store.put(_OPERATORS, 0, f"{{{','.join(operators)}}}".encode())
             self._store.put(_QUERIES, 0, json.dumps(self._known).encode())
@@ -311,7 +300,7 @@ class Evaluation:
         To build an evaluation costs more than a step with few rows. It cannot be reused after a batch that did not
         reach :meth:`save`, that another process ran, or that runs again.
         """
-        if self.token is None or read_head(store).get("token") != self.token:
+        if self.token is None or read_head(StorePart(store, self._name)).get("token") != self.token:
             return False
         self._store.store = store
         return True

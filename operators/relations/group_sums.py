@@ -96,9 +96,9 @@ class Sums:
 
     def step(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pl.DataFrame:
         """Return the results at each change point. ``positions`` are the rows' change points."""
-        old, mine, total = self._totals(points, rows, positions, weights)
+        mine, total = self._totals(points, rows, positions, weights)
         results = self._lowered(total)
-        self._keep(points, old.filter(pl.Series(~mine)), total.take(pa.array(points.ends)))
+        self._keep(points, mine, total.take(pa.array(points.ends)))
         return results
 
     def groups(self) -> pl.DataFrame:
@@ -107,13 +107,13 @@ class Sums:
     def before(self, points: Points) -> pl.DataFrame:
         none = np.zeros(0, dtype=np.int64)
         nothing = pl.DataFrame(schema=dtypes_of(self._inputs.append(pa.field(TIME, pa.int64()))))
-        _, _, total = self._totals(points, nothing, none, none)
+        _, total = self._totals(points, nothing, none, none)
         return self._lowered(total)
 
     def _totals(
         self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s
-    ) -> tuple[pl.DataFrame, npt.NDArray[np.bool_], pa.Table]:
-        """Return the rows of the state, a mask of those of these groups, and the sums at each change point."""
+    ) -> tuple[npt.NDArray[np.bool_], pa.Table]:
+        """Return a mask of these groups among the rows that were read, and the sums at each change point."""
         old = self._kept.read(points.numbers)
         groups = np.zeros(old.height, dtype=np.int64)
         if self._by:
@@ -130,7 +130,7 @@ class Sums:
         if (weights < 0).any():
             left = self._lifted(points, rows, positions, -weights)
             total = self._aggregates.retract(total, prefixes(self._aggregates, left, points.steps.ids))
-        return old, mine, total
+        return mine, total
 
     def _lowered(self, total: pa.Table) -> pl.DataFrame:
         results = pl.from_arrow(self._aggregates.lower(total))
@@ -143,13 +143,12 @@ class Sums:
         table = to_table(some, self._inputs.append(pa.field(TIME, pa.int64())))
         return self._aggregates.lift(table, positions[copies], points.size)
 
-    def _keep(self, points: Points, others: pl.DataFrame, state: pa.Table) -> None:
+    def _keep(self, points: Points, replaced: npt.NDArray[np.bool_], state: pa.Table) -> None:
         frame = pl.from_arrow(as_bytes(state))
         assert isinstance(frame, pl.DataFrame)
         there = self._rows(state) > 0
         rows = (points.keys.hstack(frame) if self._by else frame).filter(pl.Series(there))
-        kept = pl.concat([rows.select(others.columns), others], how="vertical_relaxed")
-        self._kept.write(kept, key_numbers(kept, self._by))
+        self._kept.write(rows, points.numbers[there], replaced)
 
     @staticmethod
     def _rows(state: pa.Table) -> Int64s:

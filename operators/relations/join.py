@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import LOWEST, Int64s
-from .arrangement import BucketArrangement, OperatorState
+from ..state.key_runs import PlaceRanges, UInt64s, is_among
+from .arrangement import OperatorState
 from .operator import Evaluable, Operator, needed, with_columns
 from .plan.bounds import Partners
 from .zsets import (
@@ -46,7 +47,7 @@ class _Side:
 
     rows: pl.DataFrame
     keys: pl.DataFrame
-    numbers: Int64s
+    places: UInt64s
     events: pl.DataFrame
     old: Int64s
     is_old: npt.NDArray[np.bool_]
@@ -74,7 +75,7 @@ class _Input:
         self.counts = counts
         more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
         self._names = [name for name, _ in self.keys]
-        self.arrangement = BucketArrangement(pa.schema([*schema, *more]), schema.names, self._numbers_of, state, part)
+        self.arrangement = state.arrangement(part, pa.schema([*schema, *more]), schema.names)
         self._values = state.values
         self._nulls, self._dropped, self._swept = (f"{each} of {part}" for each in ("nulls", "dropped", "swept"))
 
@@ -85,13 +86,13 @@ class _Input:
         times = rows.get_column(self._needed.column).to_physical().fill_null(LOWEST).to_numpy()
         return times >= until - self._needed.after
 
-    def write(self, rows: pl.DataFrame, numbers: Int64s, replaced: npt.NDArray[np.bool_], until: int) -> None:
+    def write(self, rows: pl.DataFrame, places: UInt64s, replaced: npt.NDArray[np.bool_], until: int) -> None:
         """Put rows in place of some of those that were read, without those that are not needed any more."""
         stays = self.stays(rows, until)
         if not stays.all():
             self._values[self._dropped] = True
-            rows, numbers = rows.filter(pl.Series(stays)), numbers[stays]
-        self.arrangement.write(rows, numbers, replaced)
+            rows, places = rows.filter(pl.Series(stays)), places[stays]
+        self.arrangement.write_at(rows, places, replaced)
 
     def due(self, until: int) -> bool:
         """Return whether rows may be there that have not been needed for as long as they were needed."""
@@ -138,11 +139,13 @@ class _Input:
         other : int64 array
             The numbers of the keys that change in the other input.
         """
-        found, numbers = self.arrangement.read(changes, own, other)
+        own_places = self.arrangement.places_of(changes, own)
+        found = self.arrangement.read_between(PlaceRanges.of_keys(other).joined(own_places))
+        places = self.arrangement.places
         if self.counts:
             changes = changes.with_columns(pl.lit(0, pl.Int64).alias(_MATCHES))
-        # Rows of other keys are distinct and equal to none that changes.
-        same = np.isin(numbers, own)
+        # Rows at other places are distinct and equal to none that changes.
+        same = is_among(places, np.sort(own_places))
         apart = len(same) - int(same.sum())
         old = found.with_columns(pl.lit(OLD).alias(TIME))
         changing = pl.concat([old.filter(pl.Series(same)), changes.select(old.columns)])
@@ -162,18 +165,13 @@ class _Input:
         return _Side(
             rows,
             with_columns(rows, self.keys).select(self._names),
-            np.concatenate([numbers[~same], numbers[same], own])[first],
+            np.concatenate([places[~same], places[same], own_places])[first],
             together.select(pl.Series("__row", ids), TIME, WEIGHT),
             at,
             is_old,
             changed,
             matches,
         )
-
-    def _numbers_of(self, rows: pl.DataFrame) -> Int64s:
-        if not self.keys:
-            return np.zeros(rows.height, dtype=np.int64)
-        return key_numbers(with_columns(rows, self.keys).select(self._names), self._names)
 
 
 class JoinOperator(Operator):
@@ -352,7 +350,7 @@ class JoinOperator(Operator):
         if kept.counts:
             rows = rows.with_columns(pl.Series(_MATCHES, matches[there]))
         if differs.any():
-            kept.write(rows, side.numbers[there], differs[side.old], until)
+            kept.write(rows, side.places[there], differs[side.old], until)
 
 
 class NotIn(Operator):

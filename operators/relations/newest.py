@@ -148,7 +148,8 @@ class NewestByArrival(Operator):
         due = self._deleted.take(span.promised)
         if rows.height == 0 and due.height == 0:
             return self.nothing
-        came = rows.rename({TIME: _AT}).select(self._rows)
+        columns = [TIME if name == _AT else name for name in self._rows]
+        came = pl.DataFrame([rows.get_column(name) for name in columns]).rename({TIME: _AT})
         touched = np.unique(np.concatenate([key_numbers(came, self._key), key_numbers(due, self._key)]))
         old = self._kept.read(touched)
         together = pl.concat([old, came])
@@ -159,7 +160,8 @@ class NewestByArrival(Operator):
         settled = np.zeros(together.height, dtype=np.bool_)
         settled[keys[~ambiguous]] = True
         aside = (ambiguous & ~settled[keys])[old.height :]
-        self._aside = rows.filter(pl.Series(aside) & ~rows.get_column(TOMBSTONE))
+        if aside.any():
+            self._aside = rows.filter(pl.Series(aside) & ~rows.get_column(TOMBSTONE))
         found = np.flatnonzero(~ambiguous)
         order = found[np.lexsort((int64s(together, SEQUENCE)[found], int64s(together, _AT)[found], keys[found]))]
         newest = order[np.diff(keys[order], append=-1) != 0]
@@ -175,8 +177,9 @@ class NewestByArrival(Operator):
             before = int(self._values.get(_FORGOTTEN, LOWEST))
             self._values[_FORGOTTEN] = max(before, int(times[forgotten].max()))
         fresh = newest >= olds
-        waits = together[newest[fresh & dead[newest] & ~over]]
-        self._deleted.add(waits.select(*self._key, pl.col(_AT).alias(TIME)))
+        waits = newest[fresh & dead[newest] & ~over]
+        if len(waits):
+            self._deleted.add(together[waits].select(*self._key, pl.col(_AT).alias(TIME)))
         if not (fresh | over).any():
             return self.nothing
         kept = together[newest[fresh & ~over]]
@@ -215,7 +218,7 @@ class TopRows(Operator):
         self._sort = [name for name, _ in self._order] + ties
         self._descending = [descending for _, descending, _ in order] + [False] * len(ties)
         self._nulls_last = [not first for _, _, first in order] + [False] * len(ties)
-        self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())))
+        self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())), schema.names)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
@@ -231,9 +234,12 @@ class TopRows(Operator):
         keyed = with_columns(distinct, self._by)
         group_of = numbered(keyed, by).ids
         steps = cumulated(rows.ids, int64s(together, TIME), int64s(together, WEIGHT))
-        last = steps.lasts & (steps.values[0] != 0)
+        changed = np.zeros(distinct.height, dtype=np.bool_)
+        changed[rows.ids[: changes.height]] = True
+        last = steps.lasts & (steps.values[0] != 0) & changed[steps.ids]
         kept = keyed[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
-        self._kept.write(kept.select(*columns, WEIGHT), key_numbers(kept, by))
+        replaced = changed[rows.ids[changes.height :]]
+        self._kept.write(kept.select(*columns, WEIGHT), key_numbers(kept, by), replaced)
 
         zeros = np.zeros(len(steps.ids), dtype=np.int64)
         points = cumulated(group_of[steps.ids], steps.times, zeros)

@@ -18,9 +18,8 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-from ...core.rows.buckets import spark_hash
+from ...core.rows.buckets import mix_bits, spark_hash
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
-from ..grouped.groups import mixed as bucket_hash
 
 TIME = "__time"
 WEIGHT = "__weight"
@@ -86,7 +85,10 @@ def delta_frame(rows: pl.DataFrame, times: Int64s | int, weights: Int64s | int) 
 def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFrame:
     """Select the columns in this order, cast to these types; other columns follow unchanged."""
     rest = [name for name in frame.columns if name not in dtypes]
-    same = all(frame.schema[name] == dtype for name, dtype in dtypes.items())
+    schema = frame.schema
+    same = all(schema[name] == dtype for name, dtype in dtypes.items())
+    if same and [*dtypes, *rest] == frame.columns:
+        return frame
     frame = frame if same else frame.with_columns(pl.col(name).cast(dtype) for name, dtype in dtypes.items())
     return frame.select(*dtypes, *rest)
 
@@ -141,6 +143,7 @@ def _plain(column: pl.Series) -> npt.NDArray[Any] | None:
     return column.to_numpy() if column.dtype in _PLAIN and not column.null_count() else None
 
 
+_FEW = 10_000  # rows
 _PLAIN = frozenset([pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64()])
 
 
@@ -191,6 +194,13 @@ def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> DistinctValues:
     size = frame.height
     if not columns or size == 0:
         return DistinctValues(np.zeros(size, dtype=np.int64), np.arange(min(size, 1)))
+    values = _plain(frame.get_column(columns[0])) if len(columns) == 1 and size <= _FEW else None
+    if values is not None and values.dtype.kind == "i":
+        _, first, ids = np.unique(values, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        number = np.empty(len(order), dtype=np.int64)
+        number[order] = np.arange(len(order))
+        return DistinctValues(number[ids], first[order])
     groups = (
         frame.select(columns)
         .with_row_index(_POSITION)
@@ -306,13 +316,16 @@ def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
     return spark_hash(hashed).astype(np.int64)
 
 
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
 def mixed(*parts: Int64s | int) -> npt.NDArray[np.uint64]:
     """Return uniformly distributed 64-bit numbers that depend on all parts."""
-    state = np.zeros(1, dtype=np.int64)
+    state = np.zeros(1, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:
-            state = bucket_hash(state + np.asarray(part, dtype=np.int64))
-    return state.view(np.uint64)
+            state = mix_bits(state + np.asarray(part, dtype=np.int64).view(np.uint64) + _STEP)  # of splitmix64
+    return state
 
 
 @lru_cache(maxsize=256)

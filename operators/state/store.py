@@ -35,6 +35,23 @@ class DictStore:
         self.values.pop((kind, page), None)
 
 
+class StorePart:
+    """A part of ``store``, which may be replaced between two calls; its name precedes those of its values."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self._prefix = f"{name}/" if name else ""
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        return self.store.get(self._prefix + kind, page)
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self.store.put(self._prefix + kind, page, value)
+
+    def remove(self, kind: str, page: int) -> None:
+        self.store.remove(self._prefix + kind, page)
+
+
 class CountingStore:
     """A store that counts the bytes written to it."""
 

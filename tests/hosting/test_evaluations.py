@@ -12,7 +12,7 @@ from kit.hosting import frame
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.hosting import evaluations as evaluating
-from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation, StorePart, WaitingTables, Watermarks
+from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation, WaitingTables, Watermarks
 from upstream.hosting.host_plan import Domain
 from upstream.hosting.messages import Message
 from upstream.operators.relations.plan.common_parts import shareable
@@ -192,16 +192,6 @@ def test_results_over_slides_are_complete_at_the_slide_after_the_rows_that_were_
     whole = evaluating._Whole({}, moment, first=True)
     assert 20 * minute <= whole.of(16 * minute, 2 * minute) <= 21 * minute
     assert evaluating._Whole({}, moment, first=True).of(16 * minute, 0) == 18 * minute + 1
-
-
-def test_parts_of_a_store_do_not_meet():
-    store = DictStore()
-    one, two = StorePart(store, "one"), StorePart(store, "two")
-    one.put("head", 0, b"1")
-    two.put("head", 0, b"2")
-    assert (one.get("head", 0), two.get("head", 0), store.get("head", 0)) == (b"1", b"2", None)
-    one.remove("head", 0)
-    assert (one.get("head", 0), two.get("head", 0)) == (None, b"2")
 
 
 def test_tables_wait_in_order_across_batches_and_leave_nothing():

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from upstream.operators.grouped import groups
+from upstream.operators.state import key_runs
 
 from .groups_of import DIFFERENTIAL, Query, batches, plan
 
@@ -11,7 +11,7 @@ from .groups_of import DIFFERENTIAL, Query, batches, plan
 @given(batches(60, 40))
 def test_large_groups_in_buckets_are_no_different(given_batches):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "ROWS_OF_BUCKET", 2)
+        patch.setattr(key_runs, "ROWS_OF_BUCKET", 2)
         query = Query(plan())
         for batch in given_batches:
             query.batch(batch)
@@ -19,7 +19,7 @@ def test_large_groups_in_buckets_are_no_different(given_batches):
 
 
 def test_a_group_that_empties_keeps_no_values(monkeypatch):
-    monkeypatch.setattr(groups, "ROWS_OF_BUCKET", 1)
+    monkeypatch.setattr(key_runs, "ROWS_OF_BUCKET", 1)
     query = Query(plan())
     query.batch([(key, "x", 1, key, "a", False) for key in range(30)])
     query.batch([(key, None, 2, None, None, True) for key in range(30)])

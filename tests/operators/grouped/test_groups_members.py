@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.aggregates.algebra import Aggregates
 from upstream.operators.aggregates.functions import collect, min_
-from upstream.operators.grouped.groups import GroupChanges, Members, buckets_for
+from upstream.operators.grouped.groups import GroupChanges, Members
 from upstream.operators.joins.latest_plan import LatestSide
 from upstream.operators.joins.side import numbers_of
+from upstream.operators.state.key_runs import buckets_for
 from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])

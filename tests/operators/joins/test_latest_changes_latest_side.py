@@ -2,11 +2,10 @@ import numpy as np
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.joins.key_runs import KeyRuns
 from upstream.operators.joins.latest_changes import ARRIVAL, FIRST, NewestSide, kept_schema
 from upstream.operators.joins.latest_plan import VERSION, LatestSide
-from upstream.operators.joins.side import NUMBER
 from upstream.operators.joins.versions import DeletionRetention, Expiry
+from upstream.operators.state.key_runs import KeyRuns
 from upstream.operators.state.store import DictStore
 
 from .batches import table
@@ -25,7 +24,7 @@ def test_rows_of_keys_that_stay_get_versions_and_deleted_ones_are_remembered():
         before = None if first is None else [first] * len(rows)
         deleted = [row[3] for row in rows]
         given = table(SCHEMA, rows, seq=times, arrival_us=times, first_arrival_us=before, deleted=deleted)
-        runs = KeyRuns(store, "left", NUMBER, kept_schema(OWN), saved, ("k",))
+        runs = KeyRuns(store, "left", kept_schema(OWN), saved)
         side = NewestSide(OWN, runs, given, DeletionRetention(OWN, {}), Expiry(store, "left", None, {}))
         side.read(np.unique(np.append(side.numbers, 7)))
         side.keep()

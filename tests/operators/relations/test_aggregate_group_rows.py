@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.grouped import groups
 from upstream.operators.relations.plan.nodes import Aggregate, Aggregation, Latest, TimeRange, WindowOver
+from upstream.operators.state import key_runs
 from upstream.operators.state.store import CountingStore, DictStore
 
 from . import checking as c
@@ -39,7 +39,7 @@ def test_large_groups_in_buckets_are_no_different(source, given, calls, grouped,
     plan = Aggregate(source[0], (("g", c.K),) if grouped else (), tuple(one for one, _ in chosen))
     sql = ", ".join(["k"] * grouped + [sql for _, sql in chosen])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "ROWS_OF_BUCKET", 1)
+        patch.setattr(key_runs, "ROWS_OF_BUCKET", 1)
         c.check(plan, f"SELECT {sql} FROM ({source[1]}){' GROUP BY k' if grouped else ''}", given)
 
 
@@ -68,7 +68,7 @@ def test_a_change_of_a_large_group_costs_little_of_what_the_group_holds():
 
 
 def test_a_group_that_shrinks_and_grows_again_keeps_count_of_its_buckets(monkeypatch):
-    monkeypatch.setattr(groups, "ROWS_OF_BUCKET", 1)
+    monkeypatch.setattr(key_runs, "ROWS_OF_BUCKET", 1)
     plan = Aggregate(WindowOver(c.S, TimeRange(2)), (), (CALLS[0][0],))
     evaluation, kept = c.added({"q": plan}, DictStore()), {}
     for at, size in ((1, 60), (10, 1), (20, 60), (30, 1), (40, 60)):

@@ -49,5 +49,5 @@ def test_all_parts_are_removed_whether_this_process_has_used_them_or_not():
     half = OperatorState(store, "o", saved)
     half.arrangement("a", SCHEMA)
     half.clear()
-    assert {kind for kind, _ in store.values} == {"other.a", "other.p"}
+    assert {kind for kind, _ in store.values} == {"other.a/0", "other.p"}
     assert len(store.values) == before / 3

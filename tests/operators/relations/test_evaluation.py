@@ -1,6 +1,7 @@
 """Many queries together: what they share is computed once, they come and go, and a replay gives the same."""
 
 import copy
+import re
 
 import polars as pl
 import pytest
@@ -218,8 +219,13 @@ def test_an_evaluation_that_a_process_keeps_gives_what_a_new_one_over_the_same_s
         fresh.save()
         ours = fate != "elsewhere"
         kept = mine if ours else kept
-        same = {kind: value for kind, value in store.values.items() if kind != ("head", 0)}
-        assert same == {kind: value for kind, value in expected.values.items() if kind != ("head", 0)}
+        assert _unnamed(store) == _unnamed(expected)
+
+
+def _unnamed(store):
+    """Return a store's values without the names of runs, which are new in each attempt."""
+    values = {kind: value for kind, value in store.values.items() if kind != ("head", 0)}
+    return values | {("operators", 0): re.sub(rb"[0-9a-f]{16}", b"", values[("operators", 0)])}
 
 
 def test_a_kept_evaluation_takes_and_gives_up_queries():

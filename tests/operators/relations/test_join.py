@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError
-from upstream.operators.grouped import groups
 from upstream.operators.relations.arrangement import OperatorState
 from upstream.operators.relations.join import JoinOperator
 from upstream.operators.relations.operator import Evaluable
@@ -59,15 +58,6 @@ KINDS = tuple(SQL)
 def test_a_join_is_what_sql_finds(how, on, left, right, given):
     plan = Join(left[0], right[0], how, ON if "=" in on else (), CONDITION if "<" in on else None)
     check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given)
-
-
-@pytest.mark.parametrize("how", KINDS)
-@given(left=windows(S), right=windows(R), given=arrivals(30), cross=st.booleans())
-def test_large_keys_in_buckets_are_no_different(how, left, right, given, cross):
-    plan = Join(left[0], right[0], how, () if cross else ON, CONDITION)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "ROWS_OF_BUCKET", 1)
-        check(plan, SQL[how].format(s=left[1], r=right[1], on="v < w" if cross else "k = j AND v < w"), given)
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "semi"])

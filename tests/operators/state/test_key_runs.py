@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.joins.key_runs import KeyRuns
+from upstream.operators.state.key_runs import KeyRuns, PlaceRanges, buckets_at, buckets_for, key_places, row_places
 from upstream.operators.state.runs import RunFiles
 from upstream.operators.state.store import DictStore
 
@@ -46,29 +46,39 @@ def numbers_of(*given):
 class Shard:
     """Rows by (number, key) over batches, each of which may fail after it has written."""
 
-    def __init__(self, within=(), files=None):
-        self.within, self.files = within, files
+    def __init__(self, many=False, files=None):
+        self.many, self.files = many, files
         self.store, self.saved = Counting(), {}
 
     def runs(self, store=None):
-        return KeyRuns(self.store if store is None else store, "r", "n", SCHEMA, self.saved, self.within, self.files)
+        return KeyRuns(self.store if store is None else store, "r", SCHEMA, self.saved, self.files)
+
+    def find(self, runs, numbers):
+        return (
+            runs.find_between(PlaceRanges.of_keys(numbers).disjoint()) if self.many else runs.find(key_places(numbers))
+        )
 
     def write(self, changes, *, fails=False):
         """Put (number, key, value) or delete, where the value is None."""
         store = Counting(self.store.values)
         runs = self.runs(store)
-        found = runs.find(numbers_of(*(number for number, _, _ in changes)))
+        found = self.find(runs, numbers_of(*(number for number, _, _ in changes)))
         gone = {(number, key) for number, key, _ in changes}
         stays = np.array([(row["n"], row["k"]) not in gone for row in found.rows.to_pylist()], dtype=np.bool_)
         new = [row for row in changes if row[2] is not None]
-        runs.replace(found, stays, rows([row[:2] for row in new], [row[2] for row in new]))
+        given_ = rows([row[:2] for row in new], [row[2] for row in new])
+        runs.replace(found, stays, given_, self.places(given_))
         if not fails:
             self.store, self.saved = store, runs.to_json()
         return store
 
+    def places(self, given):
+        numbers = given.column("n").to_numpy()
+        return row_places(numbers, given.column("k").to_numpy()) if self.many else key_places(numbers)
+
     def read(self, *given):
         asked = set(given)
-        table = self.runs().find(numbers_of(*given)).rows
+        table = self.find(self.runs(), numbers_of(*given)).rows
         assert table.schema == SCHEMA
         return {(row["n"], row["k"]): row["v"] for row in table.to_pylist() if row["n"] in asked}
 
@@ -81,9 +91,9 @@ CHANGES = st.dictionaries(st.tuples(NUMBERS, st.integers(0, 3)), st.none() | st.
 def test_every_number_has_what_was_written_last_whatever_failed(batches, many, with_files):
     with tempfile.TemporaryDirectory() as folder:
         files = RunFiles(Path(folder, "runs"), 1 << 20) if with_files else None
-        shard, expected = Shard(("k",) if many else (), files), {}
+        shard, expected = Shard(many, files), {}
         for drawn, fails in batches:
-            # Without `within` there is one row for each number.
+            # Unless rows have places of their own, there is one row for each number.
             changes = {(number, key if many else 0): value for (number, key), value in drawn.items()}
             given_ = [(*pair, value) for pair, value in changes.items()]
             if fails:
@@ -101,7 +111,7 @@ def test_every_number_has_what_was_written_last_whatever_failed(batches, many, w
                 assert shard.read(number) == {pair: v for pair, v in expected.items() if pair[0] == number}
         runs = shard.runs()
         for _ in range(2):
-            found = runs.all_rows().to_pylist()
+            found = runs.find_all().rows.to_pylist()
             assert sorted((row["n"], row["k"], row["v"]) for row in found) == sorted(
                 (*pair, value) for pair, value in expected.items()
             )
@@ -109,14 +119,14 @@ def test_every_number_has_what_was_written_last_whatever_failed(batches, many, w
             runs.compact()
             assert sum(run[2] for run in runs.to_json()["runs"]) == len(expected)
         runs.clear()
-        assert (runs.rows, runs.all_rows().num_rows, shard.store.values) == (0, 0, {})
+        assert (runs.rows, runs.find_all().rows.num_rows, shard.store.values) == (0, 0, {})
 
 
 def test_what_is_written_follows_from_what_changes_and_runs_are_merged():
     chance, shard = np.random.default_rng(1), Shard()
     shard.write([(number, 0, 0) for number in range(50_000)])
     first = len(shard.store.kept)
-    assert first == 64
+    assert first == 50  # pages, and their first places
     expected, written, most, counts = dict.fromkeys(range(50_000), 0), 0, 0, []
     for batch in range(1, 200):
         changed = chance.choice(50_000, 500, replace=False).tolist()
@@ -157,23 +167,50 @@ def test_a_few_numbers_are_found_without_reading_the_other_pages():
     shard.write([(7, 0, 1)])
     shard.store.got.clear()
     assert shard.read(7, 8) == {(7, 0): 1, (8, 0): 0}
-    assert len(shard.store.got) == 2
+    assert len(shard.store.got) == 3
     shard.store.got.clear()
     assert len(shard.read(*range(0, 50_000, 10))) == 5000
-    assert len(shard.store.got) == 65
+    assert len(shard.store.got) == 51
 
 
-def test_two_keys_of_one_place_are_written_together(monkeypatch):
-    monkeypatch.setattr(
-        "upstream.operators.joins.key_runs.key_numbers", lambda columns: np.zeros(len(columns[0]), dtype=np.int64)
-    )
-    shard = Shard(("k",))
+def test_rows_of_one_place_are_written_together():
+    shard = Shard(many=True)
+    shard.places = lambda given: np.zeros(given.num_rows, dtype=np.uint64)
+    shard.find = lambda runs, _: runs.find(np.zeros(1, dtype=np.uint64))
     shard.write([(1, 1, 10), (1, 2, 20)])
     shard.write([(1, 2, 21)])
     shard.write([(1, 3, 30)])
     assert shard.read(1) == {(1, 1): 10, (1, 2): 21, (1, 3): 30}
     shard.write([(1, 1, None)])
     assert shard.read(1) == {(1, 2): 21, (1, 3): 30}
+
+
+@given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 50))), st.sets(st.integers(0, 3)), st.integers(0, 4))
+def test_single_rows_and_buckets_of_a_key_are_found_where_the_key_is(pairs, whole, bits):
+    """Ranges may contain others: each row is found once."""
+    shard = Shard(many=True)
+    shard.write([(*pair, 0) for pair in pairs])
+    every = numbers_of(*range(4))
+    some = rows([pair for pair in sorted(pairs) if pair[1] % 3 == 0])
+    for bucket in range(1 << bits):
+        found = shard.runs().find_between(
+            PlaceRanges.of_buckets(every, np.full(4, bucket), np.full(4, bits)).disjoint()
+        )
+        mine = [row for row in rows(sorted(pairs)).to_pylist() if _bucket(shard, row, bits) == bucket]
+        assert _pairs(found) == sorted((row["n"], row["k"]) for row in mine)
+        wanted = {(row["n"], row["k"]) for row in [*mine, *some.to_pylist()]} | {p for p in pairs if p[0] in whole}
+        got = shard.runs().find_between(
+            PlaceRanges.of_keys(numbers_of(*whole)).joined(shard.places(some)).joined(found.places).disjoint()
+        )
+        assert _pairs(got) == sorted(wanted)
+
+
+def _bucket(shard, row, bits):
+    return int(buckets_at(shard.places(rows([(row["n"], row["k"])])), np.array([bits]))[0])
+
+
+def _pairs(found):
+    return sorted((row["n"], row["k"]) for row in found.rows.to_pylist())
 
 
 def test_files_spare_the_store_and_an_older_state_has_its_own(tmp_path):
@@ -186,7 +223,7 @@ def test_files_spare_the_store_and_an_older_state_has_its_own(tmp_path):
     shard.store.got.clear()
     shard.files = RunFiles(tmp_path / "runs", 1 << 30)  # another worker of the executor
     assert shard.read(0, 1) == {(0, 0): 7, (1, 0): 0}
-    assert shard.store.got == []
+    assert shard.store.got == [("r/1", 0)]  # a run of one page has no file
     # The query starts again from a checkpoint before those batches, of which runs were merged and their files dropped.
     shard.store, shard.saved = Counting(older[0]), older[1]
     assert shard.read(0, 1) == {(0, 0): 0, (1, 0): 0}
@@ -227,13 +264,13 @@ def test_rows_of_an_earlier_run_of_the_job_are_fitted(tmp_path, with_files):
     shard = Shard(files=files)
     shard.write([(number, 0, 5) for number in range(3)])
     more = pa.schema([*SCHEMA, ("w", pa.int64())])
-    runs = KeyRuns(shard.store, "r", "n", more, shard.saved, (), files)
+    runs = KeyRuns(shard.store, "r", more, shard.saved, files)
     new = pa.table([pa.array([each], pa.int64()) for each in (1, 0, 6, 7)], schema=more)
     for before in (None, 7, 7, 7):  # runs are merged on the way
-        found = runs.find(numbers_of(1))
+        found = runs.find(key_places(numbers_of(1)))
         assert found.rows.column("w").to_pylist() == [before]
-        runs.replace(found, np.zeros(1, dtype=np.bool_), new)
-    assert runs.find(numbers_of(0, 1)).rows.sort_by("n").column("w").to_pylist() == [None, 7]
+        runs.replace(found, np.zeros(1, dtype=np.bool_), new, shard.places(new))
+    assert runs.find(key_places(numbers_of(0, 1))).rows.sort_by("n").column("w").to_pylist() == [None, 7]
 
 
 def test_compacting_leaves_only_the_rows_that_there_are():
@@ -246,3 +283,12 @@ def test_compacting_leaves_only_the_rows_that_there_are():
     assert runs.bytes == sum(map(len, shard.store.values.values())) < before / 2
     shard.saved = runs.to_json()
     assert (shard.read(7), runs.rows) == ({(7, 0): 2}, 3000)
+
+
+@pytest.mark.parametrize(
+    ("rows", "bits", "expected"),
+    [(0, 0, 0), (256, 0, 0), (257, 0, 1), (512, 1, 1), (513, 1, 2), (65_536, 0, 8), (1 << 20, 0, 10), (1 << 60, 0, 20),
+     (256, 1, 1), (256, 2, 0), (0, 8, 0)],
+)  # fmt: skip
+def test_buckets_grow_with_the_rows_and_shrink_later(rows, bits, expected):
+    assert buckets_for(np.array([rows]), np.array([bits])).tolist() == [expected]
