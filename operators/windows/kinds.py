@@ -8,7 +8,7 @@ import datetime as dt
 import functools
 import math
 import zoneinfo
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,12 @@ class Windows(abc.ABC):
     x is an int64: microseconds since the epoch, a row number from 0, or a rank in a partition. All functions take one
     number or an array. A result that does not fit 64 bits is an error, never another window.
     """
+
+    word: ClassVar[str]
+
+    def __str__(self) -> str:
+        """Return the text to which a checkpoint is bound, whatever the class is named."""
+        return f"{self.word}({', '.join(f'{name} {value}' for name, value in vars(self).items())})"
 
     @abc.abstractmethod
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
@@ -66,6 +72,8 @@ class Windows(abc.ABC):
 @dataclasses.dataclass(frozen=True)
 class SlidingWindows(Windows):
     """Windows of a fixed RANGE, one every SLIDE (Eq. 5.2); tumbling if they are equal, with gaps if SLIDE is larger."""
+
+    word = "sliding"
 
     range: int  # in units of x; it need not be a multiple of SLIDE
     slide: int  # in units of x
@@ -118,6 +126,8 @@ class SlidingWindows(Windows):
 class LandmarkWindows(Windows):
     """Windows from the beginning of the stream to every SLIDE: RANGE ALL (Eq. 5.8)."""
 
+    word = "landmark"
+
     slide: int
     origin: int = 0
     attribute: Attribute = "time"
@@ -147,6 +157,8 @@ class SlideByTupleWindows(Windows):
     the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them. Rows with equal times
     open one window.
     """
+
+    word = "rows"
 
     range: int  # in units of x; the extent is ``w - range < x <= w``
     every: int = 1  # SLIDE in rows: the n-th, 2n-th, ... row opens a window
@@ -226,6 +238,9 @@ class Calendar:
     def __post_init__(self) -> None:
         zone_named(self.zone)
 
+    def __str__(self) -> str:
+        return f"{self.unit} in {self.zone}"
+
     def periods(self, x: Whole) -> Int64s:
         """Return the number of each instant's period; instants are microseconds since the epoch."""
         instants = as_int64(x)
@@ -264,6 +279,8 @@ class Calendar:
 @dataclasses.dataclass(frozen=True)
 class CalendarWindows(Windows):
     """Windows over the periods of a calendar; rows and bounds are instants, in microseconds since the epoch."""
+
+    word = "calendar"
 
     calendar: Calendar
     over: SlidingWindows | LandmarkWindows  # the windows, with RANGE, SLIDE and origin in periods

@@ -25,6 +25,8 @@ class SessionWindows(Windows):
     Windows of a key that overlap or touch are one session, as in Spark (``session_window``) and Flink (``SESSION``).
     """
 
+    word = "session"
+
     gap: int  # in units of x; rows that are exactly this far apart are in one session
 
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:

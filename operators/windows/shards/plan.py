@@ -181,7 +181,7 @@ class WindowPlan:
         return {
             "key": ", ".join(self.key),
             "time": self._time_text,
-            "window": repr(self.windows),
+            "window": str(self.windows),
             "emit": self.emit,
             "method": self.method,
             "allowed lateness": f"{self.lateness_us} us",

@@ -149,3 +149,9 @@ def test_running_totals_by_month():
 def test_an_unknown_zone_is_reported_with_what_to_write(zone):
     with pytest.raises(OptionError, match="IANA name"):
         Calendar(zone, "day")
+
+
+def test_the_text_of_windows_has_no_name_of_a_class():
+    windows = CalendarWindows(Calendar("UTC", "day"), SlidingWindows(7, 1))
+    over = "sliding(range 7, slide 1, origin 0, attribute time)"
+    assert str(windows) == f"calendar(calendar day in UTC, over {over})"
